@@ -8,7 +8,7 @@ use orla_marketplace::{Client, ClientError, INPUT_KEY, JsonText};
 use serde_json::json;
 
 use super::answer::{INPUT_REQUIRED, Offers};
-use super::object::{self, Object, push_text};
+use super::object::{self, Object, json_string, push_text};
 
 /// The requests that a server may send to a client.
 pub const QUESTIONS: [&str; 3] = ["sampling/createMessage", "elicitation/create", "roots/list"];
@@ -116,17 +116,14 @@ pub async fn answer(
 /// The parameters of a question with its key, by which its client may know it.
 fn named(params: &str, key: &str) -> Option<JsonText> {
     let mut params = Object::parse(params)?;
-    let mut name = Vec::new();
-    push_text(&mut name, key);
-    let name = String::from_utf8(name).ok()?;
     let mut meta = Object::parse(params.get("_meta").unwrap_or("{}"))?;
-    meta.set(INPUT_KEY, name);
+    meta.set(INPUT_KEY, json_string(key));
     let meta = meta.to_json().to_string();
     params.set("_meta", meta);
     Some(params.to_json())
 }
 
-/// Parameters with the members of a further round.
+/// Parameters with the members of the next round trip.
 pub fn add(params: &JsonText, more: &str) -> JsonText {
     if more.is_empty() {
         return params.clone();

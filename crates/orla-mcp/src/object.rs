@@ -86,6 +86,11 @@ pub fn empty() -> JsonText {
     empty.json().cloned().unwrap_or_else(|_| JsonText::from(Box::<RawValue>::default()))
 }
 
+/// A text as a JSON string.
+pub fn json_string(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
 /// Appends a text as a JSON string.
 pub fn push_text(out: &mut Vec<u8>, text: &str) {
     // Writing a string to memory does not fail.

@@ -17,7 +17,7 @@ use tokio::sync::broadcast;
 use super::answer::Offers;
 use super::conversation::{Ask, Fault};
 use super::input_requests::{self, MAX_ROUND_TRIPS};
-use super::object::{self, Object};
+use super::object::{self, Object, json_string};
 use super::peer::{Ending, Peer, failure};
 use super::wire::RpcError;
 
@@ -74,7 +74,7 @@ impl<P: Peer> PeerSurface<P> {
     async fn prompt(&self, mut params: Object<'_>, ctx: &CallContext) -> Result<JsonText, SurfaceError> {
         let name = params.text("name").unwrap_or_default();
         let own = self.own_name(&name)?;
-        params.set("name", quoted(own));
+        params.set("name", json_string(own));
         match self.pass("prompts/get", params.to_json(), ctx).await {
             // Either the prompt or its arguments are unknown there: the code is the same.
             Err(SurfaceError::Invalid(what)) => Err(match self.has(&["prompts/list"], own, ctx).await {
@@ -102,11 +102,11 @@ impl<P: Peer> PeerSurface<P> {
         let (own, lists, unknown, exact) = match (&name, &uri) {
             (Some(name), _) => {
                 let own = self.own_name(name)?;
-                let exact = format!(r#"{{"type":"ref/prompt","name":{}}}"#, quoted(own));
+                let exact = format!(r#"{{"type":"ref/prompt","name":{}}}"#, json_string(own));
                 (own, &PROMPTS[..], not_found("prompt", name), exact)
             }
             (None, Some(uri)) => {
-                let exact = format!(r#"{{"type":"ref/resource","uri":{}}}"#, quoted(uri));
+                let exact = format!(r#"{{"type":"ref/resource","uri":{}}}"#, json_string(uri));
                 (uri.as_str(), &RESOURCES[..], not_found("resource", uri), exact)
             }
             (None, None) => return Err(malformed()),
@@ -139,7 +139,7 @@ impl<P: Peer> PeerSurface<P> {
                     return Ok(true);
                 }
                 let Some(cursor) = page.next_cursor else { break };
-                params = object::trusted(format!(r#"{{"cursor":{}}}"#, quoted(&cursor)));
+                params = object::trusted(format!(r#"{{"cursor":{}}}"#, json_string(&cursor)));
             }
         }
         Ok(false)
@@ -159,7 +159,7 @@ impl<P: Peer> PeerSurface<P> {
             }
             match Object::parse(prompt.get()).and_then(|object| Some((object.text("name")?, object))) {
                 Some((name, mut prompt)) => {
-                    prompt.set("name", quoted(&format!("{}{name}", self.prefix)));
+                    prompt.set("name", json_string(&format!("{}{name}", self.prefix)));
                     renamed.push_str(prompt.to_json().as_str());
                 }
                 None => renamed.push_str(prompt.get()),
@@ -210,12 +210,6 @@ impl Named {
 
 fn not_found(kind: &str, name: &str) -> SurfaceError {
     SurfaceError::NotFound(format!("unknown {kind}: {name}"))
-}
-
-fn quoted(text: &str) -> String {
-    let mut out = Vec::new();
-    object::push_text(&mut out, text);
-    String::from_utf8(out).unwrap_or_default()
 }
 
 /// Whether the offers include a method.

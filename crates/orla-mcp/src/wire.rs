@@ -97,8 +97,11 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// A member that is present counts, even if it is `null`.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
+/// Reads a member that counts as present even if it is `null`; `Option` alone treats `null` as absent.
+///
+/// # Errors
+/// The text is not JSON.
+pub fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
     <&RawValue>::deserialize(deserializer).map(Some)
 }
 

@@ -298,7 +298,7 @@ fn what_may_run_once_at_a_time_and_calls_itself_is_told_so_at_once() {
     for id in ["a", "b"] {
         let answer = http.send(&post(&json!({"call": id, "input": {}}))).unwrap();
         let message = answer.json()["error"]["message"].as_str().unwrap().to_owned();
-        assert!(message.contains("of which 1 may run at once (max_concurrency)"), "{message}");
+        assert!(message.contains("only 1 of its calls may run at once (max_concurrency)"), "{message}");
     }
     let again = json!({"call": "two", "input": {"again": true}});
     assert_eq!(http.send(&post(&again)).unwrap().json(), json!({"value": 2}));

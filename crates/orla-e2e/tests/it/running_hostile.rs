@@ -235,7 +235,7 @@ fn strange_arguments_run_safely_or_are_refused_with_the_reason() {
     let large = client.call("count", json!({"q": "x".repeat(200_000)}));
     assert!(large.is_error(), "the system takes 128 KiB for one argument");
     assert!(
-        large.sentence().starts_with("count ") && large.sentence().contains("bytes"),
+        large.sentence().starts_with("count: ") && large.sentence().contains("bytes"),
         "{}",
         large.sentence()
     );
@@ -353,7 +353,7 @@ cat
             assert!(result.is_error(), "{output}: {}", result.json);
             let sentence = result.sentence();
             assert!(
-                sentence.starts_with("t ") && words.iter().all(|word| sentence.contains(word)),
+                sentence.starts_with("t: ") && words.iter().all(|word| sentence.contains(word)),
                 "{output}: {sentence}"
             );
             assert_eq!(result.content()[0]["text"], output, "the raw text is kept");

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use orla_marketplace::seconds;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
@@ -88,12 +88,12 @@ impl Agent {
 
     /// The content of its card, if it has been fetched.
     pub(super) fn info(&self) -> Option<Arc<AgentInfo>> {
-        self.lock().info.clone()
+        self.state.lock().info.clone()
     }
 
     /// Why it last gave no card.
     pub(super) fn failure(&self) -> Option<String> {
-        self.lock().failure.clone()
+        self.state.lock().failure.clone()
     }
 
     /// The host and port, for messages.
@@ -122,8 +122,8 @@ impl Agent {
     /// Whether its card must be fetched because it is unknown or old, and no one fetches it. If so, the caller
     /// continues with [`follow`](Self::follow).
     pub(super) fn begin(&self) -> bool {
-        let is_due =
-            self.lock().asked.is_none_or(|asked| asked.elapsed() >= FRESH) || self.info().is_none();
+        let is_due = self.state.lock().asked.is_none_or(|asked| asked.elapsed() >= FRESH)
+            || self.info().is_none();
         is_due && !self.is_followed.swap(true, Ordering::AcqRel)
     }
 
@@ -166,7 +166,7 @@ impl Agent {
         let limit = self.settings.startup_timeout;
         let late = || Fault::Away(format!("did not return its card within {}", seconds(limit)));
         let result = timeout(limit, self.fetch()).await.unwrap_or_else(|_| Err(late()));
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.asked = Some(Instant::now());
         match result {
             Ok(learned) => {
@@ -282,10 +282,6 @@ impl Agent {
         }
         let bytes = read_bounded(response, MAX_CARD).await?;
         KeySet::read(&bytes).map_err(|problem| lost(&problem))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, CardState> {
-        self.state.lock()
     }
 }
 

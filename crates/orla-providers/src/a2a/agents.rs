@@ -10,7 +10,7 @@ use orla_marketplace::{
     A2ACapability, CapabilityManifest, Connection, LISTED, ProviderProblem, ProviderType, Registration,
     Source, Surface, TITLE,
 };
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -77,7 +77,7 @@ impl Agents {
 
     /// Applies a loaded configuration. An unchanged agent keeps its card. Sends no request.
     pub fn load(&self, agents: impl IntoIterator<Item = AgentSettings>) {
-        let mut configured = self.lock();
+        let mut configured = self.configured.lock();
         let old = std::mem::take(&mut *configured);
         configured.entries = agents
             .into_iter()
@@ -99,7 +99,7 @@ impl Agents {
         settings.token.clone_from(&capability.options.auth_token);
         settings.headers.clone_from(&capability.options.headers);
         settings.origins.clone_from(&capability.options.origins);
-        let mut configured = self.lock();
+        let mut configured = self.configured.lock();
         if let Some(agent) = configured.own.iter().find(|agent| agent.settings == settings) {
             return Ok(Arc::clone(agent));
         }
@@ -116,11 +116,7 @@ impl Agents {
     }
 
     fn entries(&self) -> Vec<Arc<Agent>> {
-        self.lock().entries.clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Configured> {
-        self.configured.lock()
+        self.configured.lock().entries.clone()
     }
 }
 

@@ -15,8 +15,9 @@ use orla_marketplace::rtfs::{Error, Origin, Position};
 use orla_marketplace::{
     CallContext, JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation,
 };
+use orla_mcp::wire::present;
 use reqwest::StatusCode;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 
 /// The most characters of a message that are kept.
@@ -87,11 +88,6 @@ struct Broken {
     path: String,
     expected: String,
     got: String,
-}
-
-/// A member that is present, even if it is null.
-fn present<'de: 'a, 'a, D: Deserializer<'de>>(from: D) -> Result<Option<&'a RawValue>, D::Error> {
-    <&RawValue>::deserialize(from).map(Some)
 }
 
 /// A call of another instance, for the texts of errors.

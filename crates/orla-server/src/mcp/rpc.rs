@@ -17,6 +17,7 @@ use std::marker::PhantomData;
 
 use bytes::Bytes;
 use orla_marketplace::{JsonText, LogLevel};
+use orla_mcp::wire::present;
 use rmcp::model::ErrorData;
 use serde::Deserialize;
 use serde::de::{self, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -148,29 +149,30 @@ fn key_of(raw: &str) -> Box<str> {
 /// The members of `params` that routing and the hot path need. The few methods that need others read the body
 /// again.
 #[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(crate) struct Params<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     pub(crate) name: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     pub(crate) arguments: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     pub(crate) cursor: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     pub(crate) uri: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present", rename = "taskId")]
+    #[serde(borrow, deserialize_with = "present")]
     pub(crate) task_id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present", rename = "protocolVersion")]
+    #[serde(borrow, deserialize_with = "present")]
     pub(crate) protocol_version: Option<&'a RawValue>,
     /// What the client declares in `initialize`.
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     pub(crate) capabilities: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present", rename = "inputResponses")]
+    #[serde(borrow, deserialize_with = "present")]
     pub(crate) input_responses: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present", rename = "requestState")]
+    #[serde(borrow, deserialize_with = "present")]
     pub(crate) request_state: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present", rename = "requestId")]
+    #[serde(borrow, deserialize_with = "present")]
     request_id: Option<&'a RawValue>,
-    #[serde(borrow, default, rename = "_meta")]
+    #[serde(borrow, rename = "_meta")]
     meta: Option<ObjectOr<MetaFields<'a>>>,
 }
 
@@ -200,27 +202,22 @@ impl Params<'_> {
     }
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 struct MetaFields<'a> {
-    #[serde(borrow, default, deserialize_with = "present", rename = "progressToken")]
+    #[serde(borrow, deserialize_with = "present")]
     progress_token: Option<&'a RawValue>,
-    #[serde(
-        borrow,
-        default,
-        deserialize_with = "present",
-        rename = "io.modelcontextprotocol/protocolVersion"
-    )]
+    #[serde(borrow, deserialize_with = "present", rename = "io.modelcontextprotocol/protocolVersion")]
     protocol_version: Option<&'a RawValue>,
     #[serde(
         borrow,
-        default,
         deserialize_with = "present",
         rename = "io.modelcontextprotocol/clientCapabilities"
     )]
     capabilities: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present", rename = "io.modelcontextprotocol/logLevel")]
+    #[serde(borrow, deserialize_with = "present", rename = "io.modelcontextprotocol/logLevel")]
     log_level: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     traceparent: Option<&'a RawValue>,
 }
 
@@ -357,25 +354,21 @@ pub(crate) fn one_line(message: Bytes) -> Bytes {
     message.iter().map(plain).collect()
 }
 
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Envelope<'a> {
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     jsonrpc: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     id: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     method: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow)]
     params: Option<ObjectOr<Params<'a>>>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     result: Option<&'a RawValue>,
-    #[serde(borrow, default, deserialize_with = "present")]
+    #[serde(borrow, deserialize_with = "present")]
     error: Option<&'a RawValue>,
-}
-
-/// A member that is present, `null` included: `Option` alone treats `null` as absent.
-fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(from).map(Some)
 }
 
 /// An object of known members, or the name of another kind of value.

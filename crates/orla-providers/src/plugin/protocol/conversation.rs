@@ -14,7 +14,7 @@ use orla_marketplace::{JsonText, Notice, NoticeSink, Principal};
 use orla_mcp::framing::{Outgoing, quoted};
 use orla_mcp::{Fault, Messages, Reply, ServerInfo};
 use orla_process::supervisor::{Cancellation, ProcessEvent, Protocol, Refusal, StillRunning};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::MALFORMED;
@@ -58,11 +58,11 @@ pub(crate) struct Shared {
 impl Shared {
     /// What the process wrote instead of an answer to this call. No other caller may see it.
     pub(crate) fn wrong_answer(&self, ticket: u64) -> Option<String> {
-        self.lock().as_ref().filter(|(call, _)| *call == ticket).map(|(_, line)| no_answer(line))
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<(u64, String)>> {
-        self.wrong_answer.lock()
+        self.wrong_answer
+            .lock()
+            .as_ref()
+            .filter(|(call, _)| *call == ticket)
+            .map(|(_, line)| no_answer(line))
     }
 }
 
@@ -134,7 +134,7 @@ impl Conversation {
         shared: &Arc<Shared>,
         manner: Manner,
     ) -> Self {
-        *shared.lock() = None;
+        *shared.wrong_answer.lock() = None;
         let Manner { describes, is_serial } = manner;
         let first = tickets.load(Ordering::Relaxed);
         let mut out = Outgoing::default();
@@ -235,7 +235,7 @@ impl Conversation {
             }
             return;
         }
-        self.shared.lock().take_if(|(call, _)| *call == id);
+        self.shared.wrong_answer.lock().take_if(|(call, _)| *call == id);
         match self.pending.remove(&id).map(|sent| sent.state) {
             Some(Pending::Call { reply, .. }) => {
                 self.in_flight -= 1;
@@ -261,7 +261,7 @@ impl Conversation {
         let mut waiting = self.pending.iter().filter(waits);
         let (Some((call, of)), None) = (waiting.next(), waiting.next()) else { return };
         if self.pending.values().all(|sent| sent.principal == of.principal) {
-            *self.shared.lock() = Some((*call, quoted(line)));
+            *self.shared.wrong_answer.lock() = Some((*call, quoted(line)));
         }
     }
 
@@ -394,7 +394,7 @@ impl Protocol for Conversation {
     }
 
     fn fail(&mut self, reason: &str) {
-        let wrong = self.shared.lock().take();
+        let wrong = self.shared.wrong_answer.lock().take();
         for (ticket, Sent { state, .. }) in self.pending.drain() {
             if let Pending::Call { reply, .. } = state {
                 let own = wrong.as_ref().filter(|(call, _)| *call == ticket);

@@ -20,13 +20,14 @@ use std::io::Write as _;
 use bytes::Bytes;
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{JsonText, Progress};
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use orla_mcp::answer::ListedTool;
 use orla_mcp::framing::end_line;
 use orla_mcp::object::push_text;
+use orla_mcp::wire::present;
 
 pub use orla_mcp::Failure;
 
@@ -71,11 +72,6 @@ struct Envelope<'a> {
     total: Option<f64>,
     #[serde(borrow)]
     message: Option<Cow<'a, str>>,
-}
-
-/// A member that is present counts, even if it is `null`.
-fn present<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<&'de RawValue>, D::Error> {
-    <&RawValue>::deserialize(deserializer).map(Some)
 }
 
 /// Parses a line as a message; `None` if it is not one.
