@@ -71,7 +71,7 @@ fn verify_says_what_holds_and_what_changed() {
     world.write("orla.yaml", format!("{text}tools: {{one: {{description: Other}}}}\n"), 0o644);
     let said = world.run(&["verify", "one"]);
     assert_eq!(said.code, Some(1), "{said:?}");
-    assert!(said.stdout.contains("says of itself has changed"), "{said:?}");
+    assert!(said.stdout.contains("its manifest has changed"), "{said:?}");
     // Nothing of it is required, so everything is served, and nothing is shown that does not hold.
     let server = world.serve();
     assert_eq!(server.client().tool_names(), ["new", "one", "two"]);

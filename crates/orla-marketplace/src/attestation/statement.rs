@@ -99,7 +99,7 @@ pub enum Flaw {
     #[error("another version of orla made it: attest the capability again")]
     OtherVersion,
     /// The manifest is another.
-    #[error("what the capability says of itself has changed since it was attested")]
+    #[error("its manifest has changed since it was attested")]
     ManifestChanged,
     /// The content is different.
     #[error("the content has changed since it was attested")]

@@ -96,7 +96,7 @@ fn vouch_for_all(
         save_attestations(&out, &attestations).map_err(Failure::failed)?;
         let until = expires_at.map(|at| format!(" until {}", format_instant(at))).unwrap_or_default();
         let plural = if made == 1 { "capability" } else { "capabilities" };
-        render::note(&format!("{authority} vouches for {made} {plural}{until}: {}", out.display()));
+        render::note(&format!("{authority} attested {made} {plural}{until}: {}", out.display()));
     } else if problems.is_empty() {
         render::note("Nothing is served that could be attested.");
     }

@@ -33,11 +33,11 @@ pub(crate) fn run(verify: &cli::Verify, source: &Source) -> Result<(), Failure> 
         0 => Ok(()),
         wrong => {
             let counted = if wrong == 1 {
-                "1 capability is".to_owned()
+                "1 capability has".to_owned()
             } else {
-                format!("{wrong} capabilities are")
+                format!("{wrong} capabilities have")
             };
-            Err(Failure::failed(format!("{counted} not vouched for")))
+            Err(Failure::failed(format!("{counted} no valid attestation")))
         }
     }
 }
