@@ -97,7 +97,7 @@ fn a_program_reads_what_a_plugin_says_of_its_failure() {
 fn functions_are_served_under_the_names_of_capsules() {
     let server = with(
         &[("echo", "return input"), ("fail", "raise KeyError('no such thing')"), ("hidden", "return 1")],
-        ", exclude: [hidden], permissions: ['db:example']",
+        ", exclude: [hidden], permissions: ['db:example', 'fs:write:.']",
     )
     .serve();
     for mut client in server.clients() {

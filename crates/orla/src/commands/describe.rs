@@ -32,7 +32,16 @@ async fn here(config: &Config, id: &str) -> Result<Value, Failure> {
     let app = App::build(config)?;
     app.marketplace().prepare_listing().await;
     let catalog = app.marketplace().snapshot();
-    let described = catalog.get(id).map(|entry| discovery::description(entry));
+    let described = catalog.get(id).map(|entry| {
+        let mut described = discovery::description(entry);
+        let sandbox = app.marketplace().status(entry).sandbox;
+        if let Some(sandbox) =
+            sandbox.filter(|sandbox| sandbox.profile.is_some() || !sandbox.missing.is_empty())
+        {
+            described["sandbox"] = json!({"level": sandbox.level, "missing": sandbox.missing});
+        }
+        described
+    });
     let problems = app.marketplace().problems_for(&catalog, None, Some(id));
     app.end_providers().await;
     described.ok_or_else(|| {
@@ -67,6 +76,8 @@ fn shown(described: &Value, url: Option<&str>) -> String {
         ("route", text(&described["route"])),
         ("providers", list(&described["providers"])),
         ("permissions", list(&described["permissions"])),
+        ("sandbox", text(&described["sandbox"]["level"])),
+        ("", list(&described["sandbox"]["missing"])),
         ("source", text(&from["source"])),
         ("its version", text(&from["version"])),
         ("hash", text(&from["content_hash"])),

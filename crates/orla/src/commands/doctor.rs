@@ -18,6 +18,8 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespaces_missing: Option<String>,
     cgroup: &'static str,
+    /// How changes of modes, owners, times and attributes of files are refused.
+    metadata: &'static str,
     sandbox: &'static str,
     capabilities: Vec<Row>,
 }
@@ -32,6 +34,9 @@ struct Row {
     permissions: Vec<String>,
     missing: Vec<String>,
 }
+
+/// A read-only mount would leave them to directories that may be written; see ARCHITECTURE.md.
+const METADATA: &str = "refused everywhere in confined processes, by seccomp";
 
 pub(crate) fn run(doctor: &cli::Doctor, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
@@ -81,6 +86,7 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
         namespaces: support.namespaces.is_ok(),
         namespaces_missing: support.namespaces.err(),
         cgroup: support.cgroup,
+        metadata: METADATA,
         sandbox: config.sandbox.mode.name(),
         capabilities,
     })
@@ -97,10 +103,11 @@ impl Report {
             Some(why) => format!("none: {why}"),
         };
         let mut text = format!(
-            "Kernel       {}\nLandlock     {landlock}\nseccomp      {}\nNamespaces   {namespaces}\nCgroups      {}\nsandbox      {}\n",
+            "Kernel       {}\nLandlock     {landlock}\nseccomp      {}\nNamespaces   {namespaces}\nCgroups      {}\nMetadata     {}\nsandbox      {}\n",
             self.kernel,
             if self.seccomp { "available" } else { "none" },
             self.cgroup,
+            self.metadata,
             self.sandbox,
         );
         let width = self.capabilities.iter().map(|row| row.name.len()).max().unwrap_or_default();
