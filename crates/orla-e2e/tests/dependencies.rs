@@ -19,6 +19,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-mcp", &["orla-marketplace"]),
     ("orla-confine", &[]),
     ("orla-process", &["orla-confine", "orla-marketplace"]),
+    ("orla-sys", &[]),
     ("orla-server", &["orla-marketplace", "orla-mcp"]),
     (
         "orla-providers",
@@ -33,6 +34,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "orla-process",
             "orla-providers",
             "orla-server",
+            "orla-sys",
         ],
     ),
     ("orla-e2e", &["orla"]),

@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use super::{Settings, format};
@@ -16,9 +17,9 @@ use crate::render::{self, Styled};
 
 /// Lines that wait to be written.
 const QUEUE: usize = 4096;
-/// How long the thread sleeps after it has written. Shorter than a person notices, longer than the interval of a
-/// thousand calls of a busy server.
-const BATCH_DELAY: Duration = Duration::from_millis(1);
+/// How long the thread sleeps after it has written, unless the log is flushed. Shorter than a person notices, longer than
+/// the interval between the calls of a busy server.
+const BATCH_DELAY: Duration = Duration::from_millis(10);
 /// Bytes that are written together.
 const BATCH_BYTES: usize = 64 * 1024;
 
@@ -26,6 +27,8 @@ const BATCH_BYTES: usize = 64 * 1024;
 pub(super) struct Writer {
     queue: SyncSender<Message>,
     dropped: Arc<AtomicU64>,
+    /// Absent if it could not be started.
+    thread: Option<Thread>,
 }
 
 enum Message {
@@ -42,8 +45,8 @@ impl Writer {
         let counter = Arc::clone(&dropped);
         let thread = std::thread::Builder::new().name("log".to_owned()).stack_size(64 * 1024);
         // Without a thread, the channel is closed and every line is written by its logger.
-        drop(thread.spawn(move || write_all(&messages, &counter, &settings)));
-        Self { queue, dropped }
+        let thread = thread.spawn(move || write_all(&messages, &counter, &settings)).ok();
+        Self { queue, dropped, thread: thread.map(|thread| thread.thread().clone()) }
     }
 
     /// Queues a line; it ends in a line feed.
@@ -73,6 +76,9 @@ impl Writer {
                 Err(TrySendError::Full(_)) => return,
             }
         }
+        if let Some(thread) = &self.thread {
+            thread.unpark();
+        }
         let _ = wait.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
@@ -100,7 +106,7 @@ fn write_all(messages: &Receiver<Message>, dropped: &AtomicU64, settings: &Setti
         }
         render::log(&lines);
         lines.clear(BATCH_BYTES);
-        std::thread::sleep(BATCH_DELAY);
+        std::thread::park_timeout(BATCH_DELAY);
     }
 }
 
@@ -117,7 +123,7 @@ impl Writer {
     /// A writer whose lines a test reads.
     pub(super) fn for_tests() -> (Self, Lines) {
         let (queue, messages) = sync_channel(QUEUE);
-        (Self { queue, dropped: Arc::default() }, Lines(messages))
+        (Self { queue, dropped: Arc::default(), thread: None }, Lines(messages))
     }
 }
 
