@@ -154,3 +154,25 @@ fn bodies_and_programs_hold_no_more_memory_together_than_they_may() {
     // The request that asks has no body.
     eventually("all of it came back", || server.status()["memory"]["held"] == 0);
 }
+
+#[test]
+fn memory_of_large_programs_is_returned_when_they_end() {
+    let server = world().serve();
+    let mut clients: Vec<_> = (0..16).map(|_| server.client()).collect();
+    let mut count_to = |count: u32| {
+        let program = format!("(count (vec (range 0 {count})))");
+        let begin = |client: &mut Client| client.begin_call("rtfs", json!({"program": program}));
+        let pending: Vec<Pending> = clients.iter_mut().map(begin).collect();
+        for (client, pending) in clients.iter_mut().zip(pending) {
+            let result = client.finish_call(pending).unwrap();
+            assert!(!result.is_error(), "{}", result.sentence());
+        }
+    };
+    // What the first programs leave behind stays: code, threads, tables.
+    count_to(10);
+    let before = server.resident_kib();
+    count_to(2_000_000);
+    let peak = server.peak_resident_kib();
+    assert!(peak > before + 48 * 1024, "{before} KiB before, {peak} KiB at most");
+    eventually("the memory is returned", || server.resident_kib() < before + 24 * 1024);
+}
