@@ -31,6 +31,7 @@ use landlock::{
     RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
 };
 use nix::sched::CloneFlags;
+use orla_sys::Fork;
 use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setpgid, setrlimit, wait,
@@ -213,21 +214,15 @@ fn start(
     let [stdin, stdout, stderr, failure, reporting]: [OwnedFd; 5] =
         fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     let mut ends = Some(Ends { streams: [stdin, stdout, stderr], failure, report: reporting });
-    let first = Box::new(|| {
+    let first = || {
         let Some(ends) = ends.take() else { return 1 };
         // The clone's own copy: the server is to notice when the launcher dies.
         drop(socket.take());
         first_process(rules, &request, ends);
         0
-    });
+    };
     let flags = CloneFlags::CLONE_PARENT | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
-    #[expect(
-        unsafe_code,
-        reason = "only a clone can be given another parent. The process has one thread, so no lock is held by another, \
-                  and the clone has its own copy of all memory, the stack included, which is large enough for what it does"
-    )]
-    // SAFETY: see the reason above.
-    let pid = unsafe { nix::sched::clone(first, stack, flags, None) }?;
+    let pid = orla_sys::clone(first, stack, flags)?;
     Ok(pid.as_raw())
 }
 
@@ -242,19 +237,14 @@ fn first_process(rules: &Rules, request: &Request, ends: Ends) {
         Ok(place) => place,
         Err(err) => return say(&failure, &err),
     };
-    #[expect(
-        unsafe_code,
-        reason = "the fork restricts itself before it becomes the program, which no spawn can do. The process has one thread"
-    )]
-    // SAFETY: see the reason above.
-    let program = match unsafe { nix::unistd::fork() } {
-        Ok(nix::unistd::ForkResult::Parent { child }) => child,
-        Ok(nix::unistd::ForkResult::Child) => {
+    let program = match orla_sys::fork() {
+        Ok(Fork::Parent(program)) => program,
+        Ok(Fork::Child) => {
             drop(reporting);
             let err = become_program(rules, request, streams, &place);
             return say(&failure, &err);
         }
-        Err(err) => return say(&failure, &err.into()),
+        Err(err) => return say(&failure, &err),
     };
     // Only the program holds its pipes, so they end with it.
     drop((streams, failure));
