@@ -296,9 +296,16 @@ impl Program {
         let all = variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
         let all: Vec<(&OsStr, &OsStr)> =
             all.chain(env.iter().map(|(name, value)| (OsStr::new(name), value.as_os_str()))).collect();
-        let run = iter::once(self.path.clone()).chain(self.interpreter(&all)).collect();
+        let interpreter = match self.interpreter(&all) {
+            Some(program) => match launcher.real(&program) {
+                Ok(_) => installation(&program, value_of(&all, "HOME").as_ref()),
+                Err(err) => return Some(Err(err)),
+            },
+            None => Vec::new(),
+        };
+        let run = iter::once(self.path.clone()).chain(interpreter).collect();
         let shell = by_shell.then_some(file.as_os_str());
-        Some(launcher.start(&Start {
+        Some(launcher.start(Start {
             file: if by_shell { Path::new(SHELL) } else { file },
             arg0: if by_shell { OsStr::new(SHELL) } else { self.path.as_os_str() },
             directory: self.directory.as_deref(),
@@ -322,28 +329,23 @@ impl Program {
         None
     }
 
-    /// The installation of what runs it, where that is not the system's: of the interpreter that a script names, else of the
-    /// program itself.
+    /// The interpreter that it names, if it is a script.
     #[cfg(target_os = "linux")]
-    fn interpreter(&self, env: &[(&OsStr, &OsStr)]) -> Vec<PathBuf> {
-        let value = |name: &str| {
-            env.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value.to_os_string())
-        };
+    fn interpreter(&self, env: &[(&OsStr, &OsStr)]) -> Option<PathBuf> {
         let head = read_head(&self.path).unwrap_or_default();
-        let FileKind::Script(shebang) = FileKind::of(&head) else { return Vec::new() };
+        let FileKind::Script(shebang) = FileKind::of(&head) else { return None };
         let mut words = shebang
             .argument
             .iter()
             .flat_map(|words| words.as_encoded_bytes().split(|byte| *byte == b' '));
-        let program = if shebang.program.ends_with("env") {
+        if shebang.program.ends_with("env") {
             let word =
                 words.find(|word| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'='));
             let name = word.map(|word| PathBuf::from(OsStr::from_bytes(word)));
-            name.and_then(|name| crate::file::program_in(&value("PATH").unwrap_or_default(), &name))
+            crate::file::program_in(&value_of(env, "PATH").unwrap_or_default(), &name?)
         } else {
             Some(shebang.program)
-        };
-        program.map(|program| installation(&program, value("HOME").as_ref())).unwrap_or_default()
+        }
     }
 
     fn is_known_to_be_run_by_shell(&self) -> bool {
@@ -353,6 +355,12 @@ impl Program {
         }
         memory.is_some()
     }
+}
+
+/// A variable of an environment.
+#[cfg(target_os = "linux")]
+fn value_of(env: &[(&OsStr, &OsStr)], name: &str) -> Option<OsString> {
+    env.iter().rev().find(|(known, _)| *known == name).map(|(_, value)| value.to_os_string())
 }
 
 /// Runs text that names no interpreter.

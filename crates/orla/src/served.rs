@@ -11,9 +11,10 @@ use futures_util::future::join_all;
 use orla_document::Position;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
-    CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal, Registration,
-    RegistrationError, Rejected, Source, discovery, program,
+    CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal, ProviderType,
+    Registration, RegistrationError, Rejected, Source, discovery, program,
 };
+use orla_process::confinement::Declared;
 use parking_lot::Mutex;
 
 use crate::config::{Config, Placed, Problem, ToolOverride, description_of};
@@ -300,6 +301,13 @@ fn apply(registration: &mut Registration, change: &ToolOverride) {
     }
     if let Some(description) = &change.description {
         registration.manifest.description.clone_from(description);
+    }
+    let is_own_process = matches!(registration.manifest.provider, ProviderType::Custom(_));
+    if !is_own_process && change.declared != Declared::default() {
+        registration.policy = registration.policy.clone().unavailable(
+            "`permissions`, `limits` and `sandbox_fallback` of `tools` confine tools and packages alone; for a plugin or an \
+             MCP server, write them in its entry of `plugins` or `mcpServers`",
+        );
     }
     registration.policy.max_concurrency = change.max_concurrency.or(registration.policy.max_concurrency);
     registration.policy.retries = change.retries.or(registration.policy.retries);

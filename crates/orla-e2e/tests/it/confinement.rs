@@ -81,14 +81,16 @@ t('udp', lambda: socket.socket(socket.AF_INET, socket.SOCK_DGRAM))
 t('unix', lambda: socket.socket(socket.AF_UNIX))
 t('netlink', lambda: socket.socket(socket.AF_NETLINK, socket.SOCK_RAW))
 t('pair', lambda: socket.socketpair())
+t('datagrams', lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
+t('raw', lambda: socket.socketpair(socket.AF_UNIX, socket.SOCK_RAW))
 \""
     );
     let server = world()
         .tool("none", probe("permissions: []", &code))
         .tool("all", probe("permissions: [net]", &code))
         .serve();
-    assert_eq!(tried(&server, "none"), "tcp=no udp=no unix=no netlink=no pair=ok");
-    assert_eq!(tried(&server, "all"), "tcp=ok udp=ok unix=no netlink=ok pair=ok");
+    assert_eq!(tried(&server, "none"), "tcp=no udp=no unix=no netlink=no pair=ok datagrams=no raw=no");
+    assert_eq!(tried(&server, "all"), "tcp=ok udp=ok unix=no netlink=ok pair=ok datagrams=no raw=no");
     // The first that came is the one of the second tool.
     let mut said = [0];
     listener.accept().unwrap().0.read_exact(&mut said).unwrap();
@@ -249,5 +251,62 @@ fn doctor_says_what_is_in_force() {
         told.stdout.contains("Landlock") && told.stdout.contains("/no/such/path"),
         "{}",
         told.stdout
+    );
+}
+
+#[test]
+fn an_interpreter_gives_no_more_than_its_real_installation() {
+    let code = "#!/tmp/../bin/sh\n# /// orla\n# permissions: []\n# ///\ncat other/out || echo refused\n";
+    let server = files().tool("dots", code).serve();
+    assert_eq!(tried(&server, "dots"), "refused");
+}
+
+#[test]
+fn an_interpreter_below_a_writable_directory_cannot_be_exchanged_for_a_link() {
+    let world = files().file("work/venv/lib/x", "").tool("before", "#!/bin/sh\necho unconfined\n");
+    std::fs::create_dir_all(world.path("work/venv/bin")).unwrap();
+    std::fs::copy("/bin/sh", world.path("work/venv/bin/sh")).unwrap();
+    // The link that the program could put there leads to a directory that looks like an installation too.
+    std::fs::create_dir_all(world.path("other/bin")).unwrap();
+    std::fs::create_dir_all(world.path("other/lib")).unwrap();
+    std::fs::copy("/bin/sh", world.path("other/bin/sh")).unwrap();
+    let interpreter = world.path("work/venv/bin/sh");
+    let code = format!(
+        "#!{}\n# /// orla\n# permissions: ['fs:write:../work']\n# ///\ncat other/out || echo refused\n\
+         [ -L work/venv ] || {{ mv work/venv work/old-venv && ln -s ../other work/venv; }}\n",
+        interpreter.display()
+    );
+    let server = world.tool("swap", &code).serve();
+    assert_eq!(tried(&server, "swap"), "refused");
+    let result = server.client().call("swap", json!({}));
+    assert!(
+        result.is_error() && result.sentence().contains("a link leads out"),
+        "{}",
+        result.sentence()
+    );
+}
+
+#[test]
+fn a_process_cannot_blind_what_watches_over_its_limits() {
+    let code = "python3 -c \"
+import mmap, resource
+try: resource.prlimit(1, resource.RLIMIT_NOFILE, (1, 1)); print('blinded')
+except OSError: print('refused')
+import os
+try: os.memfd_create('x'); print('hidden')
+except OSError: print('refused')
+\"";
+    let server = world().tool("t", probe("permissions: []\n# limits: {memory: 256Mi}", code)).serve();
+    assert_eq!(tried(&server, "t"), "refused refused");
+}
+
+#[test]
+fn permissions_of_tools_that_are_no_tool_or_package_make_the_capability_unavailable() {
+    let server = world().config("tools:\n  math.add: {permissions: []}\n").serve();
+    let result = server.client().call("math__add", json!({"a": 1, "b": 2}));
+    assert!(
+        result.is_error() && result.sentence().contains("confine tools and packages alone"),
+        "{}",
+        result.sentence()
     );
 }

@@ -120,14 +120,16 @@ const SYS_SETXATTRAT: i64 = 463;
 const SYS_REMOVEXATTRAT: i64 = 466;
 const SYS_FILE_SETATTR: i64 = 469;
 
+/// The bits of a socket's type that are its kind.
+const KIND: u32 = 0xf;
 /// `TIOCSTI` types into a terminal, `TIOCLINUX` pastes into one.
 const TERMINAL: [u64; 2] = [0x5412, 0x541C];
 /// Changes the flags of a file (`FS_IOC_SETFLAGS`, its 32-bit form, and `FS_IOC_FSSETXATTR`).
 const FILE_FLAGS: [u64; 3] = [0x4008_6602, 0x4004_6602, 0x401C_5820];
 
 impl Filters {
-    /// The filters for a process with this access to the network.
-    pub(super) fn new(network: NetworkMode) -> io::Result<Self> {
+    /// The filters for a process with this access to the network, and with or without a limit of its memory.
+    pub(super) fn new(network: NetworkMode, bounds_memory: bool) -> io::Result<Self> {
         let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
         let filter = |rules, errno: i32| {
             let action = SeccompAction::Errno(errno.unsigned_abs());
@@ -162,8 +164,21 @@ impl Filters {
             family(libc::AF_INET6),
             family(libc::AF_NETLINK),
         );
-        // A pair of sockets reaches nothing but itself.
-        rules.insert(libc::SYS_socketpair, vec![rule(&[(0, SeccompCmpOp::Ne, unix)])?]);
+        // A connected pair reaches nothing but itself; a pair of datagram sockets can send to any path.
+        let kinds = (0..=KIND).filter(|kind| {
+            ![libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::unsigned_abs).contains(kind)
+        });
+        let kinds = kinds.map(|kind| rule(&[(1, SeccompCmpOp::MaskedEq(KIND.into()), kind.into())]));
+        let family = [rule(&[(0, SeccompCmpOp::Ne, unix)])];
+        rules.insert(libc::SYS_socketpair, family.into_iter().chain(kinds).collect::<io::Result<_>>()?);
+        // The limits of another process, such as those of the one that watches over this one.
+        rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
+        if bounds_memory {
+            // Memory that belongs to no process.
+            for number in [libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_shmget] {
+                rules.insert(number, Vec::new());
+            }
+        }
         match network {
             NetworkMode::None => {
                 rules.insert(libc::SYS_socket, Vec::new());

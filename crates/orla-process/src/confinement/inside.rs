@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! ```text
-//! server ── launcher (user, network, mount and IPC namespaces of the profile; one thread; trusted)
-//!    └── first process of a call (PID and mount namespace of the call; trusted; child of the *server*)
+//! server ── launcher (user, network and mount namespaces of the profile; one thread; trusted)
+//!    └── first process of a call (PID, mount and IPC namespaces of the call; trusted; child of the *server*)
 //!           └── the program (Landlock, seccomp, no capabilities, no new privileges)
 //! ```
 //!
@@ -103,20 +103,22 @@ fn enter(setup: Message) -> Result<Rules, String> {
     // Before the namespaces, with the rights of the server.
     let base =
         |paths: &[&str]| paths.iter().filter_map(|path| open(Path::new(path)).ok()).collect::<Vec<_>>();
+    let usage = Usage::decode(&limits)?;
     let mut rules = Rules {
         read: declared(read)?,
         write: declared(write)?,
         programs: declared(execute)?,
         execute: base(BASE_EXECUTE),
         devices: base(BASE_DEVICES),
-        filters: Filters::new(network).map_err(|err| format!("seccomp: {err}"))?,
-        usage: Usage::decode(&limits)?,
+        filters: Filters::new(network, usage.memory.is_some())
+            .map_err(|err| format!("seccomp: {err}"))?,
+        usage,
         has_home: home == b"own",
         is_open: scope == b"open",
     };
     rules.read.extend(base(BASE_READ));
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let mut flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC;
+    let mut flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS;
     if network == NetworkMode::None && !rules.is_open {
         flags |= CloneFlags::CLONE_NEWNET;
     }
@@ -141,6 +143,14 @@ fn path_of(bytes: Vec<u8>) -> PathBuf {
 fn open(path: &Path) -> Result<OwnedFd, String> {
     use rustix::fs::{Mode, OFlags};
     rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(|err| format!("{}: {}", path.display(), io::Error::from(err)))
+}
+
+/// Opens what a rule is about by its real path. A link in it was put there since the server looked, and is refused.
+fn open_real(path: &Path) -> Result<OwnedFd, String> {
+    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
         .map_err(|err| format!("{}: {}", path.display(), io::Error::from(err)))
 }
 
@@ -221,7 +231,10 @@ fn start(
         first_process(rules, &request, ends);
         0
     };
-    let flags = CloneFlags::CLONE_PARENT | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
+    let flags = CloneFlags::CLONE_PARENT
+        | CloneFlags::CLONE_NEWPID
+        | CloneFlags::CLONE_NEWNS
+        | CloneFlags::CLONE_NEWIPC;
     let pid = orla_sys::clone(first, stack, flags)?;
     Ok(pid.as_raw())
 }
@@ -358,7 +371,7 @@ fn landlock(rules: &Rules, request: &Request, place: &Path) -> Result<(), String
     }
     for (paths, access) in [(&request.read, read), (&request.run, run)] {
         for path in paths {
-            allow(&open(path)?, access)?;
+            allow(&open_real(path)?, access)?;
         }
     }
     allow(&open(place)?, write)?;
@@ -446,7 +459,9 @@ impl Usage {
     /// The limit that the processes of this namespace are beyond, the first one aside.
     fn breach(&self) -> Option<&'static str> {
         let (mut processes, mut memory, mut ticks) = (0_u64, 0_u64, 0_u64);
-        for entry in fs::read_dir("/proc").ok()?.flatten() {
+        // What cannot be watched is over its limit.
+        let Ok(entries) = fs::read_dir("/proc") else { return Some("memory") };
+        for entry in entries.flatten() {
             let name = entry.file_name();
             let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
             let text =
@@ -524,6 +539,8 @@ fn probe(rules: &Rules, request: &Request, place: &Path, expected: Probe) -> io:
     refused("running a file", Err(Command::new(&bait).exec()));
     let unix = std::os::unix::net::UnixStream::connect(&bait).map(drop);
     refused("a UNIX socket", unix);
+    let pair = std::os::unix::net::UnixDatagram::pair().map(drop);
+    refused("a pair of datagram sockets", pair);
     if rules.filters.has_no_network() {
         refused("a connection", std::net::TcpStream::connect(("127.0.0.1", 9)).map(drop));
         refused("a datagram socket", std::net::UdpSocket::bind(("127.0.0.1", 0)).map(drop));

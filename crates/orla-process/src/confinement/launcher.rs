@@ -44,6 +44,8 @@ pub(crate) struct Launcher {
     setup: [Vec<Vec<u8>>; 5],
     /// What the profile speaks of.
     paths: Vec<PathBuf>,
+    /// What of it may be written.
+    writable: Vec<PathBuf>,
     running: Mutex<Option<Running>>,
 }
 
@@ -139,6 +141,7 @@ impl Launcher {
         let (reads, writes) = (read.contains(&PathBuf::from("/")), write.contains(&PathBuf::from("/")));
         let launcher = Self {
             setup: [bytes(&read), bytes(&write), bytes(&execute), settings, limits],
+            writable: write.clone(),
             paths: [read, write, execute, std::env::current_dir().into_iter().collect()].concat(),
             running: Mutex::new(None),
         };
@@ -153,8 +156,28 @@ impl Launcher {
     ///
     /// # Errors
     /// The system's reason.
-    pub(crate) fn start(&self, start: &Start<'_>) -> io::Result<Child> {
-        self.send(start, "")
+    pub(crate) fn start(&self, mut start: Start<'_>) -> io::Result<Child> {
+        for path in start.read.iter_mut().chain(&mut start.run) {
+            *path = self.real(path)?;
+        }
+        self.send(&start, "")
+    }
+
+    /// The real path of what a program may read or run because it is its own.
+    ///
+    /// # Errors
+    /// A link leads to it out of what the profile may write: the program may have made it.
+    pub(crate) fn real(&self, path: &Path) -> io::Result<PathBuf> {
+        let real = std::fs::canonicalize(path)?;
+        let is_writable = |path: &Path| self.writable.iter().any(|place| path.starts_with(place));
+        let named = path.ancestors().skip(1).any(|place| {
+            std::fs::canonicalize(place).is_ok_and(|place| is_writable(&place)) || is_writable(place)
+        });
+        if named && !is_writable(&real) && !is_system(&real) {
+            let text = format!("{}: a link leads out of what the program may write", path.display());
+            return Err(io::Error::other(text));
+        }
+        Ok(real)
     }
 
     fn ready(&self) -> io::Result<()> {
@@ -315,14 +338,21 @@ fn answer(socket: &UnixStream) -> io::Result<Vec<u8>> {
     answer.pop().ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
+/// Whether it is of the system, which every program may read and run.
+fn is_system(path: &Path) -> bool {
+    BASE_EXECUTE.iter().any(|base| path.starts_with(base))
+}
+
 /// The directories of an interpreter's installation, where that is not the system's: the one around the directory
 /// of its program, if it looks like one; else the file alone.
 pub(crate) fn installation(program: &Path, home: Option<&OsString>) -> Vec<PathBuf> {
-    let real = std::fs::canonicalize(program).ok();
-    let places = [Some(program.to_owned()), real].into_iter().flatten();
+    // By real directories: `/tmp/../bin` is `/bin`. The program itself may be a link, as in a virtual environment.
+    let directory = program.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
+    let named = directory.zip(program.file_name()).map(|(directory, name)| directory.join(name));
+    let home = home.map(|home| std::fs::canonicalize(home).unwrap_or_else(|_| PathBuf::from(home)));
     let mut all: Vec<PathBuf> = Vec::new();
-    for place in places {
-        if BASE_EXECUTE.iter().any(|base| place.starts_with(base)) {
+    for place in named.into_iter().chain(std::fs::canonicalize(program)) {
+        if is_system(&place) {
             continue;
         }
         let prefix = place.parent().filter(|directory| {
@@ -331,9 +361,11 @@ pub(crate) fn installation(program: &Path, home: Option<&OsString>) -> Vec<PathB
             })
         });
         let prefix = prefix.and_then(Path::parent).filter(|prefix| {
-            // Never a home, and nothing around it.
-            let is_around = home.is_some_and(|home| Path::new(home).starts_with(prefix));
+            // Never a home, nothing around it, and no directory at the root of the file system.
+            let is_around = home.as_ref().is_some_and(|home| home.starts_with(prefix));
+            let is_deep = prefix.components().count() > 2;
             !is_around
+                && is_deep
                 && !prefix.ends_with(".local")
                 && (prefix.join("lib").is_dir()
                     || prefix.join("pyvenv.cfg").exists()
