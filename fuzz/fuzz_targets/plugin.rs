@@ -1,4 +1,4 @@
-//! Whatever a plugin writes, its lines are read or are none, and a value comes out as it stood there.
+//! Each line of a plugin is read or refused, and a value comes out as it was written.
 #![no_main]
 
 use bytes::Bytes;

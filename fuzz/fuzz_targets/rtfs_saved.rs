@@ -1,4 +1,4 @@
-//! A saved run that somebody changed is refused, or ends as any run does: in a value, an error or a limit.
+//! A saved run that was changed is refused, or ends as any run does: in a value, an error or a limit.
 //!
 //! The first byte chooses a program, the second how: the bytes after it follow the head of a saved run, or change
 //! one, three at a time (where in two, and to what).

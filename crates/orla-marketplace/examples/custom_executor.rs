@@ -51,7 +51,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let market = CapabilityMarketplace::new(Limits::default());
     market.register_executor(Arc::new(GreetingExecutor))?;
     let provider = ProviderType::Custom(Arc::new(Greeting { word: "Hello".to_owned() }));
-    market.register_capability(CapabilityManifest::new("greet", "Greets whoever is named", provider))?;
+    market.register_capability(CapabilityManifest::new("greet", "Greets a person by name", provider))?;
     let input = Payload::from_json(JsonText::parse(r#""world""#)?);
     let outcome = market.call(Call::to("greet").with(input)).await?;
     assert_eq!(outcome.value()?, Value::from(r#"Hello, "world"!"#));

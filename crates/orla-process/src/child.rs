@@ -64,6 +64,27 @@ pub struct Program {
     run_by_shell: Mutex<Option<FileVersion>>,
 }
 
+/// One attempt at a start.
+struct Attempt<'a> {
+    /// The copy that runs, if only the attested bytes may.
+    sealed: Option<&'a Sealed>,
+    /// What the kernel is asked to run.
+    file: &'a Path,
+    /// Whether the shell runs it.
+    by_shell: bool,
+    args: &'a [OsString],
+    /// The program's variables, and those of this call, which go before them.
+    variables: &'a Variables,
+    env: &'a [(&'a str, OsString)],
+}
+
+impl Attempt<'_> {
+    fn env(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
+        let own = self.variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
+        own.chain(self.env.iter().map(|(name, value)| (OsStr::new(name), value.as_os_str())))
+    }
+}
+
 /// A file that is being written cannot be run; this often it is tried again, first after this long and then after
 /// twice as long each time, 1.3 s in all.
 const BUSY_RETRIES: u32 = 7;
@@ -209,18 +230,19 @@ impl Program {
             sandbox.available().map_err(io::Error::other)?;
         }
         let variables = self.variables(environment);
-        let file = &sealed.map_or_else(|| self.path.clone(), Sealed::path);
-        let mut by_shell = self.is_known_to_be_run_by_shell();
+        let file = sealed.map_or_else(|| self.path.clone(), Sealed::path);
+        let by_shell = self.is_known_to_be_run_by_shell();
+        let mut attempt = Attempt { sealed, file: &file, by_shell, args, variables: &variables, env };
         let mut tries = 0;
         loop {
-            let started = match self.launch(sealed, file, by_shell, args, &variables, env) {
+            let started = match self.launch(&attempt) {
                 Some(started) => started,
-                None => self.run(sealed, file, by_shell, args, &variables, env),
+                None => self.run(&attempt),
             };
             match started {
-                Err(err) if is(&err, Errno::NOEXEC) && !by_shell && is_text(file) => {
+                Err(err) if is(&err, Errno::NOEXEC) && !attempt.by_shell && is_text(&file) => {
                     *self.run_by_shell.lock() = FileVersion::of(&self.path);
-                    by_shell = true;
+                    attempt.by_shell = true;
                 }
                 Err(err) if is(&err, Errno::TXTBSY) && tries < BUSY_RETRIES => {
                     thread::sleep(BUSY_PAUSE * (1 << tries));
@@ -232,29 +254,20 @@ impl Program {
     }
 
     /// Starts it as a process of this one, unconfined.
-    fn run(
-        &self,
-        sealed: Option<&Sealed>,
-        file: &Path,
-        by_shell: bool,
-        args: &[OsString],
-        variables: &Variables,
-        env: &[(&str, OsString)],
-    ) -> io::Result<Child> {
-        let mut command = if by_shell {
+    fn run(&self, attempt: &Attempt<'_>) -> io::Result<Child> {
+        let mut command = if attempt.by_shell {
             let mut shell = Command::new(SHELL);
-            shell.arg(file);
+            shell.arg(attempt.file);
             shell
         } else {
-            let mut program = Command::new(file);
+            let mut program = Command::new(attempt.file);
             program.arg0(&self.path);
             program
         };
         command
-            .args(args)
+            .args(attempt.args)
             .env_clear()
-            .envs(variables.iter().map(|(key, value)| (key, value)))
-            .envs(env.iter().map(|(key, value)| (key, value)))
+            .envs(attempt.env())
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -263,7 +276,7 @@ impl Program {
             command.current_dir(directory);
         }
         // Locked for the start alone, not for the pauses.
-        let started = match sealed {
+        let started = match attempt.sealed {
             // No other child may inherit the copy.
             Some(sealed) => {
                 let _alone = STARTS.write();
@@ -279,53 +292,35 @@ impl Program {
 
     /// Has it started by the launcher of its sandbox; `None` if nothing confines it.
     #[cfg(target_os = "linux")]
-    fn launch(
-        &self,
-        sealed: Option<&Sealed>,
-        file: &Path,
-        by_shell: bool,
-        args: &[OsString],
-        variables: &Variables,
-        env: &[(&str, OsString)],
-    ) -> Option<io::Result<Child>> {
+    fn launch(&self, attempt: &Attempt<'_>) -> Option<io::Result<Child>> {
         let launcher = self.sandbox.as_ref()?.launcher()?;
-        if sealed.is_some() {
+        if attempt.sealed.is_some() {
             let text = "an attested single file cannot be confined yet; make it a package";
             return Some(Err(io::Error::other(text)));
         }
-        let all = variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
-        let all: Vec<(&OsStr, &OsStr)> =
-            all.chain(env.iter().map(|(name, value)| (OsStr::new(name), value.as_os_str()))).collect();
-        let interpreter = match self.interpreter(&all) {
+        let env: Vec<(&OsStr, &OsStr)> = attempt.env().collect();
+        let interpreter = match self.interpreter(&env) {
             Some(program) => match launcher.real(&program) {
-                Ok(_) => installation(&program, value_of(&all, "HOME").as_ref()),
+                Ok(_) => installation(&program, value_of(&env, "HOME").as_ref()),
                 Err(err) => return Some(Err(err)),
             },
             None => Vec::new(),
         };
         let run = iter::once(self.path.clone()).chain(interpreter).collect();
-        let shell = by_shell.then_some(file.as_os_str());
+        let shell = attempt.by_shell.then_some(attempt.file.as_os_str());
         Some(launcher.start(Start {
-            file: if by_shell { Path::new(SHELL) } else { file },
-            arg0: if by_shell { OsStr::new(SHELL) } else { self.path.as_os_str() },
+            file: if attempt.by_shell { Path::new(SHELL) } else { attempt.file },
+            arg0: if attempt.by_shell { OsStr::new(SHELL) } else { self.path.as_os_str() },
             directory: self.directory.as_deref(),
-            args: shell.into_iter().chain(args.iter().map(OsString::as_os_str)).collect(),
-            env: all,
+            args: shell.into_iter().chain(attempt.args.iter().map(OsString::as_os_str)).collect(),
+            env,
             read: self.files.clone(),
             run,
         }))
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn launch(
-        &self,
-        _: Option<&Sealed>,
-        _: &Path,
-        _: bool,
-        _: &[OsString],
-        _: &Variables,
-        _: &[(&str, OsString)],
-    ) -> Option<io::Result<Child>> {
+    fn launch(&self, _: &Attempt<'_>) -> Option<io::Result<Child>> {
         None
     }
 

@@ -241,7 +241,7 @@ fn nothing_outlives_a_server(by_sigkill: bool) {
     for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
         kill_process(Pid::from_raw(reaper).unwrap(), signal).unwrap();
     }
-    // The reaper's last look after a start comes a second later. Nobody can see it look.
+    // The reaper's last look after a start comes a second later. Nothing shows when it looks.
     thread::sleep(Duration::from_millis(1100));
     end(&mut server, by_sigkill);
     eventually(|| (count(&marker) == 0).then_some(()));

@@ -263,7 +263,7 @@ impl App {
         findings.warnings.extend(sentences(&config.warnings));
         if config.sandbox.mode == confinement::Mode::Off {
             findings.warnings.push(
-                "sandbox: off: no process is confined, whatever it declares; remove `sandbox` to confine those with permissions"
+                "sandbox: off: no process is confined, not even one that declares permissions; remove `sandbox` to confine those with permissions"
                     .to_owned(),
             );
         }

@@ -304,7 +304,7 @@ proptest! {
     }
 }
 
-/// More when somebody asks for more.
+/// More on request.
 fn cases() -> u32 {
     option_env!("RTFS_CASES").and_then(|n| n.parse().ok()).unwrap_or(200)
 }

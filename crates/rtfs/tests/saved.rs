@@ -177,7 +177,7 @@ fn a_long_lazy_chain_and_deep_data_are_saved_without_recursion() {
     assert_eq!(value, Value::Int(50_000));
 }
 
-/// Loads bytes that somebody changed, and runs what comes of it.
+/// Loads changed bytes, and runs the result.
 fn survives(program: &Arc<Program>, bytes: &[u8]) {
     let limits = Limits { steps: 5_000, memory: 4 << 20, output: 1 << 20, ..limits() };
     let Ok(mut run) = Run::load(program.clone(), limits, bytes) else { return };

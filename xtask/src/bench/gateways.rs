@@ -189,7 +189,7 @@ fn cargo_install(place: &Path) -> Result<PathBuf, String> {
     Ok(program)
 }
 
-/// A port that nobody listens on at this moment, for servers that cannot choose one.
+/// A port that is free at this moment, for servers that cannot choose one.
 fn free_port() -> Result<u16, String> {
     std::net::TcpListener::bind("127.0.0.1:0")
         .and_then(|listener| listener.local_addr())

@@ -174,7 +174,7 @@ fn artifact_update(value: Value, dialect: Dialect) -> Value {
 
 fn status(value: Value, dialect: Dialect) -> Value {
     let Value::Object(mut members) = value else { return value };
-    // Nobody here needs the time, and agents write it in more ways than one.
+    // The time is not needed here, and agents write it in more ways than one.
     members.remove("timestamp");
     let state = members.get("state").and_then(Value::as_str).unwrap_or_default();
     let state = match (dialect, state) {

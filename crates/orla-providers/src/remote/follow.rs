@@ -28,7 +28,7 @@ const BACKOFF_MAX: Duration = Duration::from_secs(30);
 /// The least time between two requests, for an instance whose catalogue changes all the time. It doubles with each
 /// immediate answer that nothing has changed, which an instance without waiting gives.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Whoever answers sooner than this has not waited for a change.
+/// An answer that comes sooner than this did not wait for a change.
 const AT_ONCE: Duration = Duration::from_secs(1);
 /// The largest catalogue that is read, in bytes.
 const MAX_BYTES: usize = 64 * 1024 * 1024;

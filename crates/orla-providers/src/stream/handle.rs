@@ -293,7 +293,7 @@ impl Opened {
         if let Ok(filled) = timeout(heartbeat / 2, fed(source, feed)).await {
             return filled;
         }
-        // Whoever sends right now will find out as well.
+        // A concurrent sender finds out as well.
         if let Ok(mut writer) = self.writer.try_lock() {
             let _ = timeout(heartbeat / 2, writer.ping()).await;
         }

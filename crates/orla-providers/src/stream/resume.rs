@@ -15,7 +15,7 @@ use bytes::Bytes;
 const REMEMBERED: usize = 1024;
 /// The pause before reconnecting, unless the server says another; it doubles with each failure.
 const PAUSE: Duration = Duration::from_millis(250);
-/// The longest pause, whatever the server says.
+/// The longest pause, even if the server asks for a longer one.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
 /// The longest id that is sent back.
 const MAX_ID: usize = 1024;

@@ -45,7 +45,7 @@ impl Sink {
                 socket.send(Message::text(text)).await.map_err(|_| Unsent::Gone)
             }
             Self::Program { stdin, rest } => {
-                // Somebody may have gone away in the middle of a line.
+                // A reader may have gone away in the middle of a line.
                 flush(stdin, rest).await?;
                 rest.extend_from_slice(&item);
                 rest.extend_from_slice(b"\n");

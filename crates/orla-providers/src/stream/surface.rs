@@ -288,7 +288,7 @@ async fn follow(
                 }
             }
         };
-        // Nobody may be listening at the moment.
+        // There may be no reader at the moment.
         let _ = notices.send(SurfaceNotice::ResourceUpdated { uri: uri.clone() });
         if is_over {
             break;

@@ -5,8 +5,8 @@
 //! [`Scanner::scan`] lists the directory, looks at each entry without opening it, and reads the first
 //! bytes of the executable files. What is made of it is decided by pure functions, [`plan`] and
 //! [`describe`]. A file is never read whole, and no process is started. Fifos, sockets, devices and
-//! dangling links are never opened. A program in RTFS (`*.rtfs`) is only named: whoever knows the language
-//! reads it.
+//! dangling links are never opened. A program in RTFS (`*.rtfs`) is only named: the crate `orla`,
+//! which knows the language, reads it.
 //!
 //! The scanner remembers what a file said of itself, and reads it again only when the file has changed:
 //! of a thousand files that are as they were, each costs two `stat`s.

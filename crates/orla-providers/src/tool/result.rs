@@ -7,7 +7,7 @@
 //! | the deadline | [`RuntimeError::TimedOut`] |
 //! | output that is not what was declared | [`RuntimeError::InvalidOutput`] |
 //!
-//! Whatever was written is kept: an error carries the same content as a success. Pure functions.
+//! The output is always kept: an error carries the same content as a success. Pure functions.
 
 use std::borrow::Cow;
 use std::os::unix::process::ExitStatusExt;

@@ -124,7 +124,7 @@ async fn lists_are_merged_and_sorted_and_the_first_owner_wins() {
             .starts_with(r#"{"prompts":[{"name":"c""#)
     );
     assert_eq!(ask(&market, "prompts/list", "\"x\"", false).await.unwrap_err().code.0, -32602);
-    // Nobody serves these: they are empty and no error.
+    // No provider serves these: the lists are empty, and there is no error.
     assert_eq!(ask(&market, "resources/list", "{}", false).await.unwrap(), r#"{"resources":[]}"#);
     let templates = ask(&market, "resources/templates/list", "{}", false).await.unwrap();
     assert_eq!(templates, r#"{"resourceTemplates":[]}"#);

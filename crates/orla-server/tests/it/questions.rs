@@ -297,7 +297,7 @@ async fn a_request_that_fails_for_want_of_a_capability_says_which() {
     let (status, answer) = ask(&mut client, strict, json!({"sampling": {}})).await;
     assert_eq!((status, &answer["result"]["isError"]), (200, &json!(true)));
     assert_eq!(answer["result"]["structuredContent"], "half of it", "{answer}");
-    // Whoever manages without does not need it.
+    // A client that manages without does not need it.
     let (_, answer) = ask(&mut client, call(&rounds), json!({"roots": {}})).await;
     let asked = answer["result"]["inputRequests"].as_object().unwrap();
     assert_eq!(asked.keys().collect::<Vec<_>>(), ["roots-1"]);

@@ -356,7 +356,7 @@ fn disj(context: &mut Context, args: &mut [Value]) -> Answer {
 }
 
 /// Each collection on the way is taken out of its place, changed, and put back: nothing is copied
-/// that nobody else holds.
+/// that has no other owner.
 fn assoc_in(context: &mut Context, args: &mut [Value]) -> Answer {
     let keys = items_of("assoc-in", &args[1])?;
     let Some((last, path)) = keys.split_last() else {

@@ -62,7 +62,7 @@ pub(super) struct Shared {
 /// How a server is.
 #[derive(Clone, Debug)]
 pub(super) enum State {
-    /// Nobody has needed it yet.
+    /// It has not been needed yet.
     Created,
     /// It is being opened.
     Starting,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! {"id": 1, "function": "f", "input": …}      a call
-//! {"id": 2, "cancel": 1}                      nobody waits for the answer of call 1 any more
+//! {"id": 2, "cancel": 1}                      the answer of call 1 is no longer awaited
 //! {"id": 0, "function": "describe"}           what do you serve?
 //!
 //! {"id": 1, "progress": 0.5, "message": "…"}  how far it is, any number of times
