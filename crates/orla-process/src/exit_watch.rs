@@ -7,6 +7,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 /// How often to look where there is nothing to poll.
@@ -36,6 +37,12 @@ impl ExitWatch {
 
     /// Whether the child has exited.
     pub(crate) fn has_exited(&self) -> bool {
+        // Of a confined program this process is not the parent.
+        if let Some(fd) = &self.fd {
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            return poll(&mut [PollFd::from_borrowed_fd(fd.as_fd(), PollFlags::IN)], Some(&now))
+                != Ok(0);
+        }
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         !matches!(waitid(WaitId::Pid(self.pid), options), Ok(None))
     }

@@ -1,19 +1,34 @@
-//! A started process: a child of this one, whoever started it.
+//! A started process, whichever process started it.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid};
 
-/// A child process with its three pipes. It is neither ended nor reaped when it is dropped.
+/// What stands for a process of which this one is not the parent.
+pub(crate) trait Guardian: std::fmt::Debug + Send + Sync {
+    /// Whether the process has ended; waits for that if `waits`.
+    ///
+    /// # Errors
+    /// The system's reason.
+    fn has_exited(&self, waits: bool) -> io::Result<bool>;
+
+    /// How the process ended, and the limit that it was ended for. Everything else that it started is killed.
+    ///
+    /// # Errors
+    /// The guardian has been killed, and the process with it.
+    fn release(self: Box<Self>) -> io::Result<(ExitStatus, Option<&'static str>)>;
+}
+
+/// A started process with its three pipes. It is neither ended nor reaped when it is dropped, unless it is confined.
 #[derive(Debug)]
 pub(crate) struct Child {
     pid: Pid,
     status: Option<ExitStatus>,
-    /// Where the first process of a confined tree says how the program ended.
-    report: Option<OwnedFd>,
+    /// Of a process that another one has started.
+    guardian: Option<Box<dyn Guardian>>,
     breach: Option<&'static str>,
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: Option<OwnedFd>,
@@ -26,7 +41,7 @@ impl From<std::process::Child> for Child {
         Self {
             pid: Pid::from_child(&child),
             status: None,
-            report: None,
+            guardian: None,
             breach: None,
             stdin: child.stdin.take().map(OwnedFd::from),
             stdout: child.stdout.take().map(OwnedFd::from),
@@ -36,13 +51,17 @@ impl From<std::process::Child> for Child {
 }
 
 impl Child {
-    /// The first process of a confined tree, which writes to `report` how the program ended.
+    /// A process that another one has started.
     #[cfg(target_os = "linux")]
-    pub(crate) fn confined(pid: Pid, report: OwnedFd, [stdin, stdout, stderr]: [OwnedFd; 3]) -> Self {
+    pub(crate) fn guarded(
+        pid: Pid,
+        guardian: Box<dyn Guardian>,
+        [stdin, stdout, stderr]: [OwnedFd; 3],
+    ) -> Self {
         Self {
             pid,
             status: None,
-            report: Some(report),
+            guardian: Some(guardian),
             breach: None,
             stdin: Some(stdin),
             stdout: Some(stdout),
@@ -77,44 +96,36 @@ impl Child {
         self.look(WaitOptions::NOHANG)
     }
 
+    /// Whether it is stopped by a signal.
+    pub(crate) fn is_stopped(&self) -> bool {
+        if self.guardian.is_some() {
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid.as_raw_nonzero()));
+            // The state comes after the name, which may hold anything.
+            return stat.is_ok_and(|stat| {
+                stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))
+            });
+        }
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(self.pid), options), Ok(Some(_)))
+    }
+
     fn look(&mut self, options: WaitOptions) -> io::Result<Option<ExitStatus>> {
-        if self.status.is_none()
-            && let Some((_, status)) = waitpid(Some(self.pid), options)?
-        {
-            let own = ExitStatus::from_raw(status.as_raw());
-            self.status = Some(self.reported().unwrap_or(own));
+        if self.status.is_some() {
+            return Ok(self.status);
+        }
+        if let Some(guardian) = &self.guardian {
+            if !guardian.has_exited(!options.contains(WaitOptions::NOHANG))? {
+                return Ok(None);
+            }
+            let killed = (ExitStatus::from_raw(libc::SIGKILL), None);
+            let released = self.guardian.take().map(Guardian::release);
+            let (status, breach) = released.and_then(Result::ok).unwrap_or(killed);
+            (self.status, self.breach) = (Some(status), breach);
+            return Ok(self.status);
+        }
+        if let Some((_, status)) = waitpid(Some(self.pid), options)? {
+            self.status = Some(ExitStatus::from_raw(status.as_raw()));
         }
         Ok(self.status)
     }
-
-    /// How the program ended, as the first process of its tree said; `None` if that was killed.
-    fn reported(&mut self) -> Option<ExitStatus> {
-        let mut bytes = [0; REPORT];
-        let report = self.report.take()?;
-        let read = rustix::io::read(&report, &mut bytes).ok()?;
-        let (status, breach) = read_report(bytes.get(..read)?)?;
-        self.breach = breach;
-        Some(ExitStatus::from_raw(status))
-    }
-}
-
-/// The bytes of a report: a status and the index of a limit.
-const REPORT: usize = 5;
-
-/// The limits that a report can name.
-const LIMITS: [&str; 5] = ["memory", "cpu_seconds", "processes", "open_files", "file_size"];
-
-#[cfg(target_os = "linux")]
-pub(crate) fn report(status: i32, breach: Option<&'static str>) -> [u8; REPORT] {
-    let limit = LIMITS.iter().position(|name| Some(*name) == breach);
-    let limit = limit.and_then(|index| u8::try_from(index + 1).ok()).unwrap_or(0);
-    let [a, b, c, d] = status.to_le_bytes();
-    [a, b, c, d, limit]
-}
-
-/// The status of a program, and the limit that it was ended for.
-fn read_report(bytes: &[u8]) -> Option<(i32, Option<&'static str>)> {
-    let (status, limit) = bytes.split_first_chunk::<4>()?;
-    let limit = usize::from(*limit.first()?).checked_sub(1).and_then(|index| LIMITS.get(index).copied());
-    Some((i32::from_le_bytes(*status), limit))
 }

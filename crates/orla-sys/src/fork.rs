@@ -1,7 +1,6 @@
-//! Copies of this process. After a copy of a process with several threads, locks of the other threads stay locked for ever, so
-//! both functions refuse that.
+//! A copy of this process. After a copy of a process with several threads, locks of the other threads stay locked for ever, so
+//! that is refused.
 
-use std::fs;
 use std::io;
 
 use nix::sched::CloneFlags;
@@ -31,33 +30,12 @@ pub fn fork() -> io::Result<Fork> {
     })
 }
 
-/// Runs `child` in a copy of this process that is made with `flags`, and returns the copy's id. The copy has its own memory, runs on
-/// `stack` and exits with what `child` returns.
-///
-/// # Errors
-/// This process has more than one thread, `flags` would make the copy share memory with it, the stack is smaller than
-/// 64 KiB, or the reason of the system.
-pub fn clone(child: impl FnMut() -> isize, stack: &mut [u8], flags: CloneFlags) -> io::Result<Pid> {
-    has_one_thread()?;
-    let shares = CloneFlags::CLONE_VM | CloneFlags::CLONE_THREAD | CloneFlags::CLONE_SIGHAND;
-    if flags.intersects(shares) || stack.len() < MIN_STACK {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    #[expect(unsafe_code, reason = "a system call that copies the process")]
-    // SAFETY: there is no other thread, and the copy shares no memory, so what it does to the stack and to what `child` borrows it
-    // does to its own copy.
-    let pid = unsafe { nix::sched::clone(Box::new(child), stack, flags, None) }?;
-    Ok(pid)
-}
-
-/// Room for a few calls.
-const MIN_STACK: usize = 64 * 1024;
-
 fn has_one_thread() -> io::Result<()> {
-    match fs::read_dir("/proc/self/task")?.count() {
-        1 => Ok(()),
-        _ => Err(io::Error::other("a process with several threads cannot be copied")),
-    }
+    // It changes nothing, and fails in a process with several threads.
+    nix::sched::unshare(CloneFlags::CLONE_THREAD).map_err(|errno| match errno {
+        nix::errno::Errno::EINVAL => io::Error::other("a process with several threads cannot be copied"),
+        errno => errno.into(),
+    })
 }
 
 #[cfg(test)]
@@ -68,6 +46,5 @@ mod tests {
     fn a_process_with_several_threads_is_not_copied() {
         // The harness runs each test on a thread of its own.
         assert!(fork().is_err());
-        assert!(clone(|| 0, &mut [0; MIN_STACK], CloneFlags::CLONE_NEWNS).is_err());
     }
 }

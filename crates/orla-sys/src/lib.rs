@@ -20,4 +20,4 @@ pub fn return_freed_memory() {
 #[cfg(target_os = "linux")]
 mod fork;
 #[cfg(target_os = "linux")]
-pub use fork::{Fork, clone, fork};
+pub use fork::{Fork, fork};

@@ -215,6 +215,54 @@ fn a_launcher_that_was_killed_is_started_anew() {
     assert_eq!(tried(&server, "t"), "true=ok");
 }
 
+#[test]
+fn nothing_that_a_call_leaves_is_there_for_the_next_one() {
+    let code = "python3 -c \"
+import ctypes, os, subprocess
+libc = ctypes.CDLL(None)
+place = os.environ['TMPDIR']
+print(len(os.listdir(place)), sum(name.isdigit() for name in os.listdir('/proc')))
+print(len(open('/proc/sysvipc/shm').readlines()))
+print(libc.mq_open(b'/queue', os.O_CREAT, 0o600, None))
+os.makedirs(place + '/a/b'); os.symlink('/', place + '/a/b/link'); open(place + '/a/f', 'w').write('x')
+subprocess.Popen(['setsid', 'sleep', '300'], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+libc.shmget(0x1230, 4096, 0o1600)
+\"";
+    let server = world().tool("t", probe("permissions: []", code)).serve();
+    let first = tried(&server, "t");
+    assert!(first.starts_with("0 ") && first.ends_with(" 1 -1"), "{first}");
+    for _ in 0..3 {
+        assert_eq!(tried(&server, "t"), first);
+    }
+}
+
+#[test]
+fn compartments_end_with_the_server() {
+    let mut server = world()
+        .tool("t", probe("permissions: []", "setsid sleep 300 & sleep 300 & t true true"))
+        .serve();
+    assert_eq!(tried(&server, "t"), "true=ok");
+    let all = descendants_of(server.id());
+    assert!(all.len() >= 3, "{all:?}");
+    server.kill();
+    eventually("none of them is left", || all.iter().all(|pid| !is_running(*pid)));
+}
+
+/// The processes that a process has started, and those that these have started.
+fn descendants_of(process: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
+    let children = tasks
+        .filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok())
+        .flat_map(|text| text.split(' ').filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>());
+    children.flat_map(|child| [vec![child], descendants_of(child)].concat()).collect()
+}
+
+/// Whether it is there and not a zombie.
+fn is_running(process: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
+}
+
 /// The launchers of a server.
 fn launchers_of(server: u32) -> Vec<i32> {
     let all = std::fs::read_dir("/proc")

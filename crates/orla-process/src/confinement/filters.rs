@@ -30,7 +30,6 @@ const REFUSED: &[i64] = &[
     libc::SYS_process_madvise,
     libc::SYS_kcmp,
     // Namespaces and mounts.
-    libc::SYS_unshare,
     libc::SYS_setns,
     libc::SYS_mount,
     libc::SYS_umount2,
@@ -141,7 +140,14 @@ impl Filters {
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
             refused.map(|number| (*number, Vec::new())).collect();
         rules.insert(SYS_OPEN_TREE_ATTR, Vec::new());
-        let namespaces = libc::CLONE_NEWNS
+        // As no namespace does it, the copy of a process asks in this way whether it is alone in there.
+        let alone = u64::from(libc::CLONE_THREAD.unsigned_abs());
+        rules.insert(libc::SYS_unshare, vec![rule(&[(0, SeccompCmpOp::Ne, alone)])?]);
+        // The rest of System V is checked for after each program; queues of POSIX show nowhere.
+        rules.insert(libc::SYS_mq_open, Vec::new());
+        // A sibling would be a child of the spawner.
+        let namespaces = libc::CLONE_PARENT
+            | libc::CLONE_NEWNS
             | libc::CLONE_NEWUSER
             | libc::CLONE_NEWPID
             | libc::CLONE_NEWNET

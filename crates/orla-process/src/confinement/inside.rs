@@ -1,17 +1,6 @@
-//! The launcher: a process of its own for each profile, which starts the confined programs of that profile.
-//!
-//! # How it works
-//!
-//! ```text
-//! server ── launcher (user, network and mount namespaces of the profile; one thread; trusted)
-//!    └── first process of a call (PID, mount and IPC namespaces of the call; trusted; child of the *server*)
-//!           └── the program (Landlock, seccomp, no capabilities, no new privileges)
-//! ```
-//!
-//! The launcher enters the namespaces of its profile once. For each start it clones itself, with the server as the
-//! parent of the clone, so that the server waits for it and signals it like any other child. The clone is the
-//! first process of a PID namespace: when it ends, for whatever reason, the kernel ends everything in there. It
-//! mounts `/proc` and an empty temporary directory, forks, and waits; the fork restricts itself and becomes the program.
+//! The launcher: a process of its own for each profile. It enters the user and network namespaces of the profile, opens
+//! what the profile is about, and forks a spawner for each [`compartment`](super::compartment). What a program of the profile
+//! restricts itself with is here, too.
 //!
 //! The launcher ends when its socket does, which is when the server drops it or dies.
 
@@ -20,7 +9,7 @@ use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,34 +21,30 @@ use landlock::{
 };
 use nix::sched::CloneFlags;
 use orla_sys::Fork;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
-use rustix::process::{
-    Pid, Resource, Rlimit, Signal, WaitOptions, kill_process, setpgid, setrlimit, wait,
-};
+use rustix::mount::{MountPropagationFlags, mount_change};
+use rustix::process::{Resource, Rlimit, WaitOptions, setrlimit, wait};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
+use super::compartment;
 use super::filters::Filters;
 use super::wire::{self, Message};
-use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage};
-use crate::process::report;
+use super::{BAIT, BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage};
 
-/// The stack of a clone. It builds a few lists and starts a program.
-const STACK: usize = 512 * 1024;
 /// How often the use of a tree with limits is looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// What a profile allows, opened: paths mean what they meant when the launcher started.
-struct Rules {
+pub(super) struct Rules {
     read: Vec<OwnedFd>,
     execute: Vec<OwnedFd>,
     programs: Vec<OwnedFd>,
     write: Vec<OwnedFd>,
     devices: Vec<OwnedFd>,
-    filters: Filters,
-    usage: Usage,
+    pub(super) filters: Filters,
+    pub(super) usage: Usage,
     has_home: bool,
     /// Whether nothing but limits is in force.
-    is_open: bool,
+    pub(super) is_open: bool,
 }
 
 /// Serves as a launcher until the server closes the socket, which is standard input.
@@ -73,20 +58,43 @@ pub(super) fn serve() -> io::Result<()> {
         Err(err) => return answer(socket, err),
     };
     answer(socket, super::READY)?;
-    let mut stack = vec![0; STACK];
     while let Some((request, fds)) = receive(socket)? {
-        let pid = start(&rules, request, fds, socket, &mut stack);
+        let pid = open_compartment(&rules, request, fds, socket);
         let pid = pid.unwrap_or_else(|err| -err.raw_os_error().unwrap_or(libc::EIO));
         answer(socket, pid.to_le_bytes())?;
+        // Spawners that have ended since.
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
     }
     Ok(())
 }
 
-fn receive(socket: &Option<OwnedFd>) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
+/// Forks the spawner of a compartment. Gives its process id.
+fn open_compartment(
+    rules: &Rules,
+    request: Message,
+    fds: Vec<OwnedFd>,
+    socket: &mut Option<OwnedFd>,
+) -> io::Result<i32> {
+    let malformed = || io::Error::from(io::ErrorKind::InvalidData);
+    let [mut mount_point] = request.lists()?;
+    let mount_point = mount_point.pop().map(path_of).ok_or_else(malformed)?;
+    let [own]: [OwnedFd; 1] = fds.try_into().map_err(|_| malformed())?;
+    match orla_sys::fork()? {
+        Fork::Parent(spawner) => Ok(spawner.as_raw()),
+        Fork::Child => {
+            // The server is to notice when the launcher dies.
+            drop(socket.take());
+            let served = compartment::serve(rules, mount_point, own);
+            std::process::exit(i32::from(served.is_err()))
+        }
+    }
+}
+
+pub(super) fn receive(socket: &Option<OwnedFd>) -> io::Result<Option<(Message, Vec<OwnedFd>)>> {
     socket.as_ref().map_or(Ok(None), |socket| wire::read(socket.as_fd()))
 }
 
-fn answer(socket: &Option<OwnedFd>, bytes: impl Into<Vec<u8>>) -> io::Result<()> {
+pub(super) fn answer(socket: &Option<OwnedFd>, bytes: impl Into<Vec<u8>>) -> io::Result<()> {
     let message = Message::default().with([bytes]);
     socket.as_ref().map_or(Ok(()), |socket| wire::write(socket.as_fd(), &message, &[]))
 }
@@ -155,7 +163,7 @@ fn open_real(path: &Path) -> Result<OwnedFd, String> {
 }
 
 /// One program to start.
-struct Request {
+pub(super) struct Request {
     file: PathBuf,
     arg0: OsString,
     directory: Option<PathBuf>,
@@ -164,23 +172,21 @@ struct Request {
     /// Its own files, which it may read, and those among them that it may run.
     read: Vec<PathBuf>,
     run: Vec<PathBuf>,
-    /// The directory on which its temporary directory is mounted: nothing below it concerns the program.
-    mount_point: PathBuf,
     /// What the profile is tried out on instead.
-    probe: Option<Probe>,
+    pub(super) probe: Option<Probe>,
 }
 
 /// What a probe expects to be refused.
 #[derive(Clone, Copy)]
-struct Probe {
+pub(super) struct Probe {
     reading: bool,
     writing: bool,
 }
 
 impl Request {
-    fn of(message: Message) -> io::Result<Self> {
+    pub(super) fn of(message: Message) -> io::Result<Self> {
         let [program, args, env, read, run] = message.lists()?;
-        let [file, arg0, directory, mount_point, probe]: [Vec<u8>; 5] =
+        let [file, arg0, directory, probe]: [Vec<u8>; 4] =
             program.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         let mut env = env.into_iter().map(OsString::from_vec);
         let mut variables = Vec::new();
@@ -195,7 +201,6 @@ impl Request {
             env: variables,
             read: read.into_iter().map(path_of).collect(),
             run: run.into_iter().map(path_of).collect(),
-            mount_point: path_of(mount_point),
             probe: probe
                 .starts_with(b"probe")
                 .then(|| Probe { reading: probe.contains(&b'R'), writing: probe.contains(&b'W') }),
@@ -203,109 +208,20 @@ impl Request {
     }
 }
 
-/// What a started process is connected to.
-struct Ends {
-    streams: [OwnedFd; 3],
-    /// Says why the program could not be started; closed when it has been.
-    failure: OwnedFd,
-    /// Says how the program ended.
-    report: OwnedFd,
-}
-
-/// Starts the first process of a call. Its id is as the server sees it.
-fn start(
-    rules: &Rules,
-    request: Message,
-    fds: Vec<OwnedFd>,
-    socket: &mut Option<OwnedFd>,
-    stack: &mut [u8],
-) -> io::Result<i32> {
-    let request = Request::of(request)?;
-    let [stdin, stdout, stderr, failure, reporting]: [OwnedFd; 5] =
-        fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    let mut ends = Some(Ends { streams: [stdin, stdout, stderr], failure, report: reporting });
-    let first = || {
-        let Some(ends) = ends.take() else { return 1 };
-        // The clone's own copy: the server is to notice when the launcher dies.
-        drop(socket.take());
-        first_process(rules, &request, ends);
-        0
-    };
-    let flags = CloneFlags::CLONE_PARENT
-        | CloneFlags::CLONE_NEWPID
-        | CloneFlags::CLONE_NEWNS
-        | CloneFlags::CLONE_NEWIPC;
-    let pid = orla_sys::clone(first, stack, flags)?;
-    Ok(pid.as_raw())
-}
-
-/// The first process of a call's PID namespace: prepares it, starts the program and says how that ended. The kernel
-/// ends whatever is left when this process ends.
-fn first_process(rules: &Rules, request: &Request, ends: Ends) {
-    let Ends { streams, failure, report: reporting } = ends;
-    // The group of the call, which the server signals. The first process of a namespace ignores what it has no handler
-    // for, so it outlives a SIGTERM that the program obeys.
-    let prepared = setpgid(None, None).map_err(io::Error::from).and_then(|()| prepare(rules, request));
-    let place = match prepared {
-        Ok(place) => place,
-        Err(err) => return say(&failure, &err),
-    };
-    let program = match orla_sys::fork() {
-        Ok(Fork::Parent(program)) => program,
-        Ok(Fork::Child) => {
-            drop(reporting);
-            let err = become_program(rules, request, streams, &place);
-            return say(&failure, &err);
-        }
-        Err(err) => return say(&failure, &err),
-    };
-    // Only the program holds its pipes, so they end with it.
-    drop((streams, failure));
-    let Some(program) = Pid::from_raw(program.as_raw()) else { return };
-    let (status, breach) = follow(rules, program);
-    let _ = rustix::io::write(&reporting, &report(status, breach));
-}
-
-/// Says why the program could not be started: the number of the error, and its text.
-fn say(failure: &OwnedFd, err: &io::Error) {
-    let mut bytes = err.raw_os_error().unwrap_or(0).to_le_bytes().to_vec();
-    bytes.extend_from_slice(err.to_string().as_bytes());
-    let _ = rustix::io::write(failure, &bytes);
-}
-
-/// Mounts what is the call's own. Gives its temporary directory.
-fn prepare(rules: &Rules, request: &Request) -> io::Result<PathBuf> {
-    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("proc", "/proc", "proc", flags, None)?;
-    if rules.is_open {
-        return Ok(PathBuf::new());
-    }
-    let size = rules.usage.memory.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
-    let options = std::ffi::CString::new(format!("mode=755{size}"))?;
-    mount("orla", &request.mount_point, "tmpfs", flags, Some(options.as_c_str()))?;
-    // Programs in memory are not to be had here either. Older kernels do not know it.
-    let _ = fs::write("/proc/sys/vm/memfd_noexec", "2");
-    if request.probe.is_some() {
-        let bait = request.mount_point.join(BAIT);
-        fs::write(&bait, "#!/bin/sh\n")?;
-        fs::set_permissions(&bait, fs::Permissions::from_mode(0o777))?;
-        fs::set_permissions(&request.mount_point, fs::Permissions::from_mode(0o777))?;
-    }
-    let place = request.mount_point.join(format!("tmp-{:016x}", random()));
-    fs::DirBuilder::new().mode(0o700).create(&place)?;
-    Ok(place)
-}
-
-fn random() -> u64 {
-    getrandom::u64().unwrap_or_default()
-}
-
 /// Restricts this process and makes the program of it. Returns only if that fails.
-fn become_program(rules: &Rules, request: &Request, streams: [OwnedFd; 3], place: &Path) -> io::Error {
-    if !rules.is_open
-        && let Err(err) =
-            landlock(rules, request, place).map_err(io::Error::other).and_then(|()| drop_capabilities())
-    {
+pub(super) fn become_program(
+    rules: &Rules,
+    request: &Request,
+    mount_point: &Path,
+    place: &Path,
+    streams: [OwnedFd; 3],
+) -> io::Error {
+    let restricted = if rules.is_open {
+        keep_compartment()
+    } else {
+        landlock(rules, request, place).map_err(io::Error::other).and_then(|()| drop_capabilities())
+    };
+    if let Err(err) = restricted {
         return err;
     }
     let [stdin, stdout, stderr] = streams;
@@ -327,17 +243,12 @@ fn become_program(rules: &Rules, request: &Request, streams: [OwnedFd; 3], place
     if let Some(directory) = &request.directory {
         command.current_dir(directory);
     }
+    if let Some(expected) = request.probe {
+        return probe(rules, mount_point, place, expected);
+    }
     // After everything that opens files.
     if let Err(err) = rules.usage.apply() {
         return err;
-    }
-    if !rules.is_open
-        && let Err(err) = rules.filters.apply()
-    {
-        return err;
-    }
-    if let Some(expected) = request.probe {
-        return probe(rules, request, place, expected);
     }
     // Resets the signals that a runtime changes, and the mask.
     command.exec()
@@ -391,6 +302,12 @@ fn ruleset() -> Result<RulesetCreated, landlock::RulesetError> {
         .create()
 }
 
+/// A program that nothing but limits confines keeps its capabilities, but none with which it could change the compartment for
+/// the next one.
+fn keep_compartment() -> io::Result<()> {
+    Ok(rustix::thread::remove_capability_from_bounding_set(CapabilitySet::SYS_ADMIN)?)
+}
+
 /// A process without capabilities cannot get any, as its bounding set is empty and it gains no privileges.
 fn drop_capabilities() -> io::Result<()> {
     for number in 0..64 {
@@ -406,29 +323,6 @@ fn drop_capabilities() -> io::Result<()> {
     let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, none)?;
     Ok(())
-}
-
-/// Waits for the program, reaps whatever loses its parent meanwhile, and looks at what the tree uses where that is
-/// limited. Gives the program's status, and the limit that it was ended for.
-fn follow(rules: &Rules, program: Pid) -> (i32, Option<&'static str>) {
-    let options = if rules.usage.is_watched() { WaitOptions::NOHANG } else { WaitOptions::empty() };
-    loop {
-        match wait(options) {
-            Ok(Some((pid, status))) if pid == program => {
-                let breach = rules.usage.breach_of(status.as_raw());
-                return (status.as_raw(), breach);
-            }
-            Ok(None) => {
-                if let Some(breach) = rules.usage.breach() {
-                    let _ = kill_process(program, Signal::KILL);
-                    return (libc::SIGKILL, Some(breach));
-                }
-                std::thread::sleep(LOOK_EVERY);
-            }
-            Err(rustix::io::Errno::CHILD) => return (libc::SIGKILL, None),
-            Ok(Some(_)) | Err(_) => {}
-        }
-    }
 }
 
 impl Usage {
@@ -452,12 +346,16 @@ impl Usage {
         Ok(())
     }
 
-    fn is_watched(&self) -> bool {
+    pub(super) fn memory(&self) -> Option<u64> {
+        self.memory
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
         self.memory.is_some() || self.cpu_seconds.is_some() || self.processes.is_some()
     }
 
     /// The limit that the processes of this namespace are beyond, the first one aside.
-    fn breach(&self) -> Option<&'static str> {
+    pub(super) fn breach(&self) -> Option<&'static str> {
         let (mut processes, mut memory, mut ticks) = (0_u64, 0_u64, 0_u64);
         // What cannot be watched is over its limit.
         let Ok(entries) = fs::read_dir("/proc") else { return Some("memory") };
@@ -487,7 +385,7 @@ impl Usage {
     }
 
     /// The limit that a program with this status was ended for by the kernel.
-    fn breach_of(&self, status: i32) -> Option<&'static str> {
+    pub(super) fn breach_of(&self, status: i32) -> Option<&'static str> {
         match status & 0x7f {
             libc::SIGXCPU => self.cpu_seconds.map(|_| "cpu_seconds"),
             libc::SIGXFSZ => self.file_size.map(|_| "file_size"),
@@ -520,20 +418,20 @@ fn spent(stat: &str, is_first: bool) -> u64 {
 }
 
 /// Tries what the profile refuses. Says `refused` or what was possible.
-fn probe(rules: &Rules, request: &Request, place: &Path, expected: Probe) -> io::Error {
+fn probe(rules: &Rules, mount_point: &Path, place: &Path, expected: Probe) -> io::Error {
     let mut wrong = Vec::new();
     let mut refused = |what: &str, tried: io::Result<()>| match tried {
         Err(err) if matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {}
         Err(err) => wrong.push(format!("{what} failed by another reason ({err})")),
         Ok(()) => wrong.push(format!("{what} was possible")),
     };
-    let bait = request.mount_point.join(BAIT);
+    let bait = mount_point.join(BAIT);
     if expected.reading {
         refused("reading", fs::read(&bait).map(drop));
     }
     if expected.writing {
         refused("writing", fs::File::options().append(true).open(&bait).map(drop));
-        refused("making a file", fs::write(request.mount_point.join("new"), ""));
+        refused("making a file", fs::write(mount_point.join("new"), ""));
     }
     refused("changing a mode", fs::set_permissions(&bait, fs::Permissions::from_mode(0o777)));
     refused("running a file", Err(Command::new(&bait).exec()));
@@ -561,6 +459,3 @@ fn probe(rules: &Rules, request: &Request, place: &Path, expected: Probe) -> io:
         false => io::Error::other(wrong.join("; ")),
     }
 }
-
-/// The file that a probe is refused.
-const BAIT: &str = "bait";

@@ -2,26 +2,34 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orla_confine::Profile;
 use parking_lot::Mutex;
-use rustix::process::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::wire::{self, Message};
-use super::{BASE_EXECUTE, COMMAND, READY, REFUSED, Usage};
-use crate::process::Child;
+use super::{BASE_EXECUTE, COMMAND, LIMITS, READY, REFUSED, Usage};
+use crate::process::{Child, Guardian};
 
 /// What the command line shows instead of the program.
 const ARG0: &str = "tool-launcher";
 /// How long a launcher may take for an answer. It has nothing to do but to enter namespaces and to clone itself.
-const ANSWER: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_secs(30);
+/// How long a start waits for a compartment to be emptied before it takes another one.
+const CLEARING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+/// The most compartments of a profile that wait for a program. Each is two small processes.
+const MAX_IDLE: usize = 4;
 /// Directories that a temporary directory can be mounted on, in a namespace of its own: the first that has nothing to
 /// do with the program.
 const MOUNT_POINTS: &[&str] = &[
@@ -47,6 +55,8 @@ pub(crate) struct Launcher {
     /// What of it may be written.
     writable: Vec<PathBuf>,
     running: Mutex<Option<Running>>,
+    /// Compartments in which nothing runs.
+    idle: Arc<Mutex<Vec<Compartment>>>,
 }
 
 /// A program to start.
@@ -65,6 +75,67 @@ pub(crate) struct Start<'a> {
     pub(crate) run: Vec<PathBuf>,
 }
 
+/// The server's end of a compartment. Dropping it ends everything in there.
+#[derive(Debug)]
+struct Compartment {
+    socket: UnixStream,
+    mount_point: &'static str,
+    /// Whether its last program has to be gone before the next one starts.
+    is_left: bool,
+}
+
+impl Compartment {
+    /// Whether nothing is left of its last program; waits a moment for that.
+    ///
+    /// # Errors
+    /// Something stays, or the compartment is gone.
+    fn is_empty(&mut self) -> io::Result<bool> {
+        if !self.is_left {
+            return Ok(true);
+        }
+        let mut fds = [PollFd::from_borrowed_fd(self.socket.as_fd(), PollFlags::IN)];
+        if poll(&mut fds, Some(&CLEARING))? == 0 {
+            return Ok(false);
+        }
+        if answer(&self.socket)? != READY.as_bytes() {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        self.is_left = false;
+        Ok(true)
+    }
+}
+
+/// A compartment in which a program runs.
+#[derive(Debug)]
+struct Occupied {
+    compartment: Compartment,
+    idle: Arc<Mutex<Vec<Compartment>>>,
+    exit: OwnedFd,
+}
+
+impl Guardian for Occupied {
+    fn has_exited(&self, waits: bool) -> io::Result<bool> {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut fds = [PollFd::from_borrowed_fd(self.exit.as_fd(), PollFlags::IN)];
+        Ok(poll(&mut fds, (!waits).then_some(&now))? > 0)
+    }
+
+    fn release(self: Box<Self>) -> io::Result<(ExitStatus, Option<&'static str>)> {
+        let Self { mut compartment, idle, .. } = *self;
+        let answer = answer(&compartment.socket)?;
+        let (status, breach) = answer.split_first_chunk::<4>().ok_or(io::ErrorKind::InvalidData)?;
+        let breach = breach.first().and_then(|number| LIMITS.get(usize::from(*number)).copied());
+        if wire::write(compartment.socket.as_fd(), &Message::default(), &[]).is_ok() {
+            compartment.is_left = true;
+            let mut idle = idle.lock();
+            if idle.len() < MAX_IDLE {
+                idle.push(compartment);
+            }
+        }
+        Ok((ExitStatus::from_raw(i32::from_le_bytes(*status)), breach))
+    }
+}
+
 #[derive(Debug)]
 struct Running {
     socket: UnixStream,
@@ -73,7 +144,7 @@ struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // It keeps nothing, and what it has started are children of this process.
+        // The compartments that it opened end with their sockets.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -144,6 +215,7 @@ impl Launcher {
             writable: write.clone(),
             paths: [read, write, execute, std::env::current_dir().into_iter().collect()].concat(),
             running: Mutex::new(None),
+            idle: Arc::default(),
         };
         let expected =
             format!("probe{}{}", if reads || writes { "" } else { "R" }, if writes { "" } else { "W" });
@@ -215,14 +287,11 @@ impl Launcher {
         let (stdout, output) = io::pipe()?;
         let (stderr, errors) = io::pipe()?;
         let (mut failure, failing) = io::pipe()?;
-        let (report, reporting) = io::pipe()?;
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
-        let mount_point = self.mount_point(start)?;
         let program = [
             bytes(start.file),
             start.arg0.as_bytes().to_vec(),
             start.directory.map(bytes).unwrap_or_default(),
-            mount_point.as_bytes().to_vec(),
             probe.as_bytes().to_vec(),
         ];
         let message = Message::default()
@@ -231,15 +300,17 @@ impl Launcher {
             .with(start.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]))
             .with(start.read.iter().map(|path| bytes(path)))
             .with(start.run.iter().map(|path| bytes(path)));
-        let fds = [input.as_fd(), output.as_fd(), errors.as_fd(), failing.as_fd(), reporting.as_fd()];
-        let pid = self.ask(&message, &fds)?;
-        drop((input, output, errors, failing, reporting));
+        let fds = [input.as_fd(), output.as_fd(), errors.as_fd(), failing.as_fd()];
+        let compartment = self.request(&message, &fds, self.mount_point(start)?)?;
+        drop((input, output, errors, failing));
         // Ends when the program has been started.
         let mut said = Vec::new();
         failure.read_to_end(&mut said)?;
-        let report = OwnedFd::from(report);
+        let pid = pid_of(&answer(&compartment.socket)?)?;
+        let exit = pidfd_open(pid, PidfdFlags::empty())?;
+        let occupied = Occupied { compartment, idle: Arc::clone(&self.idle), exit };
         let pipes = [OwnedFd::from(stdin), OwnedFd::from(stdout), OwnedFd::from(stderr)];
-        let mut child = Child::confined(pid, report, pipes);
+        let mut child = Child::guarded(pid, Box::new(occupied), pipes);
         let Some((number, text)) = said.split_first_chunk::<4>() else { return Ok(child) };
         let _ = child.wait();
         Err(match i32::from_le_bytes(*number) {
@@ -248,8 +319,48 @@ impl Launcher {
         })
     }
 
-    /// Asks the launcher, which is started anew if it has died.
-    fn ask(&self, message: &Message, fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<Pid> {
+    /// Sends a start to a compartment that takes it.
+    fn request(
+        &self,
+        message: &Message,
+        fds: &[BorrowedFd<'_>],
+        mount_point: &'static str,
+    ) -> io::Result<Compartment> {
+        let mut busy = 0;
+        loop {
+            let idle = {
+                let mut idle = self.idle.lock();
+                let fitting = idle.iter().skip(busy).position(|idle| idle.mount_point == mount_point);
+                fitting.map(|index| idle.remove(busy + index))
+            };
+            let Some(mut compartment) = idle else { break };
+            match compartment.is_empty() {
+                Ok(true) => {}
+                Ok(false) => {
+                    self.idle.lock().insert(0, compartment);
+                    busy += 1;
+                    continue;
+                }
+                Err(_) => continue,
+            }
+            match wire::write(compartment.socket.as_fd(), message, fds) {
+                Ok(()) => return Ok(compartment),
+                Err(err) if Errno::from_io_error(&err) == Some(Errno::TOOBIG) => return Err(err),
+                // It has died, and so has not read it.
+                Err(_) => {}
+            }
+        }
+        let compartment = self.open(mount_point)?;
+        wire::write(compartment.socket.as_fd(), message, fds)?;
+        Ok(compartment)
+    }
+
+    /// Has the launcher open a compartment. The launcher is started anew if it has died.
+    fn open(&self, mount_point: &'static str) -> io::Result<Compartment> {
+        let (socket, other) = UnixStream::pair()?;
+        socket.set_read_timeout(Some(ANSWER))?;
+        socket.set_write_timeout(Some(ANSWER))?;
+        let message = Message::default().with([mount_point]);
         let mut running = self.running.lock();
         let mut is_new = false;
         loop {
@@ -260,28 +371,24 @@ impl Launcher {
                     self.run()?
                 }
             };
-            let answered = wire::write(launcher.socket.as_fd(), message, fds)
+            let answered = wire::write(launcher.socket.as_fd(), &message, &[other.as_fd()])
                 .and_then(|()| answer(&launcher.socket));
             match answered {
                 Ok(answer) => {
                     *running = Some(launcher);
-                    let number = answer.as_slice().try_into().map_or(0, i32::from_le_bytes);
-                    return match number {
-                        1.. => Pid::from_raw(number).ok_or_else(|| io::Error::other("no process")),
-                        _ => Err(io::Error::from_raw_os_error(-number)),
-                    };
-                }
-                // It was not sent.
-                Err(err)
-                    if rustix::io::Errno::from_io_error(&err) == Some(rustix::io::Errno::TOOBIG) =>
-                {
-                    *running = Some(launcher);
-                    return Err(err);
+                    pid_of(&answer)?;
+                    break;
                 }
                 Err(err) if is_new => return Err(err),
                 Err(_) => {}
             }
         }
+        drop((running, other));
+        let answer = answer(&socket)?;
+        if answer != READY.as_bytes() {
+            return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
+        }
+        Ok(Compartment { socket, mount_point, is_left: false })
     }
 
     fn run(&self) -> io::Result<Running> {
@@ -331,7 +438,19 @@ impl Launcher {
     }
 }
 
-/// One answer of a launcher.
+/// The process id in an answer.
+///
+/// # Errors
+/// The number of an error is in its place.
+fn pid_of(answer: &[u8]) -> io::Result<Pid> {
+    let number = answer.try_into().map_or(0, i32::from_le_bytes);
+    match Pid::from_raw(number.max(0)) {
+        Some(pid) => Ok(pid),
+        None => Err(io::Error::from_raw_os_error(-number)),
+    }
+}
+
+/// One answer of a launcher or a spawner.
 fn answer(socket: &UnixStream) -> io::Result<Vec<u8>> {
     let (message, _) = wire::read(socket.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let [mut answer] = message.lists::<1>()?;

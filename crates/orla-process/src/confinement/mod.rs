@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! [`Sandboxes::of`] makes a [`Sandbox`] of a declaration. Declarations that say the same share one. A sandbox that
-//! confines has a launcher, a small process of its own (`inside`), which was given the profile and starts every program of it.
-//! [`Program`](crate::child::Program) asks its sandbox to start it, and gets a child like any other.
+//! confines has a launcher, a small process of its own (`inside`), which was given the profile and opens compartments of it
+//! (`compartment`). Each runs one program at a time. [`Program`](crate::child::Program) asks its sandbox to start it.
 //!
 //! | what | by what |
 //! |---|---|
@@ -20,6 +20,8 @@
 //! - What cannot be enforced here makes its capability unavailable, unless the configuration says that it may run with less.
 //! - A sandbox is `enforced` only after a probe inside of it was refused what it refuses.
 
+#[cfg(target_os = "linux")]
+mod compartment;
 #[cfg(target_os = "linux")]
 mod filters;
 #[cfg(target_os = "linux")]
@@ -52,6 +54,13 @@ const READY: &str = "ready";
 /// What a probe says that was refused everything it should be refused.
 #[cfg(target_os = "linux")]
 const REFUSED: &str = "refused";
+
+/// The file that a probe is refused.
+#[cfg(target_os = "linux")]
+const BAIT: &str = "bait";
+/// Instead of the number of a limit.
+#[cfg(target_os = "linux")]
+const NO_LIMIT: u8 = u8::MAX;
 
 /// Directories of the system that every confined process may read and run programs of.
 const BASE_EXECUTE: &[&str] = &["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
@@ -402,6 +411,17 @@ struct Usage {
     open_files: Option<u64>,
     file_size: Option<u64>,
 }
+
+/// The number of a limit, as processes name it to each other.
+#[cfg(target_os = "linux")]
+fn limit_number(name: &str) -> u8 {
+    let index = LIMITS.iter().position(|known| *known == name);
+    index.and_then(|index| u8::try_from(index).ok()).unwrap_or(NO_LIMIT)
+}
+
+/// The limits that a program can be ended for.
+#[cfg(target_os = "linux")]
+const LIMITS: [&str; 5] = ["memory", "cpu_seconds", "processes", "open_files", "file_size"];
 
 #[cfg(target_os = "linux")]
 impl Usage {

@@ -8,7 +8,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, kill_process_group, waitid};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::net::unix::pipe;
@@ -123,8 +123,7 @@ impl Process {
 
     /// Whether it is stopped by a signal.
     pub(crate) fn is_stopped(&self) -> bool {
-        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        self.child.is_some() && matches!(waitid(WaitId::Pid(self.group), options), Ok(Some(_)))
+        self.child.as_ref().is_some_and(Child::is_stopped)
     }
 
     /// Signals its group, which exists as long as the process has not been reaped, and itself where it

@@ -1,0 +1,373 @@
+//! A compartment: the namespaces in which programs of a profile run, one after the other.
+//!
+//! # How it works
+//!
+//! ```text
+//! server ── launcher (user and network namespaces of the profile)
+//!    :         └── spawner (mount and IPC namespaces of the compartment; seccomp; trusted)
+//!    :..socket........:  ├── first process (PID namespace of the compartment; trusted)
+//!                        └── program (in that PID namespace; Landlock, seccomp, no capabilities)
+//! ```
+//!
+//! The spawner enters everything that confines and takes time, once: namespaces, `/proc`, a file system in memory and the
+//! seccomp filters, which its children inherit. To start a program it forks; the copy restricts itself and becomes the program.
+//! The spawner is outside of the PID namespace, so the program cannot see it.
+//!
+//! When the program ends, the first process kills what is left in its namespace, and the spawner removes what is left of the
+//! temporary directory. Only then does the next program run there. A compartment in which anything stays ends, and the
+//! kernel removes its namespaces.
+//!
+//! # Protocol
+//!
+//! A message to the spawner, and its answers: a start, answered by the process id; the end of the program, with its
+//! status; the server's word that it needs the process id no longer, answered when the compartment is empty again.
+//!
+//! # Invariants
+//!
+//! - The program stays a zombie until the server says that it needs the id no longer: no other process has it meanwhile.
+//! - The spawner ends when the server does; the first process ends with the spawner, and everything in the namespace with it.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use nix::sched::CloneFlags;
+use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use orla_sys::Fork;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+use rustix::process::{
+    DumpableBehavior, Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, pidfd_open,
+    set_dumpable_behavior, set_parent_process_death_signal, setpgid, wait, waitid, waitpid,
+};
+
+use super::inside::{LOOK_EVERY, Request, Rules, answer, become_program, receive};
+use super::wire::Message;
+use super::{NO_LIMIT, READY};
+
+/// Ends when the server closes the socket.
+pub(super) fn serve(rules: &Rules, mount_point: PathBuf, socket: OwnedFd) -> io::Result<()> {
+    let mut socket = Some(socket);
+    let compartment = match Compartment::enter(rules, mount_point, &mut socket) {
+        Ok(compartment) => compartment,
+        Err(err) => return answer(&socket, err.to_string()),
+    };
+    answer(&socket, READY)?;
+    while let Some((request, fds)) = receive(&socket)? {
+        match compartment.start(request, fds) {
+            Ok(program) => {
+                answer(&socket, program.as_raw_nonzero().get().to_le_bytes())?;
+                if !compartment.follow(program, &socket)? {
+                    return Ok(());
+                }
+            }
+            Err(err) => {
+                let number = err.raw_os_error().unwrap_or(libc::EIO);
+                answer(&socket, (-number).to_le_bytes())?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What the spawner has of its compartment.
+struct Compartment<'a> {
+    rules: &'a Rules,
+    /// Where its file system in memory is mounted; nothing below it concerns its programs.
+    mount_point: PathBuf,
+    first: First,
+}
+
+/// What the first process is asked.
+#[derive(Clone, Copy)]
+enum Order {
+    /// To look at what the program uses.
+    Watch = 1,
+    /// To end what is left, and to say which limit the program was ended for.
+    Clear = 2,
+}
+
+impl<'a> Compartment<'a> {
+    fn enter(rules: &'a Rules, mount_point: PathBuf, socket: &mut Option<OwnedFd>) -> io::Result<Self> {
+        // What is sent to the group of the launcher or of a program does not concern it.
+        setpgid(None, None)?;
+        nix::sched::unshare(
+            CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWPID,
+        )?;
+        let first = First::start(rules, &mount_point, socket)?;
+        // Its programs inherit them. Whatever it does from here on is among what they allow.
+        if !rules.is_open {
+            rules.filters.apply()?;
+        }
+        Ok(Self { rules, mount_point, first })
+    }
+
+    /// Starts a program.
+    fn start(&self, request: Message, fds: Vec<OwnedFd>) -> io::Result<Pid> {
+        let request = Request::of(request)?;
+        let [stdin, stdout, stderr, failure]: [OwnedFd; 4] =
+            fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let place = self.temporary_directory(&request)?;
+        if self.rules.usage.is_watched() {
+            self.first.order(Order::Watch)?;
+        }
+        match orla_sys::fork()? {
+            Fork::Parent(program) => {
+                Pid::from_raw(program.as_raw()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+            }
+            Fork::Child => {
+                // The group of the call, which the server signals.
+                let grouped = setpgid(None, None).map_err(io::Error::from);
+                let err = match grouped {
+                    Ok(()) => become_program(
+                        self.rules,
+                        &request,
+                        &self.mount_point,
+                        &place,
+                        [stdin, stdout, stderr],
+                    ),
+                    Err(err) => err,
+                };
+                say(&failure, &err);
+                std::process::exit(1)
+            }
+        }
+    }
+
+    fn temporary_directory(&self, request: &Request) -> io::Result<PathBuf> {
+        if self.rules.is_open {
+            return Ok(PathBuf::new());
+        }
+        if request.probe.is_some() {
+            use std::io::Write as _;
+            use std::os::unix::fs::OpenOptionsExt as _;
+            let mut bait = fs::File::options();
+            let bait =
+                bait.write(true).create(true).mode(0o777).open(self.mount_point.join(super::BAIT));
+            bait?.write_all(b"#!/bin/sh\n")?;
+        }
+        let random = getrandom::u64().map_err(io::Error::other)?;
+        let place = self.mount_point.join(format!("tmp-{random:016x}"));
+        fs::DirBuilder::new().mode(0o700).create(&place)?;
+        Ok(place)
+    }
+
+    /// Follows a program to its end. False if the server is gone, or the compartment cannot be used again.
+    fn follow(&self, program: Pid, socket: &Option<OwnedFd>) -> io::Result<bool> {
+        let exit = pidfd_open(program, PidfdFlags::empty())?;
+        let Some(server) = socket else { return Ok(false) };
+        // The server says nothing until the program has ended, so it is gone if anything comes.
+        if is_readable(server.as_fd(), exit.as_fd())? {
+            return Ok(false);
+        }
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::Pid(program), options)?.map_or(libc::SIGKILL, |status| {
+            match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => (code & 0xff) << 8,
+                (None, signal) => signal.unwrap_or(libc::SIGKILL),
+            }
+        });
+        let mut breach = NO_LIMIT;
+        let is_watched = self.rules.usage.is_watched();
+        if is_watched {
+            breach = self.first.clear()?;
+        }
+        if breach == NO_LIMIT {
+            breach = self.rules.usage.breach_of(status).map_or(NO_LIMIT, super::limit_number);
+        }
+        let [a, b, c, d] = status.to_le_bytes();
+        answer(socket, [a, b, c, d, breach])?;
+        if receive(socket)?.is_none() {
+            return Ok(false);
+        }
+        let _ = waitpid(Some(program), WaitOptions::empty());
+        if !is_watched {
+            self.first.clear()?;
+        }
+        // Of a program without filters that made a sibling of itself.
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        self.tidy()?;
+        answer(socket, READY)?;
+        Ok(true)
+    }
+
+    /// Removes what the program has left.
+    ///
+    /// # Errors
+    /// Something stays.
+    fn tidy(&self) -> io::Result<()> {
+        // Memory, queues and semaphores of System V outlive their processes: a line each, below a heading.
+        for kind in ["shm", "sem", "msg"] {
+            if fs::read_to_string(format!("/proc/sysvipc/{kind}"))?.lines().count() > 1 {
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+        }
+        if self.rules.is_open {
+            return Ok(());
+        }
+        for entry in fs::read_dir(&self.mount_point)? {
+            let entry = entry?;
+            match entry.file_type()?.is_dir() {
+                true => fs::remove_dir_all(entry.path())?,
+                false => fs::remove_file(entry.path())?,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says why the program could not be started: the number of the error, and its text.
+fn say(failure: &OwnedFd, err: &io::Error) {
+    let mut bytes = err.raw_os_error().unwrap_or(0).to_le_bytes().to_vec();
+    bytes.extend_from_slice(err.to_string().as_bytes());
+    let _ = rustix::io::write(failure, &bytes);
+}
+
+/// Waits until one of them can be read: whether the first can.
+fn is_readable(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> io::Result<bool> {
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(one, PollFlags::IN),
+            PollFd::from_borrowed_fd(other, PollFlags::IN),
+        ];
+        match poll(&mut fds, None) {
+            Ok(_) if !fds[1].revents().is_empty() => return Ok(false),
+            Ok(_) => return Ok(true),
+            Err(Errno::INTR) => {}
+            Err(err) => return Err(err.into()),
+        }
+    }
+}
+
+/// The spawner's side of the first process.
+struct First {
+    orders: OwnedFd,
+    answers: OwnedFd,
+}
+
+impl First {
+    fn start(rules: &Rules, mount_point: &Path, socket: &mut Option<OwnedFd>) -> io::Result<Self> {
+        let (their_orders, orders) = io::pipe()?;
+        let (answers, their_answers) = io::pipe()?;
+        match orla_sys::fork()? {
+            Fork::Parent(_) => {}
+            Fork::Child => {
+                drop((socket.take(), orders, answers));
+                let (orders, answers) = (OwnedFd::from(their_orders), OwnedFd::from(their_answers));
+                let result = first_process(rules, mount_point, &orders, &answers);
+                if let Err(err) = result {
+                    say(&answers, &err);
+                }
+                std::process::exit(0)
+            }
+        }
+        drop((their_orders, their_answers));
+        let first = Self { orders: orders.into(), answers: answers.into() };
+        let mut said = [0; 256];
+        match rustix::io::read(&first.answers, &mut said)? {
+            1 => Ok(first),
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            count => Err(io::Error::other(
+                String::from_utf8_lossy(said.get(4..count).unwrap_or_default()).into_owned(),
+            )),
+        }
+    }
+
+    fn order(&self, order: Order) -> io::Result<()> {
+        rustix::io::write(&self.orders, &[order as u8])?;
+        Ok(())
+    }
+
+    /// Has everything ended that is left. Gives the number of the limit that the program was ended for.
+    fn clear(&self) -> io::Result<u8> {
+        self.order(Order::Clear)?;
+        let mut breach = [NO_LIMIT];
+        loop {
+            match rustix::io::read(&self.answers, &mut breach) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(_) => return Ok(breach[0]),
+                Err(Errno::INTR) => {}
+                Err(err) => return Err(err.into()),
+            }
+        }
+    }
+}
+
+/// The first process of a compartment's PID namespace. The kernel ends everything in there when this process ends.
+fn first_process(
+    rules: &Rules,
+    mount_point: &Path,
+    orders: &OwnedFd,
+    answers: &OwnedFd,
+) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // What it has is none of its programs' business: `/proc/1` belongs to root.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    prepare(rules, mount_point)?;
+    let children = SigSet::from(nix::sys::signal::Signal::SIGCHLD);
+    sigprocmask(SigmaskHow::SIG_BLOCK, Some(&children), None)?;
+    let ends = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    rustix::io::write(answers, &[NO_LIMIT])?;
+    let (mut is_watching, mut breach) = (false, NO_LIMIT);
+    loop {
+        let mut fds = [
+            PollFd::from_borrowed_fd(orders.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN),
+        ];
+        let nap = is_watching.then(|| Timespec::try_from(LOOK_EVERY).ok()).flatten();
+        match poll(&mut fds, nap.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(err) => return Err(err.into()),
+        }
+        let (is_asked, has_lost) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+        if has_lost {
+            while let Ok(Some(_)) = ends.read_signal() {}
+            while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        }
+        if is_watching && let Some(limit) = rules.usage.breach() {
+            breach = super::limit_number(limit);
+            is_watching = false;
+            kill_others();
+        }
+        if is_asked {
+            let mut order = [0];
+            match rustix::io::read(orders, &mut order) {
+                Ok(0) => return Ok(()),
+                Ok(_) if order[0] == Order::Watch as u8 => is_watching = true,
+                Ok(_) => {
+                    kill_others();
+                    // Those that were started here lose their parents, and become children of this process.
+                    while wait(WaitOptions::empty()).is_ok() {}
+                    rustix::io::write(answers, &[breach])?;
+                    (is_watching, breach) = (false, NO_LIMIT);
+                }
+                Err(Errno::INTR) => {}
+                Err(err) => return Err(err.into()),
+            }
+        }
+    }
+}
+
+/// Kills every process of the namespace but this one.
+fn kill_others() {
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(-1), nix::sys::signal::Signal::SIGKILL);
+}
+
+/// Mounts what is the compartment's own.
+fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", "/proc", "proc", flags, None)?;
+    if rules.is_open {
+        return Ok(());
+    }
+    let size = rules.usage.memory().map(|bytes| format!(",size={bytes}")).unwrap_or_default();
+    let options = std::ffi::CString::new(format!("mode=755{size}"))?;
+    mount("orla", mount_point, "tmpfs", flags, Some(options.as_c_str()))?;
+    // Programs in memory are not to be had here either. Older kernels do not know it.
+    let _ = fs::write("/proc/sys/vm/memfd_noexec", "2");
+    Ok(())
+}
