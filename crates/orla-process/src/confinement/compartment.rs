@@ -27,12 +27,14 @@
 //! - The program stays a zombie until the server says that it needs the id no longer: no other process has it meanwhile.
 //! - The spawner ends when the server does; the first process ends with the spawner, and everything in the namespace with it.
 
+use std::collections::HashMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use landlock::RulesetCreated;
 use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -45,14 +47,24 @@ use rustix::process::{
     set_dumpable_behavior, set_parent_process_death_signal, setpgid, wait, waitid, waitpid,
 };
 
-use super::inside::{LOOK_EVERY, Request, Rules, answer, become_program, receive};
+use super::inside::{
+    LOOK_EVERY, OwnAccess, Request, Rules, answer, become_program, drop_capabilities, keep_compartment,
+    landlock, open_real, receive,
+};
 use super::wire::Message;
 use super::{NO_LIMIT, READY};
+
+/// Below the mount point: where programs have their temporary directories.
+const TEMPORARY: &str = "tmp";
+/// Below the mount point: the file that a probe is refused.
+const BAIT: &str = "bait";
+/// The most programs of which a spawner keeps the rules of Landlock.
+const MAX_RULESETS: usize = 16;
 
 /// Ends when the server closes the socket.
 pub(super) fn serve(rules: &Rules, mount_point: PathBuf, socket: OwnedFd) -> io::Result<()> {
     let mut socket = Some(socket);
-    let compartment = match Compartment::enter(rules, mount_point, &mut socket) {
+    let mut compartment = match Compartment::enter(rules, mount_point, &mut socket) {
         Ok(compartment) => compartment,
         Err(err) => return answer(&socket, err.to_string()),
     };
@@ -80,7 +92,12 @@ struct Compartment<'a> {
     /// Where its file system in memory is mounted; nothing below it concerns its programs.
     mount_point: PathBuf,
     first: First,
+    /// By the identity of the program's own files: a file that is replaced is another one.
+    rulesets: HashMap<Vec<Identity>, RulesetCreated>,
 }
+
+/// A file by its device and number, and what the program may do with it.
+type Identity = (u64, u64, OwnAccess);
 
 /// What the first process is asked.
 #[derive(Clone, Copy)]
@@ -99,19 +116,26 @@ impl<'a> Compartment<'a> {
             CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWPID,
         )?;
         let first = First::start(rules, &mount_point, socket)?;
-        // Its programs inherit them. Whatever it does from here on is among what they allow.
-        if !rules.is_open {
+        // Its programs inherit all this. What it does itself from here on is allowed to them, too.
+        if rules.is_open {
+            keep_compartment()?;
+        } else {
+            drop_capabilities()?;
             rules.filters.apply()?;
         }
-        Ok(Self { rules, mount_point, first })
+        Ok(Self { rules, mount_point, first, rulesets: HashMap::new() })
     }
 
     /// Starts a program.
-    fn start(&self, request: Message, fds: Vec<OwnedFd>) -> io::Result<Pid> {
+    fn start(&mut self, request: Message, fds: Vec<OwnedFd>) -> io::Result<Pid> {
         let request = Request::of(request)?;
         let [stdin, stdout, stderr, failure]: [OwnedFd; 4] =
             fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-        let place = self.temporary_directory(&request)?;
+        let prepared = self.temporary_directory(&request).and_then(|place| {
+            let ruleset = if self.rules.is_open { None } else { Some(self.ruleset(&request)?) };
+            Ok((place, ruleset))
+        });
+        let (place, ruleset) = prepared.inspect_err(|err| say(&failure, err))?;
         if self.rules.usage.is_watched() {
             self.first.order(Order::Watch)?;
         }
@@ -122,20 +146,39 @@ impl<'a> Compartment<'a> {
             Fork::Child => {
                 // The group of the call, which the server signals.
                 let grouped = setpgid(None, None).map_err(io::Error::from);
-                let err = match grouped {
-                    Ok(()) => become_program(
-                        self.rules,
-                        &request,
-                        &self.mount_point,
-                        &place,
-                        [stdin, stdout, stderr],
-                    ),
-                    Err(err) => err,
-                };
+                let streams = [stdin, stdout, stderr];
+                let bait = self.mount_point.join(BAIT);
+                let err = grouped.err().unwrap_or_else(|| {
+                    become_program(self.rules, &request, ruleset, &bait, &place, streams)
+                });
                 say(&failure, &err);
                 std::process::exit(1)
             }
         }
+    }
+
+    /// What a program is restricted in.
+    fn ruleset(&mut self, request: &Request) -> io::Result<RulesetCreated> {
+        let reads = request.read.iter().map(|path| (path, OwnAccess::Read));
+        let all = reads.chain(request.run.iter().map(|path| (path, OwnAccess::Run)));
+        let own = all.map(|(path, access)| Ok((open_real(path)?, access)));
+        let own: Vec<_> = own.collect::<Result<_, String>>().map_err(io::Error::other)?;
+        let identity = own.iter().map(|(fd, access)| {
+            let stat = rustix::fs::fstat(fd)?;
+            Ok((stat.st_dev, stat.st_ino, *access))
+        });
+        let identity: Vec<Identity> = identity.collect::<io::Result<_>>()?;
+        if let Some(known) = self.rulesets.get(&identity) {
+            return known.try_clone();
+        }
+        let made = landlock(self.rules, &own, &self.mount_point.join(TEMPORARY));
+        let made = made.map_err(io::Error::other)?;
+        if self.rulesets.len() >= MAX_RULESETS {
+            self.rulesets.clear();
+        }
+        let ruleset = made.try_clone()?;
+        self.rulesets.insert(identity, made);
+        Ok(ruleset)
     }
 
     fn temporary_directory(&self, request: &Request) -> io::Result<PathBuf> {
@@ -143,15 +186,12 @@ impl<'a> Compartment<'a> {
             return Ok(PathBuf::new());
         }
         if request.probe.is_some() {
-            use std::io::Write as _;
-            use std::os::unix::fs::OpenOptionsExt as _;
             let mut bait = fs::File::options();
-            let bait =
-                bait.write(true).create(true).mode(0o777).open(self.mount_point.join(super::BAIT));
+            let bait = bait.write(true).create(true).mode(0o777).open(self.mount_point.join(BAIT));
             bait?.write_all(b"#!/bin/sh\n")?;
         }
         let random = getrandom::u64().map_err(io::Error::other)?;
-        let place = self.mount_point.join(format!("tmp-{random:016x}"));
+        let place = self.mount_point.join(TEMPORARY).join(format!("{random:016x}"));
         fs::DirBuilder::new().mode(0o700).create(&place)?;
         Ok(place)
     }
@@ -209,7 +249,7 @@ impl<'a> Compartment<'a> {
         if self.rules.is_open {
             return Ok(());
         }
-        for entry in fs::read_dir(&self.mount_point)? {
+        for entry in fs::read_dir(self.mount_point.join(TEMPORARY))? {
             let entry = entry?;
             match entry.file_type()?.is_dir() {
                 true => fs::remove_dir_all(entry.path())?,
@@ -367,6 +407,7 @@ fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
     let size = rules.usage.memory().map(|bytes| format!(",size={bytes}")).unwrap_or_default();
     let options = std::ffi::CString::new(format!("mode=755{size}"))?;
     mount("orla", mount_point, "tmpfs", flags, Some(options.as_c_str()))?;
+    fs::create_dir(mount_point.join(TEMPORARY))?;
     // Programs in memory are not to be had here either. Older kernels do not know it.
     let _ = fs::write("/proc/sys/vm/memfd_noexec", "2");
     Ok(())

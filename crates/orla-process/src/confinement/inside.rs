@@ -28,7 +28,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use super::compartment;
 use super::filters::Filters;
 use super::wire::{self, Message};
-use super::{BAIT, BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage};
+use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage};
 
 /// How often the use of a tree with limits is looked at.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -155,7 +155,7 @@ fn open(path: &Path) -> Result<OwnedFd, String> {
 }
 
 /// Opens what a rule is about by its real path. A link in it was put there since the server looked, and is refused.
-fn open_real(path: &Path) -> Result<OwnedFd, String> {
+pub(super) fn open_real(path: &Path) -> Result<OwnedFd, String> {
     use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
@@ -170,10 +170,17 @@ pub(super) struct Request {
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
     /// Its own files, which it may read, and those among them that it may run.
-    read: Vec<PathBuf>,
-    run: Vec<PathBuf>,
+    pub(super) read: Vec<PathBuf>,
+    pub(super) run: Vec<PathBuf>,
     /// What the profile is tried out on instead.
     pub(super) probe: Option<Probe>,
+}
+
+/// What a program may do with a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum OwnAccess {
+    Read,
+    Run,
 }
 
 /// What a probe expects to be refused.
@@ -212,17 +219,15 @@ impl Request {
 pub(super) fn become_program(
     rules: &Rules,
     request: &Request,
-    mount_point: &Path,
+    ruleset: Option<RulesetCreated>,
+    bait: &Path,
     place: &Path,
     streams: [OwnedFd; 3],
 ) -> io::Error {
-    let restricted = if rules.is_open {
-        keep_compartment()
-    } else {
-        landlock(rules, request, place).map_err(io::Error::other).and_then(|()| drop_capabilities())
-    };
-    if let Err(err) = restricted {
-        return err;
+    if let Some(ruleset) = ruleset
+        && let Err(err) = ruleset.restrict_self()
+    {
+        return io::Error::other(err);
     }
     let [stdin, stdout, stderr] = streams;
     let mut command = Command::new(&request.file);
@@ -244,7 +249,7 @@ pub(super) fn become_program(
         command.current_dir(directory);
     }
     if let Some(expected) = request.probe {
-        return probe(rules, mount_point, place, expected);
+        return probe(rules, bait, place, expected);
     }
     // After everything that opens files.
     if let Err(err) = rules.usage.apply() {
@@ -254,7 +259,13 @@ pub(super) fn become_program(
     command.exec()
 }
 
-fn landlock(rules: &Rules, request: &Request, place: &Path) -> Result<(), String> {
+/// The rules of Landlock for one program of a profile: what it may do below the directory of its temporary files, and with its
+/// own files, which are `own` to read and, where that is said, to run.
+pub(super) fn landlock(
+    rules: &Rules,
+    own: &[(OwnedFd, OwnAccess)],
+    temporary: &Path,
+) -> Result<RulesetCreated, String> {
     let all = AccessFs::from_all(ABI::V5);
     let read: BitFlags<AccessFs> = AccessFs::ReadFile | AccessFs::ReadDir;
     let run = read | AccessFs::Execute;
@@ -280,14 +291,12 @@ fn landlock(rules: &Rules, request: &Request, place: &Path) -> Result<(), String
     ] {
         fds.iter().try_for_each(|fd| allow(fd, access))?;
     }
-    for (paths, access) in [(&request.read, read), (&request.run, run)] {
-        for path in paths {
-            allow(&open_real(path)?, access)?;
-        }
+    for (fd, access) in own {
+        allow(fd, if *access == OwnAccess::Run { run } else { read })?;
     }
-    allow(&open(place)?, write)?;
+    allow(&open(temporary)?, write)?;
     allow(&open(Path::new("/proc"))?, read)?;
-    ruleset.restrict_self().map(drop).map_err(|err| err.to_string())
+    Ok(ruleset)
 }
 
 /// What every confined process is restricted in. The first part is what confinement rests on; what follows covers
@@ -304,12 +313,12 @@ fn ruleset() -> Result<RulesetCreated, landlock::RulesetError> {
 
 /// A program that nothing but limits confines keeps its capabilities, but none with which it could change the compartment for
 /// the next one.
-fn keep_compartment() -> io::Result<()> {
+pub(super) fn keep_compartment() -> io::Result<()> {
     Ok(rustix::thread::remove_capability_from_bounding_set(CapabilitySet::SYS_ADMIN)?)
 }
 
 /// A process without capabilities cannot get any, as its bounding set is empty and it gains no privileges.
-fn drop_capabilities() -> io::Result<()> {
+pub(super) fn drop_capabilities() -> io::Result<()> {
     for number in 0..64 {
         if let Some(capability) = CapabilitySet::from_bits(1 << number)
             && rustix::thread::remove_capability_from_bounding_set(capability).is_err()
@@ -418,24 +427,23 @@ fn spent(stat: &str, is_first: bool) -> u64 {
 }
 
 /// Tries what the profile refuses. Says `refused` or what was possible.
-fn probe(rules: &Rules, mount_point: &Path, place: &Path, expected: Probe) -> io::Error {
+fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -> io::Error {
     let mut wrong = Vec::new();
     let mut refused = |what: &str, tried: io::Result<()>| match tried {
         Err(err) if matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {}
         Err(err) => wrong.push(format!("{what} failed by another reason ({err})")),
         Ok(()) => wrong.push(format!("{what} was possible")),
     };
-    let bait = mount_point.join(BAIT);
     if expected.reading {
-        refused("reading", fs::read(&bait).map(drop));
+        refused("reading", fs::read(bait).map(drop));
     }
     if expected.writing {
-        refused("writing", fs::File::options().append(true).open(&bait).map(drop));
-        refused("making a file", fs::write(mount_point.join("new"), ""));
+        refused("writing", fs::File::options().append(true).open(bait).map(drop));
+        refused("making a file", fs::write(bait.with_extension("new"), ""));
     }
-    refused("changing a mode", fs::set_permissions(&bait, fs::Permissions::from_mode(0o777)));
-    refused("running a file", Err(Command::new(&bait).exec()));
-    let unix = std::os::unix::net::UnixStream::connect(&bait).map(drop);
+    refused("changing a mode", fs::set_permissions(bait, fs::Permissions::from_mode(0o777)));
+    refused("running a file", Err(Command::new(bait).exec()));
+    let unix = std::os::unix::net::UnixStream::connect(bait).map(drop);
     refused("a UNIX socket", unix);
     let pair = std::os::unix::net::UnixDatagram::pair().map(drop);
     refused("a pair of datagram sockets", pair);

@@ -242,10 +242,13 @@ impl Launcher {
     pub(crate) fn real(&self, path: &Path) -> io::Result<PathBuf> {
         let real = std::fs::canonicalize(path)?;
         let is_writable = |path: &Path| self.writable.iter().any(|place| path.starts_with(place));
+        if self.writable.is_empty() || is_writable(&real) || is_system(&real) {
+            return Ok(real);
+        }
         let named = path.ancestors().skip(1).any(|place| {
             std::fs::canonicalize(place).is_ok_and(|place| is_writable(&place)) || is_writable(place)
         });
-        if named && !is_writable(&real) && !is_system(&real) {
+        if named {
             let text = format!("{}: a link leads out of what the program may write", path.display());
             return Err(io::Error::other(text));
         }
@@ -273,10 +276,7 @@ impl Launcher {
             run: Vec::new(),
         };
         match self.send(&start, expected) {
-            Ok(mut child) => {
-                let _ = child.wait();
-                Err(io::Error::other("the probe of the profile gave no answer"))
-            }
+            Ok(_) => Err(io::Error::other("the probe of the profile gave no answer")),
             Err(err) if err.to_string() == REFUSED => Ok(()),
             Err(err) => Err(io::Error::other(format!("a probe inside of the profile: {err}"))),
         }
@@ -306,17 +306,20 @@ impl Launcher {
         // Ends when the program has been started.
         let mut said = Vec::new();
         failure.read_to_end(&mut said)?;
-        let pid = pid_of(&answer(&compartment.socket)?)?;
+        let failed =
+            said.split_first_chunk::<4>().map(|(number, text)| match i32::from_le_bytes(*number) {
+                0 => io::Error::other(String::from_utf8_lossy(text).into_owned()),
+                number => io::Error::from_raw_os_error(number),
+            });
+        let pid = match (pid_of(&answer(&compartment.socket)?), failed) {
+            (Ok(pid), None) => pid,
+            // The compartment goes, and the process that should have become the program with it.
+            (_, Some(err)) | (Err(err), None) => return Err(err),
+        };
         let exit = pidfd_open(pid, PidfdFlags::empty())?;
         let occupied = Occupied { compartment, idle: Arc::clone(&self.idle), exit };
         let pipes = [OwnedFd::from(stdin), OwnedFd::from(stdout), OwnedFd::from(stderr)];
-        let mut child = Child::guarded(pid, Box::new(occupied), pipes);
-        let Some((number, text)) = said.split_first_chunk::<4>() else { return Ok(child) };
-        let _ = child.wait();
-        Err(match i32::from_le_bytes(*number) {
-            0 => io::Error::other(String::from_utf8_lossy(text).into_owned()),
-            number => io::Error::from_raw_os_error(number),
-        })
+        Ok(Child::guarded(pid, Box::new(occupied), pipes))
     }
 
     /// Sends a start to a compartment that takes it.

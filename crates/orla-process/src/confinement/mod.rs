@@ -55,9 +55,6 @@ const READY: &str = "ready";
 #[cfg(target_os = "linux")]
 const REFUSED: &str = "refused";
 
-/// The file that a probe is refused.
-#[cfg(target_os = "linux")]
-const BAIT: &str = "bait";
 /// Instead of the number of a limit.
 #[cfg(target_os = "linux")]
 const NO_LIMIT: u8 = u8::MAX;
