@@ -10,6 +10,7 @@
 //!   release binary, and lists what fails with its cause.
 //! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
 //!   calls that failed and processes that were left.
+//! - `sandbox` shows what confined processes can do, and what confinement costs.
 //! - `dist` makes the archive that is published for a release.
 //! - `licences` compares the licences of everything that is built into the product with a list.
 //!
@@ -26,6 +27,8 @@ mod endure;
 mod interop;
 mod licences;
 mod process;
+#[cfg(target_os = "linux")]
+mod sandbox;
 mod server;
 mod suites;
 mod tally;
@@ -52,6 +55,9 @@ usage: cargo xtask COMMAND
   endure [--quick] [WHAT…]
                      long runs of the release binary (or of $ORLA_BIN) under load, signals and
                      crashes; WHAT is any part of a run's name (default: all)
+  sandbox [--quick] [--bless] [WHAT…]
+                     what confined processes of the release binary (or of $ORLA_BIN) can do; WHAT is any of: table,
+                     kernels, storms, bombs, cost (default: all); --bless writes the golden table; needs Linux
   dist               build target/dist/orla-VERSION-HOST.tar.gz: the binary with every feature
                      (WebAssembly too), completions, licences, and its checksum
   licences           check the licences of all dependencies against the list of accepted ones
@@ -69,6 +75,8 @@ fn main() -> ExitCode {
         "suites" => suites::run(rest),
         "bench" => bench::run(rest),
         "endure" => endure::run(rest),
+        #[cfg(target_os = "linux")]
+        "sandbox" => sandbox::run(rest),
         "dist" => dist::run(),
         "licences" | "licenses" => licences::run(),
         "help" | "--help" | "-h" => {

@@ -28,6 +28,12 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     Ok(crate::target("release")?.join("orla"))
 }
 
+/// The address in a line of the server's log.
+pub(crate) fn address(line: &str) -> Option<String> {
+    let line: Value = serde_json::from_str(line).ok()?;
+    (line["message"] == "listening").then(|| line["address"].as_str().map(str::to_owned)).flatten()
+}
+
 /// Runs cargo in the repository, its output on the terminal.
 pub(crate) fn cargo(arguments: &[&str]) -> Result<(), String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
@@ -59,12 +65,7 @@ impl Server {
     pub(crate) fn start(binary: &Path, folder: &Path, logs: &Path) -> Result<Self, String> {
         let mut command = Command::new(binary);
         command.args(["--port", "0", "--log-format", "json"]).current_dir(folder);
-        Self::listening(command, &logs.join("server.log"), |line| {
-            let line: Value = serde_json::from_str(line).ok()?;
-            (line["message"] == "listening")
-                .then(|| line["address"].as_str().map(str::to_owned))
-                .flatten()
-        })
+        Self::listening(command, &logs.join("server.log"), address)
     }
 
     /// Starts any server that tells its address on standard error.

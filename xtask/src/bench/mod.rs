@@ -23,7 +23,7 @@ mod report;
 mod rows;
 mod rtfs;
 mod side;
-mod stats;
+pub(crate) mod stats;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

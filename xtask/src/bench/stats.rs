@@ -24,7 +24,7 @@ impl Round {
 }
 
 /// The middle value; zero of nothing.
-pub(super) fn median(values: Vec<f64>) -> f64 {
+pub(crate) fn median(values: Vec<f64>) -> f64 {
     percentile(values, 50)
 }
 

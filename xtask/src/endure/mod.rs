@@ -12,9 +12,9 @@
 //! `--quick` does a tenth of everything. These runs take minutes, so they are no tests.
 
 mod capsules;
-mod load;
+pub(crate) mod load;
 mod tools;
-mod watch;
+pub(crate) mod watch;
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -62,7 +62,7 @@ impl Records {
 }
 
 /// Living processes whose working directory is this folder or below it.
-pub(super) fn processes_in(folder: &Path) -> Vec<u32> {
+pub(crate) fn processes_in(folder: &Path) -> Vec<u32> {
     let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     ids.filter(|id| {
@@ -86,7 +86,7 @@ pub(super) fn descriptors(pid: u32) -> Result<usize, String> {
 }
 
 /// The most resident memory that a process ever had, in bytes.
-pub(super) fn peak_resident(pid: u32) -> Result<u64, String> {
+pub(crate) fn peak_resident(pid: u32) -> Result<u64, String> {
     let path = format!("/proc/{pid}/status");
     let status = fs::read_to_string(&path).map_err(|err| format!("{path}: {err}"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -96,7 +96,7 @@ pub(super) fn peak_resident(pid: u32) -> Result<u64, String> {
 }
 
 /// Waits until a condition holds.
-pub(super) fn until(
+pub(crate) fn until(
     limit: Duration,
     what: &str,
     mut holds: impl FnMut() -> bool,

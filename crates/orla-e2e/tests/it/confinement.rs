@@ -349,6 +349,41 @@ except OSError: print('refused')
 }
 
 #[test]
+fn a_process_leaves_no_message_queue_to_the_next() {
+    let code = "python3 -c \"
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+made = libc.mq_open(b'/orla-e2e', 0o102, 0o600, None)
+print('made' if made >= 0 else ctypes.get_errno())
+libc.mq_unlink(b'/orla-e2e')
+\"";
+    let server = world()
+        .tool("none", probe("permissions: []", code))
+        .tool("open", probe("title: Unconfined", code))
+        .serve();
+    assert_eq!(tried(&server, "none"), "1");
+    assert_eq!(tried(&server, "open"), "made");
+}
+
+#[test]
+fn a_process_runs_no_program_out_of_memory() {
+    let code = "python3 -c \"
+import os
+def t(name, flags):
+    try: os.memfd_create('x', flags); print(name + '=ok')
+    except OSError: print(name + '=no')
+t('program', os.MFD_CLOEXEC)
+t('data', os.MFD_CLOEXEC | 8)
+\"";
+    let server = world()
+        .tool("none", probe("permissions: []", code))
+        .tool("open", probe("title: Unconfined", code))
+        .serve();
+    assert_eq!(tried(&server, "none"), "program=no data=ok");
+    assert_eq!(tried(&server, "open"), "program=ok data=ok");
+}
+
+#[test]
 fn permissions_of_tools_that_are_no_tool_or_package_make_the_capability_unavailable() {
     let server = world().config("tools:\n  math.add: {permissions: []}\n").serve();
     let result = server.client().call("math__add", json!({"a": 1, "b": 2}));

@@ -70,6 +70,9 @@ const REFUSED: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
+    // Named queues, which outlive their processes and are not files.
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
     // Its operations bypass these filters.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
@@ -123,12 +126,19 @@ const SYS_FILE_SETATTR: i64 = 469;
 const KIND: u32 = 0xf;
 /// `TIOCSTI` types into a terminal, `TIOCLINUX` pastes into one.
 const TERMINAL: [u64; 2] = [0x5412, 0x541C];
+/// A file in memory that cannot become a program.
+const MFD_NOEXEC_SEAL: u64 = 0x8;
 /// Changes the flags of a file (`FS_IOC_SETFLAGS`, its 32-bit form, and `FS_IOC_FSSETXATTR`).
 const FILE_FLAGS: [u64; 3] = [0x4008_6602, 0x4004_6602, 0x401C_5820];
 
 impl Filters {
-    /// The filters for a process with this access to the network, and with or without a limit of its memory.
-    pub(super) fn new(network: NetworkMode, bounds_memory: bool) -> io::Result<Self> {
+    /// The filters for a process with this access to the network, with or without a limit of its memory, and which may run any
+    /// file or not.
+    pub(super) fn new(
+        network: NetworkMode,
+        bounds_memory: bool,
+        runs_any_file: bool,
+    ) -> io::Result<Self> {
         let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
         let filter = |rules, errno: i32| {
             let action = SeccompAction::Errno(errno.unsigned_abs());
@@ -179,6 +189,11 @@ impl Filters {
         rules.insert(libc::SYS_socketpair, family.into_iter().chain(kinds).collect::<io::Result<_>>()?);
         // The limits of another process, such as those of the one that watches over this one.
         rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
+        if !runs_any_file {
+            // Landlock does not cover files in memory, and `vm.memfd_noexec` can be set by root alone.
+            let executable = rule(&[(1, SeccompCmpOp::MaskedEq(MFD_NOEXEC_SEAL), 0)])?;
+            rules.insert(libc::SYS_memfd_create, vec![executable]);
+        }
         if bounds_memory {
             // Memory that belongs to no process.
             for number in [libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_shmget] {

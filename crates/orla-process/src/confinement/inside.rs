@@ -112,13 +112,14 @@ fn enter(setup: Message) -> Result<Rules, String> {
     let base =
         |paths: &[&str]| paths.iter().filter_map(|path| open(Path::new(path)).ok()).collect::<Vec<_>>();
     let usage = Usage::decode(&limits)?;
+    let runs_any_file = execute.iter().any(|path| path == b"/");
     let mut rules = Rules {
         read: declared(read)?,
         write: declared(write)?,
         programs: declared(execute)?,
         execute: base(BASE_EXECUTE),
         devices: base(BASE_DEVICES),
-        filters: Filters::new(network, usage.memory.is_some())
+        filters: Filters::new(network, usage.memory.is_some(), runs_any_file)
             .map_err(|err| format!("seccomp: {err}"))?,
         usage,
         has_home: home == b"own",

@@ -1,0 +1,108 @@
+//! The proof of confinement: what processes can do that declare permissions, measured from inside of them.
+//!
+//! - [`table`]: every probe in every permission set, as root and as another user, in four languages.
+//! - [`kernels`]: the same where the kernel lacks what confinement needs.
+//! - [`storms`]: calls while profiles change and launchers are killed.
+//! - [`bombs`]: calls that use up what they can get.
+//! - [`cost`]: what a confined call costs beside an unconfined one.
+//!
+//! `--quick` does what takes a minute. It needs Linux; what the system, the account or a missing program does not allow is said.
+
+mod bombs;
+mod cost;
+mod host;
+mod kernels;
+mod probes;
+mod storms;
+mod table;
+mod world;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+
+use crate::Outcome;
+use crate::server;
+use crate::tally::Tally;
+use world::{Account, Language};
+
+/// What the parts share.
+struct Context {
+    orla: PathBuf,
+    /// A folder that every account can reach, removed at the end.
+    scratch: PathBuf,
+    accounts: Vec<Account>,
+    languages: Vec<Language>,
+    is_quick: bool,
+    is_blessing: bool,
+    tally: Tally,
+}
+
+type Part = fn(&mut Context) -> Result<(), String>;
+
+const PARTS: &[(&str, Part)] = &[
+    ("table", table::run),
+    ("kernels", kernels::run),
+    ("storms", storms::run),
+    ("bombs", bombs::run),
+    ("cost", cost::run),
+];
+
+/// Runs the named parts, or all of them.
+pub(crate) fn run(arguments: &[String]) -> Outcome {
+    let (flags, names): (Vec<&str>, Vec<&str>) =
+        arguments.iter().map(String::as_str).partition(|argument| argument.starts_with("--"));
+    let known: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
+    if flags.iter().any(|flag| !["--quick", "--bless"].contains(flag))
+        || names.iter().any(|name| !known.contains(name))
+    {
+        return Err(format!(
+            "usage: cargo xtask sandbox [--quick] [--bless] [WHAT…], where WHAT is any of: {}",
+            known.join(", ")
+        ));
+    }
+    let orla = match std::env::var_os("ORLA_BIN") {
+        Some(binary) => PathBuf::from(binary),
+        None => server::build()?,
+    };
+    let problem = |err: std::io::Error| format!("{}: {err}", orla.display());
+    // Below the system's temporary directory: other accounts need not reach the repository.
+    let scratch = std::env::temp_dir().join(format!("orla-sandbox-{}", std::process::id()));
+    fs::create_dir_all(&scratch).map_err(problem)?;
+    fs::set_permissions(&scratch, fs::Permissions::from_mode(0o755)).map_err(problem)?;
+    let copy = scratch.join("orla");
+    fs::copy(&orla, &copy).map_err(problem)?;
+    let accounts = world::accounts();
+    if accounts.len() == 1 {
+        println!("      only as this user: another one needs root");
+    }
+    let mut context = Context {
+        orla: copy,
+        languages: world::languages(&scratch)?,
+        accounts,
+        scratch: scratch.clone(),
+        is_quick: flags.contains(&"--quick"),
+        is_blessing: flags.contains(&"--bless"),
+        tally: Tally::default(),
+    };
+    let wanted = |name: &str| names.is_empty() || names.contains(&name);
+    let done =
+        PARTS.iter().filter(|(name, _)| wanted(name)).try_for_each(|(_, part)| part(&mut context));
+    let _ = fs::remove_dir_all(&scratch);
+    done?;
+    Ok(context.tally.close())
+}
+
+impl Context {
+    /// A new folder for one part, below what every account can reach.
+    fn folder(&self, name: &str) -> Result<PathBuf, String> {
+        let folder = self.scratch.join(name);
+        fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// A count, or a part of it where it has to be quick.
+    fn some(&self, count: usize, quick: usize) -> usize {
+        if self.is_quick { quick } else { count }
+    }
+}
