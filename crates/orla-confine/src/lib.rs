@@ -14,8 +14,10 @@
 
 mod limits;
 mod profile;
+mod reach;
 mod word;
 
 pub use limits::{Limits, size};
 pub use profile::{Network, Places, Profile};
+pub use reach::Reach;
 pub use word::{Preset, Word, check, placed};

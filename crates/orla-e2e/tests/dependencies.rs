@@ -18,12 +18,20 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-marketplace", &["rtfs"]),
     ("orla-mcp", &["orla-marketplace"]),
     ("orla-confine", &[]),
-    ("orla-process", &["orla-confine", "orla-marketplace", "orla-sys"]),
+    ("orla-broker", &["orla-confine"]),
+    ("orla-process", &["orla-broker", "orla-confine", "orla-marketplace", "orla-sys"]),
     ("orla-sys", &[]),
     ("orla-server", &["orla-marketplace", "orla-mcp"]),
     (
         "orla-providers",
-        &["orla-document", "orla-marketplace", "orla-mcp", "orla-process", "orla-registry"],
+        &[
+            "orla-confine",
+            "orla-document",
+            "orla-marketplace",
+            "orla-mcp",
+            "orla-process",
+            "orla-registry",
+        ],
     ),
     (
         "orla",

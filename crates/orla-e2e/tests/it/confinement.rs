@@ -28,7 +28,7 @@ fn tried(server: &Server, tool: &str) -> String {
         .join(" ")
 }
 
-fn sandbox(server: &Server, tool: &str) -> Value {
+pub(crate) fn sandbox(server: &Server, tool: &str) -> Value {
     let status = server.status();
     let rows = status["capabilities"].as_array().expect("capabilities are a list");
     rows.iter().find(|row| row["name"] == tool).expect("the tool is listed")["sandbox"].clone()
@@ -264,7 +264,7 @@ fn is_running(process: u32) -> bool {
 }
 
 /// The launchers of a server.
-fn launchers_of(server: u32) -> Vec<i32> {
+pub(crate) fn launchers_of(server: u32) -> Vec<i32> {
     let all = std::fs::read_dir("/proc")
         .expect("/proc can be read")
         .flatten()

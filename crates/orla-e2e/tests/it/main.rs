@@ -19,6 +19,7 @@ mod capsules_mcp;
 mod cli;
 mod configuration;
 mod confinement;
+mod confinement_network;
 mod development;
 mod dialogue;
 mod discovery;

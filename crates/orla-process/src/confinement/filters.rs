@@ -11,13 +11,12 @@ use seccompiler::{
     SeccompRule,
 };
 
-use super::NetworkMode;
+use super::{NetworkMode, sockets};
 
 /// The filters of a profile, compiled.
 #[derive(Debug)]
 pub(super) struct Filters {
     programs: Vec<BpfProgram>,
-    network: NetworkMode,
 }
 
 /// Refused altogether.
@@ -122,8 +121,6 @@ const SYS_SETXATTRAT: i64 = 463;
 const SYS_REMOVEXATTRAT: i64 = 466;
 const SYS_FILE_SETATTR: i64 = 469;
 
-/// The bits of a socket's type that are its kind.
-const KIND: u32 = 0xf;
 /// `TIOCSTI` types into a terminal, `TIOCLINUX` pastes into one.
 const TERMINAL: [u64; 2] = [0x5412, 0x541C];
 /// A file in memory that cannot become a program.
@@ -174,19 +171,7 @@ impl Filters {
         let ioctls =
             ioctls.map(|request| rule(&[(1, SeccompCmpOp::Eq, *request)])).collect::<io::Result<_>>()?;
         rules.insert(libc::SYS_ioctl, ioctls);
-        let (unix, inet, inet6, netlink) = (
-            family(libc::AF_UNIX),
-            family(libc::AF_INET),
-            family(libc::AF_INET6),
-            family(libc::AF_NETLINK),
-        );
-        // A connected pair reaches nothing but itself; a pair of datagram sockets can send to any path.
-        let kinds = (0..=KIND).filter(|kind| {
-            ![libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::unsigned_abs).contains(kind)
-        });
-        let kinds = kinds.map(|kind| rule(&[(1, SeccompCmpOp::MaskedEq(KIND.into()), kind.into())]));
-        let family = [rule(&[(0, SeccompCmpOp::Ne, unix)])];
-        rules.insert(libc::SYS_socketpair, family.into_iter().chain(kinds).collect::<io::Result<_>>()?);
+        rules.extend(sockets::rules(network)?);
         // The limits of another process, such as those of the one that watches over this one.
         rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
         if !runs_any_file {
@@ -200,31 +185,13 @@ impl Filters {
                 rules.insert(number, Vec::new());
             }
         }
-        match network {
-            NetworkMode::None => {
-                rules.insert(libc::SYS_socket, Vec::new());
-                rules.insert(libc::SYS_listen, Vec::new());
-            }
-            NetworkMode::All => {
-                let ne = |family| (0, SeccompCmpOp::Ne, family);
-                let other = rule(&[ne(inet), ne(inet6), ne(netlink)])?;
-                // Of netlink, what resolvers ask about routes and addresses.
-                let netlink = rule(&[(0, SeccompCmpOp::Eq, netlink), (2, SeccompCmpOp::Ne, 0)])?;
-                rules.insert(libc::SYS_socket, vec![other, netlink]);
-            }
-        }
         // The flags of clone3 are in memory, where no filter sees them; libraries fall back to clone.
         let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         let mut all = vec![filter(rules, libc::EPERM)?, filter(unknown, libc::ENOSYS)?];
         if cfg!(target_arch = "x86_64") {
             all.push(without_x32());
         }
-        Ok(Self { programs: all, network })
-    }
-
-    /// Whether they leave nothing of the network.
-    pub(super) fn has_no_network(&self) -> bool {
-        self.network == NetworkMode::None
+        Ok(Self { programs: all })
     }
 
     /// Puts them in force for this thread and for what it starts. They cannot be taken back.
@@ -235,12 +202,8 @@ impl Filters {
     }
 }
 
-fn family(number: i32) -> u64 {
-    u64::from(number.unsigned_abs())
-}
-
 /// A rule on arguments. The kernel ignores the upper half of all that are compared here.
-fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> io::Result<SeccompRule> {
+pub(super) fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> io::Result<SeccompRule> {
     let conditions = conditions.iter().map(|(argument, operator, value)| {
         SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, operator.clone(), *value)
     });

@@ -7,7 +7,8 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
@@ -16,8 +17,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use landlock::{
-    ABI, Access as _, AccessFs, BitFlags, CompatLevel, Compatible as _, PathBeneath, Ruleset,
-    RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
+    ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort, PathBeneath,
+    Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
 };
 use nix::sched::CloneFlags;
 use orla_sys::Fork;
@@ -28,7 +29,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets};
 use super::compartment;
 use super::filters::Filters;
 use super::wire::{self, Message};
-use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage};
+use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage, proxy};
 
 /// How often the use of a tree with limits is looked at.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -42,6 +43,7 @@ pub(super) struct Rules {
     devices: Vec<OwnedFd>,
     pub(super) filters: Filters,
     pub(super) usage: Usage,
+    network: NetworkMode,
     has_home: bool,
     /// Whether nothing but limits is in force.
     pub(super) is_open: bool,
@@ -53,11 +55,13 @@ pub(super) fn serve() -> io::Result<()> {
     let null = fs::File::options().read(true).write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     let Some((setup, _)) = receive(socket)? else { return Ok(()) };
-    let rules = match enter(setup) {
-        Ok(rules) => rules,
+    let (rules, listener) = match enter(setup) {
+        Ok(entered) => entered,
         Err(err) => return answer(socket, err),
     };
-    answer(socket, super::READY)?;
+    let fds: Vec<BorrowedFd<'_>> = listener.iter().map(AsFd::as_fd).collect();
+    answer_with(socket, super::READY, &fds)?;
+    drop(listener);
     while let Some((request, fds)) = receive(socket)? {
         let pid = open_compartment(&rules, request, fds, socket);
         let pid = pid.unwrap_or_else(|err| -err.raw_os_error().unwrap_or(libc::EIO));
@@ -95,16 +99,24 @@ pub(super) fn receive(socket: &Option<OwnedFd>) -> io::Result<Option<(Message, V
 }
 
 pub(super) fn answer(socket: &Option<OwnedFd>, bytes: impl Into<Vec<u8>>) -> io::Result<()> {
-    let message = Message::default().with([bytes]);
-    socket.as_ref().map_or(Ok(()), |socket| wire::write(socket.as_fd(), &message, &[]))
+    answer_with(socket, bytes, &[])
 }
 
-/// Opens the paths of the profile and enters its namespaces.
-fn enter(setup: Message) -> Result<Rules, String> {
+fn answer_with(
+    socket: &Option<OwnedFd>,
+    bytes: impl Into<Vec<u8>>,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    let message = Message::default().with([bytes]);
+    socket.as_ref().map_or(Ok(()), |socket| wire::write(socket.as_fd(), &message, fds))
+}
+
+/// Opens the paths of the profile and enters its namespaces. Gives also the socket for the broker, where there is to be one.
+fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
     let [read, write, execute, settings, limits] = setup.lists().map_err(|err| err.to_string())?;
     let [network, home, scope]: [Vec<u8>; 3] =
         settings.try_into().map_err(|_| "the settings of the profile are incomplete".to_owned())?;
-    let network = if network == b"all" { NetworkMode::All } else { NetworkMode::None };
+    let network = NetworkMode::named(&network).ok_or("the access to the network is unknown")?;
     let declared = |paths: Vec<Vec<u8>>| {
         paths.into_iter().map(|path| open(&path_of(path))).collect::<Result<Vec<_>, _>>()
     };
@@ -122,13 +134,14 @@ fn enter(setup: Message) -> Result<Rules, String> {
         filters: Filters::new(network, usage.memory.is_some(), runs_any_file)
             .map_err(|err| format!("seccomp: {err}"))?,
         usage,
+        network,
         has_home: home == b"own",
         is_open: scope == b"open",
     };
     rules.read.extend(base(BASE_READ));
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS;
-    if network == NetworkMode::None && !rules.is_open {
+    if network.has_namespace() && !rules.is_open {
         flags |= CloneFlags::CLONE_NEWNET;
     }
     nix::sched::unshare(flags).map_err(|err| format!("user namespaces: {err}"))?;
@@ -141,7 +154,9 @@ fn enter(setup: Message) -> Result<Rules, String> {
     map("gid_map", format!("{gid} {gid} 1"))?;
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(|err| format!("mount namespaces: {err}"))?;
-    Ok(rules)
+    let listener = (network == NetworkMode::Hosts).then(proxy::listen).transpose();
+    let listener = listener.map_err(|err| format!("the socket of the broker: {err}"))?;
+    Ok((rules, listener))
 }
 
 fn path_of(bytes: Vec<u8>) -> PathBuf {
@@ -246,6 +261,9 @@ pub(super) fn become_program(
     if !rules.is_open && !rules.has_home {
         command.env("HOME", place);
     }
+    if rules.network == NetworkMode::Hosts {
+        command.envs(proxy::variables());
+    }
     if let Some(directory) = &request.directory {
         command.current_dir(directory);
     }
@@ -273,7 +291,7 @@ pub(super) fn landlock(
     let write =
         all & !(AccessFs::Execute | AccessFs::IoctlDev | AccessFs::MakeBlock | AccessFs::MakeChar);
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
-    let mut ruleset = ruleset().map_err(|err| err.to_string())?;
+    let mut ruleset = ruleset(rules.network)?;
     let mut allow = |fd: &OwnedFd, access: BitFlags<AccessFs>| -> Result<(), String> {
         let is_directory = rustix::fs::fstat(fd).is_ok_and(|stat| {
             rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
@@ -302,14 +320,31 @@ pub(super) fn landlock(
 
 /// What every confined process is restricted in. The first part is what confinement rests on; what follows covers
 /// what namespaces cover as well.
-fn ruleset() -> Result<RulesetCreated, landlock::RulesetError> {
-    Ruleset::default()
-        .set_compatibility(CompatLevel::HardRequirement)
-        .handle_access(AccessFs::from_all(ABI::V3))?
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(AccessFs::IoctlDev)?
-        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
-        .create()
+fn ruleset(network: NetworkMode) -> Result<RulesetCreated, String> {
+    let base = || {
+        Ruleset::default()
+            .set_compatibility(CompatLevel::HardRequirement)
+            .handle_access(AccessFs::from_all(ABI::V3))
+    };
+    let create = |ruleset: Ruleset| {
+        ruleset
+            .set_compatibility(CompatLevel::BestEffort)
+            .handle_access(AccessFs::IoctlDev)?
+            .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+            .create()
+    };
+    let text = |err: landlock::RulesetError| err.to_string();
+    let ports = |err| format!("net:HOST needs Landlock ABI 4 (Linux 6.7): {err}");
+    match network {
+        NetworkMode::None | NetworkMode::All => base().and_then(create).map_err(text),
+        // The namespace is shared by the calls of a profile. Connections to the broker alone keep them apart.
+        NetworkMode::Hosts => {
+            let ruleset = base().map_err(text)?;
+            let ruleset = ruleset.handle_access(AccessNet::ConnectTcp | AccessNet::BindTcp);
+            let ruleset = create(ruleset.map_err(ports)?).map_err(ports)?;
+            ruleset.add_rule(NetPort::new(proxy::PORT, AccessNet::ConnectTcp)).map_err(ports)
+        }
+    }
 }
 
 /// A program that nothing but limits confines keeps its capabilities, but none with which it could change the compartment for
@@ -448,7 +483,7 @@ fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -> io::Error
     refused("a UNIX socket", unix);
     let pair = std::os::unix::net::UnixDatagram::pair().map(drop);
     refused("a pair of datagram sockets", pair);
-    if rules.filters.has_no_network() {
+    if rules.network == NetworkMode::None {
         refused("a connection", std::net::TcpStream::connect(("127.0.0.1", 9)).map(drop));
         refused("a datagram socket", std::net::UdpSocket::bind(("127.0.0.1", 0)).map(drop));
     }
@@ -463,6 +498,9 @@ fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -> io::Error
     allowed("writing a temporary file", fs::write(&file, "x"));
     allowed("reading a temporary file", fs::read(&file).map(drop));
     allowed("reading /usr", fs::read_dir("/usr").map(drop));
+    if rules.network == NetworkMode::Hosts {
+        wrong.extend(proxy::probe());
+    }
     match wrong.is_empty() {
         true => io::Error::other(super::REFUSED),
         false => io::Error::other(wrong.join("; ")),

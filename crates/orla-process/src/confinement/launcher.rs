@@ -10,8 +10,8 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Duration;
 
+use orla_broker::{Allowed, Broker};
 use orla_confine::Profile;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -19,13 +19,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::wire::{self, Message};
-use super::{BASE_EXECUTE, COMMAND, LIMITS, READY, REFUSED, Usage};
+use super::{ANSWER, BASE_EXECUTE, COMMAND, LIMITS, NetworkMode, READY, REFUSED, Usage};
 use crate::process::{Child, Guardian};
 
 /// What the command line shows instead of the program.
 const ARG0: &str = "tool-launcher";
-/// How long a launcher may take for an answer. It has nothing to do but to enter namespaces and to clone itself.
-const ANSWER: Duration = Duration::from_secs(30);
 /// How long a start waits for a compartment to be emptied before it takes another one.
 const CLEARING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// The most compartments of a profile that wait for a program. Each is two small processes.
@@ -54,6 +52,8 @@ pub(crate) struct Launcher {
     paths: Vec<PathBuf>,
     /// What of it may be written.
     writable: Vec<PathBuf>,
+    /// What its brokers connect to, and the hash of the profile; `None` where there is no broker.
+    hosts: Option<(Allowed, String)>,
     running: Mutex<Option<Running>>,
     /// Compartments in which nothing runs.
     idle: Arc<Mutex<Vec<Compartment>>>,
@@ -82,6 +82,8 @@ struct Compartment {
     mount_point: &'static str,
     /// Whether its last program has to be gone before the next one starts.
     is_left: bool,
+    /// The broker of its namespace, which outlives the launcher.
+    _broker: Option<Arc<Broker>>,
 }
 
 impl Compartment {
@@ -140,6 +142,7 @@ impl Guardian for Occupied {
 struct Running {
     socket: UnixStream,
     process: std::process::Child,
+    broker: Option<Arc<Broker>>,
 }
 
 impl Drop for Running {
@@ -161,19 +164,18 @@ impl Launcher {
         home: Option<&Path>,
     ) -> Result<Self, Vec<String>> {
         let mut missing = Vec::new();
-        let network = &profile.network;
-        if !network.all {
-            if network.loopback {
-                missing.push("net:loopback: connections to the host's loopback alone cannot be enforced yet; `net` allows all".to_owned());
-            }
-            let hosts = network.hosts.iter().map(|(host, port)| match port {
-                Some(port) => {
-                    format!("net:{host}:{port}: single hosts cannot be enforced yet; `net` allows all")
-                }
-                None => format!("net:{host}: single hosts cannot be enforced yet; `net` allows all"),
-            });
-            missing.extend(hosts);
+        let network = NetworkMode::of(&profile.network);
+        if network == NetworkMode::None && profile.network.loopback {
+            missing.push("net:loopback: connections to the host's loopback alone cannot be enforced yet; `net` allows all".to_owned());
         }
+        let allowed = match network {
+            NetworkMode::Hosts => Allowed::of(&profile.network),
+            NetworkMode::None | NetworkMode::All => Ok(Allowed::default()),
+        };
+        let allowed = allowed.unwrap_or_else(|problems| {
+            missing.extend(problems);
+            Allowed::default()
+        });
         let sockets = profile.unix.iter();
         missing.extend(sockets.map(|path| {
             format!("unix:{}: single UNIX sockets need Landlock ABI 9 (Linux 7.1)", path.display())
@@ -204,7 +206,7 @@ impl Launcher {
         };
         let text = |text: &str| text.as_bytes().to_vec();
         let settings = vec![
-            text(if network.all { "all" } else { "none" }),
+            text(network.name()),
             text(if has_home { "own" } else { "temporary" }),
             text(if is_open { "open" } else { "confined" }),
         ];
@@ -214,6 +216,7 @@ impl Launcher {
             setup: [bytes(&read), bytes(&write), bytes(&execute), settings, limits],
             writable: write.clone(),
             paths: [read, write, execute, std::env::current_dir().into_iter().collect()].concat(),
+            hosts: (network == NetworkMode::Hosts).then(|| (allowed, profile.hash())),
             running: Mutex::new(None),
             idle: Arc::default(),
         };
@@ -366,7 +369,7 @@ impl Launcher {
         let message = Message::default().with([mount_point]);
         let mut running = self.running.lock();
         let mut is_new = false;
-        loop {
+        let broker = loop {
             let launcher = match running.take() {
                 Some(launcher) => launcher,
                 None => {
@@ -378,20 +381,21 @@ impl Launcher {
                 .and_then(|()| answer(&launcher.socket));
             match answered {
                 Ok(answer) => {
+                    let broker = launcher.broker.clone();
                     *running = Some(launcher);
                     pid_of(&answer)?;
-                    break;
+                    break broker;
                 }
                 Err(err) if is_new => return Err(err),
                 Err(_) => {}
             }
-        }
+        };
         drop((running, other));
         let answer = answer(&socket)?;
         if answer != READY.as_bytes() {
             return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
         }
-        Ok(Compartment { socket, mount_point, is_left: false })
+        Ok(Compartment { socket, mount_point, is_left: false, _broker: broker })
     }
 
     fn run(&self) -> io::Result<Running> {
@@ -408,15 +412,20 @@ impl Launcher {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn()?;
-        let running = Running { socket, process };
+        let mut running = Running { socket, process, broker: None };
         let setup = self
             .setup
             .iter()
             .fold(Message::default(), |message, list| message.with(list.iter().cloned()));
         wire::write(running.socket.as_fd(), &setup, &[])?;
-        let answer = answer(&running.socket)?;
+        let (answer, fds) = answer_with(&running.socket)?;
         if answer != READY.as_bytes() {
             return Err(io::Error::other(String::from_utf8_lossy(&answer).into_owned()));
+        }
+        if let Some((allowed, profile)) = &self.hosts {
+            let listener = fds.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
+            let broker = Broker::serve(listener.into(), allowed.clone(), profile.clone())?;
+            running.broker = Some(Arc::new(broker));
         }
         Ok(running)
     }
@@ -455,9 +464,15 @@ fn pid_of(answer: &[u8]) -> io::Result<Pid> {
 
 /// One answer of a launcher or a spawner.
 fn answer(socket: &UnixStream) -> io::Result<Vec<u8>> {
-    let (message, _) = wire::read(socket.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    answer_with(socket).map(|(answer, _)| answer)
+}
+
+/// One answer with its descriptors.
+fn answer_with(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let (message, fds) = wire::read(socket.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
     let [mut answer] = message.lists::<1>()?;
-    answer.pop().ok_or_else(|| io::ErrorKind::InvalidData.into())
+    let answer = answer.pop().ok_or(io::ErrorKind::InvalidData)?;
+    Ok((answer, fds))
 }
 
 /// Whether it is of the system, which every program may read and run.

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | files | Landlock; metadata: seccomp |
 //! | network, UNIX sockets | a network namespace without interfaces, and seccomp |
+//! | declared hosts | a network namespace of a loopback interface, where the broker (`orla_broker`) listens; Landlock and seccomp leave connections to it alone |
 //! | other processes, the end of the whole tree | a PID namespace for each start |
 //! | temporary directory | a file system in memory, mounted for each start and gone with it |
 //! | privileges | a user namespace, no capabilities, no new privileges, seccomp |
@@ -28,6 +29,10 @@ mod filters;
 mod inside;
 #[cfg(target_os = "linux")]
 mod launcher;
+#[cfg(target_os = "linux")]
+mod proxy;
+#[cfg(target_os = "linux")]
+mod sockets;
 mod support;
 #[cfg(target_os = "linux")]
 mod wire;
@@ -51,6 +56,9 @@ const COMMAND: &str = "__launch";
 /// What a launcher says when it has entered its profile.
 #[cfg(target_os = "linux")]
 const READY: &str = "ready";
+/// How long a launcher and a broker may take for an answer.
+#[cfg(target_os = "linux")]
+const ANSWER: std::time::Duration = std::time::Duration::from_secs(30);
 /// What a probe says that was refused everything it should be refused.
 #[cfg(target_os = "linux")]
 const REFUSED: &str = "refused";
@@ -98,9 +106,37 @@ const BASE_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/ran
 
 /// What of the network the kernel leaves to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg(target_os = "linux")]
 enum NetworkMode {
     None,
+    /// Connections to the broker, in a namespace of its own.
+    Hosts,
     All,
+}
+
+#[cfg(target_os = "linux")]
+impl NetworkMode {
+    const NAMES: [(Self, &str); 3] = [(Self::None, "none"), (Self::Hosts, "hosts"), (Self::All, "all")];
+
+    fn of(network: &orla_confine::Network) -> Self {
+        match network {
+            network if network.all => Self::All,
+            network if !network.hosts.is_empty() => Self::Hosts,
+            _ => Self::None,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(mode, _)| *mode == self).map_or("", |(_, name)| name)
+    }
+
+    fn named(name: &[u8]) -> Option<Self> {
+        Self::NAMES.iter().find(|(_, known)| known.as_bytes() == name).map(|(mode, _)| *mode)
+    }
+
+    fn has_namespace(self) -> bool {
+        matches!(self, Self::None | Self::Hosts)
+    }
 }
 
 /// Which processes are confined: `sandbox`.

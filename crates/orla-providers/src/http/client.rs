@@ -5,11 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use orla_confine::Reach;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, ClientBuilder, Url, redirect};
 use url::Host;
-
-use super::address::Reach;
 
 /// The bounds of the connections that an executor holds.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use orla_confine::Reach;
 use orla_marketplace::{
     BodyMapping, CallContext, CapabilityExecutor, HttpCapability, JsonText, Outcome, Payload,
     ProviderStatus, ProviderType, Redirects, RuntimeError, RuntimeResult, seconds,
@@ -13,7 +14,6 @@ use orla_marketplace::{
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Request, Response, StatusCode};
 
-use super::address::Reach;
 use super::answer::{self, Context};
 use super::client::{Clients, HttpLimits};
 use super::redirect::{self, Next, host};

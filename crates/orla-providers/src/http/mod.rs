@@ -21,7 +21,6 @@
 //! Retries, circuit breakers and validation, which the marketplace does for all providers; cookies that servers
 //! set; caches.
 
-mod address;
 mod answer;
 mod arguments;
 pub(crate) mod body;
@@ -35,7 +34,6 @@ mod template;
 mod transport;
 mod webhook;
 
-pub(crate) use address::Reach;
 pub(crate) use client::Clients;
 pub use client::HttpLimits;
 pub use executor::HttpExecutor;

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use orla_confine::Reach;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, CredentialPlace, HttpCapability, HttpCredential, JsonText, Outcome,
     Payload, ProviderType, Redirects, RuntimeError, RuntimeResult,
 };
 
-use super::address::Reach;
 use super::client::Clients;
 use super::test_server::{self as server, Server, answer, redirect};
 use super::{HttpExecutor, HttpLimits};

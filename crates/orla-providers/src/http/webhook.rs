@@ -4,10 +4,10 @@
 //! are posted to directly.
 
 use bytes::Bytes;
+use orla_confine::Reach;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
-use super::address::Reach;
 use super::client::{Clients, HttpLimits};
 use super::transport::{Stage, explain};
 

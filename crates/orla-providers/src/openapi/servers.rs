@@ -3,7 +3,7 @@
 use serde_json::Value as Json;
 use url::{Host, Url};
 
-use crate::http::Reach;
+use orla_confine::Reach;
 
 /// The URL of the first of `servers`, with its variables' default values. A relative URL is resolved against the
 /// document's address.

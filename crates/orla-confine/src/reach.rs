@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 /// The set of machines that can reach an address, from the largest to the smallest. A redirect never leads to a
 /// smaller set than the one that chose it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Reach {
+pub enum Reach {
     /// The internet.
     Public,
     /// A private network, or a range reserved for documentation, benchmarks and protocols.
@@ -18,10 +18,11 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    pub(crate) const ALL: [Self; 4] = [Self::Public, Self::Private, Self::Loopback, Self::LinkLocal];
+    /// All of them, from the largest set to the smallest.
+    pub const ALL: [Self; 4] = [Self::Public, Self::Private, Self::Loopback, Self::LinkLocal];
 
     /// The reach of an address.
-    pub(crate) fn of(address: IpAddr) -> Self {
+    pub fn of(address: IpAddr) -> Self {
         match address {
             IpAddr::V4(address) => Self::of_v4(address),
             IpAddr::V6(address) => Self::of_v6(address),

@@ -1,0 +1,111 @@
+//! Opens the connections that are declared, and refuses the others.
+
+use std::collections::HashSet;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+use parking_lot::Mutex;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
+
+use crate::allow::{Allowed, Host};
+use crate::{CONNECT_TIMEOUT, PROBE_HOST};
+
+/// The most refusals of one profile that are logged, each once.
+const MAX_LOGGED: usize = 1024;
+/// The most addresses of a name that are tried.
+const MAX_ADDRESSES: usize = 8;
+
+/// What decides for the connections of one profile.
+#[derive(Debug)]
+pub(crate) struct Gate {
+    allowed: Allowed,
+    profile: String,
+    logged: Mutex<HashSet<String>>,
+}
+
+/// Why there is no connection. The process is told.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    /// The host and port are not declared.
+    #[error("{0} is not among the permissions")]
+    Undeclared(String),
+    /// The name leads to addresses that are not public and not declared.
+    #[error(
+        "{host} has the address {address}, which is not public, and {permission} is not among the permissions"
+    )]
+    NotPublic { host: Host, address: IpAddr, permission: String },
+    /// The host cannot be reached.
+    #[error("{host}:{port}: {reason}")]
+    Unreachable { host: Host, port: u16, reason: io::Error },
+}
+
+impl Gate {
+    pub(crate) fn new(allowed: Allowed, profile: String) -> Self {
+        Self { allowed, profile, logged: Mutex::default() }
+    }
+
+    pub(crate) fn profile(&self) -> &str {
+        &self.profile
+    }
+
+    /// Connects to a host.
+    ///
+    /// # Errors
+    /// It is not declared, or it cannot be reached.
+    pub(crate) async fn open(&self, host: &Host, port: u16) -> Result<TcpStream, Refusal> {
+        if !self.allowed.names(host, port) {
+            let permission = host.permission(port);
+            self.log(host, &permission);
+            return Err(Refusal::Undeclared(permission));
+        }
+        let unreachable = |reason| Refusal::Unreachable { host: host.clone(), port, reason };
+        let found = resolve(host, port).await.map_err(unreachable)?;
+        let (open, closed): (Vec<SocketAddr>, Vec<SocketAddr>) =
+            found.into_iter().partition(|found| self.allowed.leads(host, found.ip(), port));
+        if let ([], [address, ..]) = (&*open, &*closed) {
+            let address = address.ip();
+            let permission = Host::Address(address.to_canonical()).permission(port);
+            self.log(host, &permission);
+            return Err(Refusal::NotPublic { host: host.clone(), address, permission });
+        }
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in open.into_iter().take(MAX_ADDRESSES) {
+            match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+                Ok(Ok(stream)) => {
+                    let _ = stream.set_nodelay(true);
+                    return Ok(stream);
+                }
+                Ok(Err(err)) => last = err,
+                Err(_) => last = io::ErrorKind::TimedOut.into(),
+            }
+        }
+        Err(unreachable(last))
+    }
+
+    /// Logs a refusal once.
+    fn log(&self, host: &Host, permission: &str) {
+        if matches!(host, Host::Name(name) if name == PROBE_HOST) {
+            return;
+        }
+        let mut logged = self.logged.lock();
+        if logged.len() < MAX_LOGGED && logged.insert(format!("{host} {permission}")) {
+            tracing::warn!(
+                profile = self.profile,
+                host = %host,
+                permission,
+                "a confined process was refused a connection"
+            );
+        }
+    }
+}
+
+async fn resolve(host: &Host, port: u16) -> io::Result<Vec<SocketAddr>> {
+    match host {
+        Host::Address(address) => Ok(vec![SocketAddr::new(*address, port)]),
+        Host::Name(name) => {
+            let found = timeout(CONNECT_TIMEOUT, lookup_host((name.as_str(), port))).await;
+            Ok(found.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.collect())
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! The broker: a proxy through which a confined process reaches the hosts that it declares (design §13).
+//!
+//! # How it works
+//!
+//! A process with `net:HOST` permissions lives in a network namespace that has a loopback interface and nothing else. Its launcher
+//! opens a listening socket in there and passes it to the server, which serves it with a [`Broker`]. The first byte of
+//! a connection tells SOCKS5 (`socks`) from HTTP (`http`: `CONNECT`, and requests for `http:` URLs). Both ask `gate` for a
+//! connection: it looks the host and port up among the declared ones ([`Allowed`], pure), resolves the name, drops the addresses
+//! that the declaration does not cover, and connects to one of the others.
+//!
+//! # Invariants
+//!
+//! - A connection goes to an address that was checked: nothing is resolved between the check and the connect.
+//! - A name leads to public addresses only. Any other address has to be declared itself.
+//! - Connections, the head of a request, the time to connect and idle time are bounded.
+//!
+//! # What is deliberately absent
+//!
+//! DNS. Without a route an address is of no use to the process, and UDP sockets in a namespace that the calls of a profile share would
+//! let them talk to each other.
+
+#![warn(missing_docs)]
+
+mod allow;
+mod gate;
+mod http;
+mod meter;
+mod socks;
+
+use std::io;
+use std::net::TcpListener;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use tokio::net::TcpStream;
+use tokio::runtime::Runtime;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_util::task::AbortOnDropHandle;
+
+pub use allow::{Allowed, Host};
+
+use gate::Gate;
+use meter::{Meter, Metered};
+
+/// A host that no declaration should name. A probe asks for it, and its refusal is not logged.
+pub const PROBE_HOST: &str = "probe.invalid";
+
+/// The most connections of one profile. More wait to be accepted.
+const MAX_CONNECTIONS: usize = 256;
+/// The most bytes of the head of an HTTP request.
+const MAX_HEAD: usize = 64 * 1024;
+/// How long a client may take to send a head or a SOCKS request, and to begin the next one.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long resolving a name may take, and connecting to one address.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection on which no byte was sent or received for this long is closed, at the latest after twice this long.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// How long to wait after a connection could not be accepted, for instance because this process has too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// Threads that resolve names.
+const MAX_RESOLVERS: usize = 8;
+
+/// A broker at work. It ends, with its connections, when it is dropped.
+#[derive(Debug)]
+pub struct Broker {
+    _task: AbortOnDropHandle<()>,
+}
+
+impl Broker {
+    /// Serves a socket that listens inside of the namespace of `profile`, the hash that the log names.
+    ///
+    /// # Errors
+    /// The socket cannot be served, or no thread can be started.
+    pub fn serve(listener: TcpListener, allowed: Allowed, profile: String) -> io::Result<Self> {
+        let runtime = runtime()?;
+        listener.set_nonblocking(true)?;
+        let listener = {
+            let _entered = runtime.enter();
+            tokio::net::TcpListener::from_std(listener)?
+        };
+        let task = runtime.spawn(accept(listener, Arc::new(Gate::new(allowed, profile))));
+        Ok(Self { _task: AbortOnDropHandle::new(task) })
+    }
+}
+
+/// One thread serves all brokers, so that what confined processes transfer takes no time from the calls of a server.
+fn runtime() -> io::Result<&'static Runtime> {
+    static RUNTIME: LazyLock<io::Result<Runtime>> = LazyLock::new(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(MAX_RESOLVERS)
+            .thread_name("broker")
+            .enable_all()
+            .build()
+    });
+    RUNTIME.as_ref().map_err(|err| io::Error::new(err.kind(), err.to_string()))
+}
+
+async fn accept(listener: tokio::net::TcpListener, gate: Arc<Gate>) {
+    let mut connections = JoinSet::new();
+    loop {
+        while connections.len() >= MAX_CONNECTIONS {
+            connections.join_next().await;
+        }
+        tokio::select! {
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => drop(connections.spawn(serve(stream, Arc::clone(&gate)))),
+                Err(err) => {
+                    tracing::debug!(error = %err, "a connection to the broker was not accepted");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
+}
+
+/// Serves one connection.
+async fn serve(stream: TcpStream, gate: Arc<Gate>) {
+    let mut first = [0];
+    let Ok(Ok(1)) = timeout(HEAD_TIMEOUT, stream.peek(&mut first)).await else { return };
+    let _ = stream.set_nodelay(true);
+    let meter = Arc::new(Meter::default());
+    let stream = Metered::new(stream, Arc::clone(&meter));
+    let served = async {
+        match first {
+            [socks::VERSION] => socks::serve(stream, &gate).await,
+            _ => http::serve(stream, Arc::clone(&gate)).await,
+        }
+    };
+    tokio::select! {
+        () = served => {}
+        () = meter.idle(IDLE_TIMEOUT) => {}
+    }
+    let (sent, received) = meter.totals();
+    tracing::debug!(
+        profile = gate.profile(),
+        sent,
+        received,
+        "a connection of a confined process ended"
+    );
+}
