@@ -217,7 +217,7 @@ fn measure(wanted: &Wanted<'_>) -> Result<Report, String> {
         eprintln!("measuring: {name}");
         let measured = prepare(&programs, effort).and_then(|(row, skipped)| {
             report.skipped.extend(skipped);
-            row.measure(effort, cores.as_ref())
+            row.measure(effort, cores.as_ref(), &mut report.skipped)
         });
         report.measurements.extend(measured.map_err(|err| format!("{name}: {err}"))?);
     }

@@ -229,8 +229,9 @@ fn proxied(programs: &Programs, effort: Effort) -> Result<Prepared, String> {
         for gateway in Gateway::ALL {
             match gateway.start(programs, &arguments()) {
                 // Its answers may be events, each with an id of its own.
-                Ok((server, call)) => sides
-                    .push(Side::served_to_threads(gateway.name(), server, call).up_to(GATEWAY_CLIENTS)),
+                Ok((server, call)) => sides.push(
+                    Side::served_to_threads(gateway.name(), server, call).foreign(GATEWAY_CLIENTS),
+                ),
                 Err(problem) => {
                     let why = problem.lines().next().unwrap_or_default();
                     skipped.push(format!("proxied call, {}: {why}", gateway.name()));

@@ -25,6 +25,8 @@ pub(super) struct Side {
     /// Whether the load itself runs on the servers' cores.
     is_own_work: bool,
     max_clients: usize,
+    /// Whether the others are measured without it when it fails.
+    may_fail: bool,
 }
 
 impl Side {
@@ -37,6 +39,7 @@ impl Side {
             pid: std::process::id(),
             is_own_work: true,
             max_clients: usize::MAX,
+            may_fail: false,
         }
     }
 
@@ -55,6 +58,7 @@ impl Side {
             pid,
             is_own_work: false,
             max_clients: usize::MAX,
+            may_fail: false,
         }
     }
 
@@ -87,12 +91,13 @@ impl Side {
             pid,
             is_own_work: false,
             max_clients: usize::MAX,
+            may_fail: false,
         }
     }
 
-    /// Leaves it out where more clients call.
-    pub(super) fn up_to(self, max_clients: usize) -> Self {
-        Self { max_clients, ..self }
+    /// Leaves it out where more clients call, and from its first failure on.
+    pub(super) fn foreign(self, max_clients: usize) -> Self {
+        Self { max_clients, may_fail: true, ..self }
     }
 
     /// One round, and the processor time of its calls.
@@ -125,11 +130,13 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Measures all sides in interleaved rounds: whatever else the machine does then hits all of them alike.
+    /// Measures all sides in interleaved rounds: what else the machine does then hits all of them alike. What failed and
+    /// was left out goes to `skipped`.
     pub(super) fn measure(
         mut self,
         effort: Effort,
         cores: Option<&Cores>,
+        skipped: &mut Vec<String>,
     ) -> Result<Vec<Measurement>, String> {
         let mut measurements = Vec::new();
         for &clients in self.clients {
@@ -138,11 +145,23 @@ impl Row {
             let mut rounds = vec![Vec::new(); sides.len()];
             for _ in 0..effort.rounds {
                 for (side, rounds) in sides.iter_mut().zip(&mut rounds) {
-                    let (round, cpu) = side.round(clients, effort.round, cores)?;
-                    rounds.push([round.micros(50), round.micros(99), round.rate(), cpu]);
+                    if side.max_clients == 0 {
+                        continue;
+                    }
+                    match side.round(clients, effort.round, cores) {
+                        Ok((round, cpu)) => {
+                            rounds.push([round.micros(50), round.micros(99), round.rate(), cpu]);
+                        }
+                        Err(problem) if side.may_fail => {
+                            side.max_clients = 0;
+                            skipped.push(format!("{}, {clients} clients: {problem}", self.name));
+                        }
+                        Err(problem) => return Err(problem),
+                    }
                 }
             }
-            measurements.extend(sides.iter().zip(rounds).map(|(side, rounds)| {
+            let measured = sides.iter().zip(rounds).filter(|(side, _)| side.max_clients > 0);
+            measurements.extend(measured.map(|(side, rounds)| {
                 let values = |index: usize| rounds.iter().map(|round| round[index]).collect::<Vec<_>>();
                 Measurement {
                     row: self.name.to_owned(),
