@@ -136,7 +136,10 @@ impl Program {
     #[must_use]
     pub fn confined(mut self, sandbox: Arc<Sandbox>, files: Vec<PathBuf>) -> Self {
         self.pass_env.extend_from_slice(sandbox.env());
-        (self.sandbox, self.files) = (Some(sandbox), files);
+        let own = iter::once(&self.path).chain(&files);
+        let packages: Vec<PathBuf> = own.filter_map(|file| sandbox.package_of(file)).collect();
+        self.files = [files, packages].concat();
+        self.sandbox = Some(sandbox);
         self
     }
 

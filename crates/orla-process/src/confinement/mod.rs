@@ -281,6 +281,18 @@ impl Sandbox {
         &self.env
     }
 
+    /// The package of a script that it may read besides the script: with `preset:node`, the directory that holds what the
+    /// script imports.
+    pub(crate) fn package_of(&self, script: &Path) -> Option<PathBuf> {
+        let is_node = self.permissions.iter().any(|word| word == "preset:node" || word == "preset:npx");
+        let script = std::fs::canonicalize(script).ok().filter(|_| is_node)?;
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        node_package(&script, |directory| {
+            let is_package = directory.join("package.json").is_file();
+            is_package && !home.as_ref().is_some_and(|home| home.starts_with(directory))
+        })
+    }
+
     /// Why its processes do not run.
     ///
     /// # Errors
@@ -314,6 +326,13 @@ impl Sandbox {
     fn unavailable(permissions: Vec<String>, missing: Vec<String>) -> Self {
         Self { level: Level::Unavailable, ..Self::unconfined(permissions, missing) }
     }
+}
+
+/// The directory that holds what a script of Node imports: the outermost `node_modules` around it, or the nearest package.
+fn node_package(script: &Path, is_package: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+    let around = || script.ancestors().skip(1);
+    let outermost = around().filter(|directory| directory.ends_with("node_modules")).last();
+    outermost.or_else(|| around().find(|directory| is_package(directory))).map(Path::to_owned)
 }
 
 /// What a server decides of all sandboxes.
@@ -500,4 +519,23 @@ pub fn run_if_asked() -> bool {
     #[cfg(target_os = "linux")]
     let _ = inside::serve();
     true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_script_of_node_imports_from_the_outermost_modules_or_from_its_package() {
+        let package =
+            |script: &str| node_package(Path::new(script), |place| place == Path::new("/w/app"));
+        for (script, found) in [
+            ("/w/node_modules/.bin/x", Some("/w/node_modules")),
+            ("/w/node_modules/a/node_modules/b/dist/index.js", Some("/w/node_modules")),
+            ("/w/app/src/index.js", Some("/w/app")),
+            ("/w/x.js", None),
+        ] {
+            assert_eq!(package(script).as_deref(), found.map(Path::new), "{script}");
+        }
+    }
 }
