@@ -29,7 +29,7 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -242,7 +242,9 @@ impl<'a> Compartment<'a> {
     fn tidy(&self) -> io::Result<()> {
         // Memory, queues and semaphores of System V outlive their processes: a line each, below a heading.
         for kind in ["shm", "sem", "msg"] {
-            if fs::read_to_string(format!("/proc/sysvipc/{kind}"))?.lines().count() > 1 {
+            let mut lines = [0; 512];
+            let count = fs::File::open(format!("/proc/sysvipc/{kind}"))?.read(&mut lines)?;
+            if lines[..count].iter().filter(|byte| **byte == b'\n').count() > 1 {
                 return Err(io::ErrorKind::ResourceBusy.into());
             }
         }
