@@ -21,3 +21,7 @@ pub fn return_freed_memory() {
 mod fork;
 #[cfg(target_os = "linux")]
 pub use fork::{Fork, fork};
+#[cfg(target_os = "linux")]
+mod notify;
+#[cfg(target_os = "linux")]
+pub use notify::{Notification, Notifications};

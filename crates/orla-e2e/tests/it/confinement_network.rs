@@ -255,3 +255,130 @@ fn a_pattern_of_hosts_is_unavailable() {
     assert!(called.is_error() && called.sentence().contains("net:*.example.com"), "{}", called.json);
     assert_eq!(sandbox(&server, "t")["level"], "unavailable");
 }
+
+#[test]
+fn loopback_is_tcp_to_the_hosts_own_addresses_and_nothing_else() {
+    let upstream = Upstream::start();
+    let p = upstream.port;
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let code = format!(
+        r"
+t('get', lambda: get('127.0.0.1', {p}))
+t('name', lambda: tcp('localhost', {p}))
+t('mapped', lambda: tcp('::ffff:127.0.0.1', {p}))
+t('closed', lambda: tcp('127.0.0.1', {closed}))
+def blocking():
+    s = socket.socket(); s.connect(('127.0.0.1', {p})); s.sendall(b'GET / HTTP/1.1\r\n\r\n'); assert s.recv(12) == b'HTTP/1.1 200'
+t('blocking', blocking)
+def many():
+    def one(): [blocking() for _ in range(5)]
+    all = [threading.Thread(target=one) for _ in range(20)]; [x.start() for x in all]; [x.join() for x in all]
+t('many', many)
+for address in ('192.0.2.1', '0.0.0.0', '::', '::ffff:192.0.2.1', 'fe80::1'):
+    f = socket.AF_INET6 if ':' in address else socket.AF_INET
+    t('far', lambda: socket.socket(f).connect((address, {p})))
+    def later():
+        s = socket.socket(f); s.setblocking(False); s.connect((address, {p}))
+    t('later', later)
+def socket_of(*kind): socket.socket(*kind).close()
+t('udp', lambda: socket_of(socket.AF_INET, socket.SOCK_DGRAM))
+t('unix', lambda: socket_of(socket.AF_UNIX))
+t('bind', lambda: socket.socket().bind(('127.0.0.1', 0)))
+t('listen', lambda: socket.socket().listen())
+t('fastopen', lambda: socket.socket().sendto(b'x', 0x20000000, ('192.0.2.1', {p})) and None)
+t('device', lambda: socket.socket().setsockopt(socket.SOL_SOCKET, 25, b'lo\0'))
+t('descriptor', lambda: os.fdopen(socket.socket().detach(), 'rb').close())
+"
+    );
+    let server = world().tool("t", tool(&["net:loopback".to_owned()], &code)).serve();
+    assert_eq!(
+        tried(&server, "t"),
+        format!(
+            "get=ok name=ok mapped=ok closed=ECONNREFUSED blocking=ok many=ok{} udp=EPERM unix=EPERM bind=EPERM listen=EPERM \
+             fastopen=EPERM device=EPERM descriptor=ok",
+            " far=EACCES later=EACCES".repeat(5)
+        )
+    );
+    assert_eq!(sandbox(&server, "t")["level"], "enforced");
+    assert_eq!(upstream.connections(), 104);
+}
+
+#[test]
+fn an_address_that_changes_while_it_is_checked_leads_nowhere_else() {
+    let upstream = Upstream::start();
+    let code = format!(
+        r"
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+def raw(address): return socket.AF_INET.to_bytes(2, sys.byteorder) + ({}).to_bytes(2, 'big') + socket.inet_aton(address) + bytes(8)
+here, far = raw('127.0.0.1'), raw('192.0.2.1')
+shared = ctypes.create_string_buffer(here, 16)
+done = False
+def change():
+    while not done:
+        ctypes.memmove(shared, far, 16); ctypes.memmove(shared, here, 16)
+changer = threading.Thread(target=change); changer.start()
+seen = set()
+for _ in range(400):
+    s = socket.socket(); s.settimeout(5)
+    if libc.connect(s.fileno(), shared, 16) == 0 or ctypes.get_errno() == errno.EINPROGRESS:
+        s.send(b'x'); seen.add(s.getpeername()[0])
+    else: seen.add(errno.errorcode[ctypes.get_errno()])
+    s.close()
+done = True; changer.join()
+print(' '.join(sorted(seen)))
+",
+        upstream.port
+    );
+    let server = world().tool("t", tool(&["net:loopback".to_owned()], &code)).serve();
+    let said = tried(&server, "t");
+    assert!(said.split(' ').all(|seen| ["127.0.0.1", "EACCES"].contains(&seen)), "{said}");
+}
+
+#[test]
+fn one_unix_socket_is_that_of_its_path() {
+    let world = world().file("run/.keep", "");
+    let sockets: Vec<_> = ["run/allowed.sock", "run/other.sock"]
+        .map(|path| std::os::unix::net::UnixListener::bind(world.path(path)).unwrap())
+        .into();
+    std::os::unix::fs::symlink("allowed.sock", world.path("run/link.sock")).unwrap();
+    std::os::unix::fs::symlink("other.sock", world.path("run/trap.sock")).unwrap();
+    let upstream = Upstream::start();
+    let code = format!(
+        r"
+def unix(path):
+    s = socket.socket(socket.AF_UNIX); s.settimeout(5); s.connect(path); s.sendall(b'x')
+for name in ('allowed', 'link', 'other', 'trap', 'none'): t(name, lambda: unix('{}/' + name + '.sock'))
+os.chdir('/'); t('relative', lambda: unix('{}/allowed.sock'))
+t('abstract', lambda: unix('\0{}'))
+t('datagrams', lambda: socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).close())
+t('listen', lambda: socket.socket(socket.AF_UNIX).bind(os.environ['TMPDIR'] + '/s'))
+t('tcp', lambda: tcp('127.0.0.1', {}))
+t('far', lambda: tcp('192.0.2.1', 80))
+t('web', lambda: get('127.0.0.1', {}))
+",
+        world.path("run").display(),
+        world.path("run").display().to_string().trim_start_matches('/'),
+        world.path("run").display(),
+        upstream.port,
+        upstream.port
+    );
+    let unix = "unix:../run/allowed.sock".to_owned();
+    let with = |word: String| tool(&[unix.clone(), word], &code);
+    let server = world
+        .tool("alone", tool(std::slice::from_ref(&unix), &code))
+        .tool("loopback", with("net:loopback".to_owned()))
+        .tool("host", with(format!("net:127.0.0.1:{}", upstream.port)))
+        .tool("all", with("net".to_owned()))
+        .serve();
+    let common = "allowed=ok link=ok other=EACCES trap=EACCES none=EACCES relative=ok abstract=EACCES datagrams=EPERM";
+    assert_eq!(
+        tried(&server, "alone"),
+        format!("{common} listen=EPERM tcp=EPERM far=EPERM web=URLError")
+    );
+    assert_eq!(tried(&server, "loopback"), format!("{common} listen=EPERM tcp=ok far=EACCES web=ok"));
+    assert_eq!(tried(&server, "host"), format!("{common} listen=EPERM tcp=EACCES far=EACCES web=ok"));
+    let all = tried(&server, "all");
+    assert!(all.starts_with(common) && all.contains(" tcp=ok") && all.ends_with("web=ok"), "{all}");
+    drop(sockets);
+}

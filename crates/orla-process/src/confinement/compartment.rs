@@ -32,6 +32,7 @@ use std::fs;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use landlock::RulesetCreated;
@@ -115,7 +116,11 @@ impl<'a> Compartment<'a> {
         nix::sched::unshare(
             CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWPID,
         )?;
-        let first = First::start(rules, &mount_point, socket)?;
+        let channel = rules.connects.channel()?;
+        let first = First::start(rules, &mount_point, socket, channel.as_ref())?;
+        if let Some((_, asking)) = &channel {
+            rules.connects.ask(asking)?;
+        }
         // Its programs inherit all this. What it does itself from here on is allowed to them, too.
         if rules.is_open {
             keep_compartment()?;
@@ -292,7 +297,12 @@ struct First {
 }
 
 impl First {
-    fn start(rules: &Rules, mount_point: &Path, socket: &mut Option<OwnedFd>) -> io::Result<Self> {
+    fn start(
+        rules: &Rules,
+        mount_point: &Path,
+        socket: &mut Option<OwnedFd>,
+        channel: Option<&(UnixStream, UnixStream)>,
+    ) -> io::Result<Self> {
         let (their_orders, orders) = io::pipe()?;
         let (answers, their_answers) = io::pipe()?;
         match orla_sys::fork()? {
@@ -300,7 +310,7 @@ impl First {
             Fork::Child => {
                 drop((socket.take(), orders, answers));
                 let (orders, answers) = (OwnedFd::from(their_orders), OwnedFd::from(their_answers));
-                let result = first_process(rules, mount_point, &orders, &answers);
+                let result = first_process(rules, mount_point, &orders, &answers, channel);
                 if let Err(err) = result {
                     say(&answers, &err);
                 }
@@ -345,6 +355,7 @@ fn first_process(
     mount_point: &Path,
     orders: &OwnedFd,
     answers: &OwnedFd,
+    channel: Option<&(UnixStream, UnixStream)>,
 ) -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     // What it has is none of its programs' business: `/proc/1` belongs to root.
@@ -354,6 +365,9 @@ fn first_process(
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&children), None)?;
     let ends = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     rustix::io::write(answers, &[NO_LIMIT])?;
+    if let Some((answering, _)) = channel {
+        rules.connects.answer(answering)?;
+    }
     let (mut is_watching, mut breach) = (false, NO_LIMIT);
     loop {
         let mut fds = [

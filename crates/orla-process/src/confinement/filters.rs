@@ -11,7 +11,8 @@ use seccompiler::{
     SeccompRule,
 };
 
-use super::{NetworkMode, sockets};
+use super::connects::Connects;
+use super::sockets;
 
 /// The filters of a profile, compiled.
 #[derive(Debug)]
@@ -129,10 +130,9 @@ const MFD_NOEXEC_SEAL: u64 = 0x8;
 const FILE_FLAGS: [u64; 3] = [0x4008_6602, 0x4004_6602, 0x401C_5820];
 
 impl Filters {
-    /// The filters for a process with this access to the network, with or without a limit of its memory, and which may run any
-    /// file or not.
+    /// The filters for a process that may connect to this, with or without a limit of its memory, and which may run any file or not.
     pub(super) fn new(
-        network: NetworkMode,
+        connects: &Connects,
         bounds_memory: bool,
         runs_any_file: bool,
     ) -> io::Result<Self> {
@@ -171,7 +171,7 @@ impl Filters {
         let ioctls =
             ioctls.map(|request| rule(&[(1, SeccompCmpOp::Eq, *request)])).collect::<io::Result<_>>()?;
         rules.insert(libc::SYS_ioctl, ioctls);
-        rules.extend(sockets::rules(network)?);
+        rules.extend(sockets::rules(connects.network, !connects.unix.is_empty())?);
         // The limits of another process, such as those of the one that watches over this one.
         rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
         if !runs_any_file {

@@ -27,9 +27,10 @@ use rustix::process::{Resource, Rlimit, WaitOptions, setrlimit, wait};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::compartment;
+use super::connects::Connects;
 use super::filters::Filters;
 use super::wire::{self, Message};
-use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage, proxy};
+use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage, network_probe, proxy};
 
 /// How often the use of a tree with limits is looked at.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -44,6 +45,7 @@ pub(super) struct Rules {
     pub(super) filters: Filters,
     pub(super) usage: Usage,
     network: NetworkMode,
+    pub(super) connects: Connects,
     has_home: bool,
     /// Whether nothing but limits is in force.
     pub(super) is_open: bool,
@@ -113,7 +115,7 @@ fn answer_with(
 
 /// Opens the paths of the profile and enters its namespaces. Gives also the socket for the broker, where there is to be one.
 fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
-    let [read, write, execute, settings, limits] = setup.lists().map_err(|err| err.to_string())?;
+    let [read, write, execute, settings, limits, unix] = setup.lists().map_err(|err| err.to_string())?;
     let [network, home, scope]: [Vec<u8>; 3] =
         settings.try_into().map_err(|_| "the settings of the profile are incomplete".to_owned())?;
     let network = NetworkMode::named(&network).ok_or("the access to the network is unknown")?;
@@ -125,16 +127,18 @@ fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
         |paths: &[&str]| paths.iter().filter_map(|path| open(Path::new(path)).ok()).collect::<Vec<_>>();
     let usage = Usage::decode(&limits)?;
     let runs_any_file = execute.iter().any(|path| path == b"/");
+    let connects = Connects { network, unix: unix.into_iter().map(path_of).collect() };
     let mut rules = Rules {
         read: declared(read)?,
         write: declared(write)?,
         programs: declared(execute)?,
         execute: base(BASE_EXECUTE),
         devices: base(BASE_DEVICES),
-        filters: Filters::new(network, usage.memory.is_some(), runs_any_file)
+        filters: Filters::new(&connects, usage.memory.is_some(), runs_any_file)
             .map_err(|err| format!("seccomp: {err}"))?,
         usage,
         network,
+        connects,
         has_home: home == b"own",
         is_open: scope == b"open",
     };
@@ -336,7 +340,9 @@ fn ruleset(network: NetworkMode) -> Result<RulesetCreated, String> {
     let text = |err: landlock::RulesetError| err.to_string();
     let ports = |err| format!("net:HOST needs Landlock ABI 4 (Linux 6.7): {err}");
     match network {
-        NetworkMode::None | NetworkMode::All => base().and_then(create).map_err(text),
+        NetworkMode::None | NetworkMode::Loopback | NetworkMode::All => {
+            base().and_then(create).map_err(text)
+        }
         // The namespace is shared by the calls of a profile. Connections to the broker alone keep them apart.
         NetworkMode::Hosts => {
             let ruleset = base().map_err(text)?;
@@ -483,10 +489,6 @@ fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -> io::Error
     refused("a UNIX socket", unix);
     let pair = std::os::unix::net::UnixDatagram::pair().map(drop);
     refused("a pair of datagram sockets", pair);
-    if rules.network == NetworkMode::None {
-        refused("a connection", std::net::TcpStream::connect(("127.0.0.1", 9)).map(drop));
-        refused("a datagram socket", std::net::UdpSocket::bind(("127.0.0.1", 0)).map(drop));
-    }
     refused("a namespace", nix::sched::unshare(CloneFlags::CLONE_NEWUSER).map_err(io::Error::from));
     let mut allowed = |what: &str, tried: io::Result<()>| {
         if let Err(err) = tried {
@@ -498,9 +500,7 @@ fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -> io::Error
     allowed("writing a temporary file", fs::write(&file, "x"));
     allowed("reading a temporary file", fs::read(&file).map(drop));
     allowed("reading /usr", fs::read_dir("/usr").map(drop));
-    if rules.network == NetworkMode::Hosts {
-        wrong.extend(proxy::probe());
-    }
+    wrong.extend(network_probe::probe(rules.network));
     match wrong.is_empty() {
         true => io::Error::other(super::REFUSED),
         false => io::Error::other(wrong.join("; ")),

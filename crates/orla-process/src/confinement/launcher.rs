@@ -47,7 +47,7 @@ const MOUNT_POINTS: &[&str] = &[
 /// Starts the programs of one profile.
 #[derive(Debug)]
 pub(crate) struct Launcher {
-    setup: [Vec<Vec<u8>>; 5],
+    setup: [Vec<Vec<u8>>; 6],
     /// What the profile speaks of.
     paths: Vec<PathBuf>,
     /// What of it may be written.
@@ -165,21 +165,14 @@ impl Launcher {
     ) -> Result<Self, Vec<String>> {
         let mut missing = Vec::new();
         let network = NetworkMode::of(&profile.network);
-        if network == NetworkMode::None && profile.network.loopback {
-            missing.push("net:loopback: connections to the host's loopback alone cannot be enforced yet; `net` allows all".to_owned());
-        }
         let allowed = match network {
             NetworkMode::Hosts => Allowed::of(&profile.network),
-            NetworkMode::None | NetworkMode::All => Ok(Allowed::default()),
+            NetworkMode::None | NetworkMode::Loopback | NetworkMode::All => Ok(Allowed::default()),
         };
         let allowed = allowed.unwrap_or_else(|problems| {
             missing.extend(problems);
             Allowed::default()
         });
-        let sockets = profile.unix.iter();
-        missing.extend(sockets.map(|path| {
-            format!("unix:{}: single UNIX sockets need Landlock ABI 9 (Linux 7.1)", path.display())
-        }));
         let mut real = |paths: &std::collections::BTreeSet<PathBuf>, word: &str| -> Vec<PathBuf> {
             let real = paths.iter().map(|path| {
                 std::fs::canonicalize(path)
@@ -189,10 +182,11 @@ impl Launcher {
             missing.extend(failed.into_iter().filter_map(Result::err));
             found.into_iter().flatten().collect()
         };
-        let (read, mut write, execute) = (
+        let (read, mut write, execute, unix) = (
             real(&profile.read, "fs:read"),
             real(&profile.write, "fs:write"),
             real(&profile.execute, "exec"),
+            real(&profile.unix, "unix"),
         );
         write.extend(profile.optional.iter().filter_map(|path| std::fs::canonicalize(path).ok()));
         if !missing.is_empty() {
@@ -213,9 +207,9 @@ impl Launcher {
         let limits = Usage::of(&profile.limits).encode().map(String::into_bytes).to_vec();
         let (reads, writes) = (read.contains(&PathBuf::from("/")), write.contains(&PathBuf::from("/")));
         let launcher = Self {
-            setup: [bytes(&read), bytes(&write), bytes(&execute), settings, limits],
+            setup: [bytes(&read), bytes(&write), bytes(&execute), settings, limits, bytes(&unix)],
             writable: write.clone(),
-            paths: [read, write, execute, std::env::current_dir().into_iter().collect()].concat(),
+            paths: [read, write, execute, unix, std::env::current_dir().into_iter().collect()].concat(),
             hosts: (network == NetworkMode::Hosts).then(|| (allowed, profile.hash())),
             running: Mutex::new(None),
             idle: Arc::default(),

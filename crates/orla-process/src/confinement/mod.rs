@@ -11,6 +11,7 @@
 //! | files | Landlock; metadata: seccomp |
 //! | network, UNIX sockets | a network namespace without interfaces, and seccomp |
 //! | declared hosts | a network namespace of a loopback interface, where the broker (`orla_broker`) listens; Landlock and seccomp leave connections to it alone |
+//! | `net:loopback`, `unix:PATH` | seccomp: the first process of a compartment connects for the program, to addresses that it has checked (`connects`) |
 //! | other processes, the end of the whole tree | a PID namespace for each start |
 //! | temporary directory | a file system in memory, mounted for each start and gone with it |
 //! | privileges | a user namespace, no capabilities, no new privileges, seccomp |
@@ -24,11 +25,15 @@
 #[cfg(target_os = "linux")]
 mod compartment;
 #[cfg(target_os = "linux")]
+mod connects;
+#[cfg(target_os = "linux")]
 mod filters;
 #[cfg(target_os = "linux")]
 mod inside;
 #[cfg(target_os = "linux")]
 mod launcher;
+#[cfg(target_os = "linux")]
+mod network_probe;
 #[cfg(target_os = "linux")]
 mod proxy;
 #[cfg(target_os = "linux")]
@@ -111,17 +116,21 @@ enum NetworkMode {
     None,
     /// Connections to the broker, in a namespace of its own.
     Hosts,
+    /// TCP to loopback addresses, in the namespace of the host.
+    Loopback,
     All,
 }
 
 #[cfg(target_os = "linux")]
 impl NetworkMode {
-    const NAMES: [(Self, &str); 3] = [(Self::None, "none"), (Self::Hosts, "hosts"), (Self::All, "all")];
+    const NAMES: [(Self, &str); 4] =
+        [(Self::None, "none"), (Self::Hosts, "hosts"), (Self::Loopback, "loopback"), (Self::All, "all")];
 
     fn of(network: &orla_confine::Network) -> Self {
         match network {
             network if network.all => Self::All,
             network if !network.hosts.is_empty() => Self::Hosts,
+            network if network.loopback => Self::Loopback,
             _ => Self::None,
         }
     }

@@ -1,9 +1,8 @@
 //! The only way out of a namespace of a profile that declares hosts: a socket that listens there and that the server's broker serves.
 
-use std::io::{self, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 
-use orla_broker::PROBE_HOST;
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, recv, sendto, socket_with,
@@ -12,9 +11,7 @@ use rustix::net::{
 /// The port of the broker. The namespace has no other listener, so it is always free; it is none of those that the kernel chooses
 /// for the other end of a connection, so no connection can end where it began.
 pub(super) const PORT: u16 = 3128;
-const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
-/// An address that no machine has (RFC 5737).
-const ELSEWHERE: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), PORT);
+pub(super) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PORT);
 
 /// Brings the loopback interface of this namespace up and listens there.
 pub(super) fn listen() -> io::Result<TcpListener> {
@@ -65,46 +62,4 @@ fn bring_up() -> io::Result<()> {
         (Some(NLMSG_ERROR), Some(error)) => Err(io::Error::from_raw_os_error(-error)),
         _ => Err(malformed()),
     }
-}
-
-/// Tries to get out without the broker, and to have the broker connect to what is not declared. Gives what was wrong.
-pub(super) fn probe() -> Vec<String> {
-    let mut wrong = Vec::new();
-    let others = [("another port", (Ipv4Addr::LOCALHOST, 9).into()), ("another address", ELSEWHERE)];
-    for (what, address) in others {
-        match TcpStream::connect(address) {
-            Err(err) if is_refusal(&err) => {}
-            Err(err) => wrong.push(format!("a connection to {what} failed by another reason ({err})")),
-            Ok(_) => wrong.push(format!("a connection to {what} was possible")),
-        }
-    }
-    for kind in [SocketType::DGRAM, SocketType::RAW, SocketType::SEQPACKET] {
-        if socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None).is_ok() {
-            wrong.push("a socket that is not of TCP was possible".to_owned());
-        }
-    }
-    match TcpListener::bind((Ipv4Addr::LOCALHOST, 0)) {
-        Err(err) if is_refusal(&err) => {}
-        result => wrong.push(format!("listening was not refused ({result:?})")),
-    }
-    match undeclared() {
-        Ok(answer) if answer.starts_with("HTTP/1.1 403 ") => {}
-        result => wrong.push(format!("the broker did not refuse an undeclared host ({result:?})")),
-    }
-    wrong
-}
-
-/// By a rule, or because there is no route.
-fn is_refusal(err: &io::Error) -> bool {
-    matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM | libc::ENETUNREACH))
-}
-
-/// Asks the broker for an undeclared host. Gives the beginning of its answer.
-fn undeclared() -> io::Result<String> {
-    let mut stream = TcpStream::connect(ADDRESS)?;
-    stream.set_read_timeout(Some(super::ANSWER))?;
-    write!(stream, "CONNECT {PROBE_HOST}:443 HTTP/1.1\r\nHost: {PROBE_HOST}:443\r\n\r\n")?;
-    let mut answer = [0; 64];
-    let length = stream.read(&mut answer)?;
-    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
 }

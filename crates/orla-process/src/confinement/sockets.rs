@@ -30,9 +30,12 @@ const IPV6_UNICAST_IF: i32 = 76;
 const IPV6_2292PKTINFO: i32 = 2;
 const IPV6_2292RTHDR: i32 = 5;
 
-/// What of sockets is refused to a process with this access to the network, by the number of the call. A call without
-/// rules is refused altogether.
-pub(super) fn rules(network: NetworkMode) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+/// What of sockets is refused to a process with this access to the network, with or without UNIX sockets to connect, by the number of
+/// the call. A call without rules is refused altogether.
+pub(super) fn rules(
+    network: NetworkMode,
+    has_unix: bool,
+) -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
     let number = |number: i32| u64::from(number.unsigned_abs());
     let (unix, inet, inet6, netlink) =
         (number(libc::AF_UNIX), number(libc::AF_INET), number(libc::AF_INET6), number(libc::AF_NETLINK));
@@ -43,19 +46,35 @@ pub(super) fn rules(network: NetworkMode) -> io::Result<BTreeMap<i64, Vec<Seccom
         .map(|kind| rule(&[(1, MaskedEq(KIND.into()), kind.into())]));
     let family = [rule(&[(0, Ne, unix)])];
     rules.insert(libc::SYS_socketpair, family.into_iter().chain(kinds).collect::<io::Result<_>>()?);
+    let families: &[u64] = match network {
+        NetworkMode::None => &[],
+        NetworkMode::Hosts | NetworkMode::Loopback => &[inet, inet6],
+        NetworkMode::All => &[inet, inet6, netlink],
+    };
+    let families: Vec<u64> = families.iter().copied().chain(has_unix.then_some(unix)).collect();
+    let others: Vec<_> = families.iter().map(|family| (0, Ne, *family)).collect();
+    // A kind that is not SOCK_STREAM, which is 1, differs from it in one of the bits.
+    let not_stream = [(1, 0), (2, 2), (4, 4), (8, 8)].map(|(bit, value)| (1, MaskedEq(bit), value));
+    let mut socket = Vec::new();
+    if !families.is_empty() {
+        socket.push(rule(&others)?);
+    }
     match network {
-        NetworkMode::None => {
-            rules.insert(libc::SYS_socket, Vec::new());
+        NetworkMode::All => {
+            // Of netlink, what resolvers ask about routes and addresses.
+            socket.push(rule(&[(0, Eq, netlink), (2, Ne, 0)])?);
+            for kind in not_stream {
+                socket.push(rule(&[(0, Eq, unix), kind])?);
+            }
+        }
+        NetworkMode::None | NetworkMode::Hosts | NetworkMode::Loopback if families.is_empty() => {
             rules.insert(libc::SYS_listen, Vec::new());
         }
-        NetworkMode::Hosts => {
-            let family = rule(&[(0, Ne, inet), (0, Ne, inet6)]);
-            // A kind that is not SOCK_STREAM, 1, differs in one of the bits.
-            let kinds =
-                [(1, 0), (2, 2), (4, 4), (8, 8)].map(|(bit, value)| rule(&[(1, MaskedEq(bit), value)]));
-            let protocol = rule(&[(2, Ne, 0), (2, Ne, number(libc::IPPROTO_TCP))]);
-            let socket = [family].into_iter().chain(kinds).chain([protocol]);
-            rules.insert(libc::SYS_socket, socket.collect::<io::Result<_>>()?);
+        NetworkMode::None | NetworkMode::Hosts | NetworkMode::Loopback => {
+            for kind in not_stream {
+                socket.push(rule(&[kind])?);
+            }
+            socket.push(rule(&[(0, Ne, unix), (2, Ne, 0), (2, Ne, number(libc::IPPROTO_TCP))])?);
             rules.insert(libc::SYS_bind, Vec::new());
             rules.insert(libc::SYS_listen, Vec::new());
             let options =
@@ -68,12 +87,7 @@ pub(super) fn rules(network: NetworkMode) -> io::Result<BTreeMap<i64, Vec<Seccom
                 rules.insert(call, vec![rule(&[(argument, MaskedEq(fast_open), fast_open)])?]);
             }
         }
-        NetworkMode::All => {
-            let other = rule(&[(0, Ne, inet), (0, Ne, inet6), (0, Ne, netlink)])?;
-            // Of netlink, what resolvers ask about routes and addresses.
-            let netlink = rule(&[(0, Eq, netlink), (2, Ne, 0)])?;
-            rules.insert(libc::SYS_socket, vec![other, netlink]);
-        }
     }
+    rules.insert(libc::SYS_socket, socket);
     Ok(rules)
 }

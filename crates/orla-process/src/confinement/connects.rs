@@ -1,0 +1,300 @@
+//! Connects on behalf of a confined program, where the address decides: `net:loopback` and `unix:PATH`.
+//!
+//! # How it works
+//!
+//! Filters see the arguments of a system call, but not the address that they point to. So each `connect` of the program waits for the
+//! first process of its compartment. That copies the address, decides on the copy, takes the very socket (pidfd_getfd(2)) and connects it to
+//! the copy. The program can change its memory or its descriptors meanwhile, and changes nothing by that: what is connected is a
+//! socket of its own, to an address that was checked.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use orla_sys::{Notification, Notifications};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::net::SocketAddrUnix;
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+
+use super::wire::{self, Message};
+use super::{NetworkMode, proxy};
+
+/// The most bytes of an address.
+const MAX_ADDRESS: usize = 128;
+/// The most connects of one compartment that block at a time. Each has a thread.
+const MAX_BLOCKED: usize = 64;
+const STACK: usize = 128 * 1024;
+
+/// What the program may connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Connects {
+    pub(super) network: NetworkMode,
+    /// Real paths of UNIX sockets.
+    pub(super) unix: Vec<PathBuf>,
+}
+
+/// An address that a program has given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Address {
+    Internet(SocketAddr),
+    /// A path, from the working directory of the program if it is relative.
+    Unix(PathBuf),
+    /// No address: the socket is to forget its peer.
+    None,
+}
+
+/// Why a connect fails: the number of an error.
+type Errno = i32;
+
+impl Connects {
+    /// Whether the kernel cannot decide by itself.
+    fn need_answers(&self) -> bool {
+        self.network == NetworkMode::Loopback || !self.unix.is_empty()
+    }
+
+    /// A channel from the spawner to the first process, where one is needed.
+    pub(super) fn channel(&self) -> io::Result<Option<(UnixStream, UnixStream)>> {
+        self.need_answers().then(UnixStream::pair).transpose()
+    }
+
+    /// In the spawner: has the connects of its children wait for the first process from now on.
+    pub(super) fn ask(&self, channel: &UnixStream) -> io::Result<()> {
+        let notifications = Notifications::install(libc::SYS_connect)?;
+        wire::write(channel.as_fd(), &Message::default(), &[notifications.as_fd()])
+    }
+
+    /// In the first process: answers the connects of the compartment on another thread, until this process ends.
+    pub(super) fn answer(&self, channel: &UnixStream) -> io::Result<()> {
+        let (_, fds) = wire::read(channel.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let notifications = fds.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
+        let notifications = Arc::new(Notifications::received(notifications)?);
+        let connects = Arc::new(self.clone());
+        thread::Builder::new()
+            .stack_size(STACK)
+            .spawn(move || serve(&connects, &notifications))
+            .map(drop)
+    }
+
+    fn allows(&self, address: &SocketAddr) -> bool {
+        match self.network {
+            NetworkMode::None => false,
+            NetworkMode::Hosts => *address == proxy::ADDRESS,
+            NetworkMode::Loopback => address.ip().to_canonical().is_loopback(),
+            NetworkMode::All => true,
+        }
+    }
+}
+
+fn serve(connects: &Arc<Connects>, notifications: &Arc<Notifications>) {
+    let blocked = Arc::new(AtomicUsize::new(0));
+    loop {
+        let call = match notifications.next() {
+            Ok(call) => call,
+            Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => continue,
+            Err(_) => return,
+        };
+        let target = match target(connects, notifications, &call) {
+            Ok(target) => target,
+            Err(errno) => {
+                let _ = notifications.answer(&call, Err(errno));
+                continue;
+            }
+        };
+        let is_blocking =
+            rustix::fs::fcntl_getfl(&target.socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
+        if !is_blocking {
+            let _ = notifications.answer(&call, target.connect());
+            continue;
+        }
+        if blocked.fetch_add(1, Ordering::Relaxed) >= MAX_BLOCKED {
+            blocked.fetch_sub(1, Ordering::Relaxed);
+            let _ = notifications.answer(&call, Err(libc::EAGAIN));
+            continue;
+        }
+        let waiting = (Arc::clone(notifications), Arc::clone(&blocked));
+        let spawned = thread::Builder::new().stack_size(STACK).spawn(move || {
+            let (notifications, blocked) = waiting;
+            let _ = notifications.answer(&call, target.connect());
+            blocked.fetch_sub(1, Ordering::Relaxed);
+        });
+        if spawned.is_err() {
+            blocked.fetch_sub(1, Ordering::Relaxed);
+            let _ = notifications.answer(&call, Err(libc::EAGAIN));
+        }
+    }
+}
+
+/// A socket of the program, and what it is to be connected to.
+struct Target {
+    socket: OwnedFd,
+    to: Endpoint,
+}
+
+enum Endpoint {
+    Internet(SocketAddr),
+    /// What is at an allowed path.
+    Unix(OwnedFd),
+    None,
+}
+
+impl Target {
+    fn connect(&self) -> Result<(), Errno> {
+        let connected = match &self.to {
+            Endpoint::Internet(address) => rustix::net::connect(&self.socket, address),
+            Endpoint::Unix(file) => SocketAddrUnix::new(own(file))
+                .and_then(|address| rustix::net::connect(&self.socket, &address)),
+            Endpoint::None => rustix::net::connect_unspec(&self.socket),
+        };
+        connected.map_err(rustix::io::Errno::raw_os_error)
+    }
+}
+
+/// The path of an open file of this process.
+fn own(file: &OwnedFd) -> PathBuf {
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
+
+/// What a call is about, if it is allowed.
+fn target(
+    connects: &Connects,
+    notifications: &Notifications,
+    call: &Notification,
+) -> Result<Target, Errno> {
+    let [descriptor, pointer, length, ..] = call.arguments;
+    // The kernel looks at the lower half of both numbers.
+    let (descriptor, length) = (descriptor as u32 as i32, length as u32 as usize);
+    if !(2..=MAX_ADDRESS).contains(&length) {
+        return Err(libc::EINVAL);
+    }
+    let mut bytes = [0; MAX_ADDRESS];
+    let bytes = &mut bytes[..length];
+    let memory = fs::File::open(format!("/proc/{}/mem", call.thread)).map_err(|_| libc::EACCES)?;
+    memory.read_exact_at(bytes, pointer).map_err(|_| libc::EFAULT)?;
+    let to = match parse(bytes).ok_or(libc::EACCES)? {
+        Address::Internet(address) if connects.allows(&address) => Endpoint::Internet(address),
+        Address::None if connects.network == NetworkMode::All => Endpoint::None,
+        Address::Unix(path) => Endpoint::Unix(connects.open(call.thread, &path)?),
+        Address::Internet(_) | Address::None => return Err(libc::EACCES),
+    };
+    let socket = take(call.thread, descriptor).map_err(rustix::io::Errno::raw_os_error)?;
+    // Otherwise all that may have been of another process.
+    match notifications.waits(call) {
+        true => Ok(Target { socket, to }),
+        false => Err(libc::EINTR),
+    }
+}
+
+impl Connects {
+    /// Opens what is at a path, if that is allowed.
+    fn open(&self, thread: i32, path: &Path) -> Result<OwnedFd, Errno> {
+        let path = Path::new(&format!("/proc/{thread}/cwd")).join(path);
+        let file = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .map_err(|_| libc::EACCES)?;
+        let real = fs::read_link(own(&file)).map_err(|_| libc::EACCES)?;
+        if self.unix.contains(&real) { Ok(file) } else { Err(libc::EACCES) }
+    }
+}
+
+/// A copy of a descriptor of a thread's process.
+fn take(thread: i32, descriptor: i32) -> rustix::io::Result<OwnedFd> {
+    let status = fs::read_to_string(format!("/proc/{thread}/status")).unwrap_or_default();
+    let process = status.lines().find_map(|line| line.strip_prefix("Tgid:")?.trim().parse().ok());
+    let process = process.and_then(Pid::from_raw).ok_or(rustix::io::Errno::SRCH)?;
+    let process = pidfd_open(process, PidfdFlags::empty())?;
+    pidfd_getfd(process, descriptor, PidfdGetfdFlags::empty())
+}
+
+/// Reads an address as `connect` takes it.
+fn parse(bytes: &[u8]) -> Option<Address> {
+    let (family, rest) = bytes.split_first_chunk::<2>()?;
+    match i32::from(u16::from_ne_bytes(*family)) {
+        libc::AF_UNSPEC => Some(Address::None),
+        libc::AF_INET => {
+            let (port, rest) = rest.split_first_chunk()?;
+            let address: [u8; 4] = *rest.first_chunk()?;
+            let address = IpAddr::V4(Ipv4Addr::from(address));
+            Some(Address::Internet(SocketAddr::new(address, u16::from_be_bytes(*port))))
+        }
+        libc::AF_INET6 => {
+            let (port, rest) = rest.split_first_chunk()?;
+            let (address, rest) = rest.get(4..)?.split_first_chunk::<16>()?;
+            let scope = rest.first_chunk().copied().map_or(0, u32::from_ne_bytes);
+            let address = Ipv6Addr::from(*address);
+            let address = SocketAddrV6::new(address, u16::from_be_bytes(*port), 0, scope);
+            Some(Address::Internet(address.into()))
+        }
+        libc::AF_UNIX => {
+            let path = rest.split(|byte| *byte == 0).next()?;
+            (!path.is_empty()).then(|| Address::Unix(OsStr::from_bytes(path).into()))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(family: i32, rest: &[u8]) -> Vec<u8> {
+        [&u16::try_from(family).unwrap().to_ne_bytes()[..], rest].concat()
+    }
+
+    #[test]
+    fn addresses_are_read_as_the_kernel_reads_them() {
+        let internet = |text: &str| Some(Address::Internet(text.parse().unwrap()));
+        assert_eq!(parse(&bytes(libc::AF_INET, &[0, 80, 127, 0, 0, 1])), internet("127.0.0.1:80"));
+        let v6 = [&[0, 80, 9, 9, 9, 9][..], &[0; 15], &[1]].concat();
+        assert_eq!(parse(&bytes(libc::AF_INET6, &v6)), internet("[::1]:80"));
+        assert_eq!(parse(&bytes(libc::AF_UNIX, b"/run/x\0y")), Some(Address::Unix("/run/x".into())));
+        // Abstract names, addresses that are cut off, and other families.
+        for bytes in [
+            bytes(libc::AF_UNIX, b"\0x"),
+            bytes(libc::AF_INET, &[0, 80, 127, 0]),
+            bytes(libc::AF_NETLINK, &[0; 10]),
+            vec![2],
+        ] {
+            assert_eq!(parse(&bytes), None, "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn each_access_to_the_network_has_its_addresses() {
+        let allows =
+            |network, text: &str| Connects { network, unix: Vec::new() }.allows(&text.parse().unwrap());
+        for address in ["127.0.0.1:1", "127.9.9.9:1", "[::1]:1", "[::ffff:127.0.0.1]:1"] {
+            assert!(
+                allows(NetworkMode::Loopback, address) && !allows(NetworkMode::None, address),
+                "{address}"
+            );
+        }
+        for address in
+            ["10.0.0.1:1", "0.0.0.0:1", "[::]:1", "[::ffff:10.0.0.1]:1", "[fe80::1]:1", "128.0.0.1:1"]
+        {
+            assert!(
+                !allows(NetworkMode::Loopback, address) && allows(NetworkMode::All, address),
+                "{address}"
+            );
+        }
+        assert!(
+            allows(NetworkMode::Hosts, "127.0.0.1:3128") && !allows(NetworkMode::Hosts, "127.0.0.1:80")
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(family in 0..20_u16, rest in proptest::collection::vec(any::<u8>(), 0..130)) {
+            let _ = parse(&rest);
+            let _ = parse(&bytes(i32::from(family), &rest));
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Tries, inside of a profile, what it refuses of the network.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+
+use orla_broker::PROBE_HOST;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
+use super::{NetworkMode, proxy};
+
+/// A port that has no service on most machines (discard).
+const NEARBY: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9);
+/// An address that no machine has (RFC 5737).
+const ELSEWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), proxy::PORT);
+
+/// Tries to get around what the profile allows. Gives what was wrong.
+pub(super) fn probe(network: NetworkMode) -> Vec<String> {
+    // As a program is once it is executed. What connects for a process looks into its memory.
+    let _ = set_dumpable_behavior(DumpableBehavior::Dumpable);
+    let mut wrong = Vec::new();
+    let mut refused = |what: &str, tried: io::Result<()>| match tried {
+        Err(err) if is_refusal(network, &err) => {}
+        Err(err) => wrong.push(format!("{what} failed by another reason ({err})")),
+        Ok(()) => wrong.push(format!("{what} was possible")),
+    };
+    if network == NetworkMode::All {
+        return wrong;
+    }
+    refused("listening", TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map(drop));
+    refused("a connection to another address", TcpStream::connect(ELSEWHERE).map(drop));
+    for kind in [SocketType::DGRAM, SocketType::RAW, SocketType::SEQPACKET] {
+        let socket = socket_with(AddressFamily::INET, kind, SocketFlags::CLOEXEC, None);
+        refused("a socket that is not of TCP", socket.map(drop).map_err(io::Error::from));
+    }
+    let nearby = TcpStream::connect(NEARBY).map(drop);
+    match network {
+        NetworkMode::None | NetworkMode::Hosts => refused("a connection to another port", nearby),
+        // What is refused for another reason than the profile would prove nothing.
+        NetworkMode::Loopback => {
+            if let Err(err) = nearby
+                && is_refusal(network, &err)
+            {
+                wrong.push(format!("a connection to the host's loopback was refused ({err})"));
+            }
+        }
+        NetworkMode::All => {}
+    }
+    if network == NetworkMode::Hosts {
+        match undeclared() {
+            Ok(answer) if answer.starts_with("HTTP/1.1 403 ") => {}
+            result => wrong.push(format!("the broker did not refuse an undeclared host ({result:?})")),
+        }
+    }
+    wrong
+}
+
+/// Whether a rule has refused it, or, in a namespace of its own, there is no route.
+fn is_refusal(network: NetworkMode, err: &io::Error) -> bool {
+    match err.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => true,
+        Some(libc::ENETUNREACH) => network == NetworkMode::Hosts,
+        _ => false,
+    }
+}
+
+/// Asks the broker for an undeclared host. Gives the beginning of its answer.
+fn undeclared() -> io::Result<String> {
+    let mut stream = TcpStream::connect(proxy::ADDRESS)?;
+    stream.set_read_timeout(Some(super::ANSWER))?;
+    write!(stream, "CONNECT {PROBE_HOST}:443 HTTP/1.1\r\nHost: {PROBE_HOST}:443\r\n\r\n")?;
+    let mut answer = [0; 64];
+    let length = stream.read(&mut answer)?;
+    Ok(String::from_utf8_lossy(&answer[..length]).into_owned())
+}
