@@ -46,8 +46,8 @@ use meter::{Meter, Metered};
 /// A host that no declaration should name. A probe asks for it, and its refusal is not logged.
 pub const PROBE_HOST: &str = "probe.invalid";
 
-/// The most connections of one profile. More wait to be accepted.
-const MAX_CONNECTIONS: usize = 256;
+/// The most connections of one profile. More wait to be accepted. Each takes two descriptors of the server.
+const MAX_CONNECTIONS: usize = 128;
 /// The most bytes of the head of an HTTP request.
 const MAX_HEAD: usize = 64 * 1024;
 /// How long a client may take to send a head or a SOCKS request, and to begin the next one.
