@@ -236,7 +236,7 @@ def large():
         return s.recv(100).decode().split()[1]
     except ConnectionError: return 'closed'
 t('large', large)
-many = [proxy() for _ in range(300)]
+many = [proxy() for _ in range(200)]
 for s in many: s.close()
 t('after', lambda: get('127.0.0.1', {p}))
 "
