@@ -68,7 +68,17 @@ impl Connects {
 
     /// In the spawner: has the connects of its children wait for the first process from now on.
     pub(super) fn ask(&self, channel: &UnixStream) -> io::Result<()> {
-        let notifications = Notifications::install(libc::SYS_connect)?;
+        let notifications = Notifications::install(libc::SYS_connect).map_err(|err| {
+            let busy = match err.raw_os_error() {
+                Some(libc::EBUSY) => {
+                    "; another program, such as that of a container, already answers system calls here"
+                }
+                _ => "",
+            };
+            io::Error::other(format!(
+                "net:loopback and unix:PATH need notifications of seccomp: {err}{busy}"
+            ))
+        })?;
         wire::write(channel.as_fd(), &Message::default(), &[notifications.as_fd()])
     }
 
