@@ -2,7 +2,7 @@
 //!
 //! A declaration has *words* (`fs:read:./data`, `net:loopback`, `exec:git`) and *limits* (`memory: 512Mi`). [`Word`]
 //! reads one word, [`Limits`] holds the limits, and [`Profile`] is all of them in one canonical form with a
-//! hash. `orla-process` enforces a profile.
+//! hash. `orla-process` enforces a profile. [`refusal`] finds in what a program writes what it was refused.
 //!
 //! # Invariants
 //!
@@ -15,9 +15,13 @@
 mod limits;
 mod profile;
 mod reach;
+mod refusal;
+mod trace;
 mod word;
 
 pub use limits::{Limits, size};
 pub use profile::{Network, Places, Profile};
 pub use reach::Reach;
-pub use word::{Preset, Word, check, placed};
+pub use refusal::{Allowed, Refusal, refusal};
+pub use trace::{STRACE, Surroundings, Trace};
+pub use word::{Preset, Word, check, confines, misspelt_key, placed};

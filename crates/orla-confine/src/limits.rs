@@ -9,7 +9,7 @@ pub struct Limits {
     pub memory: Option<u64>,
     /// Seconds of processor time.
     pub cpu_seconds: Option<u64>,
-    /// Processes at the same time.
+    /// Processes and threads at the same time.
     pub processes: Option<u64>,
     /// Open files of one process.
     pub open_files: Option<u64>,
@@ -33,14 +33,19 @@ impl Limits {
         }
     }
 
+    /// The names of those that the kernel has to enforce.
+    pub const ENFORCED: [&'static str; 5] =
+        ["memory", "cpu_seconds", "processes", "open_files", "file_size"];
+
     /// Those that the kernel has to enforce, by name and in a fixed order.
     pub fn enforced(&self) -> [(&'static str, Option<u64>); 5] {
+        let [memory, cpu_seconds, processes, open_files, file_size] = Self::ENFORCED;
         [
-            ("memory", self.memory),
-            ("cpu_seconds", self.cpu_seconds),
-            ("processes", self.processes),
-            ("open_files", self.open_files),
-            ("file_size", self.file_size),
+            (memory, self.memory),
+            (cpu_seconds, self.cpu_seconds),
+            (processes, self.processes),
+            (open_files, self.open_files),
+            (file_size, self.file_size),
         ]
     }
 

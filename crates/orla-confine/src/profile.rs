@@ -1,13 +1,13 @@
 //! All that a declaration allows, in one canonical form.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
 use crate::limits::Limits;
-use crate::word::Word;
+use crate::word::{Preset, Word};
 
 /// What the words of a declaration mean on this machine.
 #[derive(Clone, Copy)]
@@ -49,10 +49,14 @@ pub struct Profile {
     pub read: BTreeSet<PathBuf>,
     /// Files and directories that it may read and change.
     pub write: BTreeSet<PathBuf>,
-    /// Files that it may run.
+    /// Files that it may read and run, and directories in which it may run the programs that it may read.
     pub execute: BTreeSet<PathBuf>,
-    /// Directories that it may read and change if they exist.
+    /// Directories of downloaded programs, which it may read, change and run.
+    pub caches: BTreeMap<PathBuf, Preset>,
+    /// The same, where they exist.
     pub optional: BTreeSet<PathBuf>,
+    /// Variables that name these directories, and where each leads.
+    pub variables: BTreeMap<String, PathBuf>,
     /// The network.
     pub network: Network,
     /// UNIX sockets that it may connect to.
@@ -72,17 +76,16 @@ impl Profile {
         let mut profile = Self { limits: limits.clone(), ..Self::default() };
         let mut problems = Vec::new();
         for text in words {
-            if let Err(problem) = text.parse().and_then(|word| profile.add(&word, false, places)) {
+            if let Err(problem) = text.parse().and_then(|word| profile.add(&word, places)) {
                 problems.push(problem);
             }
         }
         if problems.is_empty() { Ok(profile) } else { Err(problems) }
     }
 
-    fn add(&mut self, word: &Word, is_optional: bool, places: &Places<'_>) -> Result<(), String> {
+    fn add(&mut self, word: &Word, places: &Places<'_>) -> Result<(), String> {
         let path = |text: &str| path(text, places).map_err(|problem| format!("{word}: {problem}"));
         match word {
-            Word::Write(text) if is_optional => drop(self.optional.insert(path(text)?)),
             Word::Read(text) => drop(self.read.insert(path(text)?)),
             Word::Write(text) => drop(self.write.insert(path(text)?)),
             Word::Unix(text) => drop(self.unix.insert(path(text)?)),
@@ -102,7 +105,17 @@ impl Profile {
             Word::Env(name) => drop(self.env.insert(name.clone())),
             Word::Preset(preset) => {
                 for text in preset.words() {
-                    self.add(&text.parse()?, true, places)?;
+                    self.add(&text.parse()?, places)?;
+                }
+                for cache in preset.caches() {
+                    let place = path(cache.path)?;
+                    let variables = cache.variables.iter();
+                    self.variables
+                        .extend(variables.map(|(name, below)| ((*name).to_owned(), place.join(below))));
+                    match cache.is_required {
+                        true => drop(self.caches.insert(place, *preset)),
+                        false => drop(self.optional.insert(place)),
+                    }
                 }
             }
             Word::Other => {}
@@ -127,7 +140,8 @@ impl Profile {
         }
         let _ = writeln!(
             text,
-            "net {:?} env {:?} limits {:?}",
+            "caches {:?} net {:?} env {:?} limits {:?}",
+            self.caches,
             self.network,
             self.env,
             self.limits.enforced()
@@ -190,6 +204,16 @@ mod tests {
         assert_eq!(paths(&profile.read), "/data/y /srv/tools/../data");
         assert_eq!(paths(&profile.write), "/home/ada/x");
         assert_eq!(paths(&profile.execute), "/srv/tools/./run /usr/bin/git");
+    }
+
+    #[test]
+    fn a_preset_names_its_caches_to_the_program() {
+        let uvx = profile(&["preset:uvx"]).unwrap();
+        assert!(uvx.network.all && uvx.execute.is_empty());
+        assert_eq!(uvx.caches.keys().collect::<Vec<_>>(), [Path::new("/home/ada/.cache/uv")]);
+        assert_eq!(uvx.optional.iter().collect::<Vec<_>>(), [Path::new("/home/ada/.local/share/uv")]);
+        let python = &uvx.variables["UV_PYTHON_INSTALL_DIR"];
+        assert_eq!(python, Path::new("/home/ada/.local/share/uv/python"));
     }
 
     #[test]

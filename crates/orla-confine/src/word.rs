@@ -37,7 +37,7 @@ pub enum Word {
 }
 
 /// A group of permissions under one name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Preset {
     /// Programs for Node.js.
     Node,
@@ -63,22 +63,65 @@ impl Preset {
     const ALL: [(&'static str, Self); 4] =
         [("node", Self::Node), ("python", Self::Python), ("npx", Self::Npx), ("uvx", Self::Uvx)];
 
-    /// The words that it stands for, and the directories among them that need not exist.
+    /// The words that it stands for.
     pub(crate) fn words(self) -> &'static [&'static str] {
         match self {
             Self::Node => &["env:NODE_PATH", "env:NODE_ENV"],
             Self::Python => &["env:PYTHONPATH", "env:VIRTUAL_ENV"],
-            Self::Npx => &["fs:write:~/.npm", "exec", "net", "env:NODE_PATH", "env:npm_config_*"],
+            Self::Npx => &["net", "env:NODE_PATH", "env:npm_config_*"],
+            Self::Uvx => &["net", "env:UV_*", "env:PYTHONPATH"],
+        }
+    }
+
+    /// The directories in which its programs are kept.
+    pub(crate) fn caches(self) -> &'static [Cache] {
+        match self {
+            Self::Node | Self::Python => &[],
+            Self::Npx => {
+                &[Cache { path: "~/.npm", variables: &[("npm_config_cache", "")], is_required: true }]
+            }
             Self::Uvx => &[
-                "fs:write:~/.cache/uv",
-                "fs:write:~/.local/share/uv",
-                "exec",
-                "net",
-                "env:UV_*",
-                "env:PYTHONPATH",
+                Cache { path: "~/.cache/uv", variables: &[("UV_CACHE_DIR", "")], is_required: true },
+                Cache {
+                    path: "~/.local/share/uv",
+                    variables: &[("UV_TOOL_DIR", "tools"), ("UV_PYTHON_INSTALL_DIR", "python")],
+                    is_required: false,
+                },
             ],
         }
     }
+}
+
+/// A directory of programs that a launcher such as `npx` downloads. They may read it, change it, and run what is in it.
+#[derive(Debug)]
+pub(crate) struct Cache {
+    pub(crate) path: &'static str,
+    /// Variables that name the directory or one below it: `HOME` is another one for the program.
+    pub(crate) variables: &'static [(&'static str, &'static str)],
+    /// Whether the launcher cannot work without it.
+    pub(crate) is_required: bool,
+}
+
+impl fmt::Display for Preset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::ALL.iter().find(|(_, one)| one == self).map_or("", |(name, _)| name))
+    }
+}
+
+/// Whether a word confines, or is a misspelt one that should: words of other kinds are for policies alone.
+pub fn confines(word: &str) -> bool {
+    word.parse() != Ok(Word::Other)
+}
+
+/// The keys of a declaration that confine.
+const KEYS: [&str; 3] = ["permissions", "limits", "sandbox_fallback"];
+
+/// The confining key of a declaration that an unknown key is probably meant to be: it differs by its case, its
+/// separators, or one edit.
+pub fn misspelt_key(key: &str) -> Option<&'static str> {
+    let folded = |key: &str| key.to_ascii_lowercase().replace(['-', '_', ' '], "");
+    let key = folded(key);
+    KEYS.into_iter().find(|known| distance(&key, &folded(known)) <= 1)
 }
 
 /// Checks one word.
@@ -236,11 +279,7 @@ impl fmt::Display for Word {
             Self::Exec(file) => write!(f, "exec:{file}"),
             Self::Unix(path) => write!(f, "unix:{path}"),
             Self::Env(name) => write!(f, "env:{name}"),
-            Self::Preset(preset) => {
-                let name =
-                    Preset::ALL.iter().find(|(_, one)| one == preset).map_or("", |(name, _)| name);
-                write!(f, "preset:{name}")
-            }
+            Self::Preset(preset) => write!(f, "preset:{preset}"),
             Self::Other => Ok(()),
         }
     }
@@ -297,6 +336,28 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Word>(), Err(problem.to_owned()));
         }
+    }
+
+    #[test]
+    fn a_key_one_edit_or_a_case_away_from_a_confining_one_is_found() {
+        for (key, meant) in [
+            ("permission", Some("permissions")),
+            ("Permissions", Some("permissions")),
+            ("premissions", Some("permissions")),
+            ("limit", Some("limits")),
+            ("sandboxFallback", Some("sandbox_fallback")),
+            ("links", None),
+            ("title", None),
+            ("", None),
+        ] {
+            assert_eq!(misspelt_key(key), meant, "{key}");
+        }
+    }
+
+    #[test]
+    fn words_of_other_kinds_do_not_confine() {
+        assert!(confines("net") && confines("fs:raed:/x") && confines("nett"));
+        assert!(!confines("db:prod") && !confines("mcp:github/*"));
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 //! (RTFS capability system §2.2).
 
 use std::any::TypeId;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 
@@ -111,13 +112,52 @@ pub struct SandboxStatus {
     pub permissions: Vec<String>,
     /// What is declared and not in force, and why.
     pub missing: Vec<String>,
+    /// What they may do besides the base; `None` where nothing is declared, or where that has no meaning.
+    pub grants: Option<Arc<SandboxGrants>>,
 }
 
 impl SandboxStatus {
     /// Of processes that nothing confines.
     pub fn unconfined() -> Self {
-        Self { level: "unconfined", profile: None, permissions: Vec::new(), missing: Vec::new() }
+        Self {
+            level: "unconfined",
+            profile: None,
+            permissions: Vec::new(),
+            missing: Vec::new(),
+            grants: None,
+        }
     }
+
+    /// The status of a capability that does not run for this reason.
+    #[must_use]
+    pub fn unavailable(mut self, reason: &str) -> Self {
+        (self.level, self.profile) = ("unavailable", None);
+        if self.missing.is_empty() {
+            self.missing.push(reason.to_owned());
+        }
+        self
+    }
+}
+
+/// What confined processes may do besides the base that all of them have. Paths are real ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxGrants {
+    /// Whether limits alone are in force, and nothing else is refused.
+    pub is_open: bool,
+    /// Files, and directories with everything below them, that they may read.
+    pub read: Vec<String>,
+    /// The same, which they may also change.
+    pub write: Vec<String>,
+    /// Programs that they may run, and directories of such.
+    pub run: Vec<String>,
+    /// What of the network they may use, as permissions.
+    pub network: Vec<String>,
+    /// UNIX sockets that they may connect to.
+    pub sockets: Vec<String>,
+    /// Patterns of the server's variables that they get.
+    pub variables: Vec<String>,
+    /// What they may use, by the names of the limits.
+    pub limits: Vec<(&'static str, u64)>,
 }
 
 /// The state of one of several providers of a capability.

@@ -246,6 +246,7 @@ impl CapabilityMarketplace {
         if let Some(reason) = entry.unavailable() {
             status.state = Some("unavailable".to_owned());
             status.last_failure = Some(reason.to_owned());
+            status.sandbox = status.sandbox.map(|sandbox| sandbox.unavailable(reason));
         }
         status
     }
@@ -328,12 +329,24 @@ impl CapabilityMarketplace {
         principal: Option<&Principal>,
         name: Option<&str>,
     ) -> Vec<String> {
-        let mut problems = self.provider_problems(name);
-        problems.retain(|problem| catalog.permits_prefix(principal, &problem.prefix));
+        let problems = self.provider_problems_for(catalog, principal, name);
         problems.into_iter().map(|problem| problem.text).collect()
     }
 
-    fn provider_problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
+    /// As [`problems_for`](Self::problems_for), with what is known of the providers.
+    pub fn provider_problems_for(
+        &self,
+        catalog: &Catalog,
+        principal: Option<&Principal>,
+        name: Option<&str>,
+    ) -> Vec<ProviderProblem> {
+        let mut problems = self.provider_problems(name);
+        problems.retain(|problem| catalog.permits_prefix(principal, &problem.prefix));
+        problems
+    }
+
+    /// As [`problems`](Self::problems), with what is known of the providers.
+    pub fn provider_problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         self.on_problems.load_full().map(|problems| (problems.0)(name)).unwrap_or_default()
     }
 

@@ -6,23 +6,35 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
+use crate::executor::SandboxStatus;
 use crate::manifest::Registration;
 use crate::surface::Surface;
 
 /// Why a provider serves nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderProblem {
+    /// The name of the provider.
+    pub name: String,
     /// The beginning of the ids that it would serve, such as `github.`.
     pub prefix: String,
     /// A sentence that names the provider.
     pub text: String,
+    /// How far its processes are confined, where it has any.
+    pub sandbox: Option<SandboxStatus>,
 }
 
 impl ProviderProblem {
     /// The problem of the provider with this name. Its ids begin with the name and a dot, or with the prefix that
     /// is configured for it.
     pub fn new(name: &str, prefix: Option<&str>, text: String) -> Self {
-        Self { prefix: prefix.map_or_else(|| format!("{name}."), str::to_owned), text }
+        let prefix = prefix.map_or_else(|| format!("{name}."), str::to_owned);
+        Self { name: name.to_owned(), prefix, text, sandbox: None }
+    }
+
+    /// The problem of a provider with processes.
+    #[must_use]
+    pub fn confined(self, sandbox: Option<SandboxStatus>) -> Self {
+        Self { sandbox, ..self }
     }
 }
 

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::iter;
+use std::os::fd::AsFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ use crate::confinement::Sandbox;
 use crate::confinement::{Start, installation};
 use crate::environment::Environment;
 use crate::file::{FileVersion, open_regular, read_head};
-use crate::process::Child;
+use crate::process::{Child, Streams};
 use crate::sealed::Sealed;
 use crate::shebang::FileKind;
 
@@ -68,6 +69,7 @@ pub struct Program {
 struct Attempt<'a> {
     /// The copy that runs, if only the attested bytes may.
     sealed: Option<&'a Sealed>,
+    streams: Streams,
     /// What the kernel is asked to run.
     file: &'a Path,
     /// Whether the shell runs it.
@@ -136,6 +138,10 @@ impl Program {
     #[must_use]
     pub fn confined(mut self, sandbox: Arc<Sandbox>, files: Vec<PathBuf>) -> Self {
         self.pass_env.extend_from_slice(sandbox.env());
+        let is_own = |name: &str| self.env.iter().any(|(known, _)| known == name);
+        let named: Vec<_> =
+            sandbox.variables().iter().filter(|(name, _)| !is_own(name)).cloned().collect();
+        self.env.extend(named);
         let own = iter::once(&self.path).chain(&files);
         let packages: Vec<PathBuf> = own.filter_map(|file| sandbox.package_of(file)).collect();
         self.files = [files, packages].concat();
@@ -169,6 +175,28 @@ impl Program {
         variables
     }
 
+    /// What it may read in every sandbox because it is its own: its file, its package, the installation of its
+    /// interpreter.
+    pub fn own_files(&self, environment: &Arc<Environment>) -> Vec<PathBuf> {
+        let own = iter::once(self.path.clone()).chain(self.files.iter().cloned());
+        own.chain(self.installation(environment)).collect()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn installation(&self, environment: &Arc<Environment>) -> Vec<PathBuf> {
+        let variables = self.variables(environment);
+        let variables: Vec<(&OsStr, &OsStr)> =
+            variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())).collect();
+        let interpreter = interpreter(&self.path, &variables);
+        let home = value_of(&variables, "HOME");
+        interpreter.map(|program| installation(&program, home.as_ref())).unwrap_or_default()
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn installation(&self, _: &Arc<Environment>) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
     /// The beginning of its file, if that is text.
     pub fn script(&self) -> Option<String> {
         read_script(&self.path)
@@ -194,7 +222,18 @@ impl Program {
         env: &[(&str, OsString)],
         environment: &Arc<Environment>,
     ) -> io::Result<Child> {
-        self.spawn(None, args, env, environment)
+        self.spawn(None, Streams::Piped, args, env, environment)
+    }
+
+    /// As [`start`](Self::start), but with standard streams of this process.
+    pub(crate) fn start_attached(
+        &self,
+        streams: Streams,
+        args: &[OsString],
+        env: &[(&str, OsString)],
+        environment: &Arc<Environment>,
+    ) -> io::Result<Child> {
+        self.spawn(None, streams, args, env, environment)
     }
 
     /// As [`start`](Self::start), but runs a sealed copy of the file, whose content has this hash.
@@ -209,7 +248,7 @@ impl Program {
         environment: &Arc<Environment>,
     ) -> io::Result<Child> {
         let sealed = self.sealed(hash)?;
-        self.spawn(Some(&sealed), args, env, environment)
+        self.spawn(Some(&sealed), Streams::Piped, args, env, environment)
     }
 
     fn sealed(&self, hash: &Arc<str>) -> io::Result<Arc<Sealed>> {
@@ -225,6 +264,7 @@ impl Program {
     fn spawn(
         &self,
         sealed: Option<&Sealed>,
+        streams: Streams,
         args: &[OsString],
         env: &[(&str, OsString)],
         environment: &Arc<Environment>,
@@ -235,7 +275,8 @@ impl Program {
         let variables = self.variables(environment);
         let file = sealed.map_or_else(|| self.path.clone(), Sealed::path);
         let by_shell = self.is_known_to_be_run_by_shell();
-        let mut attempt = Attempt { sealed, file: &file, by_shell, args, variables: &variables, env };
+        let variables = &variables;
+        let mut attempt = Attempt { sealed, streams, file: &file, by_shell, args, variables, env };
         let mut tries = 0;
         loop {
             let started = match self.launch(&attempt) {
@@ -258,6 +299,14 @@ impl Program {
 
     /// Starts it as a process of this one, unconfined.
     fn run(&self, attempt: &Attempt<'_>) -> io::Result<Child> {
+        let stream = || match attempt.streams {
+            Streams::Piped => Stdio::piped(),
+            Streams::Inherited | Streams::Errors => Stdio::inherit(),
+        };
+        let output = match attempt.streams {
+            Streams::Errors => Stdio::from(io::stderr().as_fd().try_clone_to_owned()?),
+            _ => stream(),
+        };
         let mut command = if attempt.by_shell {
             let mut shell = Command::new(SHELL);
             shell.arg(attempt.file);
@@ -272,9 +321,9 @@ impl Program {
             .env_clear()
             .envs(attempt.env())
             .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+            .stdin(stream())
+            .stdout(output)
+            .stderr(stream());
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
@@ -297,12 +346,8 @@ impl Program {
     #[cfg(target_os = "linux")]
     fn launch(&self, attempt: &Attempt<'_>) -> Option<io::Result<Child>> {
         let launcher = self.sandbox.as_ref()?.launcher()?;
-        if attempt.sealed.is_some() {
-            let text = "an attested single file cannot be confined yet; make it a package";
-            return Some(Err(io::Error::other(text)));
-        }
         let env: Vec<(&OsStr, &OsStr)> = attempt.env().collect();
-        let interpreter = match self.interpreter(&env) {
+        let interpreter = match interpreter(attempt.file, &env) {
             Some(program) => match launcher.real(&program) {
                 Ok(_) => installation(&program, value_of(&env, "HOME").as_ref()),
                 Err(err) => return Some(Err(err)),
@@ -310,15 +355,20 @@ impl Program {
             None => Vec::new(),
         };
         let run = iter::once(self.path.clone()).chain(interpreter).collect();
-        let shell = attempt.by_shell.then_some(attempt.file.as_os_str());
+        // The launcher puts its own name of a sealed copy in place of these.
+        let file = attempt.sealed.map_or(attempt.file, |_| &self.path);
+        let shell = attempt.by_shell.then_some(file.as_os_str());
         Some(launcher.start(Start {
-            file: if attempt.by_shell { Path::new(SHELL) } else { attempt.file },
+            file: if attempt.by_shell { Path::new(SHELL) } else { file },
             arg0: if attempt.by_shell { OsStr::new(SHELL) } else { self.path.as_os_str() },
             directory: self.directory.as_deref(),
             args: shell.into_iter().chain(attempt.args.iter().map(OsString::as_os_str)).collect(),
             env,
             read: self.files.clone(),
             run,
+            is_by_shell: attempt.by_shell,
+            streams: attempt.streams,
+            sealed: attempt.sealed.map(Sealed::descriptor),
         }))
     }
 
@@ -327,31 +377,29 @@ impl Program {
         None
     }
 
-    /// The interpreter that it names, if it is a script.
-    #[cfg(target_os = "linux")]
-    fn interpreter(&self, env: &[(&OsStr, &OsStr)]) -> Option<PathBuf> {
-        let head = read_head(&self.path).unwrap_or_default();
-        let FileKind::Script(shebang) = FileKind::of(&head) else { return None };
-        let mut words = shebang
-            .argument
-            .iter()
-            .flat_map(|words| words.as_encoded_bytes().split(|byte| *byte == b' '));
-        if shebang.program.ends_with("env") {
-            let word =
-                words.find(|word| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'='));
-            let name = word.map(|word| PathBuf::from(OsStr::from_bytes(word)));
-            crate::file::program_in(&value_of(env, "PATH").unwrap_or_default(), &name?)
-        } else {
-            Some(shebang.program)
-        }
-    }
-
     fn is_known_to_be_run_by_shell(&self) -> bool {
         let mut memory = self.run_by_shell.lock();
         if memory.is_some() && *memory != FileVersion::of(&self.path) {
             *memory = None;
         }
         memory.is_some()
+    }
+}
+
+/// The interpreter that a file names, if it is a script.
+#[cfg(target_os = "linux")]
+fn interpreter(file: &Path, env: &[(&OsStr, &OsStr)]) -> Option<PathBuf> {
+    let head = read_head(file).unwrap_or_default();
+    let FileKind::Script(shebang) = FileKind::of(&head) else { return None };
+    let mut words =
+        shebang.argument.iter().flat_map(|words| words.as_encoded_bytes().split(|byte| *byte == b' '));
+    if shebang.program.ends_with("env") {
+        let word =
+            words.find(|word| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'='));
+        let name = word.map(|word| PathBuf::from(OsStr::from_bytes(word)));
+        crate::file::program_in(&value_of(env, "PATH").unwrap_or_default(), &name?)
+    } else {
+        Some(shebang.program)
     }
 }
 

@@ -67,8 +67,8 @@ impl Command {
     }
 }
 
-/// Whether a variable's value is one that nobody should read: its name says so, or it is long and looks like
-/// nothing that a person wrote.
+/// Whether a variable's value is a secret: its name says so, or it is long and looks like nothing that a person
+/// wrote.
 fn looks_secret(name: &str, value: &str) -> bool {
     const HINTS: [&str; 8] =
         ["AUTH", "TOKEN", "KEY", "SECRET", "COOKIE", "PASS", "CREDENTIAL", "PRIVATE"];
@@ -98,7 +98,7 @@ impl Command {
     /// Why the program could not be started.
     pub fn explain(&self, error: &io::Error) -> String {
         let path = self.path();
-        // It may never have been there: no one has looked at the file before.
+        // It may never have been there: the file was not looked at before.
         if error.kind() == io::ErrorKind::NotFound && path.metadata().is_err() {
             return format!("{} was not found", path.display());
         }

@@ -50,7 +50,7 @@ impl FileVersion {
         changed.is_none_or(|changed| changed >= at)
     }
 
-    /// Whether whatever changes the file from `now` on is sure to give it another version.
+    /// Whether every change of the file from `now` on is sure to give it another version.
     pub fn is_settled(&self, now: SystemTime) -> bool {
         let Ok(seconds) = u64::try_from(self.seconds) else { return false };
         let changed = SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds + 1));
@@ -87,8 +87,8 @@ pub(crate) fn program_in(path: &OsStr, name: &Path) -> Option<PathBuf> {
 }
 
 /// The program with this name in the server's own `PATH`.
-pub(crate) fn program_in_path(name: &str) -> Option<PathBuf> {
-    program_in(&env::var_os("PATH")?, Path::new(name))
+pub fn program_in_path(name: impl AsRef<Path>) -> Option<PathBuf> {
+    program_in(&env::var_os("PATH")?, name.as_ref())
 }
 
 /// The system's reason without its number.

@@ -1,4 +1,4 @@
-//! What a server inherits from whoever started it, and its tools must not inherit in their turn.
+//! What a server inherits from the process that started it, and its tools must not inherit in their turn.
 //!
 //! Descriptors stay open across an exec unless they say otherwise, and so do ignored signals (of
 //! `nohup`, of a shell's background jobs). A tool that is handed its grandparent's socket keeps it
@@ -68,7 +68,7 @@ mod tests {
     fn ignored_signals_are_read_from_their_mask() {
         let cases: [(&str, &[i32]); 4] = [
             ("Name:\torla\nSigIgn:\t0000000000000206\n", &[2, 3, 10]),
-            // The pipe, and what nobody may handle.
+            // The pipe, and signals that cannot be handled.
             ("SigIgn:\t0000000180001000\n", &[]),
             ("SigIgn:\tnonsense\n", &[]),
             ("", &[]),

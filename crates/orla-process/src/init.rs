@@ -1,4 +1,4 @@
-//! The first process of a container has a duty that no other has: whatever loses its parent becomes its
+//! The first process of a container has a duty that no other has: a process that loses its parent becomes its
 //! child, and stays a zombie until it is reaped.
 //!
 //! A server that is the first process therefore starts itself once more, as its only child, and does
@@ -63,7 +63,7 @@ fn run() -> io::Result<ExitCode> {
     Ok(ExitCode::FAILURE)
 }
 
-/// Reaps whoever has exited; gives the server's exit code once that has.
+/// Reaps the processes that have exited; gives the server's exit code once that has.
 fn reap(server: Pid) -> Option<ExitCode> {
     let mut code = None;
     loop {

@@ -3,11 +3,11 @@
 //! # How it works
 //!
 //! [`runner`] runs one short program for each call, and [`standby`] starts such programs before they are called.
-//! [`supervisor`] keeps programs running that serve many, whatever
-//! they speak. Both start a [`child::Program`] with the variables that [`environment`] passes to it. [`reaper`] ends
+//! [`supervisor`] keeps programs running that serve many, in
+//! any protocol. Both start a [`child::Program`] with the variables that [`environment`] passes to it. [`reaper`] ends
 //! what is left when the server dies, and [`init`] reaps orphans where the server is a container's first process.
 //! [`shebang`] and [`start_failure`] say what a program's file is to the kernel, and why it could not start.
-//! [`confinement`] confines processes to what their declarations say. [`watch`] notices changes of files.
+//! [`foreground`] runs one program with the terminal of this process. [`confinement`] confines processes to what their declarations say. [`watch`] notices changes of files.
 //!
 //! # Invariants
 //!
@@ -30,6 +30,7 @@ pub mod confinement;
 pub mod environment;
 mod exit_watch;
 pub mod file;
+pub mod foreground;
 pub mod inheritance;
 pub mod init;
 pub mod limits;

@@ -31,7 +31,7 @@ pub struct PoolLimits {
     /// The most threads, and so the most processes at once. They are started when they are needed.
     /// 64 by default.
     pub max_threads: usize,
-    /// The most calls that wait for a thread. Whoever admits no more than `max_threads` calls at
+    /// The most calls that wait for a thread. A caller that admits no more than `max_threads` calls at
     /// once never has any. 4,096 by default.
     pub max_waiting: usize,
     /// How long a thread without work is kept. 5 s by default.

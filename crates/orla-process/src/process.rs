@@ -1,4 +1,4 @@
-//! A started process, whichever process started it.
+//! A started process: a child of this one, or of a launcher.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -6,6 +6,17 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid};
+
+/// The standard streams of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Streams {
+    /// Pipes to this process.
+    Piped,
+    /// Those of this process.
+    Inherited,
+    /// The same, but its output goes to the standard error of this process.
+    Errors,
+}
 
 /// What stands for a process of which this one is not the parent.
 pub(crate) trait Guardian: std::fmt::Debug + Send + Sync {
@@ -53,20 +64,9 @@ impl From<std::process::Child> for Child {
 impl Child {
     /// A process that another one has started.
     #[cfg(target_os = "linux")]
-    pub(crate) fn guarded(
-        pid: Pid,
-        guardian: Box<dyn Guardian>,
-        [stdin, stdout, stderr]: [OwnedFd; 3],
-    ) -> Self {
-        Self {
-            pid,
-            status: None,
-            guardian: Some(guardian),
-            breach: None,
-            stdin: Some(stdin),
-            stdout: Some(stdout),
-            stderr: Some(stderr),
-        }
+    pub(crate) fn guarded(pid: Pid, guardian: Box<dyn Guardian>, pipes: Option<[OwnedFd; 3]>) -> Self {
+        let [stdin, stdout, stderr] = pipes.map_or([None, None, None], |pipes| pipes.map(Some));
+        Self { pid, status: None, guardian: Some(guardian), breach: None, stdin, stdout, stderr }
     }
 
     pub(crate) fn pid(&self) -> Pid {

@@ -164,7 +164,7 @@ impl Instance {
 fn start(mark: &str) -> io::Result<(Child, PipeWriter)> {
     let (lifeline, held) = io::pipe()?;
     fcntl_setfl(&held, OFlags::NONBLOCK)?;
-    // By this path the process is called `exe`, whatever the program's file is called, and the file
+    // By this path the process is called `exe` and not as the program's file, and the file
     // may have been replaced or removed since the server started.
     let child = Command::new("/proc/self/exe")
         .arg0(ARG0)
@@ -192,7 +192,7 @@ pub fn run_if_asked() -> bool {
     true
 }
 
-/// Waits for the end of standard input, then kills whoever carries `mark` and was a child of `server`.
+/// Waits for the end of standard input, then kills every process that carries `mark` and was a child of `server`.
 fn reap(mark: &OsStr, server: Option<i32>) {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         // A handler that only notes the signal: safe code has no way to ignore one.

@@ -81,6 +81,13 @@ impl Sealed {
         PathBuf::new()
     }
 
+    /// The copy itself.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn descriptor(&self) -> std::os::fd::BorrowedFd<'_> {
+        use std::os::fd::AsFd as _;
+        self.file.as_fd()
+    }
+
     /// Lets children that are started during `start` inherit the copy. No other child may be started meanwhile.
     pub(crate) fn inheritable<T>(&self, start: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
         #[cfg(target_os = "linux")]

@@ -292,7 +292,7 @@ impl Shared {
         (version, program.start(args, env, &start.environment))
     }
 
-    /// Sleeps until a process does something, somebody calls, or this much time has passed.
+    /// Sleeps until a process does something, a call comes, or this much time has passed.
     fn sleep(&self, watched: &[Arc<Watched>], until: Option<Duration>) {
         let mut fds = vec![PollFd::from_borrowed_fd(self.wake.fd(), PollFlags::IN)];
         for watched in watched {

@@ -11,7 +11,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! Nothing is read here: whoever is told decides what has really changed. Lost notices (an overflow)
+//! Nothing is read here: the receiver of a notice decides what has really changed. Lost notices (an overflow)
 //! count as a change of everything.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use orla_marketplace::ProviderProblem;
 use orla_marketplace::id::{Pattern, mcp_name};
+use orla_marketplace::{ProviderProblem, ProviderStatus};
 
 /// The naming rules that a configuration sets for a provider's capabilities: tools of a server, functions of a
 /// plugin, skills of an agent. They refer to the provider's own names.
@@ -47,6 +47,22 @@ impl NameRules {
     /// Why the provider serves nothing.
     pub(crate) fn problem(&self, provider: &str, text: String) -> ProviderProblem {
         ProviderProblem::new(provider, self.prefix.as_deref(), text)
+    }
+
+    /// Why a provider with processes serves nothing: it cannot be confined, or has failed. `kind` is what messages call
+    /// it.
+    pub(crate) fn process_problem(
+        &self,
+        kind: &str,
+        provider: &str,
+        status: ProviderStatus,
+    ) -> Option<ProviderProblem> {
+        let unconfinable = status.sandbox.as_ref().filter(|sandbox| sandbox.level == "unavailable");
+        let unconfinable = unconfinable.map(|sandbox| {
+            format!("it cannot be confined as it is declared: {}", sandbox.missing.join("; "))
+        });
+        let text = format!("{kind} {provider}: {}", unconfinable.or(status.last_failure)?);
+        Some(self.problem(provider, text).confined(status.sandbox))
     }
 }
 

@@ -10,7 +10,7 @@
 mod documents;
 
 use std::collections::{BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use orla_marketplace::{
     Source,
 };
 use orla_process::confinement::{self, Declared, Sandbox};
+use orla_process::environment::Environment;
 use orla_process::standby::Standby;
 use orla_process::supervisor::{Gate, Policy};
 use orla_process::{Instance, PoolLimits, start_failure};
@@ -32,7 +33,7 @@ use orla_providers::builtin::{self, LocalExecutor};
 use orla_providers::capsule::{CapsuleExecutor, Capsules, Mode, packages};
 use orla_providers::http::HttpExecutor;
 use orla_providers::mcp::{self, MCPExecutor, McpServers};
-use orla_providers::plugin::{PluginExecutor, Plugins};
+use orla_providers::plugin::{self, PluginExecutor, Plugins};
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
 use orla_providers::stream::{StreamExecutor, Streams};
 use orla_providers::tool::{Loaded, Loader, Override, ToolExecutor, ToolProvider, prestarted};
@@ -45,9 +46,10 @@ use crate::Failure;
 use crate::agent::environment;
 #[cfg(feature = "agent")]
 use crate::agent::prompted::{self, PromptedExecutor};
-use crate::config::{Config, Problem, ToolOverride};
+use crate::config::{Config, Placed, Problem, ToolOverride};
+use crate::confined::{self, Declarations};
 use crate::findings::{Findings, sentences};
-use crate::governance::{Governance, Rules};
+use crate::governance::{self, Governance, Rules};
 use crate::served::{Providers, Served, Sources, limits};
 use crate::{programs, prompts};
 
@@ -78,6 +80,8 @@ pub(crate) struct App {
     /// The concurrency that the executors were made for.
     concurrency: Option<usize>,
     findings: Findings,
+    /// The processes that may change declarations, a sentence for each.
+    exposed: Vec<String>,
 }
 
 impl App {
@@ -160,6 +164,7 @@ impl App {
             refused,
             concurrency,
             findings,
+            exposed: Vec::new(),
         };
         app.load(config).map_err(Failure::failed)?;
         Ok(app)
@@ -175,6 +180,11 @@ impl App {
 
     pub(crate) fn marketplace(&self) -> &Arc<CapabilityMarketplace> {
         &self.marketplace
+    }
+
+    /// What processes are started from.
+    pub(crate) fn environment(&self) -> Arc<Environment> {
+        self.instance.environment()
     }
 
     /// What the newest snapshot's sources have to say.
@@ -278,6 +288,7 @@ impl App {
         self.load_documents(config, &mut findings);
         self.load_agents(config, &mut findings);
         self.load_remotes(config, &mut findings);
+        self.find_exposed(config, &found.registrations, &mut findings);
         self.streams.load(config.capabilities.iter().map(|one| &one.value));
         let mut builtins = builtins(config);
         builtins.extend(agent(config, &mut findings));
@@ -321,8 +332,24 @@ impl App {
             let changed = change.map(|change| declared(config, change)).unwrap_or_default();
             package.confine(self.instance.sandboxes(), &changed);
         }
+        let names: Vec<String> =
+            found.registrations.iter().map(|tool| tool.manifest.id.clone()).collect();
         let renamed = packages::rename_conflicts(&mut found.registrations, &packages.packages);
         findings.warnings.extend(sentences(&renamed));
+        for (tool, name) in found.registrations.iter_mut().zip(names) {
+            let id = &tool.manifest.id;
+            let change = config.tools.get(id).filter(|_| *id != name);
+            if let Some(change) = change.filter(|change| change.declared != Declared::default()) {
+                let text = format!(
+                    "tools.{id}: the tool has this name because of a package named {name}; write its permissions and limits into the tool itself"
+                );
+                tool.policy = tool.policy.clone().unavailable(&text);
+                findings.problems.push(match change.at {
+                    Some(at) => config.placed(at, text),
+                    None => text,
+                });
+            }
+        }
         // One that is unavailable has no process to be supervised.
         let is_capsule = |package: &packages::Package| {
             package.manifest.mode == Mode::Capsule && package.fault.is_none()
@@ -391,6 +418,12 @@ impl App {
             }
         }
         let own = config.capabilities.iter().filter(|one| is_of_server(&one.value));
+        let processes = own.clone().filter_map(|one| match &one.value.manifest.provider {
+            ProviderType::MCP(server) => Some((one, &*server.server_url)),
+            _ => None,
+        });
+        let processes = processes.filter(|(_, address)| address.starts_with("stdio:"));
+        self.servers.confine_own(self.own_processes(config, processes, findings));
         self.servers.load(servers, own.map(|one| one.value.clone()), policy(config));
     }
 
@@ -410,7 +443,7 @@ impl App {
             _ => None,
         });
         for (what, path, at) in entries.chain(declared) {
-            if let Err(problem) = orla_providers::plugin::check(&path) {
+            if let Err(problem) = plugin::check(&path) {
                 findings.problems.push(config.placed(at, format!("{what}: {problem}")));
             }
         }
@@ -431,13 +464,72 @@ impl App {
                     settings
                 })
                 .collect();
-        let base = config.file.as_deref().and_then(std::path::Path::parent);
+        let processes = own.iter().filter_map(|one| match &one.value.manifest.provider {
+            ProviderType::Plugin(plugin) => Some((*one, &*plugin.plugin_path)),
+            _ => None,
+        });
+        let processes = processes.filter(|(_, path)| {
+            !path.starts_with(plugin::ENTRY) && !plugin::is_component(path.as_ref())
+        });
+        self.plugins.confine_own(self.own_processes(config, processes, findings));
+        let base = config.file.as_deref().and_then(Path::parent);
         self.plugins.load(
             entries,
             own.iter().map(|one| one.value.clone()),
             base.unwrap_or("".as_ref()),
             policy(config),
         );
+    }
+
+    fn own_processes<'a>(
+        &self,
+        config: &Config,
+        entries: impl Iterator<Item = (&'a Placed<Registration>, &'a str)>,
+        findings: &mut Findings,
+    ) -> HashMap<String, Arc<Sandbox>> {
+        let sandboxes = self.instance.sandboxes();
+        confined::own_processes(config, sandboxes, &base_of(config), entries, findings)
+    }
+
+    /// Warns of processes that may change declarations.
+    fn find_exposed(&mut self, config: &Config, tools: &[Registration], findings: &mut Findings) {
+        let tools: Vec<(&str, &ToolProvider)> = tools
+            .iter()
+            .filter_map(|tool| Some((&*tool.manifest.id, tool.manifest.provider.settings().ok()?)))
+            .collect();
+        let capsules: Vec<_> =
+            self.capsules.supervisor().current().iter().map(|capsule| capsule.service()).collect();
+        let packages: Vec<PathBuf> = tools
+            .iter()
+            .filter_map(|(_, tool)| tool.package().map(Path::to_owned))
+            .chain(capsules.iter().map(|capsule| capsule.directory.clone()))
+            .collect();
+        let manifests = packages
+            .iter()
+            .flat_map(|package| packages::MANIFESTS.map(|manifest| package.join(manifest)));
+        let programs = tools.iter().map(|(_, tool)| tool.path().to_owned());
+        let files = programs
+            .chain(capsules.iter().map(|capsule| capsule.entrypoint()))
+            .chain(manifests)
+            .chain(config.file.clone())
+            .chain([governance::attestations_file(config)]);
+        let roots = [config.tools_dir.clone()].into_iter().chain(installed());
+        let declarations = Declarations::new(files, roots, packages.clone());
+        let confined = tools.iter().filter_map(|(name, tool)| {
+            Some(((*name).to_owned(), Arc::clone(tool.program().sandbox()?)))
+        });
+        let mut confined: Vec<(String, Arc<Sandbox>)> = confined.collect();
+        confined.extend(self.capsules.supervisor().sandboxes());
+        confined.extend(self.servers.sandboxes());
+        confined.extend(self.plugins.sandboxes());
+        let warnings = confined.iter().filter_map(|(name, sandbox)| declarations.warning(name, sandbox));
+        self.exposed = warnings.collect();
+        findings.warnings.extend_from_slice(&self.exposed);
+    }
+
+    /// The processes that may change declarations, a sentence for each.
+    pub(crate) fn exposed(&self) -> &[String] {
+        &self.exposed
     }
 
     /// Reads the OpenAPI documents that are files, and takes over the operations of those at an address.
@@ -641,7 +733,13 @@ fn overrides(config: &Config) -> HashMap<String, Override> {
 /// What the configuration adds to a tool's declaration. Relative paths in it lead from the configuration's file.
 fn declared(config: &Config, change: &ToolOverride) -> Declared {
     let base = base_of(config);
-    let mut declared = change.declared.clone();
+    // Under the name that it is given, too.
+    let renamed = change.rename.as_ref().and_then(|rename| config.tools.get(&rename.to));
+    let renamed = renamed.filter(|renamed| !std::ptr::eq(*renamed, change));
+    let mut declared = match renamed {
+        Some(renamed) => change.declared.changed_by(&renamed.declared),
+        None => change.declared.clone(),
+    };
     for word in declared.permissions.iter_mut().flatten() {
         *word = confinement::placed(word, &base);
     }
@@ -650,7 +748,7 @@ fn declared(config: &Config, change: &ToolOverride) -> Declared {
 
 /// Where relative paths of the configuration lead from.
 fn base_of(config: &Config) -> PathBuf {
-    let base = config.file.as_deref().and_then(std::path::Path::parent).unwrap_or("".as_ref());
+    let base = config.file.as_deref().and_then(Path::parent).unwrap_or("".as_ref());
     std::path::absolute(base.join(".")).unwrap_or_else(|_| PathBuf::from("/"))
 }
 

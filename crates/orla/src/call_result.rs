@@ -25,6 +25,8 @@ pub(crate) struct CallResult {
     /// The structured content's JSON.
     structured: Option<String>,
     stderr: String,
+    /// What its sandbox probably refused it, and the permission for that.
+    refused: Option<Refused>,
     /// How much of the tool's output the server dropped.
     truncated: Truncated,
     /// The sentence that says why the call failed.
@@ -80,7 +82,23 @@ struct Execution {
     #[serde(default)]
     stderr: String,
     #[serde(default)]
+    sandbox: Confined,
+    #[serde(default)]
     truncated: Truncated,
+}
+
+#[derive(Default, Deserialize)]
+struct Confined {
+    #[serde(default)]
+    refused: Option<Refused>,
+}
+
+/// What a program was probably refused.
+#[derive(Debug, Deserialize, PartialEq)]
+struct Refused {
+    tried: String,
+    #[serde(default)]
+    permission: Option<String>,
 }
 
 /// Bytes dropped from each stream.
@@ -99,6 +117,7 @@ impl CallResult {
             blocks: result.content,
             structured: result.structured.map(|raw| raw.get().to_owned()),
             stderr: result.meta.execution.stderr,
+            refused: result.meta.execution.sandbox.refused,
             truncated: result.meta.execution.truncated,
             error: None,
         };
@@ -123,6 +142,7 @@ impl CallResult {
         if let Some(meta) = &outcome.meta {
             let execution = serde_json::from_str::<Meta>(meta.as_str())?.execution;
             (answer.stderr, answer.truncated) = (execution.stderr, execution.truncated);
+            answer.refused = execution.sandbox.refused;
         }
         if let Some(RuntimeError::Reported { .. }) = error {
             answer.take_last_text();
@@ -165,6 +185,12 @@ impl CallResult {
         }
         render::err(&self.stderr);
         self.losses().iter().for_each(|loss| render::warning(loss));
+        if let Some(Refused { tried, permission }) = &self.refused {
+            render::note(&match permission {
+                Some(word) => format!("its sandbox probably refused it to {tried}: {word} allows that"),
+                None => format!("its sandbox refused it to {tried}, which no permission allows"),
+            });
+        }
         match self.sentence() {
             None => Ok(()),
             Some(error) => Err(Failure::failed(error)),

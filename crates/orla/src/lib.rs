@@ -25,6 +25,7 @@ mod call_result;
 mod cli;
 mod commands;
 mod config;
+mod confined;
 mod exposure;
 mod extensions;
 mod findings;
@@ -45,7 +46,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Audit, Cli, Command};
+use cli::{Audit, Cli, Command, Sandbox};
 use config::{Problem, Source};
 
 pub use async_trait::async_trait;
@@ -132,6 +133,18 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let source = Cli::source(before, doctor.settings.clone());
             commands::doctor::run(&doctor, &source)
         }
+        Some(Command::Sandbox { command: Sandbox::Run(run) }) => {
+            let source = Cli::source(before, run.settings.clone());
+            commands::sandbox::run(&run, &source)
+        }
+        Some(Command::Sandbox { command: Sandbox::Explain(explain) }) => {
+            let source = Cli::source(before, explain.settings.clone());
+            commands::sandbox::explain(&explain, &source)
+        }
+        Some(Command::Sandbox { command: Sandbox::Learn(learn) }) => {
+            let source = Cli::source(before, learn.settings.clone());
+            commands::sandbox::learn(&learn, &source)
+        }
         Some(Command::Search(search)) => {
             let source = Cli::source(before, search.settings.clone());
             commands::search::run(&search, &source)
@@ -195,13 +208,19 @@ pub(crate) struct Failure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Exit {
-    Failed = 1,
-    Usage = 2,
+    Failed,
+    Usage,
+    /// That of a command which was run.
+    Of(u8),
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        Self::from(exit as u8)
+        Self::from(match exit {
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Of(code) => code,
+        })
     }
 }
 
@@ -220,6 +239,16 @@ impl Failure {
     /// The operation failed, and the reason has been printed.
     pub(crate) fn failed_silently() -> Self {
         Self { exit: Exit::Failed, lines: Vec::new() }
+    }
+
+    /// A command that was run ended with this code.
+    pub(crate) fn exit_silently(code: i32) -> Self {
+        Self { exit: Exit::Of(u8::try_from(code).unwrap_or(1)), lines: Vec::new() }
+    }
+
+    /// A command that was run ended with this code, or could not be run.
+    pub(crate) fn exit(code: i32, line: impl Into<String>) -> Self {
+        Self { lines: vec![line.into()], ..Self::exit_silently(code) }
     }
 
     /// The command line is wrong, and the error has been printed.

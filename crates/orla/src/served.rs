@@ -256,13 +256,18 @@ impl Sources {
         findings: &mut Findings,
     ) {
         let config = &self.config;
-        let unknown =
-            |(name, _): &(&String, &ToolOverride)| !names.contains(*name) && !may_come(providers, name);
+        let unknown = |(name, change): &(&String, &ToolOverride)| {
+            let is_confined_as_renamed = is_name_to_be(config, name) && change.is_confinement_alone();
+            !names.contains(*name) && !may_come(providers, name) && !is_confined_as_renamed
+        };
         let mut unknown = config.tools.iter().filter(unknown);
         for (name, change) in unknown.by_ref().take(MAX_NAMED) {
             let hint = suggestion(name, names.iter().map(String::as_str));
             let text = format!("tools.{name}: no tool has this name{hint}");
-            findings.warnings.push(placed(config, change.at, text));
+            // A confinement that confines nothing is not what was meant.
+            let is_confining = change.declared != Declared::default();
+            let list = if is_confining { &mut findings.problems } else { &mut findings.warnings };
+            list.push(placed(config, change.at, text));
         }
         let more = unknown.count();
         if more > 0 {
@@ -287,6 +292,12 @@ impl From<Registration> for Tool {
     fn from(registration: Registration) -> Self {
         Self { registration, at: None }
     }
+}
+
+/// Whether a tool gets this name by `rename`.
+fn is_name_to_be(config: &Config, name: &str) -> bool {
+    let renames = config.tools.values().filter_map(|change| change.rename.as_ref());
+    renames.into_iter().any(|rename| rename.to == name)
 }
 
 /// Whether a provider may turn out to serve a tool of this name.

@@ -49,6 +49,7 @@ mod rtfs;
 mod running;
 mod running_hostile;
 mod running_limits;
+mod sandboxes;
 mod schemas;
 mod scripted_agent;
 mod secrets;

@@ -52,8 +52,9 @@ use super::inside::{
     LOOK_EVERY, OwnAccess, Request, Rules, answer, become_program, drop_capabilities, keep_compartment,
     landlock, open_real, receive,
 };
+use super::usage::Watch;
 use super::wire::Message;
-use super::{NO_LIMIT, READY};
+use super::{NO_LIMIT, READY, usage};
 
 /// Below the mount point: where programs have their temporary directories.
 const TEMPORARY: &str = "tmp";
@@ -134,14 +135,16 @@ impl<'a> Compartment<'a> {
     /// Starts a program.
     fn start(&mut self, request: Message, fds: Vec<OwnedFd>) -> io::Result<Pid> {
         let request = Request::of(request)?;
-        let [stdin, stdout, stderr, failure]: [OwnedFd; 4] =
-            fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        let mut fds = fds.into_iter();
+        let mut next = || fds.next().ok_or(io::Error::from(io::ErrorKind::InvalidData));
+        let streams = [next()?, next()?, next()?];
+        let (failure, sealed) = (next()?, next().ok());
         let prepared = self.temporary_directory(&request).and_then(|place| {
             let ruleset = if self.rules.is_open { None } else { Some(self.ruleset(&request)?) };
             Ok((place, ruleset))
         });
         let (place, ruleset) = prepared.inspect_err(|err| say(&failure, err))?;
-        if self.rules.usage.is_watched() {
+        if usage::is_watched(&self.rules.limits) {
             self.first.order(Order::Watch)?;
         }
         match orla_sys::fork()? {
@@ -151,10 +154,10 @@ impl<'a> Compartment<'a> {
             Fork::Child => {
                 // The group of the call, which the server signals.
                 let grouped = setpgid(None, None).map_err(io::Error::from);
-                let streams = [stdin, stdout, stderr];
                 let bait = self.mount_point.join(BAIT);
                 let err = grouped.err().unwrap_or_else(|| {
-                    become_program(self.rules, &request, ruleset, &bait, &place, streams)
+                    let fds = (streams, sealed);
+                    become_program(self.rules, &request, ruleset, &bait, &place, fds)
                 });
                 say(&failure, &err);
                 std::process::exit(1)
@@ -217,12 +220,12 @@ impl<'a> Compartment<'a> {
             }
         });
         let mut breach = NO_LIMIT;
-        let is_watched = self.rules.usage.is_watched();
+        let is_watched = usage::is_watched(&self.rules.limits);
         if is_watched {
             breach = self.first.clear()?;
         }
         if breach == NO_LIMIT {
-            breach = self.rules.usage.breach_of(status).map_or(NO_LIMIT, super::limit_number);
+            breach = usage::exceeded(&self.rules.limits, status).map_or(NO_LIMIT, super::limit_number);
         }
         let [a, b, c, d] = status.to_le_bytes();
         answer(socket, [a, b, c, d, breach])?;
@@ -368,13 +371,13 @@ fn first_process(
     if let Some((answering, _)) = channel {
         rules.connects.answer(answering)?;
     }
-    let (mut is_watching, mut breach) = (false, NO_LIMIT);
+    let (mut watch, mut breach) = (None::<Watch<'_>>, NO_LIMIT);
     loop {
         let mut fds = [
             PollFd::from_borrowed_fd(orders.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(ends.as_fd(), PollFlags::IN),
         ];
-        let nap = is_watching.then(|| Timespec::try_from(LOOK_EVERY).ok()).flatten();
+        let nap = watch.as_ref().and_then(|_| Timespec::try_from(LOOK_EVERY).ok());
         match poll(&mut fds, nap.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(err) => return Err(err.into()),
@@ -384,22 +387,22 @@ fn first_process(
             while let Ok(Some(_)) = ends.read_signal() {}
             while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         }
-        if is_watching && let Some(limit) = rules.usage.breach() {
+        if let Some(limit) = watch.as_mut().and_then(Watch::breach) {
             breach = super::limit_number(limit);
-            is_watching = false;
+            watch = None;
             kill_others();
         }
         if is_asked {
             let mut order = [0];
             match rustix::io::read(orders, &mut order) {
                 Ok(0) => return Ok(()),
-                Ok(_) if order[0] == Order::Watch as u8 => is_watching = true,
+                Ok(_) if order[0] == Order::Watch as u8 => watch = Some(Watch::new(&rules.limits)),
                 Ok(_) => {
                     kill_others();
                     // Those that were started here lose their parents, and become children of this process.
                     while wait(WaitOptions::empty()).is_ok() {}
                     rustix::io::write(answers, &[breach])?;
-                    (is_watching, breach) = (false, NO_LIMIT);
+                    (watch, breach) = (None, NO_LIMIT);
                 }
                 Err(Errno::INTR) => {}
                 Err(err) => return Err(err.into()),
@@ -420,7 +423,7 @@ fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
     if rules.is_open {
         return Ok(());
     }
-    let size = rules.usage.memory().map(|bytes| format!(",size={bytes}")).unwrap_or_default();
+    let size = rules.limits.memory.map(|bytes| format!(",size={bytes}")).unwrap_or_default();
     let options = std::ffi::CString::new(format!("mode=755{size}"))?;
     mount("orla", mount_point, "tmpfs", flags, Some(options.as_c_str()))?;
     fs::create_dir(mount_point.join(TEMPORARY))?;

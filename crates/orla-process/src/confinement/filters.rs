@@ -126,8 +126,18 @@ const SYS_FILE_SETATTR: i64 = 469;
 const TERMINAL: [u64; 2] = [0x5412, 0x541C];
 /// A file in memory that cannot become a program.
 const MFD_NOEXEC_SEAL: u64 = 0x8;
-/// Changes the flags of a file (`FS_IOC_SETFLAGS`, its 32-bit form, and `FS_IOC_FSSETXATTR`).
-const FILE_FLAGS: [u64; 3] = [0x4008_6602, 0x4004_6602, 0x401C_5820];
+/// Changes what belongs to a file and not to its content: `FS_IOC_SETFLAGS`, its 32-bit form, `FS_IOC_FSSETXATTR`,
+/// `FS_IOC_SETVERSION`, `EXT4_IOC_SETVERSION`, `FS_IOC_ENABLE_VERITY`, and encryption policies and keys.
+const FILE_FLAGS: [u64; 8] = [
+    0x4008_6602,
+    0x4004_6602,
+    0x401C_5820,
+    0x4008_7602,
+    0x4008_6604,
+    0x4080_6685,
+    0x800C_6613,
+    0xC050_6617,
+];
 
 impl Filters {
     /// The filters for a process that may connect to this, with or without a limit of its memory, and which may run any file or not.

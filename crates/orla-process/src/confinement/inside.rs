@@ -23,14 +23,14 @@ use landlock::{
 use nix::sched::CloneFlags;
 use orla_sys::Fork;
 use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::process::{Resource, Rlimit, WaitOptions, setrlimit, wait};
+use rustix::process::{WaitOptions, wait};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::compartment;
 use super::connects::Connects;
 use super::filters::Filters;
 use super::wire::{self, Message};
-use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, NetworkMode, Usage, network_probe, proxy};
+use super::{BASE_DEVICES, BASE_EXECUTE, BASE_READ, Limits, NetworkMode, network_probe, proxy, usage};
 
 /// How often the use of a tree with limits is looked at.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(5);
@@ -43,7 +43,7 @@ pub(super) struct Rules {
     write: Vec<OwnedFd>,
     devices: Vec<OwnedFd>,
     pub(super) filters: Filters,
-    pub(super) usage: Usage,
+    pub(super) limits: Limits,
     network: NetworkMode,
     pub(super) connects: Connects,
     has_home: bool,
@@ -125,7 +125,7 @@ fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
     // Before the namespaces, with the rights of the server.
     let base =
         |paths: &[&str]| paths.iter().filter_map(|path| open(Path::new(path)).ok()).collect::<Vec<_>>();
-    let usage = Usage::decode(&limits)?;
+    let limits = usage::decode(&limits)?;
     let runs_any_file = execute.iter().any(|path| path == b"/");
     let connects = Connects { network, unix: unix.into_iter().map(path_of).collect() };
     let mut rules = Rules {
@@ -134,9 +134,9 @@ fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
         programs: declared(execute)?,
         execute: base(BASE_EXECUTE),
         devices: base(BASE_DEVICES),
-        filters: Filters::new(&connects, usage.memory.is_some(), runs_any_file)
+        filters: Filters::new(&connects, limits.memory.is_some(), runs_any_file)
             .map_err(|err| format!("seccomp: {err}"))?,
-        usage,
+        limits,
         network,
         connects,
         has_home: home == b"own",
@@ -185,6 +185,8 @@ pub(super) fn open_real(path: &Path) -> Result<OwnedFd, String> {
 /// One program to start.
 pub(super) struct Request {
     file: PathBuf,
+    /// Whether the program is a shell, and its first argument the script.
+    is_by_shell: bool,
     arg0: OsString,
     directory: Option<PathBuf>,
     args: Vec<OsString>,
@@ -213,7 +215,7 @@ pub(super) struct Probe {
 impl Request {
     pub(super) fn of(message: Message) -> io::Result<Self> {
         let [program, args, env, read, run] = message.lists()?;
-        let [file, arg0, directory, probe]: [Vec<u8>; 4] =
+        let [file, arg0, directory, probe, by]: [Vec<u8>; 5] =
             program.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
         let mut env = env.into_iter().map(OsString::from_vec);
         let mut variables = Vec::new();
@@ -222,6 +224,7 @@ impl Request {
         }
         Ok(Self {
             file: path_of(file),
+            is_by_shell: by == b"shell",
             arg0: OsString::from_vec(arg0),
             directory: (!directory.is_empty()).then(|| path_of(directory)),
             args: args.into_iter().map(OsString::from_vec).collect(),
@@ -235,25 +238,48 @@ impl Request {
     }
 }
 
-/// Restricts this process and makes the program of it. Returns only if that fails.
+impl Request {
+    /// What is executed, and its arguments. A sealed copy stays open in the program, whose interpreter opens it again.
+    fn program(&self, sealed: Option<&OwnedFd>) -> io::Result<(PathBuf, Vec<OsString>)> {
+        let (mut file, mut args) = (self.file.clone(), self.args.clone());
+        if let Some(sealed) = sealed {
+            use std::os::fd::AsRawFd as _;
+            rustix::io::fcntl_setfd(sealed, rustix::io::FdFlags::empty())?;
+            let copy = PathBuf::from(format!("/proc/self/fd/{}", sealed.as_raw_fd()));
+            match args.first_mut().filter(|_| self.is_by_shell) {
+                Some(script) => *script = copy.into_os_string(),
+                None => file = copy,
+            }
+        }
+        Ok((file, args))
+    }
+}
+
+/// Restricts this process and makes the program of it, with these standard streams and, where the program is a sealed copy,
+/// that. Returns only if it fails.
 pub(super) fn become_program(
     rules: &Rules,
     request: &Request,
     ruleset: Option<RulesetCreated>,
     bait: &Path,
     place: &Path,
-    streams: [OwnedFd; 3],
+    fds: ([OwnedFd; 3], Option<OwnedFd>),
 ) -> io::Error {
     if let Some(ruleset) = ruleset
         && let Err(err) = ruleset.restrict_self()
     {
         return io::Error::other(err);
     }
+    let (streams, sealed) = fds;
+    let (file, args) = match request.program(sealed.as_ref()) {
+        Ok(program) => program,
+        Err(err) => return err,
+    };
     let [stdin, stdout, stderr] = streams;
-    let mut command = Command::new(&request.file);
+    let mut command = Command::new(file);
     command
         .arg0(&request.arg0)
-        .args(&request.args)
+        .args(args)
         .env_clear()
         .envs(request.env.iter().map(|(name, value)| (name, value)))
         .stdin(Stdio::from(stdin))
@@ -275,7 +301,7 @@ pub(super) fn become_program(
         return probe(rules, bait, place, expected);
     }
     // After everything that opens files.
-    if let Err(err) = rules.usage.apply() {
+    if let Err(err) = usage::restrict(&rules.limits) {
         return err;
     }
     // Resets the signals that a runtime changes, and the mask.
@@ -297,22 +323,22 @@ pub(super) fn landlock(
     let device = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
     let mut ruleset = ruleset(rules.network)?;
     let mut allow = |fd: &OwnedFd, access: BitFlags<AccessFs>| -> Result<(), String> {
-        let is_directory = rustix::fs::fstat(fd).is_ok_and(|stat| {
-            rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
-        });
-        let access = if is_directory { access } else { access & AccessFs::from_file(ABI::V5) };
+        let access = if is_directory(fd) { access } else { access & AccessFs::from_file(ABI::V5) };
         let rule = PathBeneath::new(fd.as_fd(), access);
         (&mut ruleset).add_rule(rule).map(drop).map_err(|err| err.to_string())
     };
     for (fds, access) in [
         (&rules.read, read),
         (&rules.execute, run),
-        // Of a file also reading; `exec` alone is about running.
-        (&rules.programs, AccessFs::ReadFile | AccessFs::Execute),
+        (&rules.programs, AccessFs::Execute.into()),
         (&rules.write, write),
         (&rules.devices, device),
     ] {
         fds.iter().try_for_each(|fd| allow(fd, access))?;
+    }
+    // A file may also be read, as an interpreter does; `exec` alone is about running.
+    for fd in rules.programs.iter().filter(|fd| !is_directory(fd)) {
+        allow(fd, AccessFs::ReadFile | AccessFs::Execute)?;
     }
     for (fd, access) in own {
         allow(fd, if *access == OwnAccess::Run { run } else { read })?;
@@ -320,6 +346,12 @@ pub(super) fn landlock(
     allow(&open(temporary)?, write)?;
     allow(&open(Path::new("/proc"))?, read)?;
     Ok(ruleset)
+}
+
+fn is_directory(fd: &OwnedFd) -> bool {
+    rustix::fs::fstat(fd).is_ok_and(|stat| {
+        rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
+    })
 }
 
 /// What every confined process is restricted in. The first part is what confinement rests on; what follows covers
@@ -354,9 +386,13 @@ fn ruleset(network: NetworkMode) -> Result<RulesetCreated, String> {
 }
 
 /// A program that nothing but limits confines keeps its capabilities, but none with which it could change the compartment for
-/// the next one.
+/// the next one, or blind the process that watches it.
 pub(super) fn keep_compartment() -> io::Result<()> {
-    Ok(rustix::thread::remove_capability_from_bounding_set(CapabilitySet::SYS_ADMIN)?)
+    for capability in [CapabilitySet::SYS_ADMIN, CapabilitySet::SYS_PTRACE, CapabilitySet::SYS_RESOURCE]
+    {
+        rustix::thread::remove_capability_from_bounding_set(capability)?;
+    }
+    Ok(())
 }
 
 /// A process without capabilities cannot get any, as its bounding set is empty and it gains no privileges.
@@ -374,98 +410,6 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     let none = CapabilitySets { effective: none, permitted: none, inheritable: none };
     rustix::thread::set_capabilities(None, none)?;
     Ok(())
-}
-
-impl Usage {
-    /// Puts in force what the kernel enforces for each process.
-    fn apply(&self) -> io::Result<()> {
-        let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
-        setrlimit(Resource::Core, both(0))?;
-        let limits = [
-            (Resource::Data, self.memory),
-            // The tree is watched; this ends a single process at the latest.
-            (Resource::Cpu, self.cpu_seconds.map(|seconds| seconds + 1)),
-            (Resource::Nofile, self.open_files),
-            (Resource::Fsize, self.file_size),
-        ];
-        for (resource, value) in limits {
-            if let Some(value) = value {
-                let most = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
-                setrlimit(resource, both(value.min(most)))?;
-            }
-        }
-        Ok(())
-    }
-
-    pub(super) fn memory(&self) -> Option<u64> {
-        self.memory
-    }
-
-    pub(super) fn is_watched(&self) -> bool {
-        self.memory.is_some() || self.cpu_seconds.is_some() || self.processes.is_some()
-    }
-
-    /// The limit that the processes of this namespace are beyond, the first one aside.
-    pub(super) fn breach(&self) -> Option<&'static str> {
-        let (mut processes, mut memory, mut ticks) = (0_u64, 0_u64, 0_u64);
-        // What cannot be watched is over its limit.
-        let Ok(entries) = fs::read_dir("/proc") else { return Some("memory") };
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-            let text =
-                |file: &str| fs::read_to_string(format!("/proc/{pid}/{file}")).unwrap_or_default();
-            if pid != 1 {
-                processes += 1;
-                if self.memory.is_some() {
-                    memory += resident(&text("status"));
-                }
-            }
-            if self.cpu_seconds.is_some() {
-                ticks += spent(&text("stat"), pid == 1);
-            }
-        }
-        let seconds = ticks / rustix::param::clock_ticks_per_second().max(1);
-        [
-            ("processes", self.processes.is_some_and(|limit| processes > limit)),
-            ("memory", self.memory.is_some_and(|limit| memory > limit)),
-            ("cpu_seconds", self.cpu_seconds.is_some_and(|limit| seconds >= limit)),
-        ]
-        .into_iter()
-        .find_map(|(name, is_beyond)| is_beyond.then_some(name))
-    }
-
-    /// The limit that a program with this status was ended for by the kernel.
-    pub(super) fn breach_of(&self, status: i32) -> Option<&'static str> {
-        match status & 0x7f {
-            libc::SIGXCPU => self.cpu_seconds.map(|_| "cpu_seconds"),
-            libc::SIGXFSZ => self.file_size.map(|_| "file_size"),
-            _ => None,
-        }
-    }
-}
-
-/// Bytes of memory that a process has to itself or shares with its relatives, from `/proc/PID/status`.
-fn resident(status: &str) -> u64 {
-    let fields = status
-        .lines()
-        .filter_map(|line| line.strip_prefix("RssAnon:").or(line.strip_prefix("RssShmem:")));
-    let kilobytes =
-        fields.filter_map(|field| field.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kilobytes.sum::<u64>() * 1024
-}
-
-/// Clock ticks that a process has used, from `/proc/PID/stat`; of the first process, what its reaped children have.
-fn spent(stat: &str, is_first: bool) -> u64 {
-    // The name may hold anything; the fields begin after it, with the third.
-    let fields = stat.rsplit_once(") ").map_or("", |(_, fields)| fields);
-    let range = if is_first { 13..15 } else { 11..15 };
-    fields
-        .split(' ')
-        .enumerate()
-        .filter(|(index, _)| range.contains(index))
-        .filter_map(|(_, field)| field.parse::<u64>().ok())
-        .sum()
 }
 
 /// Tries what the profile refuses. Says `refused` or what was possible.

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::wire::{self, Message};
-use super::{ANSWER, BASE_EXECUTE, COMMAND, LIMITS, NetworkMode, READY, REFUSED, Usage};
-use crate::process::{Child, Guardian};
+use super::{ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, usage};
+use crate::process::{Child, Guardian, Streams};
 
 /// What the command line shows instead of the program.
 const ARG0: &str = "tool-launcher";
@@ -54,6 +54,8 @@ pub(crate) struct Launcher {
     writable: Vec<PathBuf>,
     /// What its brokers connect to, and the hash of the profile; `None` where there is no broker.
     hosts: Option<(Allowed, String)>,
+    /// The paths as they are declared, and what each led to.
+    declared: Vec<(PathBuf, Option<Identity>)>,
     running: Mutex<Option<Running>>,
     /// Compartments in which nothing runs.
     idle: Arc<Mutex<Vec<Compartment>>>,
@@ -73,6 +75,11 @@ pub(crate) struct Start<'a> {
     pub(crate) read: Vec<PathBuf>,
     /// Those that it may run programs of, too.
     pub(crate) run: Vec<PathBuf>,
+    /// Whether the program is a shell, and its first argument the script.
+    pub(crate) is_by_shell: bool,
+    pub(crate) streams: Streams,
+    /// An open copy of the program or script that runs in place of it.
+    pub(crate) sealed: Option<BorrowedFd<'a>>,
 }
 
 /// The server's end of a compartment. Dropping it ends everything in there.
@@ -126,7 +133,8 @@ impl Guardian for Occupied {
         let Self { mut compartment, idle, .. } = *self;
         let answer = answer(&compartment.socket)?;
         let (status, breach) = answer.split_first_chunk::<4>().ok_or(io::ErrorKind::InvalidData)?;
-        let breach = breach.first().and_then(|number| LIMITS.get(usize::from(*number)).copied());
+        let breach =
+            breach.first().and_then(|number| Limits::ENFORCED.get(usize::from(*number)).copied());
         if wire::write(compartment.socket.as_fd(), &Message::default(), &[]).is_ok() {
             compartment.is_left = true;
             let mut idle = idle.lock();
@@ -182,13 +190,24 @@ impl Launcher {
             missing.extend(failed.into_iter().filter_map(Result::err));
             found.into_iter().flatten().collect()
         };
-        let (read, mut write, execute, unix) = (
+        let (read, mut write, mut execute, unix) = (
             real(&profile.read, "fs:read"),
             real(&profile.write, "fs:write"),
             real(&profile.execute, "exec"),
             real(&profile.unix, "unix"),
         );
-        write.extend(profile.optional.iter().filter_map(|path| std::fs::canonicalize(path).ok()));
+        missing.extend(profile.caches.iter().filter(|(path, _)| !path.is_dir()).map(
+            |(path, preset)| {
+                format!(
+                    "preset:{preset}: {} is not there; run {preset} once, which makes it",
+                    path.display()
+                )
+            },
+        ));
+        let caches = profile.caches.keys().chain(&profile.optional);
+        let caches: Vec<_> = caches.filter_map(|path| std::fs::canonicalize(path).ok()).collect();
+        write.extend_from_slice(&caches);
+        execute.extend(caches);
         if !missing.is_empty() {
             return Err(missing);
         }
@@ -204,11 +223,12 @@ impl Launcher {
             text(if has_home { "own" } else { "temporary" }),
             text(if is_open { "open" } else { "confined" }),
         ];
-        let limits = Usage::of(&profile.limits).encode().map(String::into_bytes).to_vec();
+        let limits = usage::encode(&profile.limits);
         let (reads, writes) = (read.contains(&PathBuf::from("/")), write.contains(&PathBuf::from("/")));
         let launcher = Self {
             setup: [bytes(&read), bytes(&write), bytes(&execute), settings, limits, bytes(&unix)],
             writable: write.clone(),
+            declared: declared_paths(profile).map(|path| (path.clone(), identity(path))).collect(),
             paths: [read, write, execute, unix, std::env::current_dir().into_iter().collect()].concat(),
             hosts: (network == NetworkMode::Hosts).then(|| (allowed, profile.hash())),
             running: Mutex::new(None),
@@ -252,6 +272,11 @@ impl Launcher {
         Ok(real)
     }
 
+    /// Whether the paths of the profile still lead to what they led to.
+    pub(super) fn is_current(&self) -> bool {
+        self.declared.iter().all(|(path, led_to)| identity(path) == *led_to)
+    }
+
     fn ready(&self) -> io::Result<()> {
         let mut running = self.running.lock();
         if running.is_none() {
@@ -271,6 +296,9 @@ impl Launcher {
             env: Vec::new(),
             read: Vec::new(),
             run: Vec::new(),
+            is_by_shell: false,
+            streams: Streams::Piped,
+            sealed: None,
         };
         match self.send(&start, expected) {
             Ok(_) => Err(io::Error::other("the probe of the profile gave no answer")),
@@ -280,9 +308,7 @@ impl Launcher {
     }
 
     fn send(&self, start: &Start<'_>, probe: &str) -> io::Result<Child> {
-        let (input, stdin) = io::pipe()?;
-        let (stdout, output) = io::pipe()?;
-        let (stderr, errors) = io::pipe()?;
+        let (ends, pipes) = streams(start.streams)?;
         let (mut failure, failing) = io::pipe()?;
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let program = [
@@ -290,6 +316,7 @@ impl Launcher {
             start.arg0.as_bytes().to_vec(),
             start.directory.map(bytes).unwrap_or_default(),
             probe.as_bytes().to_vec(),
+            if start.is_by_shell { b"shell".to_vec() } else { Vec::new() },
         ];
         let message = Message::default()
             .with(program)
@@ -297,9 +324,11 @@ impl Launcher {
             .with(start.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]))
             .with(start.read.iter().map(|path| bytes(path)))
             .with(start.run.iter().map(|path| bytes(path)));
-        let fds = [input.as_fd(), output.as_fd(), errors.as_fd(), failing.as_fd()];
+        let fds: Vec<_> =
+            ends.iter().map(AsFd::as_fd).chain([failing.as_fd()]).chain(start.sealed).collect();
         let compartment = self.request(&message, &fds, self.mount_point(start)?)?;
-        drop((input, output, errors, failing));
+        drop(fds);
+        drop((ends, failing));
         // Ends when the program has been started.
         let mut said = Vec::new();
         failure.read_to_end(&mut said)?;
@@ -315,7 +344,6 @@ impl Launcher {
         };
         let exit = pidfd_open(pid, PidfdFlags::empty())?;
         let occupied = Occupied { compartment, idle: Arc::clone(&self.idle), exit };
-        let pipes = [OwnedFd::from(stdin), OwnedFd::from(stdout), OwnedFd::from(stderr)];
         Ok(Child::guarded(pid, Box::new(occupied), pipes))
     }
 
@@ -442,6 +470,39 @@ impl Launcher {
         free.copied()
             .ok_or_else(|| io::Error::other("there is no directory to mount a temporary one on"))
     }
+}
+
+/// A real path with its device and inode: a file that replaces another at the same path is another one.
+type Identity = (PathBuf, u64, u64);
+
+fn identity(path: &Path) -> Option<Identity> {
+    use std::os::unix::fs::MetadataExt as _;
+    let real = std::fs::canonicalize(path).ok()?;
+    let metadata = std::fs::metadata(&real).ok()?;
+    Some((real, metadata.dev(), metadata.ino()))
+}
+
+fn declared_paths(profile: &Profile) -> impl Iterator<Item = &PathBuf> {
+    let sets = [&profile.read, &profile.write, &profile.execute, &profile.unix, &profile.optional];
+    sets.into_iter().flatten().chain(profile.caches.keys())
+}
+
+/// The ends of the standard streams that a program gets, and those that are kept here.
+fn streams(streams: Streams) -> io::Result<([OwnedFd; 3], Option<[OwnedFd; 3]>)> {
+    if streams != Streams::Piped {
+        let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
+        let output = if streams == Streams::Errors { stderr.as_fd() } else { stdout.as_fd() };
+        let own = [stdin.as_fd(), output, stderr.as_fd()];
+        let [stdin, stdout, stderr] = own.map(|stream| stream.try_clone_to_owned());
+        return Ok(([stdin?, stdout?, stderr?], None));
+    }
+    let (input, stdin) = io::pipe()?;
+    let (stdout, output) = io::pipe()?;
+    let (stderr, errors) = io::pipe()?;
+    Ok((
+        [input.into(), output.into(), errors.into()],
+        Some([stdin.into(), stdout.into(), stderr.into()]),
+    ))
 }
 
 /// The process id in an answer.

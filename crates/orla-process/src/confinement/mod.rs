@@ -40,20 +40,24 @@ mod proxy;
 mod sockets;
 mod support;
 #[cfg(target_os = "linux")]
+mod usage;
+#[cfg(target_os = "linux")]
 mod wire;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orla_confine::{Places, Profile};
-use orla_marketplace::SandboxStatus;
+use orla_confine::{Allowed, Places, Profile};
 use orla_marketplace::id::Pattern;
+use orla_marketplace::{SandboxGrants, SandboxStatus};
 use parking_lot::{Mutex, RwLock};
 
 #[cfg(target_os = "linux")]
 pub(crate) use launcher::{Start, installation};
-pub use orla_confine::{Limits, check, placed, size};
+pub use orla_confine::{
+    Limits, Refusal, STRACE, Surroundings, Trace, check, misspelt_key, placed, size,
+};
 pub use support::Support;
 
 /// The hidden command of the server's program that makes a launcher of it.
@@ -108,6 +112,13 @@ const BASE_READ: &[&str] = &[
 ];
 /// Devices without effect.
 const BASE_DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom"];
+
+/// What every confined process may read, as real paths and as they are usually written.
+pub fn base() -> Vec<PathBuf> {
+    let all = [BASE_EXECUTE, BASE_READ, BASE_DEVICES, &["/proc", "/dev/tty"]].concat();
+    let real = all.iter().filter_map(|path| std::fs::canonicalize(path).ok());
+    all.iter().map(PathBuf::from).chain(real).collect()
+}
 
 /// What of the network the kernel leaves to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +204,13 @@ pub struct Declared {
 }
 
 impl Declared {
+    /// The declaration that permissions make which are also read by policies: of those that confine, if there are any.
+    pub fn of_words(words: &[String]) -> Self {
+        let words: Vec<String> =
+            words.iter().filter(|word| orla_confine::confines(word)).cloned().collect();
+        Self { permissions: (!words.is_empty()).then_some(words), ..Self::default() }
+    }
+
     /// The declaration with what `other` adds: its permissions, and its limits in place of those here.
     #[must_use]
     pub fn changed_by(&self, other: &Self) -> Self {
@@ -243,6 +261,8 @@ pub struct Sandbox {
     permissions: Vec<String>,
     missing: Vec<String>,
     env: Vec<Pattern>,
+    variables: Vec<(String, String)>,
+    grants: Option<Arc<SandboxGrants>>,
     #[cfg(target_os = "linux")]
     launcher: Option<launcher::Launcher>,
 }
@@ -282,6 +302,7 @@ impl Sandbox {
             profile: self.profile.clone(),
             permissions: self.permissions.clone(),
             missing: self.missing.clone(),
+            grants: self.grants.clone(),
         }
     }
 
@@ -300,6 +321,38 @@ impl Sandbox {
             let is_package = directory.join("package.json").is_file();
             is_package && !home.as_ref().is_some_and(|home| home.starts_with(directory))
         })
+    }
+
+    /// Variables that name what its processes may use.
+    pub(crate) fn variables(&self) -> &[(String, String)] {
+        &self.variables
+    }
+
+    /// What its processes may do besides the base; `None` where the declaration has no meaning.
+    pub fn grants(&self) -> Option<&SandboxGrants> {
+        self.grants.as_deref()
+    }
+
+    /// What a program was probably refused that failed here, going by its standard error. It ran in the directory of
+    /// this process.
+    pub fn refusal(&self, stderr: &str) -> Option<Refusal> {
+        let grants = self.grants()?;
+        let allowed = Allowed {
+            read: &grants.read,
+            write: &grants.write,
+            run: &grants.run,
+            network: !grants.network.is_empty(),
+        };
+        let directory = std::env::current_dir().unwrap_or_default();
+        orla_confine::refusal(stderr, &directory, &allowed)
+    }
+
+    /// Whether the paths of its declaration still lead to the same files and directories.
+    fn is_current(&self) -> bool {
+        #[cfg(target_os = "linux")]
+        return self.launcher.as_ref().is_none_or(launcher::Launcher::is_current);
+        #[cfg(not(target_os = "linux"))]
+        true
     }
 
     /// Why its processes do not run.
@@ -327,6 +380,8 @@ impl Sandbox {
             permissions,
             missing,
             env: Vec::new(),
+            variables: Vec::new(),
+            grants: None,
             #[cfg(target_os = "linux")]
             launcher: None,
         }
@@ -387,7 +442,7 @@ impl Sandboxes {
         }
     }
 
-    /// Ends the launchers that nothing uses any more, and forgets what could not be confined, as that may have changed.
+    /// Ends the launchers that nothing uses any more, and forgets what could not be confined: that may have changed.
     pub fn tidy(&self) {
         self.known
             .lock()
@@ -407,12 +462,20 @@ impl Sandboxes {
             return None;
         }
         let key = (declared.clone(), base.to_owned());
-        if let Some(known) = self.known.lock().get(&key) {
-            return Some(Arc::clone(known));
+        let known = self.known.lock().get(&key).cloned();
+        if let Some(known) = known.filter(|known| known.is_current()) {
+            return Some(known);
         }
         let made = Arc::new(self.make(declared, base, rules));
         self.known.lock().insert(key, Arc::clone(&made));
         Some(made)
+    }
+
+    /// How far the processes of a sandbox are confined; `None` is one of a process that declares nothing.
+    pub fn status_of(&self, sandbox: Option<&Arc<Sandbox>>) -> SandboxStatus {
+        let undeclared = || self.of(&Declared::default(), Path::new("/"));
+        let sandbox = sandbox.cloned().or_else(undeclared);
+        sandbox.map_or_else(SandboxStatus::unconfined, |sandbox| sandbox.status())
     }
 
     fn make(&self, declared: &Declared, base: &Path, rules: Rules) -> Sandbox {
@@ -422,7 +485,7 @@ impl Sandboxes {
             base,
             home: home.as_deref(),
             variable: &|name| std::env::var(name).ok(),
-            program: &crate::file::program_in_path,
+            program: &|name| crate::file::program_in_path(name),
         };
         // A word that means nothing is a mistake of the declaration, which no fallback covers.
         let profile = match Profile::of(&permissions, &declared.limits, &places) {
@@ -436,6 +499,12 @@ impl Sandboxes {
             Err(vec!["this program cannot start confined processes".to_owned()])
         };
         let env = profile.env.iter().map(Pattern::new).collect();
+        let exists = |(_, path): &(_, &PathBuf)| path.parent().is_some_and(Path::exists);
+        let variables = profile.variables.iter().filter(exists);
+        let variables = variables
+            .filter_map(|(name, path)| Some((name.clone(), path.to_str()?.to_owned())))
+            .collect();
+        let grants = Some(Arc::new(grants(&profile, is_open)));
         let sandbox = match made {
             Ok(made) => Sandbox { permissions, ..made },
             Err(missing) => match declared.fallback.unwrap_or(rules.fallback) {
@@ -443,7 +512,32 @@ impl Sandboxes {
                 Fallback::Allow => Sandbox::unconfined(permissions, missing),
             },
         };
-        Sandbox { env, ..sandbox }
+        Sandbox { env, variables, grants, ..sandbox }
+    }
+}
+
+/// What a profile allows besides the base, for people.
+fn grants(profile: &Profile, is_open: bool) -> SandboxGrants {
+    let real = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+    let shown = |path: &PathBuf| real(path).display().to_string();
+    let caches = || profile.caches.keys().chain(&profile.optional).filter(|path| path.exists());
+    let network = &profile.network;
+    let all = network.all.then(|| "net".to_owned());
+    let loopback = network.loopback.then(|| "net:loopback".to_owned());
+    let hosts = network.hosts.iter().map(|(name, port)| match port {
+        Some(port) => format!("net:{name}:{port}"),
+        None => format!("net:{name}"),
+    });
+    let limits = profile.limits.enforced().into_iter();
+    SandboxGrants {
+        is_open,
+        read: profile.read.iter().map(shown).collect(),
+        write: profile.write.iter().chain(caches()).map(shown).collect(),
+        run: profile.execute.iter().chain(caches()).map(shown).collect(),
+        network: all.into_iter().chain(loopback).chain(hosts).collect(),
+        sockets: profile.unix.iter().map(shown).collect(),
+        variables: profile.env.iter().cloned().collect(),
+        limits: limits.filter_map(|(name, limit)| Some((name, limit?))).collect(),
     }
 }
 
@@ -463,59 +557,11 @@ fn enforce(_: &Profile, _: bool, _: Option<&Path>) -> Result<Sandbox, Vec<String
     Err(vec!["processes can be confined on Linux alone".to_owned()])
 }
 
-/// What the processes of a tree may use together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Usage {
-    memory: Option<u64>,
-    cpu_seconds: Option<u64>,
-    processes: Option<u64>,
-    open_files: Option<u64>,
-    file_size: Option<u64>,
-}
-
 /// The number of a limit, as processes name it to each other.
 #[cfg(target_os = "linux")]
 fn limit_number(name: &str) -> u8 {
-    let index = LIMITS.iter().position(|known| *known == name);
+    let index = Limits::ENFORCED.iter().position(|known| *known == name);
     index.and_then(|index| u8::try_from(index).ok()).unwrap_or(NO_LIMIT)
-}
-
-/// The limits that a program can be ended for.
-#[cfg(target_os = "linux")]
-const LIMITS: [&str; 5] = ["memory", "cpu_seconds", "processes", "open_files", "file_size"];
-
-#[cfg(target_os = "linux")]
-impl Usage {
-    fn of(limits: &Limits) -> Self {
-        Self {
-            memory: limits.memory,
-            cpu_seconds: limits.cpu_seconds,
-            processes: limits.processes,
-            open_files: limits.open_files,
-            file_size: limits.file_size,
-        }
-    }
-
-    /// Each limit as text; empty where there is none.
-    fn encode(self) -> [String; 5] {
-        [self.memory, self.cpu_seconds, self.processes, self.open_files, self.file_size]
-            .map(|limit| limit.map(|limit| limit.to_string()).unwrap_or_default())
-    }
-
-    fn decode(limits: &[Vec<u8>]) -> Result<Self, String> {
-        let limit = |bytes: &Vec<u8>| match bytes.as_slice() {
-            [] => Ok(None),
-            digits => str::from_utf8(digits)
-                .ok()
-                .and_then(|text| text.parse().ok())
-                .map(Some)
-                .ok_or("a limit is no number"),
-        };
-        let limits: Vec<Option<u64>> = limits.iter().map(limit).collect::<Result<_, _>>()?;
-        let [memory, cpu_seconds, processes, open_files, file_size] =
-            limits.try_into().map_err(|_| "limits are missing")?;
-        Ok(Self { memory, cpu_seconds, processes, open_files, file_size })
-    }
 }
 
 /// Serves as a launcher if this process was started to be one, and returns true when that is done. To be called
@@ -524,7 +570,7 @@ pub fn run_if_asked() -> bool {
     if std::env::args_os().nth(1).as_deref() != Some(COMMAND.as_ref()) {
         return false;
     }
-    // Without a server there is nobody to tell; its end is the end of the socket.
+    // The launcher has told the server of an error over the socket, as far as there is one.
     #[cfg(target_os = "linux")]
     let _ = inside::serve();
     true

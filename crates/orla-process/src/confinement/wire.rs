@@ -10,7 +10,7 @@ use rustix::net::{
 };
 
 /// The most descriptors of one message.
-pub(super) const MAX_FDS: usize = 5;
+pub(super) const MAX_FDS: usize = 6;
 /// The most bytes of one message: more than the kernel takes as arguments.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 

@@ -272,7 +272,7 @@ fn signal(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
 }
 
-/// Kills a group, and its leader wherever that has moved to. The leader must not have been reaped: until
+/// Kills a group, and its leader even if that has moved to another one. The leader must not have been reaped: until
 /// then the id is theirs.
 fn kill(group: Pid) {
     signal(group, Signal::KILL);

@@ -10,7 +10,7 @@
 //! already belong to someone else.
 //!
 //! At its deadline, or when it is cancelled, the group gets SIGTERM, up to a grace, then SIGKILL. When
-//! the leader ends, whatever is left of its group is ended with it, what is in the pipes is read, and
+//! the leader ends, the rest of its group is ended with it, what is in the pipes is read, and
 //! only then is the leader reaped.
 //!
 //! # What is deliberately absent

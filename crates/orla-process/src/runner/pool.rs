@@ -108,7 +108,7 @@ impl Runners {
             // A panic is an error of this call alone: the sender is dropped without an answer.
             let ended =
                 catch_unwind(AssertUnwindSafe(|| run(job, &control, wake, &mut buffer, &mut unreaped)));
-            // From here on nobody can wake this thread for the call that is over.
+            // From here on this thread cannot be woken for the call that is over.
             control.enter(Stage::Over);
             if control.is_cancelled() {
                 wake.clear();

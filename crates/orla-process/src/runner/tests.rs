@@ -102,7 +102,7 @@ fn eventually<T>(mut look: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Whether the process of this id is gone, or is a zombie of whoever has inherited it.
+/// Whether the process of this id is gone, or is a zombie of the process that has inherited it.
 fn is_gone(pid: &str) -> Option<()> {
     match fs::read_to_string(format!("/proc/{}/stat", pid.trim())) {
         Err(_) => Some(()),
@@ -193,7 +193,7 @@ fn a_deadline_ends_the_group_and_keeps_what_was_written() {
 }
 
 #[test]
-fn whoever_ignores_sigterm_is_killed_after_the_grace() {
+fn a_program_that_ignores_sigterm_is_killed_after_the_grace() {
     let body = "trap '' TERM; sh -c 'echo $$ > $DIR/pid; while :; do sleep 1; done' & \
                 echo $$ > $DIR/leader; while :; do sleep 1; done";
     let script = Script::sh(body).timeout(PATIENCE, Duration::from_millis(300));

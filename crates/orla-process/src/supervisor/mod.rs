@@ -32,9 +32,10 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use crate::confinement::Sandbox;
 use crate::reaper::Instance;
+use orla_marketplace::ProviderStatus;
 use orla_marketplace::attestation::ContentSource;
-use orla_marketplace::{ProviderStatus, SandboxStatus};
 use parking_lot::Mutex;
 use shared::{Info, OfProtocol, Shared};
 use state::State;
@@ -201,6 +202,14 @@ impl<S: Service> Supervisor<S> {
         self.current().into_iter().filter_map(withheld).collect()
     }
 
+    /// What the processes of each run in, if they are confined, by its name.
+    pub fn sandboxes(&self) -> Vec<(String, Arc<Sandbox>)> {
+        let confined = |supervised: Arc<Supervised<S>>| {
+            Some((supervised.name().to_owned(), Arc::clone(supervised.service().sandbox()?)))
+        };
+        self.current().into_iter().filter_map(confined).collect()
+    }
+
     /// Counts the moments at which what the services serve became something else.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
@@ -305,9 +314,7 @@ impl<S: Service> Supervised<S> {
         status.uptime_ms =
             now.pid.map(|_| u64::try_from(now.since.elapsed().as_millis()).unwrap_or(u64::MAX));
         status.restarts = Some(now.restarts);
-        let sandbox = service.sandbox();
-        status.sandbox =
-            Some(sandbox.map_or_else(SandboxStatus::unconfined, |sandbox| sandbox.status()));
+        status.sandbox = Some(self.shared.instance.sandboxes().status_of(service.sandbox()));
         status.last_failure = now.last_failure;
         status
     }

@@ -63,8 +63,8 @@ impl Process {
         args: Vec<OsString>,
         instance: Arc<Instance>,
     ) -> io::Result<Self> {
-        // Starting a process blocks for as long as the system needs to load it. Should nobody wait any
-        // more when it has started, it is dropped, and so killed.
+        // Starting a process blocks for as long as the system needs to load it. If its
+        // caller has gone when it has started, it is dropped, and so killed.
         let started = tokio::task::spawn_blocking(move || {
             instance.watch_over_children();
             let mark = [(INSTANCE, OsString::from(instance.mark()))];

@@ -276,7 +276,7 @@ pub(super) struct ReloadLoop {
 }
 
 impl ReloadLoop {
-    /// A call came in: whoever reloads after it may be a person who tries an edit.
+    /// A call came in: a reload after it may be that of a person who tries an edit.
     pub(super) fn called(&mut self) {
         self.recent.clear();
         self.held = 0;

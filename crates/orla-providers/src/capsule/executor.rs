@@ -48,6 +48,12 @@ impl CustomProvider for CapsuleProvider {
     }
 }
 
+/// Whether this is a capsule that has not said yet what it serves.
+pub fn is_unlearned(provider: &ProviderType) -> bool {
+    let capsule = provider.settings::<CapsuleProvider>();
+    capsule.is_ok_and(|capsule| capsule.tool.is_none() && capsule.capsule.0.info().is_none())
+}
+
 /// The capabilities of a capsule, as far as they are known: those that it lists; before that, or if it lists none,
 /// the capsule itself.
 ///

@@ -27,7 +27,8 @@ use orla_marketplace::schema::{SchemaError, input_from_declaration, schema_from_
 use orla_process::confinement::Declared;
 use semver::Version;
 
-use crate::tool::metadata::{Remark, limits, pass_env, permissions};
+use super::packages::MANIFESTS;
+use crate::tool::metadata::{Remark, limits, misspelt_confinement, pass_env, permissions};
 
 /// What a package says of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -106,8 +107,8 @@ impl Form {
     /// The file's name.
     pub fn file_name(self) -> &'static str {
         match self {
-            Self::Yaml => "tool.yaml",
-            Self::Json => "orla-tool.json",
+            Self::Yaml => MANIFESTS[0],
+            Self::Json => MANIFESTS[1],
         }
     }
 }
@@ -299,6 +300,11 @@ impl Reader {
                 let hint = nearest(&key.text, known.iter().copied())
                     .map(|near| format!(", did you mean {near}?"));
                 let shown = excerpt(&key.text, 60);
+                if let Some(problem) = misspelt_confinement(&key.text) {
+                    let message = format!("{prefix}{shown}: {problem}");
+                    self.schema_faults.push(Remark { at: key.at, message, is_problem: true });
+                    continue;
+                }
                 let message = format!("{prefix}{shown}: unknown field{}", hint.unwrap_or_default());
                 self.remarks.push(Remark { at: key.at, message, is_problem: false });
             }

@@ -31,6 +31,8 @@ use super::manifest::{self, Form, HotLoad, Manifest};
 use crate::tool::metadata::{OutputForm, Remark};
 use crate::tool::{Finding, ToolProvider};
 
+/// The names of manifests.
+pub const MANIFESTS: [&str; 2] = ["tool.yaml", "orla-tool.json"];
 /// The largest manifest that is read.
 const MAX_MANIFEST: u64 = 1024 * 1024;
 
@@ -50,6 +52,8 @@ pub struct Package {
     pub pass_env: Vec<Pattern>,
     /// What its processes run in; `None` for no confinement at all.
     pub sandbox: Option<Arc<Sandbox>>,
+    /// What the configuration adds to the permissions and limits of its manifest.
+    pub changed: Declared,
     /// A schema that cannot be enforced, with its place. The package must not run then.
     pub fault: Option<String>,
 }
@@ -79,6 +83,7 @@ impl Package {
         let declared = self.manifest.declared.changed_by(changed);
         self.sandbox = sandboxes.of(&declared, &self.directory);
         self.manifest.declared = declared;
+        self.changed.clone_from(changed);
         if let Some(Err(why)) = self.sandbox.as_ref().map(|sandbox| sandbox.available()) {
             self.fault.get_or_insert(why);
         }
@@ -317,6 +322,7 @@ impl Packages {
             interpreter,
             pass_env: Vec::new(),
             sandbox: None,
+            changed: Declared::default(),
             fault,
         })
     }

@@ -87,6 +87,16 @@ impl Service for Package {
                     package.manifest.hot_load.clone_from(&self.manifest.hot_load);
                 }
                 package.pass_env.clone_from(&self.pass_env);
+                if package.manifest.declared.changed_by(&self.changed) != self.manifest.declared {
+                    tracing::warn!(
+                        capsule,
+                        "the manifest in force stays: its new permissions and limits take effect when the configuration is loaded anew"
+                    );
+                    return None;
+                }
+                package.sandbox.clone_from(&self.sandbox);
+                package.changed.clone_from(&self.changed);
+                package.manifest.declared.clone_from(&self.manifest.declared);
                 (package != *self).then_some(package)
             }
             Err(findings) => {

@@ -14,6 +14,7 @@ use orla_marketplace::{
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
+use orla_process::confinement::Sandbox;
 use orla_process::supervisor::{Policy, Supervisor};
 use orla_process::{Command, Instance};
 use parking_lot::Mutex;
@@ -48,6 +49,8 @@ pub struct McpServers {
     stop: CancellationToken,
     /// One for this machine, one for all others.
     clients: [Mutex<Option<reqwest::Client>>; 2],
+    /// What the processes of servers with an address of their own run in, by that address.
+    confined: Mutex<HashMap<String, Arc<Sandbox>>>,
     configured: Mutex<Configured>,
 }
 
@@ -86,6 +89,11 @@ impl McpServers {
         self.processes.withheld()
     }
 
+    /// See [`Supervisor::sandboxes`].
+    pub fn sandboxes(&self) -> Vec<(String, Arc<Sandbox>)> {
+        self.processes.sandboxes()
+    }
+
     /// No servers yet. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);
@@ -96,8 +104,15 @@ impl McpServers {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             clients: Default::default(),
+            confined: Mutex::default(),
             configured: Mutex::default(),
         }
+    }
+
+    /// Sets what the processes run in that capabilities start by an address of their own, by that address. It holds
+    /// from the next [`load`](Self::load) on.
+    pub fn confine_own(&self, sandboxes: HashMap<String, Arc<Sandbox>>) {
+        *self.confined.lock() = sandboxes;
     }
 
     /// Applies a loaded configuration. A server whose name stays is carried over: unchanged it keeps its process
@@ -117,12 +132,16 @@ impl McpServers {
         let servers: Vec<Arc<ServerSettings>> = servers.into_iter().map(Arc::new).collect();
         let capabilities: Vec<Registration> = capabilities.into_iter().collect();
         let mut configured = self.configured.lock();
+        let confined = self.confined.lock().clone();
         let own: Vec<(String, Arc<ServerSettings>)> = capabilities
             .iter()
             .filter_map(|capability| {
                 let mcp: &MCPCapability = capability.manifest.provider.settings().ok()?;
                 match address::parse(&mcp.server_url) {
-                    Ok(Address::Own(settings)) => Some((mcp.server_url.clone(), Arc::from(settings))),
+                    Ok(Address::Own(mut settings)) => {
+                        settings.sandbox = confined.get(&mcp.server_url).cloned();
+                        Some((mcp.server_url.clone(), Arc::from(settings)))
+                    }
                     Ok(Address::Entry(_)) | Err(_) => None,
                 }
             })
@@ -395,7 +414,7 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
 fn missing_problem((declared, server): &(Registration, Arc<Server>)) -> Option<ProviderProblem> {
     let id = &declared.manifest.id;
     let text = format!("{id}: {}", missing(declared, server)?);
-    Some(ProviderProblem { prefix: id.clone(), text })
+    Some(ProviderProblem::new(id, Some(id), text))
 }
 
 /// Why a declared capability is not served although its server has said what it serves: it has no such tool.
@@ -451,9 +470,7 @@ impl Source for McpServers {
                 && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
         });
         let problem = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
-            let failure = server.status().last_failure?;
-            let text = format!("MCP server {}: {failure}", server.name());
-            Some(settings.names.problem(&settings.name, text))
+            settings.names.process_problem("MCP server", &settings.name, server.status())
         };
         let is_asked = |id: &str| name.is_none_or(|name| name == id || mcp_name(id) == name);
         let declared =

@@ -21,7 +21,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 /// Whether a file is a WebAssembly component, going by its name.
-fn is_component(path: &Path) -> bool {
+pub fn is_component(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wasm"))
 }
 

@@ -15,6 +15,7 @@ use orla_marketplace::{
 use orla_mcp::answer::ListedTool;
 use orla_mcp::describe;
 use orla_process::Instance;
+use orla_process::confinement::Sandbox;
 use orla_process::supervisor::{Gate, Policy, Supervisor};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -36,6 +37,8 @@ pub struct Plugins {
     /// Decides whether a component may run; `None` allows every one.
     gate: Arc<Mutex<Option<Gate>>>,
     changes: watch::Sender<u64>,
+    /// What the processes of plugins with a path of their own run in, by that path.
+    confined: Mutex<HashMap<String, Arc<Sandbox>>>,
     configured: Mutex<Configured>,
 }
 
@@ -77,6 +80,11 @@ impl Plugins {
         self.processes.withheld()
     }
 
+    /// See [`Supervisor::sandboxes`].
+    pub fn sandboxes(&self) -> Vec<(String, Arc<Sandbox>)> {
+        self.processes.sandboxes()
+    }
+
     /// No plugins yet. Their processes carry the mark of `instance`.
     pub fn new(instance: Arc<Instance>, policy: Policy) -> Self {
         let changes = watch::Sender::new(0);
@@ -84,8 +92,15 @@ impl Plugins {
             processes: Supervisor::new(instance, policy, changes.clone()),
             gate: Arc::default(),
             changes,
+            confined: Mutex::default(),
             configured: Mutex::default(),
         }
+    }
+
+    /// Sets what the processes run in that capabilities start by a path of their own, by that path. It holds from the
+    /// next [`load`](Self::load) on.
+    pub fn confine_own(&self, sandboxes: HashMap<String, Arc<Sandbox>>) {
+        *self.confined.lock() = sandboxes;
     }
 
     /// Applies a loaded configuration. A plugin whose name stays is carried over: unchanged it keeps its
@@ -103,13 +118,15 @@ impl Plugins {
         let placed = |settings| Arc::new(PluginSettings { base: base.to_owned(), ..settings });
         let plugins: Vec<Arc<PluginSettings>> = plugins.into_iter().map(placed).collect();
         let capabilities: Vec<Registration> = capabilities.into_iter().collect();
+        let confined = self.confined.lock().clone();
         let mut own: HashMap<String, PluginSettings> = HashMap::new();
         for capability in &capabilities {
             let Ok(plugin) = capability.manifest.provider.settings::<PluginCapability>() else {
                 continue;
             };
             if !plugin.plugin_path.starts_with(ENTRY) {
-                let settings = settings_of(&plugin.plugin_path, base);
+                let mut settings = settings_of(&plugin.plugin_path, base);
+                settings.sandbox = confined.get(&plugin.plugin_path).cloned();
                 own.entry(plugin.plugin_path.clone()).or_insert(settings);
             }
         }
@@ -328,8 +345,7 @@ impl Source for Plugins {
                 && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
         });
         let problem = |(settings, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
-            let text = format!("plugin {}: {}", plugin.name, plugin.status().last_failure?);
-            Some(settings.names.problem(&settings.name, text))
+            settings.names.process_problem("plugin", &settings.name, plugin.status())
         };
         silent.filter_map(problem).collect()
     }

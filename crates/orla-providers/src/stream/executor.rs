@@ -131,6 +131,9 @@ impl CapabilityExecutor for StreamExecutor {
             ProviderType::Plugin(program) => Some(program.plugin_path.clone()),
             _ => None,
         });
+        if stream.is_some_and(|stream| matches!(&*stream.provider, ProviderType::Plugin(_))) {
+            status.sandbox = Some(self.instance.sandboxes().status_of(None));
+        }
         status
     }
 }

@@ -15,7 +15,8 @@
 //! | `pass_env` | patterns of the server's variables that it gets besides the usual ones |
 //!
 //! Each key is read by itself, so that every fault is reported with its place in the file. A tool with a fault is
-//! unavailable: what it declares would not hold. An unknown key is a warning. Pure functions.
+//! unavailable: what it declares would not hold. An unknown key is a warning, and a fault if it looks like a misspelt
+//! `permissions` or `limits`. Pure functions.
 
 use std::time::Duration;
 
@@ -178,6 +179,9 @@ impl Reader {
             "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
             unknown => {
                 let shown = excerpt(unknown, SHOWN);
+                if let Some(problem) = misspelt_confinement(unknown) {
+                    return self.remark(key.at, format!("{shown}: {problem}"), true);
+                }
                 let message = format!("{shown}: unknown key{}", did_you_mean(unknown, &KEYS));
                 return self.remark(key.at, message, false);
             }
@@ -210,6 +214,16 @@ impl Reader {
     fn remark(&mut self, at: Position, message: String, is_problem: bool) {
         self.remarks.push(Remark { at, message, is_problem });
     }
+}
+
+/// What is wrong with an unknown key that seems to be meant to confine: without it the tool would run unconfined.
+pub(crate) fn misspelt_confinement(key: &str) -> Option<String> {
+    Some(match orla_process::confinement::misspelt_key(key)? {
+        "sandbox_fallback" => {
+            "unknown key; a tool does not decide this itself, write it below `tools.NAME` in the configuration".to_owned()
+        }
+        meant => format!("unknown key, did you mean {meant}? The tool does not run, as it may be meant to be confined"),
+    })
 }
 
 fn text(node: &Node) -> Result<String, String> {
@@ -410,6 +424,10 @@ mod tests {
                 "1:15: annotations.readonlyHint: unknown key, did you mean readOnlyHint?",
             ),
             ("colour: red\n", "1:1: colour: unknown key"),
+            (
+                "Permission: []\n",
+                "1:1: Permission: unknown key, did you mean permissions? The tool does not run, as it may be meant to be confined",
+            ),
             ("title: a\ntitle: b\n", "2:1: title: given twice, first on line 1"),
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
             ("- 1\n", "1:1: expected keys with values, got [1]"),

@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use orla_marketplace::rtfs::text::{excerpt, tail};
 use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation};
-use orla_process::confinement::{Level, Sandbox};
+use orla_process::confinement::{Level, Refusal, Sandbox};
 use orla_process::runner::{Captured, Cause, Ended, Status};
 use orla_process::signal::signal_name;
 use orla_process::start_failure::{CANNOT_EXECUTE, StartFailure};
@@ -126,11 +126,24 @@ struct Execution<'a> {
 }
 
 /// How far the process was confined.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 struct Confined<'a> {
     level: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     profile: Option<&'a str>,
+    /// What a program that failed was probably refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<Refused>,
+}
+
+/// What a program was probably refused.
+#[derive(Clone, Debug, Serialize)]
+struct Refused {
+    /// In words: `write below /srv/data`.
+    tried: String,
+    /// The permission that would probably allow it; absent if none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permission: Option<String>,
 }
 
 impl Default for Confined<'_> {
@@ -143,7 +156,14 @@ impl<'a> Confined<'a> {
     fn of(sandbox: Option<&'a Sandbox>) -> Self {
         let (level, profile) =
             sandbox.map_or((Level::Unconfined, None), |sandbox| (sandbox.level(), sandbox.profile()));
-        Self { level: level.name(), profile }
+        Self { level: level.name(), profile, refused: None }
+    }
+
+    /// What the program was refused, going by what it wrote.
+    fn refused(sandbox: Option<&Sandbox>, stderr: &str) -> Option<Refused> {
+        let sandbox = sandbox.filter(|sandbox| sandbox.level() == Level::Enforced)?;
+        let Refusal { tried, permission } = sandbox.refusal(stderr)?;
+        Some(Refused { tried, permission })
     }
 }
 
@@ -157,11 +177,17 @@ struct Truncated {
 impl<'a> Execution<'a> {
     fn of(ended: &Ended, sandbox: Option<&'a Sandbox>) -> Self {
         let truncated = Truncated { stdout: ended.stdout.dropped, stderr: ended.stderr.dropped };
+        let (exit_code, stderr) =
+            (exit_code(ended.status), String::from_utf8_lossy(&ended.stderr.bytes));
+        let mut confined = Confined::of(sandbox);
+        if exit_code != 0 {
+            confined.refused = Confined::refused(sandbox, &stderr);
+        }
         Self {
-            sandbox: Confined::of(sandbox),
-            exit_code: exit_code(ended.status),
+            sandbox: confined,
+            exit_code,
             signal: ended.status.exit().and_then(|status| status.signal()).map(signal_name),
-            stderr: Cow::Owned(String::from_utf8_lossy(&ended.stderr.bytes).into_owned()),
+            stderr: Cow::Owned(stderr.into_owned()),
             duration_ms: whole_millis(ended.duration),
             timed_out: ended.cause == Cause::Deadline,
             truncated: (truncated.stdout + truncated.stderr > 0).then_some(truncated),

@@ -48,6 +48,11 @@ impl ToolProvider {
         &self.program
     }
 
+    /// The directory of the package that it is the program of.
+    pub fn package(&self) -> Option<&Path> {
+        self.package.as_deref()
+    }
+
     /// How many processes wait for a call before it comes. If any do, the arguments go to standard input alone.
     pub fn prestart(&self) -> usize {
         self.prestart

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use orla_marketplace::{CapabilityMarketplace, Catalog, Entry, Principal, RoutedStatus, SandboxStatus};
+use orla_marketplace::{
+    CapabilityMarketplace, Catalog, Entry, Principal, ProviderProblem, RoutedStatus, SandboxStatus,
+};
 use serde::Serialize;
 
 use crate::metrics::{Gauges, Provider};
@@ -152,6 +154,31 @@ impl StatusRow {
         }
     }
 
+    /// The row of a provider that does not run because it cannot be confined: what it would serve is not known.
+    pub fn of_unconfinable(problem: &ProviderProblem) -> Option<Self> {
+        let sandbox = problem.sandbox.clone().filter(|sandbox| sandbox.level == "unavailable")?;
+        Some(Self {
+            name: problem.name.as_str().into(),
+            id: problem.name.clone(),
+            title: None,
+            metadata: BTreeMap::new(),
+            kind: "provider",
+            provider: problem.name.clone(),
+            source: None,
+            interpreter: None,
+            attested_by: None,
+            state: Some("unavailable".to_owned()),
+            pid: None,
+            uptime_ms: None,
+            restarts: None,
+            last_failure: Some(problem.text.clone()),
+            sandbox: Some(sandbox.into()),
+            route: None,
+            providers: Vec::new(),
+            unlisted: false,
+        })
+    }
+
     /// The rows of the listed capabilities of the newest snapshot, by name.
     pub fn listed(market: &CapabilityMarketplace) -> Vec<Self> {
         market.snapshot().listed().map(|entry| Self::of(market, entry)).collect()
@@ -194,8 +221,10 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     let catalog = core.market.snapshot();
     let (listed, unlisted): (Vec<&Arc<Entry>>, Vec<_>) =
         permitted(&catalog, principal).partition(|entry| entry.is_listed());
-    let capabilities: Vec<_> =
+    let silent = core.market.provider_problems_for(&catalog, principal, None);
+    let mut capabilities: Vec<_> =
         listed.into_iter().map(|entry| StatusRow::of(&core.market, entry)).collect();
+    capabilities.extend(silent.iter().filter_map(StatusRow::of_unconfinable));
     let status = Status {
         version: env!("CARGO_PKG_VERSION"),
         uptime_ms: uptime_ms(core),
@@ -207,7 +236,7 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
         sandbox: core.market.confinement(),
         unlisted: unlisted.len(),
         capabilities,
-        problems: core.market.problems_for(&catalog, principal, None),
+        problems: silent.into_iter().map(|problem| problem.text).collect(),
     };
     serde_json::to_vec(&status).unwrap_or_default()
 }

@@ -1,5 +1,6 @@
 //! `orla doctor`: what this system can confine processes with, and how far each capability's processes are.
 
+use orla_marketplace::SandboxStatus;
 use orla_process::confinement::{Mode, Support};
 use serde::Serialize;
 
@@ -22,9 +23,12 @@ struct Report {
     metadata: &'static str,
     sandbox: &'static str,
     capabilities: Vec<Row>,
+    /// The processes that may change declarations.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
-/// One capability whose calls run in a process.
+/// One capability whose calls run in a process, or a provider of such that serves nothing.
 #[derive(Serialize)]
 struct Row {
     name: String,
@@ -46,6 +50,7 @@ pub(crate) fn run(doctor: &cli::Doctor, source: &Source) -> Result<(), Failure> 
         super::print_json(&report)?;
     } else {
         render::out(&report.text());
+        report.warnings.iter().for_each(|warning| render::warning(warning));
     }
     match report.capabilities.iter().filter(|row| !row.missing.is_empty()).count() {
         0 => Ok(()),
@@ -62,21 +67,18 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
     let market = app.marketplace();
     let snapshot = market.snapshot();
     let rows = snapshot.entries().iter().filter_map(|entry| {
-        let status = market.status(entry).sandbox?;
-        let mut row = Row {
-            name: entry.name.to_string(),
-            sandbox: status.level,
-            profile: status.profile,
-            permissions: status.permissions,
-            missing: status.missing,
-        };
+        let mut row = Row::of(&entry.name, market.status(entry).sandbox?);
         if config.sandbox.mode == Mode::Off && !entry.manifest.permissions.is_empty() {
             row.permissions.clone_from(&entry.manifest.permissions);
             row.missing.push("sandbox: off".to_owned());
         }
         Some(row)
     });
-    let capabilities = rows.collect();
+    // What does not run has not said what it would serve.
+    let silent = market.provider_problems(None).into_iter();
+    let silent = silent.filter_map(|provider| Some(Row::of(&provider.name, provider.sandbox?)));
+    let capabilities = rows.chain(silent).collect();
+    let warnings = app.exposed().to_vec();
     app.end_providers().await;
     let support = Support::detect();
     Ok(Report {
@@ -89,7 +91,20 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
         metadata: METADATA,
         sandbox: config.sandbox.mode.name(),
         capabilities,
+        warnings,
     })
+}
+
+impl Row {
+    fn of(name: &str, status: SandboxStatus) -> Self {
+        Self {
+            name: name.to_owned(),
+            sandbox: status.level,
+            profile: status.profile,
+            permissions: status.permissions,
+            missing: status.missing,
+        }
+    }
 }
 
 impl Report {

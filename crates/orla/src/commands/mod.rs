@@ -14,6 +14,7 @@ pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod new;
 pub(crate) mod rtfs;
+pub(crate) mod sandbox;
 pub(crate) mod search;
 pub(crate) mod serve;
 pub(crate) mod status;

@@ -234,6 +234,13 @@ pub(crate) struct ToolOverride {
     pub(crate) at: Option<Position>,
 }
 
+impl ToolOverride {
+    /// Whether it changes nothing but permissions and limits.
+    pub(crate) fn is_confinement_alone(&self) -> bool {
+        *self == Self { declared: self.declared.clone(), at: self.at, ..Self::default() }
+    }
+}
+
 /// The name that a tool is to have, and where that stands.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rename {

@@ -14,7 +14,7 @@ use std::time::Duration;
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::id::{Pattern, is_name_char};
 use orla_marketplace::rtfs::text::nearest;
-use orla_process::confinement::Declared;
+use orla_process::confinement::{Declared, misspelt_key};
 use orla_providers::NameRules;
 use orla_providers::mcp::{Reach, ServerSettings};
 use serde_json::{Value, json};
@@ -199,6 +199,11 @@ fn server(
         let near = nearest(&key.text, keys.iter().flat_map(Key::all_names));
         let hint = near.map(|near| format!(", did you mean {near}?")).unwrap_or_default();
         let path = format!("{place}.{}", excerpt(&key.text));
+        if let Some(meant) = misspelt_key(&key.text) {
+            // Without it the server would run unconfined.
+            reader.problem(key.at, || format!("{path}: unknown key, did you mean {meant}?"));
+            return None;
+        }
         if !is_reachable && matches!(near, Some("command" | "url")) {
             reader.problem(key.at, || format!("{path}: unknown key{hint} command or url is missing"));
             return None;

@@ -28,6 +28,7 @@ use orla_marketplace::{
     CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ProviderType, Registration,
 };
 use orla_providers::builtin::SOURCE;
+use orla_providers::capsule::is_unlearned;
 use orla_providers::mcp::{Reach, ServerSettings};
 use parking_lot::Mutex;
 
@@ -147,7 +148,7 @@ impl Rules {
                 manifest.id
             ));
         }
-        let is_to_come = self.required && self.stands_for_its_tools(manifest);
+        let is_to_come = self.stands_for_its_tools(manifest);
         let verdict = if is_built_in { Verdict::BuiltIn } else { self.judge(manifest, &custody) };
         manifest.attestation = None;
         let id = manifest.id.clone();
@@ -165,6 +166,8 @@ impl Rules {
             Verdict::Missing => {
                 Some("there is no attestation for it (see `orla attest --help`)".to_owned())
             }
+            // The one of its only tool, whose description is not known yet; what can be checked of it holds.
+            Verdict::Broken(reason) if is_to_come => Some(reason),
             Verdict::Broken(reason) => {
                 let mut broken = self.broken.lock();
                 broken.insert(id.clone(), reason.clone());
@@ -209,9 +212,11 @@ impl Rules {
         content: ContentSource,
         started: Option<SystemTime>,
     ) -> Result<(), String> {
-        if !self.required {
-            return Ok(());
-        }
+        if self.required { self.vouched(content, started) } else { Ok(()) }
+    }
+
+    /// Whether an attestation covers the current content, and the content has not changed since `started`.
+    fn vouched(&self, content: ContentSource, started: Option<SystemTime>) -> Result<(), String> {
         let content = self.contents.of(content, &self.base);
         let hash = content.hash()?;
         if started.is_some_and(|started| !content.is_unchanged_since(started)) {
@@ -244,11 +249,14 @@ impl Rules {
         self.required
     }
 
-    /// Whether this is a capsule itself, before its tools are known.
+    /// Whether this is a capsule itself, before its tools are known, and the attestations are those of its tools.
     fn stands_for_its_tools(&self, manifest: &CapabilityManifest) -> bool {
         let of_it = format!("{}.", manifest.id);
+        if self.attestations.contains_key(&manifest.id) {
+            let provider = &manifest.provider;
+            return is_unlearned(provider) && self.vouched(provider.content(), None).is_ok();
+        }
         manifest.provider.kind() == "capsule"
-            && !self.attestations.contains_key(&manifest.id)
             && self.attestations.keys().any(|id| id.starts_with(&of_it))
     }
 

@@ -1,0 +1,410 @@
+//! What is said of sandboxes, and that it is true: `orla doctor`, `/status`, `orla check`, `orla sandbox`.
+
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+use orla_e2e::{Server, World};
+
+/// A permission that cannot be enforced.
+const UNENFORCEABLE: &str = "fs:read:/no/such/path";
+
+/// A tool with this metadata.
+fn tool(header: &str, code: &str) -> String {
+    let header: String = header.lines().map(|line| format!("# {line}\n")).collect();
+    sh(&format!("# /// orla\n{header}# ///\n{code}"))
+}
+
+fn python(header: &str, code: &str) -> String {
+    let header: String = header.lines().map(|line| format!("# {line}\n")).collect();
+    format!("#!/usr/bin/env python3\n# /// orla\n{header}# ///\n{code}\n")
+}
+
+/// The rows of `orla doctor` by name, and its exit code.
+fn doctor(world: &World) -> (Option<i32>, Value) {
+    let told = world.run(&["doctor", "--json"]);
+    let report =
+        serde_json::from_str(&told.stdout).unwrap_or_else(|err| panic!("{err}: {}", told.all()));
+    (told.code, report)
+}
+
+fn row<'v>(rows: &'v Value, name: &str) -> &'v Value {
+    let rows = rows["capabilities"].as_array().expect("capabilities are a list");
+    rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name} in {rows:?}"))
+}
+
+fn stdout(server: &Server, name: &str) -> String {
+    let called = server.client().call(name, json!({}));
+    assert!(!called.is_error(), "{}", called.json);
+    called.structured()["stdout"]
+        .as_str()
+        .expect("text")
+        .split_whitespace()
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+const PLUGIN: &str = r#"#!/usr/bin/env python3
+import json, sys
+for line in sys.stdin:
+    call = json.loads(line)
+    if call.get("function") == "describe":
+        print(json.dumps({"id": call["id"], "ok": {"functions": [{"name": "look"}]}}), flush=True)
+        continue
+    try:
+        value = open(call["input"]["path"]).read()
+    except OSError as error:
+        value = error.strerror
+    print(json.dumps({"id": call["id"], "ok": value}), flush=True)
+"#;
+
+#[test]
+fn providers_that_cannot_be_confined_are_shown_as_unavailable() {
+    let config = format!(
+        "mcpServers: {{server: {{command: cat, permissions: ['{UNENFORCEABLE}']}}}}\n\
+         plugins: {{plug: {{path: ./p.py, permissions: ['{UNENFORCEABLE}']}}}}\n"
+    );
+    let world = world().config(&config);
+    world.write("p.py", PLUGIN, 0o755);
+    let (code, report) = doctor(&world);
+    assert_eq!(code, Some(1));
+    for name in ["server", "plug"] {
+        let row = row(&report, name);
+        assert_eq!(
+            (&row["sandbox"], &row["permissions"]),
+            (&json!("unavailable"), &json!([UNENFORCEABLE]))
+        );
+        assert!(row["missing"][0].as_str().unwrap().contains(UNENFORCEABLE), "{row}");
+    }
+    let explained = world.run(&["sandbox", "explain", "plug"]);
+    assert!(explained.stdout.contains("does not run") && explained.stdout.contains(UNENFORCEABLE));
+    let server = world.serve();
+    server.client().tool_names();
+    let status = server.status();
+    for name in ["server", "plug"] {
+        assert_eq!(row(&status, name)["sandbox"]["level"], "unavailable", "{status}");
+    }
+}
+
+#[test]
+fn a_tool_whose_declaration_has_a_fault_counts_as_unavailable() {
+    let world = world()
+        .tool("words", tool("permissions: 7", "echo ran"))
+        .tool("key", tool("Permission: []", "echo ran"))
+        .tool("fallback", tool("permissions: []\nsandbox_fallback: allow", "echo ran"));
+    let (code, report) = doctor(&world);
+    assert_eq!(code, Some(1));
+    for name in ["words", "key", "fallback"] {
+        assert_eq!(row(&report, name)["sandbox"], "unavailable", "{report}");
+    }
+    let checked = world.run(&["check"]);
+    assert!(checked.all().contains("did you mean permissions?"), "{}", checked.all());
+    let server = world.serve();
+    for name in ["words", "key", "fallback"] {
+        assert!(server.client().call(name, json!({})).is_error());
+    }
+}
+
+#[test]
+fn an_attested_single_file_is_confined_and_what_runs_is_what_was_attested() {
+    let look = "cat data/in; cat other/out 2>/dev/null || echo refused";
+    let world = world()
+        .file("data/in", "inside\n")
+        .file("other/out", "outside\n")
+        .tool("shell", tool("permissions: ['fs:read:../data']", look))
+        .tool("plain", format!("# /// orla\n# permissions: ['fs:read:../data']\n# ///\n{look}\n"))
+        .tool("snake", python("permissions: ['fs:read:../data']", "print(open('data/in').read())"));
+    let trusted = world.run(&["attest", "--new-key", "key.pem", "--authority", "ops"]).stdout;
+    let world = world.config(&format!("{trusted}require_attestation: true\n"));
+    let attested = world.run(&["attest", "--key", "key.pem"]);
+    assert_eq!(attested.code, Some(0), "{attested:?}");
+    assert_eq!(doctor(&world).0, Some(0));
+    let server = world.serve();
+    assert_eq!(stdout(&server, "shell"), "inside refused");
+    assert_eq!(stdout(&server, "plain"), "inside refused");
+    assert_eq!(stdout(&server, "snake"), "inside");
+    server.write("tools/shell", tool("permissions: ['fs:read:../data']", "echo other"), 0o755);
+    assert!(server.client().call("shell", json!({})).is_error());
+}
+
+#[test]
+fn permissions_of_capabilities_confine_the_processes_that_they_start() {
+    let capability = |id: &str, permissions: &str| {
+        format!(
+            "  - id: {id}\n    name: {id}\n    description: Looks.\n    permissions: {permissions}\n    provider: {{Plugin: {{plugin_path: ./p.py, function_name: look}}}}\n"
+        )
+    };
+    let config = format!(
+        "capabilities:\n{}{}",
+        capability("one", "['fs:read:data', 'db:x']"),
+        capability("two", "[]")
+    );
+    let world = world().config(&config).file("data/in", "inside").file("other/out", "outside");
+    world.write("p.py", PLUGIN, 0o755);
+    assert_eq!(row(&doctor(&world).1, "one")["sandbox"], "enforced");
+    let (inside, outside) = (world.path("data/in"), world.path("other/out"));
+    let server = world.serve();
+    let look = |path: &std::path::Path| server.client().call("one", json!({"path": path})).text();
+    assert!(look(&inside).contains("inside"));
+    assert!(look(&outside).contains("Permission denied"));
+    let world =
+        crate::world().config(&format!("capabilities:\n{}", capability("one", "['fs:raed:data']")));
+    world.write("p.py", PLUGIN, 0o755);
+    assert_eq!(doctor(&world).0, Some(1));
+    assert_eq!(world.run(&["check"]).code, Some(1));
+}
+
+#[test]
+fn permissions_of_tools_hold_under_the_name_that_a_tool_is_given() {
+    let look = || sh("cat other/out || echo refused");
+    let world = world()
+        .file("other/out", "outside")
+        .tool("a", look())
+        .tool("pk", look())
+        .tool("pk_dir/run", look())
+        .file("tools/pk_dir/tool.yaml", "name: pk\nversion: 1.0.0\nentrypoint: run\n")
+        .config("tools: {a: {rename: b}, b: {permissions: []}, pk_2: {permissions: []}, nothere: {permissions: []}}");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1));
+    assert!(checked.all().contains("tools.nothere") && checked.all().contains("tools.pk_2"));
+    assert!(!checked.all().contains("tools.b:"), "{}", checked.all());
+    let server = world.serve();
+    assert_eq!(stdout(&server, "b"), "refused");
+    assert!(server.client().call("pk_2", json!({})).is_error());
+}
+
+#[test]
+fn what_may_change_declarations_is_warned_of() {
+    let world = world()
+        .file("out/x", "")
+        .tool("tools", tool("permissions: ['fs:write:.']", "true"))
+        .tool("around", tool("permissions: ['fs:write:..']", "true"))
+        .tool("beside", tool("permissions: ['fs:write:../out']", "true"));
+    let report = doctor(&world).1;
+    let warnings = report["warnings"].to_string();
+    assert!(warnings.contains("tools: it may write to") && warnings.contains("around: it may write to"));
+    assert!(!warnings.contains("beside:"), "{warnings}");
+    let checked = world.run(&["check"]);
+    assert!(checked.code == Some(0) && checked.stderr.contains("tools: it may write to"), "{checked:?}");
+}
+
+#[test]
+fn running_any_program_does_not_allow_to_read_files_and_a_preset_has_its_cache() {
+    let code = "data/run yes && echo ran; cat other/out 2>/dev/null || echo refused";
+    let cached = "$npm_config_cache/run yes && echo ran && echo x > $npm_config_cache/new && echo wrote; cat other/out 2>/dev/null || echo refused";
+    let world = world()
+        .file("other/out", "outside")
+        .file(".npm/keep", "")
+        .tool("any", tool("permissions: [exec, 'fs:read:../data']", code))
+        .tool("none", tool("permissions: ['fs:read:../data']", code))
+        .tool("npx", tool("permissions: ['preset:npx']", cached))
+        .tool("uvx", tool("permissions: ['preset:uvx']", "true"));
+    for place in ["data/run", ".npm/run"] {
+        let program = std::fs::read("/bin/true").unwrap();
+        world.write(place, program, 0o755);
+    }
+    let report = doctor(&world).1;
+    assert_eq!(row(&report, "any")["sandbox"], "enforced", "{report}");
+    assert_eq!(row(&report, "npx")["sandbox"], "enforced", "{report}");
+    let missing = row(&report, "uvx")["missing"][0].as_str().unwrap();
+    assert!(missing.contains("/.cache/uv is not there"), "{missing}");
+    let server = world.serve();
+    assert_eq!(stdout(&server, "any"), "ran refused");
+    assert_eq!(stdout(&server, "none"), "refused");
+    assert_eq!(stdout(&server, "npx"), "ran wrote refused");
+}
+
+#[test]
+fn threads_and_children_that_are_not_waited_for_count() {
+    let threads = "import threading, time\nfor _ in range(20): threading.Thread(target=time.sleep, args=(20,), daemon=True).start()\ntime.sleep(20)";
+    let ignored = "import os, signal, time\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nfor _ in range(40):\n    if os.fork() == 0:\n        end = time.process_time() + 0.3\n        while time.process_time() < end: pass\n        os._exit(0)\n    try: os.wait()\n    except ChildProcessError: pass\nprint('escaped')";
+    let server = world()
+        .tool("threads", python("permissions: []\nlimits: {processes: 8}", threads))
+        .tool("ignored", python("permissions: []\nlimits: {cpu_seconds: 1}", ignored))
+        .serve();
+    for (name, limit) in [("threads", "limit of processes"), ("ignored", "limit of cpu_seconds")] {
+        let called = server.client().call(name, json!({}));
+        assert!(called.is_error() && called.sentence().contains(limit), "{}", called.json);
+    }
+}
+
+#[test]
+fn limits_alone_cannot_be_escaped_by_hiding_from_the_watch() {
+    let code = "import ctypes, mmap\nlibc = ctypes.CDLL(None, use_errno=True)\nprint(libc.mount(b'none', b'/proc', b'tmpfs', 0, None), libc.ptrace(0x4206, 1, 0, 0))\nimport sys; sys.stdout.flush()\nall = []\nfor i in range(64): all.append(bytearray(16 << 20))\nprint('escaped')";
+    let server = world().tool("t", python("limits: {memory: 256Mi}", code)).serve();
+    let called = server.client().call("t", json!({}));
+    assert!(called.is_error(), "{}", called.json);
+    assert_eq!(called.structured()["stdout"], "-1 -1\n", "{}", called.json);
+}
+
+#[test]
+fn a_reload_follows_links_anew() {
+    let world = world()
+        .file("a/x", "first")
+        .file("b/x", "second")
+        .tool("t", tool("permissions: ['fs:read:../current']", "cat a/x b/x 2>/dev/null; echo"));
+    let link = world.path("current");
+    std::os::unix::fs::symlink("a", &link).unwrap();
+    let server = world.serve();
+    assert_eq!(stdout(&server, "t"), "first");
+    std::fs::remove_file(&link).unwrap();
+    std::os::unix::fs::symlink("b", &link).unwrap();
+    server.reload();
+    assert_eq!(stdout(&server, "t"), "second");
+}
+
+#[test]
+fn a_capsule_stays_confined_when_its_files_change() {
+    let capsule = r#"#!/usr/bin/env python3
+import json, sys
+def out(message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+out({"method": "orla.hello", "params": {"name": "cap", "version": "1.0.0", "capabilities": ["tools"]}})
+for line in sys.stdin:
+    m = json.loads(line)
+    id, method = m.get("id"), m.get("method")
+    if id is None: continue
+    if method == "initialize":
+        out({"id": id, "result": {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}})
+    elif method == "tools/list":
+        out({"id": id, "result": {"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}})
+    else:
+        try: text = open("../../other/out").read()
+        except OSError: text = "refused"
+        out({"id": id, "result": {"content": [{"type": "text", "text": text + " VERSION"}]}})
+"#;
+    let manifest = "name: cap\nversion: 1.0.0\nentrypoint: run.py\npermissions: []\nruntime: {mode: capsule, hot_load: {watch: [run.py, tool.yaml], debounce_ms: 10}}\n";
+    let server = world()
+        .file("other/out", "outside")
+        .file("tools/cap/tool.yaml", manifest)
+        .tool("cap/run.py", capsule.replace("VERSION", "1"))
+        .serve();
+    assert_eq!(server.client().call("cap", json!({})).text(), "refused 1");
+    server.write("tools/cap/tool.yaml", format!("{manifest}description: Changed.\n"), 0o644);
+    server.write("tools/cap/run.py", capsule.replace("VERSION", "2"), 0o755);
+    orla_e2e::eventually("the capsule was restarted", || {
+        let text = server.client().call("cap", json!({})).text();
+        assert!(!text.contains("outside"), "{text}");
+        text == "refused 2"
+    });
+}
+
+#[test]
+fn the_attestation_of_a_capsule_with_one_tool_is_not_doubted_before_it_runs() {
+    let capsule = r#"#!/usr/bin/env python3
+import json, sys
+def out(message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+out({"method": "orla.hello", "params": {"name": "cap", "version": "1.0.0", "capabilities": ["tools"]}})
+for line in sys.stdin:
+    m = json.loads(line)
+    id, method = m.get("id"), m.get("method")
+    if id is None: continue
+    if method == "initialize":
+        out({"id": id, "result": {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}})
+    elif method == "tools/list":
+        out({"id": id, "result": {"tools": [{"name": "look", "description": "Its own.", "inputSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}]}})
+"#;
+    for required in ["", "require_attestation: true\n"] {
+        let world = world()
+            .file(
+                "tools/cap/tool.yaml",
+                "name: cap\nversion: 1.0.0\nentrypoint: run.py\nruntime: {mode: capsule}\n",
+            )
+            .tool("cap/run.py", capsule);
+        let trusted = world.run(&["attest", "--new-key", "key.pem", "--authority", "ops"]).stdout;
+        let world = world.config(&format!("{trusted}{required}"));
+        assert_eq!(world.run(&["attest", "--key", "key.pem"]).code, Some(0));
+        assert_eq!(world.run(&["verify"]).code, Some(0));
+        let checked = world.run(&["check"]);
+        assert!(
+            checked.code == Some(0) && !checked.all().contains("does not hold"),
+            "{}",
+            checked.all()
+        );
+        assert_eq!(world.serve().client().tool_names(), ["cap"]);
+    }
+}
+
+#[test]
+fn a_command_is_tried_in_a_sandbox_with_the_given_permissions() {
+    let world = world().file("data/in", "inside\n").file("other/out", "outside\n");
+    let run = |arguments: &[&str]| world.run(&[&["sandbox", "run"][..], arguments].concat());
+    let read = run(&["--permission", "fs:read:data", "--", "cat", "data/in"]);
+    assert_eq!((read.code, &*read.stdout), (Some(0), "inside\n"), "{read:?}");
+    let refused = run(&["--permission", "fs:read:data", "--", "cat", "other/out"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("Permission denied"), "{refused:?}");
+    assert_eq!(run(&["--", "sh", "-c", "exit 7"]).code, Some(7));
+    assert_eq!(run(&["sh", "-c", "kill -TERM $$"]).code, Some(143));
+    assert_eq!(run(&["--", "no-such-program"]).code, Some(127));
+    let limited = run(&["--limit", "wall=0.2", "--", "sleep", "20"]);
+    assert!(limited.code == Some(137) && limited.stderr.contains("its limit of wall"), "{limited:?}");
+    let misspelt = run(&["--permission", "fs:raed:data", "--", "true"]);
+    assert!(misspelt.code == Some(1) && misspelt.stderr.contains("did you mean read?"), "{misspelt:?}");
+    assert_eq!(run(&["--limit", "memry=1", "--", "true"]).code, Some(2));
+    let piped = world.run_with_input(&["sandbox", "run", "--", "tr", "a-z", "A-Z"], b"hello");
+    assert_eq!(piped.stdout, "HELLO");
+}
+
+#[test]
+fn a_sandbox_is_explained_in_sentences() {
+    let world = world()
+        .file("data/in", "inside")
+        .tool("t", tool("permissions: ['fs:read:../data', 'env:X_*']\nlimits: {memory: 64Mi}", "true"))
+        .tool("u", sh("true"));
+    let told = world.run(&["sandbox", "explain", "t"]).stdout;
+    let data = std::fs::canonicalize(world.path("data")).unwrap();
+    for sentence in [
+        "t is confined",
+        &format!("It may read {} and everything below it.", data.display()),
+        "It has no network.",
+        "It gets the variables X_*.",
+        "at most 64 MiB of memory.",
+        "Landlock ABI",
+    ] {
+        assert!(told.contains(sentence), "{sentence}: {told}");
+    }
+    assert!(world.run(&["sandbox", "explain", "u"]).stdout.starts_with("u is not confined"));
+    let json = world.run(&["sandbox", "explain", "t", "--json"]).stdout;
+    let json: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!((&json["sandbox"], &json["read"]), (&json!("enforced"), &json!([data])));
+    let unknown = world.run(&["sandbox", "explain", "tt"]);
+    assert!(unknown.code == Some(1) && unknown.stderr.contains("did you mean t?"), "{unknown:?}");
+}
+
+#[test]
+fn a_confined_tool_that_fails_names_the_permission_that_it_probably_lacks() {
+    let world = world()
+        .file("other/out", "outside")
+        .tool("sh", tool("permissions: []", "echo x > other/new"))
+        .tool("py", python("permissions: []", "open('other/out')"))
+        .tool("fine", tool("permissions: []", "cat other/out; true"))
+        .tool("open", sh("cat /no/such/file"));
+    let other = std::fs::canonicalize(world.path("other")).unwrap();
+    let called = world.run(&["call", "sh"]);
+    assert!(called.stderr.contains(&format!("fs:write:{}", other.display())), "{called:?}");
+    let server = world.serve();
+    let refused = |name: &str| {
+        server.client().call(name, json!({})).json["_meta"]["orla/execution"]["sandbox"]["refused"]
+            .clone()
+    };
+    let permission = |kind: &str| json!(format!("{kind}:{}", other.display()));
+    assert_eq!(refused("sh")["permission"], permission("fs:write"));
+    assert_eq!(refused("py")["permission"], permission("fs:read"));
+    assert_eq!((refused("fine"), refused("open")), (Value::Null, Value::Null));
+}
+
+#[test]
+fn the_permissions_that_a_call_needs_are_learned_from_it() {
+    let code =
+        "cat data/in; echo x > work/new; cat /etc/hostname /usr/share/misc/none 2>/dev/null; true";
+    let world = world().file("data/in", "inside").file("work/old", "").tool("t", sh(code));
+    let learned = world.run(&["sandbox", "learn", "t"]);
+    if learned.stderr.contains("strace records what a tool does") {
+        // Not every system has it.
+        return;
+    }
+    assert_eq!(learned.code, Some(0), "{learned:?}");
+    let line = "# permissions: ['fs:read:/etc/hostname', 'fs:read:../data/in', 'fs:write:../work']";
+    assert_eq!(learned.stdout, format!("# /// orla\n{line}\n# ///\n"), "{learned:?}");
+    let header = line.trim_start_matches("# ");
+    let server = world.tool("t", tool(header, code)).serve();
+    assert!(stdout(&server, "t").starts_with("inside"));
+}

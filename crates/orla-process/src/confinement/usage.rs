@@ -1,0 +1,210 @@
+//! What the processes of a call use, and whether that is over their limits.
+//!
+//! The kernel enforces some limits for each process ([`restrict`]). What the whole tree uses is read from its own
+//! `/proc` by the first process of the tree ([`Watch`]).
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+
+use orla_confine::Limits;
+use rustix::process::{Resource, Rlimit, setrlimit};
+
+/// The first process of a tree, which watches the others.
+const FIRST: u32 = 1;
+
+/// The limits as a launcher gets them: each as text, empty where there is none.
+pub(super) fn encode(limits: &Limits) -> Vec<Vec<u8>> {
+    let text = |(_, limit): (_, Option<u64>)| limit.map(|limit| limit.to_string()).unwrap_or_default();
+    limits.enforced().map(text).map(String::into_bytes).to_vec()
+}
+
+/// Reads what [`encode`] wrote.
+pub(super) fn decode(limits: &[Vec<u8>]) -> Result<Limits, String> {
+    let limit = |bytes: &Vec<u8>| match bytes.as_slice() {
+        [] => Ok(None),
+        digits => {
+            let number = str::from_utf8(digits).ok().and_then(|text| text.parse().ok());
+            number.map(Some).ok_or("a limit is not a number")
+        }
+    };
+    let limits: Vec<Option<u64>> = limits.iter().map(limit).collect::<Result<_, _>>()?;
+    let [memory, cpu_seconds, processes, open_files, file_size] =
+        limits.try_into().map_err(|_| "limits are missing")?;
+    Ok(Limits { memory, cpu_seconds, processes, open_files, file_size, wall: None })
+}
+
+/// Puts in force what the kernel enforces for each process.
+pub(super) fn restrict(limits: &Limits) -> io::Result<()> {
+    let both = |value| Rlimit { current: Some(value), maximum: Some(value) };
+    setrlimit(Resource::Core, both(0))?;
+    let limits = [
+        (Resource::Data, limits.memory),
+        // The tree is watched; this ends a single process at the latest.
+        (Resource::Cpu, limits.cpu_seconds.map(|seconds| seconds + 1)),
+        (Resource::Nofile, limits.open_files),
+        (Resource::Fsize, limits.file_size),
+    ];
+    for (resource, value) in limits {
+        if let Some(value) = value {
+            let most = rustix::process::getrlimit(resource).maximum.unwrap_or(u64::MAX);
+            setrlimit(resource, both(value.min(most)))?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether the tree has to be watched for them.
+pub(super) fn is_watched(limits: &Limits) -> bool {
+    limits.memory.is_some() || limits.cpu_seconds.is_some() || limits.processes.is_some()
+}
+
+/// The limit for which the kernel ended a program with this status.
+pub(super) fn exceeded(limits: &Limits, status: i32) -> Option<&'static str> {
+    match status & 0x7f {
+        libc::SIGXCPU => limits.cpu_seconds.map(|_| "cpu_seconds"),
+        libc::SIGXFSZ => limits.file_size.map(|_| "file_size"),
+        _ => None,
+    }
+}
+
+/// Watches what a tree uses.
+#[derive(Debug)]
+pub(super) struct Watch<'a> {
+    limits: &'a Limits,
+    /// The processor time of the processes that were there at the last look, by process and start.
+    seen: HashMap<(u32, u64), u64>,
+    /// The processor time of those that have ended since, as of the last look at each.
+    ended: u64,
+    /// The most processor time that a look has found.
+    ticks: u64,
+    /// The processor time of what the first process had reaped before.
+    before: u64,
+}
+
+impl<'a> Watch<'a> {
+    pub(super) fn new(limits: &'a Limits) -> Self {
+        let first = read(FIRST, "stat").ok().flatten();
+        let before = first.and_then(|stat| Stat::of(&stat)).map_or(0, |stat| stat.reaped);
+        Self { limits, seen: HashMap::new(), ended: 0, ticks: 0, before }
+    }
+
+    /// The limit that the tree is over. A tree that cannot be watched is over the first of its limits.
+    pub(super) fn breach(&mut self) -> Option<&'static str> {
+        self.look().unwrap_or_else(|_| {
+            self.limits.enforced().into_iter().find_map(|(name, limit)| limit.map(|_| name))
+        })
+    }
+
+    fn look(&mut self) -> io::Result<Option<&'static str>> {
+        let (mut tasks, mut memory, mut reaped) = (0_u64, 0_u64, 0_u64);
+        let mut seen = HashMap::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            let Some(pid) = name.to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+            let Some(stat) = read(pid, "stat")? else { continue };
+            let stat = Stat::of(&stat).ok_or(io::ErrorKind::InvalidData)?;
+            if pid == FIRST {
+                reaped += stat.reaped.saturating_sub(self.before);
+                continue;
+            }
+            reaped += stat.reaped;
+            tasks += stat.threads;
+            seen.insert((pid, stat.started), stat.own);
+            if self.limits.memory.is_some() {
+                memory += read(pid, "status")?.map_or(0, |status| resident(&status));
+            }
+        }
+        let own: u64 = seen.values().sum();
+        let gone = self.seen.iter().filter(|(process, _)| !seen.contains_key(process));
+        self.ended += gone.map(|(_, ticks)| ticks).sum::<u64>();
+        self.seen = seen;
+        // A parent knows the time of the children that it has reaped; of the others, only a look at them does.
+        self.ticks = self.ticks.max(own + reaped.max(self.ended));
+        let seconds = self.ticks / rustix::param::clock_ticks_per_second().max(1);
+        let over = [
+            ("processes", self.limits.processes.is_some_and(|limit| tasks > limit)),
+            ("memory", self.limits.memory.is_some_and(|limit| memory > limit)),
+            ("cpu_seconds", self.limits.cpu_seconds.is_some_and(|limit| seconds >= limit)),
+        ];
+        Ok(over.into_iter().find_map(|(name, is_over)| is_over.then_some(name)))
+    }
+}
+
+/// A file of a process; `None` if the process has ended.
+fn read(pid: u32, file: &str) -> io::Result<Option<String>> {
+    match fs::read(format!("/proc/{pid}/{file}")) {
+        // The name of a process may be any bytes.
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => Ok(None),
+        Err(err) => Err(err),
+    }
+}
+
+/// What `/proc/PID/stat` says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    /// Clock ticks that it has used.
+    own: u64,
+    /// Clock ticks that the children which it has reaped had used.
+    reaped: u64,
+    threads: u64,
+    /// When it was started, in clock ticks: tells it from a later process with its id.
+    started: u64,
+}
+
+impl Stat {
+    fn of(text: &str) -> Option<Self> {
+        // The name may hold anything; the fields begin after it, with the third of proc(5).
+        let fields: Vec<&str> = text.rsplit_once(") ")?.1.split_ascii_whitespace().collect();
+        let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+        Some(Self {
+            own: number(14)? + number(15)?,
+            reaped: number(16)? + number(17)?,
+            threads: number(20)?.max(1),
+            started: number(22)?,
+        })
+    }
+}
+
+/// Bytes of memory that a process has to itself or shares with its relatives, from `/proc/PID/status`.
+fn resident(status: &str) -> u64 {
+    let fields = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("RssAnon:").or(line.strip_prefix("RssShmem:")));
+    let kilobytes =
+        fields.filter_map(|field| field.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kilobytes.sum::<u64>() * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_process_follow_its_name_even_if_that_imitates_them() {
+        let stat = "7 (a) S 1 (b) R 3 7 7 0 -1 4194304 100 0 0 0 11 12 13 14 20 0 5 0 4242 9 1";
+        let expected = Stat { own: 23, reaped: 27, threads: 5, started: 4242 };
+        assert_eq!(Stat::of(stat), Some(expected));
+        assert_eq!(Stat::of("7 (a) S 1 2"), None);
+        assert_eq!(
+            resident("Name:\tx\nRssAnon:\t     8 kB\nRssFile:\t 4 kB\nRssShmem:\t 2 kB\n"),
+            10240
+        );
+    }
+
+    #[test]
+    fn limits_are_read_as_they_were_written() {
+        let limits = Limits { memory: Some(1), file_size: Some(u64::MAX), ..Limits::default() };
+        assert_eq!(decode(&encode(&limits)), Ok(limits));
+        assert!(decode(&[b"x".to_vec()]).is_err());
+    }
+
+    #[test]
+    fn the_tree_of_this_process_is_within_wide_limits_and_over_narrow_ones() {
+        let wide = Limits { processes: Some(1 << 30), ..Limits::default() };
+        assert_eq!(Watch::new(&wide).breach(), None);
+        let narrow = Limits { memory: Some(1), ..Limits::default() };
+        assert_eq!(Watch::new(&narrow).breach(), Some("memory"));
+    }
+}

@@ -1,0 +1,9 @@
+//! `orla sandbox`: sandboxes tried by hand, explained, and learned.
+
+mod explain;
+mod learn;
+mod run;
+
+pub(crate) use explain::run as explain;
+pub(crate) use learn::run as learn;
+pub(crate) use run::run;
