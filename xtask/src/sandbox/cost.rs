@@ -10,6 +10,7 @@ use super::storms::launchers;
 use super::world::{self, executable};
 use crate::bench::client::{self, Connection, is_good};
 use crate::bench::stats::median;
+use crate::endure::watch::processes_in;
 
 /// Profiles whose start is measured together.
 const PROFILES: usize = 20;
@@ -49,10 +50,16 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
         );
         context.tally.check(&what, Ok(()));
     }
-    let sizes = launchers(server.pid()).into_iter().filter_map(memory).collect::<Vec<_>>();
-    let own = median(sizes.iter().map(|(own, _)| *own).collect());
-    let resident = median(sizes.iter().map(|(_, resident)| *resident).collect());
-    let what = format!("cost: memory of a launcher: {own:.2} MB of its own, {resident:.2} MB resident");
+    let own = |ids: &[u32]| ids.iter().filter_map(|id| memory(*id)).sum::<f64>();
+    let (launchers, mut all) = (launchers(server.pid()), processes_in(&base));
+    all.retain(|id| *id != server.pid());
+    let what = format!(
+        "cost: memory: {:.2} MB of {} launchers, {:.2} MB of all {} processes that a profile keeps",
+        own(&launchers),
+        launchers.len(),
+        own(&all),
+        all.len()
+    );
     context.tally.check(&what, Ok(()));
     drop(server);
 
@@ -103,12 +110,9 @@ fn latency(address: &str, tool: &str, clients: usize, time: Duration) -> Result<
     Ok(median(latencies))
 }
 
-/// Megabytes of memory that a process has to itself, and that are resident.
-fn memory(id: u32) -> Option<(f64, f64)> {
+/// Megabytes of memory of a process, where shared memory counts in part.
+fn memory(id: u32) -> Option<f64> {
     let text = fs::read_to_string(format!("/proc/{id}/smaps_rollup")).ok()?;
-    let of = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kilobytes| kilobytes / 1e3)
-    };
-    Some((of("Private_Clean:")? + of("Private_Dirty:")?, of("Rss:")?))
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<f64>().ok().map(|kilobytes| kilobytes / 1e3)
 }

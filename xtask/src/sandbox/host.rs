@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use crate::endure::watch::processes_in;
+
 /// How long a connection may stay silent.
 const SILENCE: Duration = Duration::from_secs(1);
 
@@ -75,6 +77,16 @@ impl Sockets {
         });
         for path in [path, datagram] {
             fs::set_permissions(path, fs::Permissions::from_mode(0o777))?;
+        }
+        // The address of this machine on the way to others; nothing is sent.
+        let route = UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+            socket.connect(("192.0.2.1", 9))?;
+            socket.local_addr()
+        });
+        if let Ok(address) = route
+            && !address.ip().is_loopback()
+        {
+            all.places.insert("far", address.ip().to_string());
         }
         Ok(all)
     }
@@ -192,12 +204,11 @@ pub(super) fn outside(base: &Path) -> io::Result<BTreeMap<String, State>> {
     Ok(all)
 }
 
-/// The processes that a daemon of a probe left, by their command line.
-pub(super) fn daemons() -> Vec<u32> {
-    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
-    let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let is_one = |id: &u32| {
+/// The processes that daemons of probes left in a world, by their command line.
+pub(super) fn daemons(base: &Path) -> Vec<u32> {
+    let mut all = processes_in(base);
+    all.retain(|id| {
         fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.ends_with(b"sleep\x0086397\0"))
-    };
-    ids.filter(is_one).collect()
+    });
+    all
 }

@@ -103,8 +103,11 @@ fn reloads(orla: &Path, base: &Path, account: Account, count: usize) -> Result<S
                 configure(base, turns)?;
                 server.hang_up()?;
                 std::thread::sleep(Duration::from_millis(60));
-                if let Some(launcher) = launchers(pid).get(turns % TOOLS) {
-                    kill(*launcher);
+                // A launcher, or what it has started to start programs.
+                let mut all = launchers(pid);
+                all.extend(all.clone().into_iter().flat_map(launchers));
+                if !all.is_empty() {
+                    kill(all[turns % all.len()]);
                     kills.fetch_add(1, Ordering::Relaxed);
                 }
                 std::thread::sleep(Duration::from_millis(40));
@@ -128,7 +131,7 @@ fn reloads(orla: &Path, base: &Path, account: Account, count: usize) -> Result<S
         return Err(format!("the server ended with {status}"));
     }
     nothing_left(base, &before, &BTreeSet::new())?;
-    Ok(format!("{good} calls, {errors} errors, {turns} reloads, {kills} launchers killed"))
+    Ok(format!("{count} calls, {errors} errors, {turns} reloads, {kills} launchers killed"))
 }
 
 fn killed(orla: &Path, base: &Path, account: Account, count: usize) -> Result<String, String> {
@@ -202,7 +205,7 @@ fn call_all(address: &str, count: usize, calls: &Calls, ends: &AtomicBool) -> Re
             let said = result["structuredContent"]["stdout"].as_str().unwrap_or_default();
             if said == word && result["isError"] != true {
                 calls.good.fetch_add(1, Ordering::Relaxed);
-            } else if said.is_empty() && result["isError"] == true {
+            } else if (said.is_empty() || said == word) && result["isError"] == true {
                 calls.errors.fetch_add(1, Ordering::Relaxed);
             } else {
                 calls.wrong(answer.to_string());
@@ -212,11 +215,11 @@ fn call_all(address: &str, count: usize, calls: &Calls, ends: &AtomicBool) -> Re
     .map(drop)
 }
 
-/// The launchers of a server. The first processes of calls, which are copies of them, have process namespaces of their own.
-pub(super) fn launchers(server: u32) -> Vec<u32> {
+/// The launchers of a server, or their spawners. Other copies of them have process namespaces of their own.
+pub(super) fn launchers(parent: u32) -> Vec<u32> {
     let namespace = |id: u32| fs::read_link(format!("/proc/{id}/ns/pid")).ok();
-    let own = namespace(server);
-    let children = fs::read_dir(format!("/proc/{server}/task")).into_iter().flatten().flatten();
+    let own = namespace(parent);
+    let children = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let text = children
         .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
         .collect::<Vec<_>>()

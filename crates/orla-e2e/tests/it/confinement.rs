@@ -349,23 +349,6 @@ except OSError: print('refused')
 }
 
 #[test]
-fn a_process_leaves_no_message_queue_to_the_next() {
-    let code = "python3 -c \"
-import ctypes
-libc = ctypes.CDLL(None, use_errno=True)
-made = libc.mq_open(b'/orla-e2e', 0o102, 0o600, None)
-print('made' if made >= 0 else ctypes.get_errno())
-libc.mq_unlink(b'/orla-e2e')
-\"";
-    let server = world()
-        .tool("none", probe("permissions: []", code))
-        .tool("open", probe("title: Unconfined", code))
-        .serve();
-    assert_eq!(tried(&server, "none"), "1");
-    assert_eq!(tried(&server, "open"), "made");
-}
-
-#[test]
 fn a_process_runs_no_program_out_of_memory() {
     let code = "python3 -c \"
 import os

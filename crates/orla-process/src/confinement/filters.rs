@@ -70,9 +70,6 @@ const REFUSED: &[i64] = &[
     libc::SYS_add_key,
     libc::SYS_request_key,
     libc::SYS_keyctl,
-    // Named queues, which outlive their processes and are not files.
-    libc::SYS_mq_open,
-    libc::SYS_mq_unlink,
     // Its operations bypass these filters.
     libc::SYS_io_uring_setup,
     libc::SYS_io_uring_enter,
