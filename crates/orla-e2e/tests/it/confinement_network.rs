@@ -382,3 +382,23 @@ t('web', lambda: get('127.0.0.1', {}))
     assert!(all.starts_with(common) && all.contains(" tcp=ok") && all.ends_with("web=ok"), "{all}");
     drop(sockets);
 }
+
+#[test]
+fn each_request_of_a_connection_is_checked() {
+    let (declared, other) = (Upstream::start(), Upstream::start());
+    let code = format!(
+        r"
+import http.client
+connection = http.client.HTTPConnection('127.0.0.1', 3128)
+def ask(port):
+    connection.request('GET', 'http://127.0.0.1:%d/x' % port, headers={{'Proxy-Authorization': 'secret'}})
+    answer = connection.getresponse(); return '%d_%d' % (answer.status, len(answer.read()))
+for port in ({0}, {1}, {0}): t('asked', lambda: ask(port))
+",
+        declared.port, other.port
+    );
+    let server = world().tool("t", tool(&literal(&declared), &code)).serve();
+    let length = format!("net:127.0.0.1:{} is not among the permissions\n", other.port).len();
+    assert_eq!(tried(&server, "t"), format!("asked=200_15 asked=403_{length} asked=200_15"));
+    assert_eq!((declared.connections(), other.connections()), (2, 0));
+}
