@@ -161,7 +161,7 @@ pub(super) fn reset_files(base: &Path, ids: Option<(u32, u32)>) -> io::Result<()
         fs::write(base.join(file), text)?;
     }
     symlink("../other/secret", base.join("work/link"))?;
-    for program in ["run/program", "other/program", "tools/victim.sh"] {
+    for program in ["run/program", "in/program", "other/program", "tools/victim.sh"] {
         let path = base.join(program);
         if !path.exists() {
             // A program and not a script, which would have to be read as well.

@@ -349,6 +349,27 @@ except OSError: print('refused')
 }
 
 #[test]
+fn the_processor_time_of_a_call_counts_for_no_later_one() {
+    // The time of a process that has lost its parent is counted by the first process, which stays.
+    let code = "python3 -c \"
+import os, time
+reader, writer = os.pipe()
+if os.fork() == 0:
+    if os.fork() == 0:
+        os.close(reader)
+        while time.process_time() < 0.7: pass
+    os._exit(0)
+os.close(writer)
+os.read(reader, 1)
+\"
+echo done";
+    let server = world().tool("t", probe("permissions: []\n# limits: {cpu_seconds: 2}", code)).serve();
+    for _ in 0..4 {
+        assert_eq!(tried(&server, "t"), "done");
+    }
+}
+
+#[test]
 fn a_process_runs_no_program_out_of_memory() {
     let code = "python3 -c \"
 import os
