@@ -25,6 +25,8 @@ pub struct Allowed<'a> {
     pub run: &'a [String],
     /// Whether it may use the network, all of it or a part.
     pub network: bool,
+    /// The home of the user, which is too wide to be proposed.
+    pub home: Option<&'a Path>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,14 +128,14 @@ fn of_file(line: &str, directory: &Path, allowed: &Allowed<'_>) -> Option<Refusa
             permission: word("fs:read", &path),
         },
         Access::Read | Access::Open if !is_readable(&path, allowed) => {
-            let place = around(&path);
-            let tried = format!("read below {}", place.display());
+            let place = around(&path, allowed.home);
+            let tried = format!("read {}", below(place, &path));
             Refusal { tried, permission: word("fs:read", place) }
         }
         // What may be read was to be changed.
         Access::Write | Access::Open if !is_below(&path, allowed.write) => {
-            let place = around(&path);
-            let tried = format!("write below {}", place.display());
+            let place = around(&path, allowed.home);
+            let tried = format!("write {}", below(place, &path));
             Refusal { tried, permission: word("fs:write", place) }
         }
         Access::Run | Access::Read | Access::Write | Access::Open => return None,
@@ -188,9 +190,16 @@ fn normal(path: &Path) -> PathBuf {
     normal
 }
 
-/// The directory of a file, unless that is the root of the file system.
-fn around(path: &Path) -> &Path {
-    path.parent().filter(|parent| parent.parent().is_some()).unwrap_or(path)
+/// The directory of a file, unless that is the root of the file system, or a home or around one.
+fn around<'p>(path: &'p Path, home: Option<&Path>) -> &'p Path {
+    let is_wide = |place: &Path| home.is_some_and(|home| home.starts_with(place));
+    path.parent().filter(|place| place.parent().is_some() && !is_wide(place)).unwrap_or(path)
+}
+
+/// `below DIR`, or the path itself where no directory is proposed.
+fn below(place: &Path, path: &Path) -> String {
+    let below = if place == path { "" } else { "below " };
+    format!("{below}{}", place.display())
 }
 
 fn word(kind: &str, path: &Path) -> Option<String> {
@@ -301,7 +310,8 @@ mod tests {
 
     fn permission(stderr: &str) -> Option<String> {
         let (read, write) = (["/srv/data".to_owned()], ["/srv/work".to_owned()]);
-        let allowed = Allowed { read: &read, write: &write, run: &[], network: false };
+        let home = Some(Path::new("/home/ada"));
+        let allowed = Allowed { read: &read, write: &write, run: &[], network: false, home };
         let refusal = refusal(stderr, Path::new("/home/ada"), &allowed)?;
         Some(refusal.permission.unwrap_or(refusal.tried))
     }
@@ -317,6 +327,7 @@ mod tests {
             ("bash: line 1: /srv/data/new: Permission denied", Some("fs:write:/srv/data")),
             ("cat: /x/y/a.txt: Permission denied", Some("fs:read:/x/y")),
             ("cat: ../bob/a.txt: Permission denied", Some("fs:read:/home/bob")),
+            ("cat: .profile: Permission denied", Some("fs:read:/home/ada/.profile")),
             ("cat: 'a b/c d.txt': Permission denied", Some("fs:read:/home/ada/a b")),
             ("ls: cannot open directory '/x/y': Permission denied", Some("fs:read:/x/y")),
             ("ls: cannot open directory \u{2018}/x/y\u{2019}: Permission denied", Some("fs:read:/x/y")),

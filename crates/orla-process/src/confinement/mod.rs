@@ -337,11 +337,13 @@ impl Sandbox {
     /// this process.
     pub fn refusal(&self, stderr: &str) -> Option<Refusal> {
         let grants = self.grants()?;
+        let home = std::env::var_os("HOME").map(PathBuf::from);
         let allowed = Allowed {
             read: &grants.read,
             write: &grants.write,
             run: &grants.run,
             network: !grants.network.is_empty(),
+            home: home.as_deref(),
         };
         let directory = std::env::current_dir().unwrap_or_default();
         orla_confine::refusal(stderr, &directory, &allowed)
