@@ -217,19 +217,23 @@ fn call_all(address: &str, count: usize, calls: &Calls, ends: &AtomicBool) -> Re
 
 /// The launchers of a server, or their spawners. Other copies of them have process namespaces of their own.
 pub(super) fn launchers(parent: u32) -> Vec<u32> {
-    let namespace = |id: u32| fs::read_link(format!("/proc/{id}/ns/pid")).ok();
-    let own = namespace(parent);
     let children = fs::read_dir(format!("/proc/{parent}/task")).into_iter().flatten().flatten();
     let text = children
         .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
         .collect::<Vec<_>>()
         .join(" ");
     let ids = text.split_whitespace().filter_map(|id| id.parse::<u32>().ok());
-    ids.filter(|id| {
-        fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.starts_with(b"tool-launcher"))
-            && namespace(*id) == own
-    })
-    .collect()
+    // A process has a number in each namespace that it is in.
+    let is_outside = |id: &u32| {
+        let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+        let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        numbers.is_some_and(|numbers| numbers.split_whitespace().count() == 1)
+    };
+    ids.filter(is_outside)
+        .filter(|id| {
+            fs::read(format!("/proc/{id}/cmdline")).is_ok_and(|line| line.starts_with(b"tool-launcher"))
+        })
+        .collect()
 }
 
 fn kill(id: u32) {
