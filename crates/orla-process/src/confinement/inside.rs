@@ -361,6 +361,7 @@ fn ruleset(network: NetworkMode) -> Result<RulesetCreated, String> {
         Ruleset::default()
             .set_compatibility(CompatLevel::HardRequirement)
             .handle_access(AccessFs::from_all(ABI::V3))
+            .map_err(|_| "Landlock ABI 3 (Linux 6.2) or later is needed".to_owned())
     };
     let create = |ruleset: Ruleset| {
         ruleset
@@ -372,13 +373,10 @@ fn ruleset(network: NetworkMode) -> Result<RulesetCreated, String> {
     let text = |err: landlock::RulesetError| err.to_string();
     let ports = |err| format!("net:HOST needs Landlock ABI 4 (Linux 6.7): {err}");
     match network {
-        NetworkMode::None | NetworkMode::Loopback | NetworkMode::All => {
-            base().and_then(create).map_err(text)
-        }
+        NetworkMode::None | NetworkMode::Loopback | NetworkMode::All => create(base()?).map_err(text),
         // The namespace is shared by the calls of a profile. Connections to the broker alone keep them apart.
         NetworkMode::Hosts => {
-            let ruleset = base().map_err(text)?;
-            let ruleset = ruleset.handle_access(AccessNet::ConnectTcp | AccessNet::BindTcp);
+            let ruleset = base()?.handle_access(AccessNet::ConnectTcp | AccessNet::BindTcp);
             let ruleset = create(ruleset.map_err(ports)?).map_err(ports)?;
             ruleset.add_rule(NetPort::new(proxy::PORT, AccessNet::ConnectTcp)).map_err(ports)
         }
