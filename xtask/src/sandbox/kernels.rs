@@ -43,6 +43,9 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
         }
     }
     println!("      no kernel without cgroups: orla uses none");
+    println!(
+        "      `loop` is unavailable where a version is simulated: both answer system calls, and only one can"
+    );
     Ok(())
 }
 
