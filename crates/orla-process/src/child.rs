@@ -24,7 +24,7 @@ use std::thread;
 use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 
 use crate::confinement::Sandbox;
@@ -33,7 +33,7 @@ use crate::confinement::{Start, installation};
 use crate::environment::Environment;
 use crate::file::{FileVersion, open_regular, read_head};
 use crate::process::{Child, Streams};
-use crate::sealed::Sealed;
+use crate::sealed::{STARTS, Sealed};
 use crate::shebang::FileKind;
 
 /// The environment of a process.
@@ -415,9 +415,6 @@ const SHELL: &str = "/bin/sh";
 fn is_text(file: &Path) -> bool {
     read_head(file).is_ok_and(|head| FileKind::of(&head) != FileKind::Binary)
 }
-
-/// Held by each start of a process: alone by one whose process inherits a descriptor.
-static STARTS: RwLock<()> = RwLock::new(());
 
 /// Bytes of a script that are searched for the variables that it mentions.
 const MAX_SCRIPT: u64 = 256 * 1024;

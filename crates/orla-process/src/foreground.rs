@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
-use rustix::process::{Signal, kill_process_group};
+use rustix::process::{Signal, kill_process, kill_process_group};
 
 use crate::Instance;
 use crate::child::Program;
@@ -76,6 +76,8 @@ fn wait(child: &mut Child, wall: Option<Duration>) -> io::Result<Ended> {
         }
         if Instant::now() >= until {
             let _ = kill_process_group(child.pid(), Signal::KILL);
+            // It may have moved to another group.
+            let _ = kill_process(child.pid(), Signal::KILL);
             return Ok(Ended { status: child.wait()?, breach: Some("wall") });
         }
         thread::sleep(LOOK_EVERY);

@@ -166,6 +166,7 @@ fn start(mark: &str) -> io::Result<(Child, PipeWriter)> {
     fcntl_setfl(&held, OFlags::NONBLOCK)?;
     // By this path the process is called `exe` and not as the program's file, and the file
     // may have been replaced or removed since the server started.
+    let _others = crate::sealed::STARTS.read();
     let child = Command::new("/proc/self/exe")
         .arg0(ARG0)
         .args([COMMAND, mark, &std::process::id().to_string()])

@@ -9,9 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orla_marketplace::attestation::hash_text;
+use parking_lot::RwLock;
 
 /// The largest program that is copied.
 const MAX_BYTES: u64 = 256 * 1024 * 1024;
+
+/// Held by each start of a process: alone by one whose process inherits a copy, so that no other process does.
+pub(crate) static STARTS: RwLock<()> = RwLock::new(());
 
 /// A sealed copy of a program.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::stats::Round;
 
 /// How long one answer may take before the bench gives up.
-const PATIENCE: Duration = Duration::from_secs(10);
+const PATIENCE: Duration = Duration::from_secs(100);
 
 /// One keep-alive connection.
 pub(crate) struct Connection {

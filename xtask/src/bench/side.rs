@@ -16,6 +16,9 @@ use crate::server::{Server, processor_time};
 /// Calls for a while, with so many clients at once.
 type Load = Box<dyn FnMut(usize, Duration) -> Result<Round, String>>;
 
+/// How many times as long as it should a round of a foreign side may take.
+const TOO_SLOW: u32 = 10;
+
 /// One side of a comparison.
 pub(super) struct Side {
     name: String,
@@ -149,6 +152,10 @@ impl Row {
                         continue;
                     }
                     match side.round(clients, effort.round, cores) {
+                        Ok((round, _)) if side.may_fail && round.elapsed > effort.round * TOO_SLOW => {
+                            side.max_clients = 0;
+                            skipped.push(format!("{}, {}: it does not keep up", self.name, side.name));
+                        }
                         Ok((round, cpu)) => {
                             rounds.push([round.micros(50), round.micros(99), round.rate(), cpu]);
                         }

@@ -402,3 +402,28 @@ for port in ({0}, {1}, {0}): t('asked', lambda: ask(port))
     assert_eq!(tried(&server, "t"), format!("asked=200_15 asked=403_{length} asked=200_15"));
     assert_eq!((declared.connections(), other.connections()), (2, 0));
 }
+
+#[test]
+fn connects_that_block_do_not_stay_for_the_next_call() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    // Its queue takes one connection; the others wait.
+    rustix::net::listen(&listener, 0).unwrap();
+    let code = format!(
+        "
+failed = []
+def go():
+    try: socket.create_connection(('127.0.0.1', {}))
+    except OSError as e: failed.append(errno.errorcode[e.errno])
+for _ in range(30): threading.Thread(target=go, daemon=True).start()
+time.sleep(0.2)
+print('failed=' + str(failed), flush=True)
+os._exit(0)
+",
+        listener.local_addr().unwrap().port()
+    );
+    let server = world().tool("t", tool(&["net:loopback".to_owned()], &code)).serve();
+    // 64 may block at a time in one compartment.
+    for _ in 0..4 {
+        assert_eq!(tried(&server, "t"), "failed=[]");
+    }
+}

@@ -34,6 +34,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 
 use landlock::RulesetCreated;
 use nix::sched::CloneFlags;
@@ -219,10 +220,11 @@ impl<'a> Compartment<'a> {
                 (None, signal) => signal.unwrap_or(libc::SIGKILL),
             }
         });
-        let mut breach = NO_LIMIT;
+        let (mut breach, mut is_empty) = (NO_LIMIT, true);
         let is_watched = usage::is_watched(&self.rules.limits);
         if is_watched {
-            breach = self.first.clear()?;
+            let cleared = self.first.clear()?;
+            (breach, is_empty) = (cleared.breach, cleared.is_empty);
         }
         if breach == NO_LIMIT {
             breach = usage::exceeded(&self.rules.limits, status).map_or(NO_LIMIT, super::limit_number);
@@ -234,7 +236,10 @@ impl<'a> Compartment<'a> {
         }
         let _ = waitpid(Some(program), WaitOptions::empty());
         if !is_watched {
-            self.first.clear()?;
+            is_empty = self.first.clear()?.is_empty;
+        }
+        if !is_empty {
+            return Ok(false);
         }
         // Of a program without filters that made a sibling of itself.
         while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
@@ -299,6 +304,14 @@ struct First {
     answers: OwnedFd,
 }
 
+/// What the first process says of a program that has ended.
+struct Cleared {
+    /// The number of the limit that it was ended for.
+    breach: u8,
+    /// Whether nothing of it is left: a connect that blocks cannot be ended.
+    is_empty: bool,
+}
+
 impl First {
     fn start(
         rules: &Rules,
@@ -337,14 +350,14 @@ impl First {
         Ok(())
     }
 
-    /// Has everything ended that is left. Gives the number of the limit that the program was ended for.
-    fn clear(&self) -> io::Result<u8> {
+    /// Has everything ended that is left.
+    fn clear(&self) -> io::Result<Cleared> {
         self.order(Order::Clear)?;
-        let mut breach = [NO_LIMIT];
+        let mut said = [NO_LIMIT, 0];
         loop {
-            match rustix::io::read(&self.answers, &mut breach) {
+            match rustix::io::read(&self.answers, &mut said) {
                 Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-                Ok(_) => return Ok(breach[0]),
+                Ok(_) => return Ok(Cleared { breach: said[0], is_empty: said[1] == 0 }),
                 Err(Errno::INTR) => {}
                 Err(err) => return Err(err.into()),
             }
@@ -368,9 +381,8 @@ fn first_process(
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&children), None)?;
     let ends = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     rustix::io::write(answers, &[NO_LIMIT])?;
-    if let Some((answering, _)) = channel {
-        rules.connects.answer(answering)?;
-    }
+    let connects = channel.map(|(answering, _)| rules.connects.answer(answering)).transpose()?;
+    let are_connecting = || connects.as_ref().is_some_and(|count| count.load(Ordering::SeqCst) > 0);
     let (mut watch, mut breach) = (None::<Watch<'_>>, NO_LIMIT);
     loop {
         let mut fds = [
@@ -401,7 +413,7 @@ fn first_process(
                     kill_others();
                     // Those that were started here lose their parents, and become children of this process.
                     while wait(WaitOptions::empty()).is_ok() {}
-                    rustix::io::write(answers, &[breach])?;
+                    rustix::io::write(answers, &[breach, u8::from(are_connecting())])?;
                     (watch, breach) = (None, NO_LIMIT);
                 }
                 Err(Errno::INTR) => {}

@@ -82,16 +82,18 @@ impl Connects {
         wire::write(channel.as_fd(), &Message::default(), &[notifications.as_fd()])
     }
 
-    /// In the first process: answers the connects of the compartment on another thread, until this process ends.
-    pub(super) fn answer(&self, channel: &UnixStream) -> io::Result<()> {
+    /// In the first process: answers the connects of the compartment on another thread, until this process ends. Gives how
+    /// many are in progress.
+    pub(super) fn answer(&self, channel: &UnixStream) -> io::Result<Arc<AtomicUsize>> {
         let (_, fds) = wire::read(channel.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
         let notifications = fds.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
         let notifications = Arc::new(Notifications::received(notifications)?);
-        let connects = Arc::new(self.clone());
+        let (connects, in_progress) = (Arc::new(self.clone()), Arc::new(AtomicUsize::new(0)));
+        let counted = Arc::clone(&in_progress);
         thread::Builder::new()
             .stack_size(STACK)
-            .spawn(move || serve(&connects, &notifications))
-            .map(drop)
+            .spawn(move || serve(&connects, &notifications, &counted))?;
+        Ok(in_progress)
     }
 
     fn allows(&self, address: &SocketAddr) -> bool {
@@ -104,8 +106,7 @@ impl Connects {
     }
 }
 
-fn serve(connects: &Arc<Connects>, notifications: &Arc<Notifications>) {
-    let blocked = Arc::new(AtomicUsize::new(0));
+fn serve(connects: &Arc<Connects>, notifications: &Arc<Notifications>, in_progress: &Arc<AtomicUsize>) {
     loop {
         let call = match notifications.next() {
             Ok(call) => call,
@@ -121,23 +122,23 @@ fn serve(connects: &Arc<Connects>, notifications: &Arc<Notifications>) {
         };
         let is_blocking =
             rustix::fs::fcntl_getfl(&target.socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
-        if !is_blocking {
-            let _ = notifications.answer(&call, target.connect());
+        let others = in_progress.fetch_add(1, Ordering::SeqCst);
+        if !is_blocking || others >= MAX_BLOCKED {
+            let connected = if is_blocking { Err(libc::EAGAIN) } else { target.connect() };
+            in_progress.fetch_sub(1, Ordering::SeqCst);
+            let _ = notifications.answer(&call, connected);
             continue;
         }
-        if blocked.fetch_add(1, Ordering::Relaxed) >= MAX_BLOCKED {
-            blocked.fetch_sub(1, Ordering::Relaxed);
-            let _ = notifications.answer(&call, Err(libc::EAGAIN));
-            continue;
-        }
-        let waiting = (Arc::clone(notifications), Arc::clone(&blocked));
+        let waiting = (Arc::clone(notifications), Arc::clone(in_progress));
         let spawned = thread::Builder::new().stack_size(STACK).spawn(move || {
-            let (notifications, blocked) = waiting;
-            let _ = notifications.answer(&call, target.connect());
-            blocked.fetch_sub(1, Ordering::Relaxed);
+            let (notifications, in_progress) = waiting;
+            let connected = target.connect();
+            drop(target);
+            in_progress.fetch_sub(1, Ordering::SeqCst);
+            let _ = notifications.answer(&call, connected);
         });
         if spawned.is_err() {
-            blocked.fetch_sub(1, Ordering::Relaxed);
+            in_progress.fetch_sub(1, Ordering::SeqCst);
             let _ = notifications.answer(&call, Err(libc::EAGAIN));
         }
     }

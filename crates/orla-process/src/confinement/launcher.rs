@@ -21,6 +21,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use super::wire::{self, Message};
 use super::{ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, usage};
 use crate::process::{Child, Guardian, Streams};
+use crate::sealed::STARTS;
 
 /// What the command line shows instead of the program.
 const ARG0: &str = "tool-launcher";
@@ -124,9 +125,14 @@ struct Occupied {
 
 impl Guardian for Occupied {
     fn has_exited(&self, waits: bool) -> io::Result<bool> {
-        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-        let mut fds = [PollFd::from_borrowed_fd(self.exit.as_fd(), PollFlags::IN)];
-        Ok(poll(&mut fds, (!waits).then_some(&now))? > 0)
+        if waits {
+            return Ok(
+                poll(&mut [PollFd::from_borrowed_fd(self.exit.as_fd(), PollFlags::IN)], None)? > 0
+            );
+        }
+        // Once the spawner has said how it ended, nothing has to be waited for.
+        let socket = PollFd::from_borrowed_fd(self.compartment.socket.as_fd(), PollFlags::IN);
+        Ok(poll(&mut [socket], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
     }
 
     fn release(self: Box<Self>) -> io::Result<(ExitStatus, Option<&'static str>)> {
@@ -329,6 +335,10 @@ impl Launcher {
         let compartment = self.request(&message, &fds, self.mount_point(start)?)?;
         drop(fds);
         drop((ends, failing));
+        let mut fds = [PollFd::from_borrowed_fd(failure.as_fd(), PollFlags::IN)];
+        if poll(&mut fds, Timespec::try_from(ANSWER).ok().as_ref())? == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
         // Ends when the program has been started.
         let mut said = Vec::new();
         failure.read_to_end(&mut said)?;
@@ -365,8 +375,11 @@ impl Launcher {
             match compartment.is_empty() {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.idle.lock().insert(0, compartment);
-                    busy += 1;
+                    let mut idle = self.idle.lock();
+                    if idle.len() < MAX_IDLE {
+                        idle.insert(0, compartment);
+                        busy += 1;
+                    }
                     continue;
                 }
                 Err(_) => continue,
@@ -424,6 +437,7 @@ impl Launcher {
         let (socket, other) = UnixStream::pair()?;
         socket.set_read_timeout(Some(ANSWER))?;
         socket.set_write_timeout(Some(ANSWER))?;
+        let others = STARTS.read();
         // See the reaper for the path. The working directory is the server's, as that of every program.
         let process = Command::new("/proc/self/exe")
             .arg0(ARG0)
@@ -433,7 +447,9 @@ impl Launcher {
             .stdin(Stdio::from(OwnedFd::from(other)))
             .stdout(Stdio::null())
             .stderr(Stdio::null())
-            .spawn()?;
+            .spawn();
+        drop(others);
+        let process = process?;
         let mut running = Running { socket, process, broker: None };
         let setup = self
             .setup

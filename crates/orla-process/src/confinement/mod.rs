@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! [`Sandboxes::of`] makes a [`Sandbox`] of a declaration. Declarations that say the same share one. A sandbox that
+//! [`Sandboxes::of`] makes a [`Sandbox`] of a declaration. Declarations that say the same in one directory share one. A sandbox that
 //! confines has a launcher, a small process of its own (`inside`), which was given the profile and opens compartments of it
 //! (`compartment`). Each runs one program at a time. [`Program`](crate::child::Program) asks its sandbox to start it.
 //!
@@ -12,14 +12,14 @@
 //! | network, UNIX sockets | a network namespace without interfaces, and seccomp |
 //! | declared hosts | a network namespace of a loopback interface, where the broker (`orla_broker`) listens; Landlock and seccomp leave connections to it alone |
 //! | `net:loopback`, `unix:PATH` | seccomp: the first process of a compartment connects for the program, to addresses that it has checked (`connects`) |
-//! | other processes, the end of the whole tree | a PID namespace for each start |
-//! | temporary directory | a file system in memory, mounted for each start and gone with it |
+//! | other processes, the end of the whole tree | a PID namespace, which is emptied after each program |
+//! | temporary directory | a file system in memory, which is emptied after each program |
 //! | privileges | a user namespace, no capabilities, no new privileges, seccomp |
 //! | limits | rlimits, and the first process of the tree, which looks at what the tree uses |
 //!
 //! # Invariants
 //!
-//! - What cannot be enforced here makes its capability unavailable, unless the configuration says that it may run with less.
+//! - What cannot be enforced here makes its capability unavailable, unless the configuration says that it may run unconfined.
 //! - A sandbox is `enforced` only after a probe inside of it was refused what it refuses.
 
 #[cfg(target_os = "linux")]
@@ -188,7 +188,7 @@ pub enum Fallback {
     /// It is unavailable.
     #[default]
     Refuse,
-    /// It runs with less, which is shown.
+    /// It runs unconfined, which is shown.
     Allow,
 }
 
@@ -233,8 +233,6 @@ impl Declared {
 pub enum Level {
     /// To exactly what is declared; a probe has shown it.
     Enforced,
-    /// To less than what is declared, as the configuration allows.
-    Partial,
     /// Not at all.
     Unconfined,
     /// It cannot be confined as it is declared, and does not run.
@@ -246,7 +244,6 @@ impl Level {
     pub fn name(self) -> &'static str {
         match self {
             Self::Enforced => "enforced",
-            Self::Partial => "partial",
             Self::Unconfined => "unconfined",
             Self::Unavailable => "unavailable",
         }
@@ -267,10 +264,21 @@ pub struct Sandbox {
     launcher: Option<launcher::Launcher>,
 }
 
-/// Two sandboxes are equal only if they are one.
+/// Two sandboxes are equal if they are one, or if neither confines anything and they say the same.
 impl PartialEq for Sandbox {
     fn eq(&self, other: &Self) -> bool {
+        let says = |one: &Self| {
+            (
+                one.level,
+                one.permissions.clone(),
+                one.missing.clone(),
+                one.env.clone(),
+                one.variables.clone(),
+            )
+        };
+        let is_unconfined = |one: &Self| one.profile.is_none();
         std::ptr::eq(self, other)
+            || (is_unconfined(self) && is_unconfined(other) && says(self) == says(other))
     }
 }
 
@@ -366,7 +374,7 @@ impl Sandbox {
             Level::Unavailable => {
                 Err(format!("it cannot be confined as it is declared: {}", self.missing.join("; ")))
             }
-            Level::Enforced | Level::Partial | Level::Unconfined => Ok(()),
+            Level::Enforced | Level::Unconfined => Ok(()),
         }
     }
 
@@ -414,7 +422,7 @@ pub struct Rules {
 #[derive(Debug, Default)]
 pub struct Sandboxes {
     rules: RwLock<Rules>,
-    /// By declaration and directory, and the same ones by what they come to.
+    /// By declaration and directory.
     known: Mutex<HashMap<(Declared, PathBuf), Arc<Sandbox>>>,
     /// Whether the running program can be its own launcher.
     has_launcher: bool,
@@ -448,7 +456,7 @@ impl Sandboxes {
     pub fn tidy(&self) {
         self.known
             .lock()
-            .retain(|_, sandbox| Arc::strong_count(sandbox) > 1 && sandbox.level == Level::Enforced);
+            .retain(|_, sandbox| Arc::strong_count(sandbox) > 1 && sandbox.profile.is_some());
     }
 
     /// The sandbox of a declaration whose paths are relative to `base`; `None` for what is not to be confined. Where it

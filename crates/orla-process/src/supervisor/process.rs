@@ -179,6 +179,7 @@ impl Drop for Unwatched {
     fn drop(&mut self) {
         let Some(mut child) = self.0.take() else { return };
         let _ = kill_process_group(child.pid(), Signal::KILL);
+        let _ = kill_process(child.pid(), Signal::KILL);
         if matches!(child.try_wait(), Ok(None)) {
             // It is on its way out. A thread of its own may wait for that; nothing depends on it.
             let _ = std::thread::Builder::new().name("reap".to_owned()).spawn(move || child.wait());

@@ -58,7 +58,7 @@ async fn status_of(name: &str, config: &Config) -> Result<(String, SandboxStatus
 fn enforced_by(status: &SandboxStatus, support: &Support) -> Vec<String> {
     let is_open = status.grants.as_ref().is_some_and(|grants| grants.is_open);
     match status.level {
-        "enforced" | "partial" => vec![
+        "enforced" => vec![
             format!("Landlock ABI {} (files)", support.landlock_abi),
             "seccomp (metadata, sockets, kernel interfaces)".to_owned(),
             "namespaces (processes, network, temporary directory)".to_owned(),
@@ -89,7 +89,7 @@ fn sentences(
         _ if is_open => format!("{name} has limits and no permissions, so only its limits hold."),
         _ => format!("{name} is not confined: it may do what the user may who runs orla."),
     }];
-    let is_confined = matches!(status.level, "enforced" | "partial");
+    let is_confined = status.level == "enforced";
     if let Some(grants) = grants.filter(|_| is_confined || status.level == "unavailable") {
         if !is_confined {
             said.push("Its declaration would allow the following.".to_owned());
