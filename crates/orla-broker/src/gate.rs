@@ -2,10 +2,12 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tokio::net::{TcpStream, lookup_host};
+use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use crate::allow::{Allowed, Host};
@@ -13,6 +15,8 @@ use crate::{CONNECT_TIMEOUT, PROBE_HOST};
 
 /// The most refusals of one profile that are logged, each once.
 const MAX_LOGGED: usize = 1024;
+/// The most names of one profile that are looked up at a time.
+const MAX_LOOKUPS: usize = 2;
 /// The most addresses of a name that are tried.
 const MAX_ADDRESSES: usize = 8;
 
@@ -22,6 +26,8 @@ pub(crate) struct Gate {
     allowed: Allowed,
     profile: String,
     logged: Mutex<HashSet<String>>,
+    /// Names of one profile that are looked up at a time: slow ones do not take the threads of all.
+    lookups: Arc<Semaphore>,
 }
 
 /// Why there is no connection. The process is told.
@@ -42,7 +48,12 @@ pub(crate) enum Refusal {
 
 impl Gate {
     pub(crate) fn new(allowed: Allowed, profile: String) -> Self {
-        Self { allowed, profile, logged: Mutex::default() }
+        Self {
+            allowed,
+            profile,
+            logged: Mutex::default(),
+            lookups: Arc::new(Semaphore::new(MAX_LOOKUPS)),
+        }
     }
 
     pub(crate) fn profile(&self) -> &str {
@@ -60,7 +71,7 @@ impl Gate {
             return Err(Refusal::Undeclared(permission));
         }
         let unreachable = |reason| Refusal::Unreachable { host: host.clone(), port, reason };
-        let found = resolve(host, port).await.map_err(unreachable)?;
+        let found = self.resolve(host, port).await.map_err(unreachable)?;
         let (open, closed): (Vec<SocketAddr>, Vec<SocketAddr>) =
             found.into_iter().partition(|found| self.allowed.leads(host, found.ip(), port));
         if let ([], [address, ..]) = (&*open, &*closed) {
@@ -100,12 +111,21 @@ impl Gate {
     }
 }
 
-async fn resolve(host: &Host, port: u16) -> io::Result<Vec<SocketAddr>> {
-    match host {
-        Host::Address(address) => Ok(vec![SocketAddr::new(*address, port)]),
-        Host::Name(name) => {
-            let found = timeout(CONNECT_TIMEOUT, lookup_host((name.as_str(), port))).await;
-            Ok(found.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??.collect())
-        }
+impl Gate {
+    async fn resolve(&self, host: &Host, port: u16) -> io::Result<Vec<SocketAddr>> {
+        let name = match host {
+            Host::Address(address) => return Ok(vec![SocketAddr::new(*address, port)]),
+            Host::Name(name) => name.clone(),
+        };
+        let found = timeout(CONNECT_TIMEOUT, async {
+            let turn = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
+            let lookup = move || {
+                // A lookup that is no longer awaited keeps its turn until it has ended.
+                let _turn = turn;
+                (name.as_str(), port).to_socket_addrs().map(Iterator::collect)
+            };
+            tokio::task::spawn_blocking(lookup).await.map_err(io::Error::other)?
+        });
+        found.await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 }

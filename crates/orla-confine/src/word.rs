@@ -151,6 +151,9 @@ impl FromStr for Word {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        if text.chars().any(char::is_control) {
+            return Err(format!("{}: a permission has no control characters", text.escape_debug()));
+        }
         let (kind, rest) = match text.split_once(':') {
             Some((kind, rest)) => (kind, Some(rest)),
             None => (text, None),
@@ -328,6 +331,7 @@ mod tests {
             ("net:a:http", "net:a:http: expected net, net:HOST, net:HOST:PORT or net:loopback"),
             ("net:a b", "net:a b: expected net, net:HOST, net:HOST:PORT or net:loopback"),
             ("exce:/x", "exce:/x: unknown permission, did you mean exec:/x?"),
+            ("db:x\ny", "db:x\\ny: a permission has no control characters"),
             (
                 "preset:nodejs",
                 "preset:nodejs: expected preset:node, preset:python, preset:npx or preset:uvx, did you mean node?",

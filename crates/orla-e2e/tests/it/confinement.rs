@@ -263,6 +263,38 @@ fn is_running(process: u32) -> bool {
     stat.is_ok_and(|stat| !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
 }
 
+#[test]
+fn a_link_that_a_program_may_change_widens_nothing() {
+    let world = files().file("work/sub/x", "").tool("before", "#!/bin/sh\necho unconfined\n");
+    std::os::unix::fs::symlink("work/sub", world.path("current")).unwrap();
+    let swap = "[ -L work/sub ] || { rm -r work/sub; ln -s ../other work/sub; }; t out cat other/out";
+    let server = world
+        .tool("named", probe("permissions: ['fs:write:../work', 'fs:read:../work/sub']", swap))
+        .tool("linked", probe("permissions: ['fs:write:../work', 'fs:read:../current']", swap))
+        .serve();
+    assert_eq!((tried(&server, "named"), tried(&server, "linked")), ("out=no".into(), "out=no".into()));
+    server.reload();
+    for tool in ["named", "linked"] {
+        let result = server.client().call(tool, json!({}));
+        assert!(
+            result.is_error() && result.sentence().contains("a link leads out"),
+            "{}",
+            result.sentence()
+        );
+    }
+}
+
+#[test]
+fn a_program_holds_up_no_other_by_a_lease() {
+    let code = "python3 -c \"
+import fcntl
+try: fcntl.fcntl(open('/etc/hosts'), 1024, fcntl.F_RDLCK); print('held')
+except OSError: print('refused')
+\"";
+    let server = world().tool("t", probe("permissions: []", code)).serve();
+    assert_eq!(tried(&server, "t"), "refused");
+}
+
 /// The launchers of a server.
 pub(crate) fn launchers_of(server: u32) -> Vec<i32> {
     let all = std::fs::read_dir("/proc")
@@ -343,9 +375,13 @@ except OSError: print('refused')
 import os
 try: os.memfd_create('x'); print('hidden')
 except OSError: print('refused')
+try: mmap.mmap(-1, 4096); print('hidden')
+except OSError: print('refused')
+try: open('/dev/zero', 'r+b'); print('hidden')
+except OSError: print('refused')
 \"";
     let server = world().tool("t", probe("permissions: []\n# limits: {memory: 256Mi}", code)).serve();
-    assert_eq!(tried(&server, "t"), "refused refused");
+    assert_eq!(tried(&server, "t"), "refused refused refused refused");
 }
 
 #[test]

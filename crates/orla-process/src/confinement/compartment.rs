@@ -238,7 +238,8 @@ impl<'a> Compartment<'a> {
         if !is_watched {
             is_empty = self.first.clear()?.is_empty;
         }
-        if !is_empty {
+        // What nothing but limits confines may have changed its first process.
+        if !is_empty || self.rules.is_open {
             return Ok(false);
         }
         // Of a program without filters that made a sibling of itself.
@@ -261,10 +262,14 @@ impl<'a> Compartment<'a> {
                 return Err(io::ErrorKind::ResourceBusy.into());
             }
         }
-        if self.rules.is_open {
-            return Ok(());
+        let temporary = self.mount_point.join(TEMPORARY);
+        // With `fs:write:/` a program could move it.
+        let is_as_it_was =
+            fs::symlink_metadata(&temporary)?.is_dir() && fs::read_dir(&self.mount_point)?.count() == 1;
+        if !is_as_it_was {
+            return Err(io::ErrorKind::ResourceBusy.into());
         }
-        for entry in fs::read_dir(self.mount_point.join(TEMPORARY))? {
+        for entry in fs::read_dir(temporary)? {
             let entry = entry?;
             match entry.file_type()?.is_dir() {
                 true => fs::remove_dir_all(entry.path())?,

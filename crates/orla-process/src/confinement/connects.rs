@@ -113,16 +113,18 @@ fn serve(connects: &Arc<Connects>, notifications: &Arc<Notifications>, in_progre
             Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => continue,
             Err(_) => return,
         };
+        // Counted before it is looked at: the program may be killed at any moment.
+        let others = in_progress.fetch_add(1, Ordering::SeqCst);
         let target = match target(connects, notifications, &call) {
             Ok(target) => target,
             Err(errno) => {
+                in_progress.fetch_sub(1, Ordering::SeqCst);
                 let _ = notifications.answer(&call, Err(errno));
                 continue;
             }
         };
         let is_blocking =
             rustix::fs::fcntl_getfl(&target.socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
-        let others = in_progress.fetch_add(1, Ordering::SeqCst);
         if !is_blocking || others >= MAX_BLOCKED {
             let connected = if is_blocking { Err(libc::EAGAIN) } else { target.connect() };
             in_progress.fetch_sub(1, Ordering::SeqCst);
@@ -183,6 +185,9 @@ fn target(
     let [descriptor, pointer, length, ..] = call.arguments;
     // The kernel looks at the lower half of both numbers.
     let (descriptor, length) = (descriptor as u32 as i32, length as u32 as usize);
+    if descriptor < 0 {
+        return Err(libc::EBADF);
+    }
     if !(2..=MAX_ADDRESS).contains(&length) {
         return Err(libc::EINVAL);
     }

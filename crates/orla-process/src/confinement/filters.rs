@@ -119,6 +119,9 @@ const SYS_SETXATTRAT: i64 = 463;
 const SYS_REMOVEXATTRAT: i64 = 466;
 const SYS_FILE_SETATTR: i64 = 469;
 
+/// Hints on how long what is written will stay.
+const F_SET_RW_HINT: i32 = 1036;
+const F_SET_FILE_RW_HINT: i32 = 1038;
 /// `TIOCSTI` types into a terminal, `TIOCLINUX` pastes into one.
 const TERMINAL: [u64; 2] = [0x5412, 0x541C];
 /// A file in memory that cannot become a program.
@@ -179,6 +182,11 @@ impl Filters {
             ioctls.map(|request| rule(&[(1, SeccompCmpOp::Eq, *request)])).collect::<io::Result<_>>()?;
         rules.insert(libc::SYS_ioctl, ioctls);
         rules.extend(sockets::rules(connects.network, !connects.unix.is_empty())?);
+        // Leases and notices of directories hold up other processes; hints change files that may only be read.
+        let requests = [libc::F_SETLEASE, libc::F_NOTIFY, F_SET_RW_HINT, F_SET_FILE_RW_HINT];
+        let requests =
+            requests.map(|request| rule(&[(1, SeccompCmpOp::Eq, u64::from(request.unsigned_abs()))]));
+        rules.insert(libc::SYS_fcntl, requests.into_iter().collect::<io::Result<_>>()?);
         // The limits of another process, such as those of the one that watches over this one.
         rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
         if !runs_any_file {
@@ -191,6 +199,9 @@ impl Filters {
             for number in [libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_shmget] {
                 rules.insert(number, Vec::new());
             }
+            // Shared memory stays when it is no longer mapped, and then counts for no process.
+            let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS).unsigned_abs().into();
+            rules.insert(libc::SYS_mmap, vec![rule(&[(3, SeccompCmpOp::MaskedEq(shared), shared)])?]);
         }
         // The flags of clone3 are in memory, where no filter sees them; libraries fall back to clone.
         let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);

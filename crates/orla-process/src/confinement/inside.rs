@@ -128,12 +128,15 @@ fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
     let limits = usage::decode(&limits)?;
     let runs_any_file = execute.iter().any(|path| path == b"/");
     let connects = Connects { network, unix: unix.into_iter().map(path_of).collect() };
+    // A shared mapping of it is memory that belongs to no process.
+    let (zero, devices): (Vec<&str>, Vec<&str>) =
+        BASE_DEVICES.iter().partition(|device| limits.memory.is_some() && **device == "/dev/zero");
     let mut rules = Rules {
         read: declared(read)?,
         write: declared(write)?,
         programs: declared(execute)?,
         execute: base(BASE_EXECUTE),
-        devices: base(BASE_DEVICES),
+        devices: base(&devices),
         filters: Filters::new(&connects, limits.memory.is_some(), runs_any_file)
             .map_err(|err| format!("seccomp: {err}"))?,
         limits,
@@ -143,6 +146,7 @@ fn enter(setup: Message) -> Result<(Rules, Option<TcpListener>), String> {
         is_open: scope == b"open",
     };
     rules.read.extend(base(BASE_READ));
+    rules.read.extend(base(&zero));
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut flags = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS;
     if network.has_namespace() && !rules.is_open {

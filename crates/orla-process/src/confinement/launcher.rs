@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::resolve::{Resolved, resolve};
 use super::wire::{self, Message};
 use super::{ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, usage};
 use crate::process::{Child, Guardian, Streams};
@@ -187,10 +188,21 @@ impl Launcher {
             missing.extend(problems);
             Allowed::default()
         });
+        let places: Vec<(&PathBuf, PathBuf)> = profile
+            .write
+            .iter()
+            .filter_map(|path| Some((path, std::fs::canonicalize(path).ok()?)))
+            .collect();
         let mut real = |paths: &std::collections::BTreeSet<PathBuf>, word: &str| -> Vec<PathBuf> {
             let real = paths.iter().map(|path| {
-                std::fs::canonicalize(path)
-                    .map_err(|err| format!("{word}:{}: {}", path.display(), crate::file::reason(&err)))
+                let others = places.iter().filter(|(named, _)| *named != path).map(|(_, place)| place);
+                let others: Vec<&PathBuf> = others.collect();
+                let word = format!("{word}:{}", path.display());
+                let real = real_path(path, |path| others.iter().any(|place| path.starts_with(place)));
+                real.map_err(|err| match err.get_ref() {
+                    Some(reason) => format!("{word}: {reason}; declare where it leads to"),
+                    None => format!("{word}: {}", crate::file::reason(&err)),
+                })
             });
             let (found, failed): (Vec<_>, Vec<_>) = real.partition(Result::is_ok);
             missing.extend(failed.into_iter().filter_map(Result::err));
@@ -263,19 +275,11 @@ impl Launcher {
     /// # Errors
     /// A link leads to it out of what the profile may write: the program may have made it.
     pub(crate) fn real(&self, path: &Path) -> io::Result<PathBuf> {
-        let real = std::fs::canonicalize(path)?;
-        let is_writable = |path: &Path| self.writable.iter().any(|place| path.starts_with(place));
-        if self.writable.is_empty() || is_writable(&real) || is_system(&real) {
-            return Ok(real);
+        if self.writable.is_empty() {
+            return std::fs::canonicalize(path);
         }
-        let named = path.ancestors().skip(1).any(|place| {
-            std::fs::canonicalize(place).is_ok_and(|place| is_writable(&place)) || is_writable(place)
-        });
-        if named {
-            let text = format!("{}: a link leads out of what the program may write", path.display());
-            return Err(io::Error::other(text));
-        }
-        Ok(real)
+        real_path(path, |path| self.writable.iter().any(|place| path.starts_with(place)))
+            .map_err(|err| io::Error::new(err.kind(), format!("{}: {err}", path.display())))
     }
 
     /// Whether the paths of the profile still lead to what they led to.
@@ -544,6 +548,18 @@ fn answer_with(socket: &UnixStream) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let [mut answer] = message.lists::<1>()?;
     let answer = answer.pop().ok_or(io::ErrorKind::InvalidData)?;
     Ok((answer, fds))
+}
+
+/// The real path of what a program is to get.
+///
+/// # Errors
+/// It is not there, or a link leads to it out of what the program may write: the program may have made that link.
+fn real_path(path: &Path, is_writable: impl Fn(&Path) -> bool) -> io::Result<PathBuf> {
+    let Resolved { real, is_changeable } = resolve(path, &is_writable)?;
+    if is_changeable && !is_writable(&real) && !is_system(&real) {
+        return Err(io::Error::other("a link leads out of what the program may write"));
+    }
+    Ok(real)
 }
 
 /// Whether it is of the system, which every program may read and run.

@@ -37,6 +37,8 @@ mod network_probe;
 #[cfg(target_os = "linux")]
 mod proxy;
 #[cfg(target_os = "linux")]
+mod resolve;
+#[cfg(target_os = "linux")]
 mod sockets;
 mod support;
 #[cfg(target_os = "linux")]
@@ -45,6 +47,7 @@ mod usage;
 mod wire;
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -325,9 +328,14 @@ impl Sandbox {
         let is_node = self.permissions.iter().any(|word| word == "preset:node" || word == "preset:npx");
         let script = std::fs::canonicalize(script).ok().filter(|_| is_node)?;
         let home = std::env::var_os("HOME").map(PathBuf::from);
+        let owner = std::fs::metadata(&script).ok()?.uid();
         node_package(&script, |directory| {
-            let is_package = directory.join("package.json").is_file();
-            is_package && !home.as_ref().is_some_and(|home| home.starts_with(directory))
+            // Never a home, nothing around it, no directory at the root, and nothing that another user can make a package.
+            let is_deep = directory.components().count() > 2;
+            let is_around = home.as_ref().is_some_and(|home| home.starts_with(directory));
+            let is_own = std::fs::metadata(directory.join("package.json"))
+                .is_ok_and(|file| file.is_file() && [owner, 0].contains(&file.uid()));
+            is_deep && !is_around && is_own
         })
     }
 

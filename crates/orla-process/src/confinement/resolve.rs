@@ -1,0 +1,96 @@
+//! Follows the links of a path one by one, to notice those that a confined program could have made.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::io::Errno;
+
+/// The most links on the way, as in the kernel.
+const MAX_LINKS: usize = 40;
+
+/// Where a path leads.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Resolved {
+    /// Without links.
+    pub(super) real: PathBuf,
+    /// Whether a link on the way is in a directory that may be written.
+    pub(super) is_changeable: bool,
+}
+
+/// Resolves a path. `is_writable` decides on a directory by its real path.
+///
+/// # Errors
+/// It leads nowhere, or in a circle.
+pub(super) fn resolve(path: &Path, is_writable: impl Fn(&Path) -> bool) -> io::Result<Resolved> {
+    let mut left: VecDeque<OsString> = parts(&std::path::absolute(path)?);
+    let mut resolved = Resolved { real: PathBuf::from("/"), is_changeable: false };
+    let mut links = 0;
+    while let Some(part) = left.pop_front() {
+        if part == ".." {
+            resolved.real.pop();
+            continue;
+        }
+        let place = resolved.real.join(&part);
+        match std::fs::read_link(&place) {
+            Ok(target) => {
+                links += 1;
+                if links > MAX_LINKS {
+                    return Err(Errno::LOOP.into());
+                }
+                resolved.is_changeable |= is_writable(&resolved.real);
+                if target.is_absolute() {
+                    resolved.real = PathBuf::from("/");
+                }
+                for part in parts(&target).into_iter().rev() {
+                    left.push_front(part);
+                }
+            }
+            // It is there, and no link.
+            Err(err) if Errno::from_io_error(&err) == Some(Errno::INVAL) => resolved.real = place,
+            Err(err) => return Err(err),
+        }
+    }
+    Ok(resolved)
+}
+
+fn parts(path: &Path) -> VecDeque<OsString> {
+    let named = |part: Component<'_>| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+    };
+    path.components().filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_link_in_a_writable_directory_is_noticed_wherever_the_path_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().canonicalize().unwrap();
+        let at = |name: &str| root.join(name);
+        for name in ["w/sub", "out"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        symlink("w/sub", at("direct")).unwrap();
+        symlink("../out", at("w/link")).unwrap();
+        symlink("w/link/../out", at("through")).unwrap();
+        symlink("circle", at("circle")).unwrap();
+        let of = |name: &str| resolve(&at(name), |place| place.starts_with(at("w")));
+        for (name, real, is_changeable) in [
+            ("out", "out", false),
+            ("w/sub", "w/sub", false),
+            ("direct", "w/sub", false),
+            ("w/link", "out", true),
+            ("through", "out", true),
+        ] {
+            assert_eq!(of(name).unwrap(), Resolved { real: at(real), is_changeable }, "{name}");
+        }
+        assert!(of("circle").is_err() && of("missing").is_err());
+    }
+}
