@@ -42,6 +42,15 @@ pub struct Network {
     pub hosts: BTreeSet<(String, Option<u16>)>,
 }
 
+impl Network {
+    /// The words for it.
+    pub fn words(&self) -> impl Iterator<Item = Word> {
+        let all = self.all.then_some(Word::Net).into_iter();
+        let hosts = self.hosts.iter().map(|(name, port)| Word::Host { name: name.clone(), port: *port });
+        all.chain(self.loopback.then_some(Word::Loopback)).chain(hosts)
+    }
+}
+
 /// What a process may do besides the base that every confined process has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Profile {

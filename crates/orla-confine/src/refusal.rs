@@ -178,7 +178,7 @@ fn before(line: &str, denied: usize) -> Option<&str> {
 }
 
 /// A path without `.` and `..`, as far as its text says.
-fn normal(path: &Path) -> PathBuf {
+pub(crate) fn normal(path: &Path) -> PathBuf {
     let mut normal = PathBuf::new();
     for part in path.components() {
         match part {

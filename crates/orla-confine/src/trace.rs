@@ -3,7 +3,9 @@
 //! A trace is text of a foreign program about foreign programs: a line that is not understood is passed over.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
+
+use crate::refusal::normal;
 
 /// The arguments of `strace` for a trace that [`Trace::of`] reads.
 pub const STRACE: [&str; 7] =
@@ -452,18 +454,6 @@ fn shown(path: &Path, around: &Surroundings<'_>) -> String {
         .or_else(|| relative(beside, ".."))
         .or_else(|| relative(around.home.filter(|home| home.parent().is_some()), "~"))
         .unwrap_or_else(|| path.display().to_string())
-}
-
-fn normal(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => drop(normal.pop()),
-            Component::CurDir => {}
-            part => normal.push(part),
-        }
-    }
-    normal
 }
 
 #[cfg(test)]

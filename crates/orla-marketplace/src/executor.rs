@@ -128,6 +128,13 @@ impl SandboxStatus {
         }
     }
 
+    /// Why processes do not run that cannot be confined as they are declared; `None` if they do.
+    pub fn unconfinable(&self) -> Option<String> {
+        let is_unavailable = self.level == "unavailable";
+        is_unavailable
+            .then(|| format!("it cannot be confined as it is declared: {}", self.missing.join("; ")))
+    }
+
     /// The status of a capability that does not run for this reason.
     #[must_use]
     pub fn unavailable(mut self, reason: &str) -> Self {

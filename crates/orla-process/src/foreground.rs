@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SigSet, Signal as Blocked};
 use nix::unistd::{Pid, getpgrp, tcgetpgrp, tcsetpgrp};
-use rustix::process::{Signal, kill_process, kill_process_group};
+use rustix::process::{Signal, kill_process_group};
 
 use crate::Instance;
 use crate::child::Program;
-use crate::process::{Child, Streams};
+use crate::process::{Child, Streams, kill};
 use crate::reaper::INSTANCE;
 
 /// How a program in the foreground ended.
@@ -75,9 +75,7 @@ fn wait(child: &mut Child, wall: Option<Duration>) -> io::Result<Ended> {
             break status;
         }
         if Instant::now() >= until {
-            let _ = kill_process_group(child.pid(), Signal::KILL);
-            // It may have moved to another group.
-            let _ = kill_process(child.pid(), Signal::KILL);
+            kill(child.pid());
             return Ok(Ended { status: child.wait()?, breach: Some("wall") });
         }
         thread::sleep(LOOK_EVERY);

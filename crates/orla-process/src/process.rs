@@ -5,7 +5,9 @@ use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::ExitStatus;
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, WaitOptions, waitid, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, kill_process, kill_process_group, waitid, waitpid,
+};
 
 /// The standard streams of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,13 @@ pub(crate) enum Streams {
     Inherited,
     /// The same, but its output goes to the standard error of this process.
     Errors,
+}
+
+/// Kills the group of a process, and the process itself even if it has moved to another group. It must not have been
+/// reaped: until then the id is theirs. That there is none any more is fine.
+pub(crate) fn kill(leader: Pid) {
+    let _ = kill_process_group(leader, Signal::KILL);
+    let _ = kill_process(leader, Signal::KILL);
 }
 
 /// What stands for a process of which this one is not the parent.

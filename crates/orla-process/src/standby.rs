@@ -23,13 +23,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
-use rustix::process::{Signal, kill_process, kill_process_group};
 
 use crate::child::Program;
 use crate::environment::Environment;
 use crate::exit_watch::ExitWatch;
 use crate::file::FileVersion;
-use crate::process::Child;
+use crate::process::{Child, kill};
 use crate::reaper::Instance;
 use crate::wake::Wake;
 
@@ -476,7 +475,7 @@ impl Waiting {
 
     /// Kills its group. It is still to be reaped.
     fn kill(self) -> Child {
-        kill(&self.child);
+        kill(self.child.pid());
         self.child
     }
 }
@@ -515,12 +514,6 @@ fn quote(mut pipe: impl io::Read + AsFd) -> String {
     String::from_utf8_lossy(&bytes[..read]).trim().to_owned()
 }
 
-fn kill(child: &Child) {
-    // It may be gone already, or lead no group any more.
-    let _ = kill_process_group(child.pid(), Signal::KILL);
-    let _ = kill_process(child.pid(), Signal::KILL);
-}
-
 impl Started {
     /// The process, from now on the caller's to end and to reap.
     ///
@@ -534,7 +527,7 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         let Some(mut child) = self.child.take() else { return };
-        kill(&child);
+        kill(child.pid());
         match self.home.upgrade() {
             Some(home) => {
                 home.lock().ending.push(child);

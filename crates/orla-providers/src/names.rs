@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use orla_marketplace::id::{Pattern, mcp_name};
-use orla_marketplace::{ProviderProblem, ProviderStatus};
+use orla_marketplace::{ProviderProblem, ProviderStatus, SandboxStatus};
 
 /// The naming rules that a configuration sets for a provider's capabilities: tools of a server, functions of a
 /// plugin, skills of an agent. They refer to the provider's own names.
@@ -57,10 +57,7 @@ impl NameRules {
         provider: &str,
         status: ProviderStatus,
     ) -> Option<ProviderProblem> {
-        let unconfinable = status.sandbox.as_ref().filter(|sandbox| sandbox.level == "unavailable");
-        let unconfinable = unconfinable.map(|sandbox| {
-            format!("it cannot be confined as it is declared: {}", sandbox.missing.join("; "))
-        });
+        let unconfinable = status.sandbox.as_ref().and_then(SandboxStatus::unconfinable);
         let text = format!("{kind} {provider}: {}", unconfinable.or(status.last_failure)?);
         Some(self.problem(provider, text).confined(status.sandbox))
     }

@@ -252,9 +252,9 @@ fn a_reload_follows_links_anew() {
     assert_eq!(stdout(&server, "t"), "second");
 }
 
-#[test]
-fn a_capsule_stays_confined_when_its_files_change() {
-    let capsule = r#"#!/usr/bin/env python3
+/// A capsule with one tool. `call` answers the call `id` with `out`.
+fn capsule(tool: &Value, call: &str) -> String {
+    r#"#!/usr/bin/env python3
 import json, sys
 def out(message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
 out({"method": "orla.hello", "params": {"name": "cap", "version": "1.0.0", "capabilities": ["tools"]}})
@@ -265,12 +265,22 @@ for line in sys.stdin:
     if method == "initialize":
         out({"id": id, "result": {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}})
     elif method == "tools/list":
-        out({"id": id, "result": {"tools": [{"name": "look", "inputSchema": {"type": "object"}}]}})
-    else:
+        out({"id": id, "result": {"tools": [TOOL]}})
+    else: CALL
+"#
+    .replace("TOOL", &tool.to_string())
+    .replace("else: CALL", &format!("else: {call}"))
+}
+
+#[test]
+fn a_capsule_stays_confined_when_its_files_change() {
+    let capsule = capsule(
+        &json!({"name": "look", "inputSchema": {"type": "object"}}),
+        r#"
         try: text = open("../../other/out").read()
         except OSError: text = "refused"
-        out({"id": id, "result": {"content": [{"type": "text", "text": text + " VERSION"}]}})
-"#;
+        out({"id": id, "result": {"content": [{"type": "text", "text": text + " VERSION"}]}})"#,
+    );
     let manifest = "name: cap\nversion: 1.0.0\nentrypoint: run.py\npermissions: []\nruntime: {mode: capsule, hot_load: {watch: [run.py, tool.yaml], debounce_ms: 10}}\n";
     let server = world()
         .file("other/out", "outside")
@@ -289,26 +299,16 @@ for line in sys.stdin:
 
 #[test]
 fn the_attestation_of_a_capsule_with_one_tool_is_not_doubted_before_it_runs() {
-    let capsule = r#"#!/usr/bin/env python3
-import json, sys
-def out(message): print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
-out({"method": "orla.hello", "params": {"name": "cap", "version": "1.0.0", "capabilities": ["tools"]}})
-for line in sys.stdin:
-    m = json.loads(line)
-    id, method = m.get("id"), m.get("method")
-    if id is None: continue
-    if method == "initialize":
-        out({"id": id, "result": {"protocolVersion": m["params"]["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "s", "version": "1"}}})
-    elif method == "tools/list":
-        out({"id": id, "result": {"tools": [{"name": "look", "description": "Its own.", "inputSchema": {"type": "object", "properties": {"a": {"type": "string"}}}}]}})
-"#;
+    let schema = json!({"type": "object", "properties": {"a": {"type": "string"}}});
+    let tool = json!({"name": "look", "description": "Its own.", "inputSchema": schema});
+    let capsule = capsule(&tool, "pass");
     for required in ["", "require_attestation: true\n"] {
         let world = world()
             .file(
                 "tools/cap/tool.yaml",
                 "name: cap\nversion: 1.0.0\nentrypoint: run.py\nruntime: {mode: capsule}\n",
             )
-            .tool("cap/run.py", capsule);
+            .tool("cap/run.py", &capsule);
         let trusted = world.run(&["attest", "--new-key", "key.pem", "--authority", "ops"]).stdout;
         let world = world.config(&format!("{trusted}{required}"));
         assert_eq!(world.run(&["attest", "--key", "key.pem"]).code, Some(0));

@@ -50,7 +50,7 @@ use rustix::process::{
 };
 
 use super::inside::{
-    LOOK_EVERY, OwnAccess, Request, Rules, answer, become_program, drop_capabilities, keep_compartment,
+    LOOK_EVERY, OwnAccess, Request, Rules, answer, become_program, drop_capabilities, keep_watched,
     landlock, open_real, receive,
 };
 use super::usage::Watch;
@@ -125,7 +125,7 @@ impl<'a> Compartment<'a> {
         }
         // Its programs inherit all this. What it does itself from here on is allowed to them, too.
         if rules.is_open {
-            keep_compartment()?;
+            keep_watched()?;
         } else {
             drop_capabilities()?;
             rules.filters.apply()?;
@@ -242,8 +242,6 @@ impl<'a> Compartment<'a> {
         if !is_empty || self.rules.is_open {
             return Ok(false);
         }
-        // Of a program without filters that made a sibling of itself.
-        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
         self.tidy()?;
         answer(socket, READY)?;
         Ok(true)

@@ -387,9 +387,9 @@ fn ruleset(network: NetworkMode) -> Result<RulesetCreated, String> {
     }
 }
 
-/// A program that nothing but limits confines keeps its capabilities, but none with which it could change the compartment for
-/// the next one, or blind the process that watches it.
-pub(super) fn keep_compartment() -> io::Result<()> {
+/// A program that nothing but limits confines keeps its capabilities, but none with which it could blind the process that
+/// watches it.
+pub(super) fn keep_watched() -> io::Result<()> {
     for capability in [CapabilitySet::SYS_ADMIN, CapabilitySet::SYS_PTRACE, CapabilitySet::SYS_RESOURCE]
     {
         rustix::thread::remove_capability_from_bounding_set(capability)?;

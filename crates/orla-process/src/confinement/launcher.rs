@@ -20,7 +20,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::resolve::{Resolved, resolve};
 use super::wire::{self, Message};
-use super::{ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, usage};
+use super::{ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, is_wide, usage};
 use crate::process::{Child, Guardian, Streams};
 use crate::sealed::STARTS;
 
@@ -59,8 +59,27 @@ pub(crate) struct Launcher {
     /// The paths as they are declared, and what each led to.
     declared: Vec<(PathBuf, Option<Identity>)>,
     running: Mutex<Option<Running>>,
-    /// Compartments in which nothing runs.
-    idle: Arc<Mutex<Vec<Compartment>>>,
+    idle: Arc<Idle>,
+}
+
+/// The compartments of a profile in which nothing runs, the one that waits longest first.
+#[derive(Debug, Default)]
+struct Idle(Mutex<Vec<Compartment>>);
+
+impl Idle {
+    fn take(&self, mount_point: &str) -> Option<Compartment> {
+        let mut all = self.0.lock();
+        let fitting = all.iter().position(|idle| idle.mount_point == mount_point);
+        fitting.map(|index| all.remove(index))
+    }
+
+    /// Keeps a compartment, if there are not enough already.
+    fn keep(&self, compartment: Compartment) {
+        let mut all = self.0.lock();
+        if all.len() < MAX_IDLE {
+            all.push(compartment);
+        }
+    }
 }
 
 /// A program to start.
@@ -120,7 +139,7 @@ impl Compartment {
 #[derive(Debug)]
 struct Occupied {
     compartment: Compartment,
-    idle: Arc<Mutex<Vec<Compartment>>>,
+    idle: Arc<Idle>,
     exit: OwnedFd,
 }
 
@@ -144,10 +163,7 @@ impl Guardian for Occupied {
             breach.first().and_then(|number| Limits::ENFORCED.get(usize::from(*number)).copied());
         if wire::write(compartment.socket.as_fd(), &Message::default(), &[]).is_ok() {
             compartment.is_left = true;
-            let mut idle = idle.lock();
-            if idle.len() < MAX_IDLE {
-                idle.push(compartment);
-            }
+            idle.keep(compartment);
         }
         Ok((ExitStatus::from_raw(i32::from_le_bytes(*status)), breach))
     }
@@ -368,32 +384,25 @@ impl Launcher {
         fds: &[BorrowedFd<'_>],
         mount_point: &'static str,
     ) -> io::Result<Compartment> {
-        let mut busy = 0;
-        loop {
-            let idle = {
-                let mut idle = self.idle.lock();
-                let fitting = idle.iter().skip(busy).position(|idle| idle.mount_point == mount_point);
-                fitting.map(|index| idle.remove(busy + index))
-            };
-            let Some(mut compartment) = idle else { break };
+        let mut busy = Vec::new();
+        let sent = loop {
+            let Some(mut compartment) = self.idle.take(mount_point) else { break None };
             match compartment.is_empty() {
-                Ok(true) => {}
-                Ok(false) => {
-                    let mut idle = self.idle.lock();
-                    if idle.len() < MAX_IDLE {
-                        idle.insert(0, compartment);
-                        busy += 1;
+                Ok(true) => match wire::write(compartment.socket.as_fd(), message, fds) {
+                    Ok(()) => break Some(Ok(compartment)),
+                    Err(err) if Errno::from_io_error(&err) == Some(Errno::TOOBIG) => {
+                        break Some(Err(err));
                     }
-                    continue;
-                }
-                Err(_) => continue,
-            }
-            match wire::write(compartment.socket.as_fd(), message, fds) {
-                Ok(()) => return Ok(compartment),
-                Err(err) if Errno::from_io_error(&err) == Some(Errno::TOOBIG) => return Err(err),
-                // It has died, and so has not read it.
+                    // It has died, and so has not read it.
+                    Err(_) => {}
+                },
+                Ok(false) => busy.push(compartment),
                 Err(_) => {}
             }
+        };
+        busy.into_iter().for_each(|compartment| self.idle.keep(compartment));
+        if let Some(sent) = sent {
+            return sent;
         }
         let compartment = self.open(mount_point)?;
         wire::write(compartment.socket.as_fd(), message, fds)?;
@@ -573,7 +582,6 @@ pub(crate) fn installation(program: &Path, home: Option<&OsString>) -> Vec<PathB
     // By real directories: `/tmp/../bin` is `/bin`. The program itself may be a link, as in a virtual environment.
     let directory = program.parent().and_then(|directory| std::fs::canonicalize(directory).ok());
     let named = directory.zip(program.file_name()).map(|(directory, name)| directory.join(name));
-    let home = home.map(|home| std::fs::canonicalize(home).unwrap_or_else(|_| PathBuf::from(home)));
     let mut all: Vec<PathBuf> = Vec::new();
     for place in named.into_iter().chain(std::fs::canonicalize(program)) {
         if is_system(&place) {
@@ -585,11 +593,7 @@ pub(crate) fn installation(program: &Path, home: Option<&OsString>) -> Vec<PathB
             })
         });
         let prefix = prefix.and_then(Path::parent).filter(|prefix| {
-            // Never a home, nothing around it, and no directory at the root of the file system.
-            let is_around = home.as_ref().is_some_and(|home| home.starts_with(prefix));
-            let is_deep = prefix.components().count() > 2;
-            !is_around
-                && is_deep
+            !is_wide(prefix, home.map(OsString::as_os_str))
                 && !prefix.ends_with(".local")
                 && (prefix.join("lib").is_dir()
                     || prefix.join("pyvenv.cfg").exists()

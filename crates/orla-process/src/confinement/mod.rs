@@ -47,6 +47,7 @@ mod usage;
 mod wire;
 
 use std::collections::HashMap;
+use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -270,18 +271,13 @@ pub struct Sandbox {
 /// Two sandboxes are equal if they are one, or if neither confines anything and they say the same.
 impl PartialEq for Sandbox {
     fn eq(&self, other: &Self) -> bool {
-        let says = |one: &Self| {
-            (
-                one.level,
-                one.permissions.clone(),
-                one.missing.clone(),
-                one.env.clone(),
-                one.variables.clone(),
-            )
+        let is_unconfined = self.profile.is_none() && other.profile.is_none();
+        let say_the_same = || {
+            (self.level, &self.permissions, &self.missing)
+                == (other.level, &other.permissions, &other.missing)
+                && (&self.env, &self.variables) == (&other.env, &other.variables)
         };
-        let is_unconfined = |one: &Self| one.profile.is_none();
-        std::ptr::eq(self, other)
-            || (is_unconfined(self) && is_unconfined(other) && says(self) == says(other))
+        std::ptr::eq(self, other) || is_unconfined && say_the_same()
     }
 }
 
@@ -327,15 +323,13 @@ impl Sandbox {
     pub(crate) fn package_of(&self, script: &Path) -> Option<PathBuf> {
         let is_node = self.permissions.iter().any(|word| word == "preset:node" || word == "preset:npx");
         let script = std::fs::canonicalize(script).ok().filter(|_| is_node)?;
-        let home = std::env::var_os("HOME").map(PathBuf::from);
+        let home = std::env::var_os("HOME");
         let owner = std::fs::metadata(&script).ok()?.uid();
         node_package(&script, |directory| {
-            // Never a home, nothing around it, no directory at the root, and nothing that another user can make a package.
-            let is_deep = directory.components().count() > 2;
-            let is_around = home.as_ref().is_some_and(|home| home.starts_with(directory));
+            // Nothing that another user can make a package.
             let is_own = std::fs::metadata(directory.join("package.json"))
                 .is_ok_and(|file| file.is_file() && [owner, 0].contains(&file.uid()));
-            is_deep && !is_around && is_own
+            is_own && !is_wide(directory, home.as_deref())
         })
     }
 
@@ -379,9 +373,7 @@ impl Sandbox {
     /// They do not; the reason.
     pub fn available(&self) -> Result<(), String> {
         match self.level {
-            Level::Unavailable => {
-                Err(format!("it cannot be confined as it is declared: {}", self.missing.join("; ")))
-            }
+            Level::Unavailable => self.status().unconfinable().map_or(Ok(()), Err),
             Level::Enforced | Level::Unconfined => Ok(()),
         }
     }
@@ -408,6 +400,13 @@ impl Sandbox {
     fn unavailable(permissions: Vec<String>, missing: Vec<String>) -> Self {
         Self { level: Level::Unavailable, ..Self::unconfined(permissions, missing) }
     }
+}
+
+/// Whether a real directory holds more than one installation or package: a home, what is around it, and directories at the
+/// root of the file system.
+fn is_wide(directory: &Path, home: Option<&OsStr>) -> bool {
+    let home = home.map(|home| std::fs::canonicalize(home).unwrap_or_else(|_| PathBuf::from(home)));
+    directory.components().count() <= 2 || home.is_some_and(|home| home.starts_with(directory))
 }
 
 /// The directory that holds what a script of Node imports: the outermost `node_modules` around it, or the nearest package.
@@ -539,20 +538,13 @@ fn grants(profile: &Profile, is_open: bool) -> SandboxGrants {
     let real = |path: &PathBuf| std::fs::canonicalize(path).unwrap_or_else(|_| path.clone());
     let shown = |path: &PathBuf| real(path).display().to_string();
     let caches = || profile.caches.keys().chain(&profile.optional).filter(|path| path.exists());
-    let network = &profile.network;
-    let all = network.all.then(|| "net".to_owned());
-    let loopback = network.loopback.then(|| "net:loopback".to_owned());
-    let hosts = network.hosts.iter().map(|(name, port)| match port {
-        Some(port) => format!("net:{name}:{port}"),
-        None => format!("net:{name}"),
-    });
     let limits = profile.limits.enforced().into_iter();
     SandboxGrants {
         is_open,
         read: profile.read.iter().map(shown).collect(),
         write: profile.write.iter().chain(caches()).map(shown).collect(),
         run: profile.execute.iter().chain(caches()).map(shown).collect(),
-        network: all.into_iter().chain(loopback).chain(hosts).collect(),
+        network: profile.network.words().map(|word| word.to_string()).collect(),
         sockets: profile.unix.iter().map(shown).collect(),
         variables: profile.env.iter().cloned().collect(),
         limits: limits.filter_map(|(name, limit)| Some((name, limit?))).collect(),

@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Job;
 use super::capture::{Captured, OutputFilter, Reader};
 use super::pool::Control;
 use crate::exit_watch::ExitWatch;
 use crate::limits::Limits;
-use crate::process::Child;
+use crate::process::{Child, kill};
 use crate::wake::Wake;
 
 /// How a program ended, and what it wrote.
@@ -270,13 +270,6 @@ impl Following {
 /// Signals a group. That there is none any more is fine.
 fn signal(group: Pid, signal: Signal) {
     let _ = kill_process_group(group, signal);
-}
-
-/// Kills a group, and its leader even if that has moved to another one. The leader must not have been reaped: until
-/// then the id is theirs.
-fn kill(group: Pid) {
-    signal(group, Signal::KILL);
-    let _ = kill_process(group, Signal::KILL);
 }
 
 /// The parent's ends of a child's three pipes.

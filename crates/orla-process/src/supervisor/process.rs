@@ -16,7 +16,7 @@ use tokio::net::unix::pipe;
 use crate::child::Program;
 use crate::confinement::Declared;
 use crate::exit_watch::ExitWatch;
-use crate::process::Child;
+use crate::process::{Child, kill};
 use crate::reaper::{INSTANCE, Instance};
 
 /// A running process with its three pipes. Dropping it kills what is left of its group.
@@ -178,8 +178,7 @@ impl Unwatched {
 impl Drop for Unwatched {
     fn drop(&mut self) {
         let Some(mut child) = self.0.take() else { return };
-        let _ = kill_process_group(child.pid(), Signal::KILL);
-        let _ = kill_process(child.pid(), Signal::KILL);
+        kill(child.pid());
         if matches!(child.try_wait(), Ok(None)) {
             // It is on its way out. A thread of its own may wait for that; nothing depends on it.
             let _ = std::thread::Builder::new().name("reap".to_owned()).spawn(move || child.wait());

@@ -58,11 +58,9 @@ fn vouch_for_all(
     let catalog = app.marketplace().snapshot();
     let mut chosen: Vec<&Entry> = Vec::new();
     for name in &attest.names {
-        let entry = catalog.get(name).ok_or_else(|| {
-            let near = catalog.similar(name).into_iter().next();
-            let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            Failure::failed(format!("{name} is not served{hint}"))
-        })?;
+        let entry = catalog
+            .get(name)
+            .ok_or_else(|| Failure::failed(crate::commands::not_served(&catalog, name)))?;
         chosen.push(entry);
     }
     if attest.names.is_empty() {

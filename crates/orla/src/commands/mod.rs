@@ -22,6 +22,7 @@ pub(crate) mod verify;
 mod watch;
 
 use clap::CommandFactory;
+use orla_marketplace::Catalog;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
@@ -49,6 +50,13 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     let text = serde_json::to_string_pretty(value);
     render::json_line(&text.map_err(|err| Failure::failed(err.to_string()))?);
     Ok(())
+}
+
+/// What is said of a name under which nothing is served.
+fn not_served(catalog: &Catalog, name: &str) -> String {
+    let near = catalog.similar(name).into_iter().next();
+    let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
+    format!("{name} is not served{hint}")
 }
 
 /// A column of a table: its head and its cells.

@@ -42,11 +42,7 @@ async fn status_of(name: &str, config: &Config) -> Result<(String, SandboxStatus
             let silent = silent.into_iter().find(|provider| provider.name == name);
             match silent.and_then(|provider| provider.sandbox) {
                 Some(status) => Ok((name.to_owned(), status)),
-                None => {
-                    let near = snapshot.similar(name).into_iter().next();
-                    let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-                    Err(format!("{name} is not served{hint}"))
-                }
+                None => Err(crate::commands::not_served(&snapshot, name)),
             }
         }
     };
@@ -82,7 +78,6 @@ fn sentences(
         "enforced" => {
             format!("{name} is confined: a probe in its sandbox was refused what is not listed here.")
         }
-        "partial" => format!("{name} is confined, but not to all that it declares."),
         "unavailable" => {
             format!("{name} does not run, because it cannot be confined as it is declared.")
         }

@@ -108,11 +108,7 @@ async fn subject(name: &str, config: &Config) -> Result<Subject, Failure> {
     match found {
         Some(Some(subject)) => Ok(subject),
         Some(None) => Err(Failure::failed(format!("{name} has no process of its own to record"))),
-        None => {
-            let near = snapshot.similar(name).into_iter().next();
-            let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            Err(Failure::failed(format!("{name} is not served{hint}")))
-        }
+        None => Err(Failure::failed(crate::commands::not_served(&snapshot, name))),
     }
 }
 
