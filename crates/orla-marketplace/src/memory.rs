@@ -4,13 +4,28 @@
 //! Reservations end when they are dropped. At the bound, a request fails as `busy` before it costs more.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+/// A burst begins when so many bytes are held …
+const BURST: usize = 32 << 20;
+
+/// … and is over when fewer than these are.
+const CALM: usize = 4 << 20;
+
+/// How long it must be calm after a burst.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// A bound on the bytes that are held at once.
 #[derive(Debug)]
 pub struct MemoryBudget {
     max: AtomicUsize,
     held: AtomicUsize,
+    /// Whether a burst has begun that is not over.
+    is_in_burst: AtomicBool,
+    burst_ended: Notify,
 }
 
 /// Bytes of a [`MemoryBudget`]; given back when dropped.
@@ -33,7 +48,24 @@ pub struct OverBudget {
 impl MemoryBudget {
     /// A budget of `max` bytes.
     pub fn new(max: usize) -> Self {
-        Self { max: AtomicUsize::new(max), held: AtomicUsize::new(0) }
+        Self {
+            max: AtomicUsize::new(max),
+            held: AtomicUsize::new(0),
+            is_in_burst: AtomicBool::new(false),
+            burst_ended: Notify::new(),
+        }
+    }
+
+    /// Waits until much memory was held (32 MiB) and hardly any is (4 MiB), for a second. The allocator then has much that it
+    /// could return to the system. One task may wait at a time.
+    pub async fn burst_over(&self) {
+        self.burst_ended.notified().await;
+        loop {
+            tokio::time::sleep(SETTLED).await;
+            if self.held() < CALM {
+                return;
+            }
+        }
     }
 
     /// The bound, in bytes.
@@ -60,6 +92,27 @@ impl MemoryBudget {
         reservation.resize(bytes)?;
         Ok(reservation)
     }
+
+    fn take(&self, bytes: usize) -> Result<(), OverBudget> {
+        let max = self.max();
+        let add = |held: usize| held.checked_add(bytes).filter(|held| *held <= max);
+        let before = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        let before = before.map_err(|_| OverBudget { max })?;
+        if before + bytes >= BURST && !self.is_in_burst.load(Ordering::Relaxed) {
+            self.is_in_burst.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, bytes: usize) {
+        let left = self.held.fetch_sub(bytes, Ordering::Relaxed) - bytes;
+        if left < CALM
+            && self.is_in_burst.load(Ordering::Relaxed)
+            && self.is_in_burst.swap(false, Ordering::Relaxed)
+        {
+            self.burst_ended.notify_one();
+        }
+    }
 }
 
 impl Reservation {
@@ -73,14 +126,11 @@ impl Reservation {
     /// # Errors
     /// There are not as many left; the reservation is as it was.
     pub fn resize(&mut self, bytes: usize) -> Result<(), OverBudget> {
-        let (budget, before) = (&*self.budget, self.bytes);
+        let before = self.bytes;
         if bytes <= before {
-            budget.held.fetch_sub(before - bytes, Ordering::Relaxed);
+            self.budget.give_back(before - bytes);
         } else {
-            let (more, max) = (bytes - before, budget.max());
-            let add = |held: usize| held.checked_add(more).filter(|held| *held <= max);
-            let added = budget.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
-            added.map_err(|_| OverBudget { max })?;
+            self.budget.take(bytes - before)?;
         }
         self.bytes = bytes;
         Ok(())
@@ -89,7 +139,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.budget.held.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.budget.give_back(self.bytes);
     }
 }
 
@@ -114,5 +164,22 @@ mod tests {
         drop(one);
         assert_eq!(budget.held(), 0);
         assert!(budget.reserve(1).is_ok());
+    }
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_burst_is_reported_once_and_when_it_is_calm() {
+        use tokio::time::timeout;
+        let budget = Arc::new(MemoryBudget::new(BURST * 2));
+        let long = SETTLED * 10;
+        drop(budget.reserve(BURST - 1).unwrap());
+        assert!(timeout(long, budget.burst_over()).await.is_err(), "that was no burst");
+        let two = [budget.reserve(BURST / 2).unwrap(), budget.reserve(BURST / 2).unwrap()];
+        assert!(timeout(long, budget.burst_over()).await.is_err(), "it is not over");
+        drop(two);
+        timeout(long, budget.burst_over()).await.expect("it is over");
+        assert!(timeout(long, budget.burst_over()).await.is_err(), "it is reported once");
+        drop(budget.reserve(BURST).unwrap());
+        let next = budget.reserve(CALM).unwrap();
+        assert!(timeout(long, budget.burst_over()).await.is_err(), "the next has begun");
+        drop(next);
     }
 }

@@ -67,7 +67,7 @@ fn program(run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     if orla_process::confinement::run_if_asked() {
         return ExitCode::SUCCESS;
     }
-    orla_sys::return_freed_memory();
+    orla_sys::keep_little_freed_memory();
     orla_process::inheritance::close_to_others();
     // This program is its own reaper; nothing that starts threads or opens files may come before this.
     if orla_process::reaper::run_if_asked() {

@@ -1,7 +1,11 @@
-//! How much memory the machine gives this process: the least of what it has and what its control groups allow.
+//! How much memory the machine gives this process: the least of what it has and what its control groups allow. And when the
+//! process gives some back.
 
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
+
+use orla_marketplace::MemoryBudget;
 
 /// The assumed amount if the system does not say, in bytes.
 const UNKNOWN: usize = 4 << 30;
@@ -12,6 +16,15 @@ pub(crate) fn available() -> usize {
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let group = groups.lines().filter_map(of_group).min();
     machine.into_iter().chain(group).min().unwrap_or(UNKNOWN)
+}
+
+/// Returns freed memory to the system after each burst of requests.
+pub(crate) async fn return_after_bursts(budget: Arc<MemoryBudget>) {
+    loop {
+        budget.burst_over().await;
+        let returned = tokio::task::spawn_blocking(orla_sys::return_freed_memory).await;
+        tracing::debug!(done = returned.is_ok(), "memory was returned after a burst");
+    }
 }
 
 /// `MemTotal` of `/proc/meminfo`, in bytes.

@@ -142,6 +142,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     for following in app.follow_providers() {
         tasks.spawn(following);
     }
+    tasks.spawn(crate::memory::return_after_bursts(Arc::clone(app.marketplace().memory())));
     app.start_eager(&config);
     let mut reloader = Reloader::new(source, config, logging);
     let stop = loop {
