@@ -20,7 +20,9 @@ use crate::manifest::{
     Availability, CallPolicy, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Listing,
 };
 use crate::payload::JsonText;
-use crate::permission::{AccessPolicy, Disclosure, Permission, Principal};
+use crate::permission::Permission;
+use crate::policy::{AccessPolicy, Disclosure};
+use crate::principal::Principal;
 use crate::schema::{SchemaError, Validator, json_schema_of};
 use crate::search::{Index, Words};
 use crate::surface::{Item, Surface};

@@ -37,6 +37,8 @@ mod notice;
 mod outcome;
 mod payload;
 mod permission;
+mod policy;
+mod principal;
 pub mod program;
 mod provider;
 mod route;
@@ -67,7 +69,9 @@ pub use memory::{MemoryBudget, OverBudget, Reservation};
 pub use notice::{LogLevel, Notice, NoticeSink, Progress};
 pub use outcome::Outcome;
 pub use payload::{JsonText, Payload};
-pub use permission::{ANONYMOUS, AccessPolicy, Disclosure, NoPermission, Permission, Principal, Rule};
+pub use permission::{NoPermission, Permission};
+pub use policy::{AccessPolicy, Disclosure, Rule};
+pub use principal::{ANONYMOUS, CallerPattern, Callers, IdentifiedBy, NoCallers, Principal};
 pub use provider::{
     A2ACapability, A2AOptions, ANSWERS_PROMPTS, BodyMapping, Connection, CredentialPlace,
     CustomProvider, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,

@@ -23,7 +23,7 @@ use crate::executors::Executors;
 use crate::id::instance_number;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::memory::MemoryBudget;
-use crate::permission::Principal;
+use crate::principal::Principal;
 use crate::provider::ProviderType;
 use crate::source::ProviderProblem;
 

@@ -1,8 +1,7 @@
-//! The permissions that capabilities need, and who has them (RTFS capability system §6).
+//! The permissions that capabilities need (RTFS capability system §6).
 //!
 //! A capability declares what it needs as [`Permission`]s, such as `net:api.example.com`. The needs of its
-//! provider are added to that. An [`AccessPolicy`] grants permissions to principals. Without a policy, everything
-//! that the configuration declares is granted, because its author decides what is served.
+//! provider are added to that. A [policy](crate::AccessPolicy) grants permissions to callers.
 //!
 //! Pure functions on text: nothing here opens a file or resolves a name, so a path means what is written.
 //!
@@ -20,53 +19,10 @@
 use std::fmt;
 use std::net::Ipv6Addr;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use rtfs::text::excerpt;
 
 use crate::id::Pattern;
-
-/// Who calls.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Principal(pub Arc<str>);
-
-/// Who may use what.
-///
-/// A call is permitted if each of the capability's needs is covered by an allowance of some applicable rule and by
-/// no denial. A rule applies if both the caller and the capability match it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AccessPolicy {
-    /// The rules; their order does not matter, as a denial wins over any permission.
-    pub rules: Vec<Rule>,
-    /// What a caller learns about a capability that the rules deny it.
-    pub disclosure: Disclosure,
-}
-
-/// What a caller learns about a capability that the policy denies it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Disclosure {
-    /// Nothing: every answer is the one for a name that does not exist.
-    #[default]
-    Conceal,
-    /// A call fails with the permission that is missing.
-    Reveal,
-}
-
-/// What is granted to some callers for some capabilities.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Rule {
-    /// The callers' names. A caller without a name is [`ANONYMOUS`].
-    pub to: Vec<Pattern>,
-    /// The capabilities, by id or MCP name.
-    pub capabilities: Vec<Pattern>,
-    /// What is granted.
-    pub allow: Vec<Permission>,
-    /// What is refused in spite of other rules that allow it. `*` refuses the capabilities altogether.
-    pub deny: Vec<Permission>,
-}
-
-/// What a caller without a name is called in a policy.
-pub const ANONYMOUS: &str = "anonymous";
 
 /// Something that a capability needs, or a pattern over such things.
 #[derive(Clone, PartialEq, Eq, Hash)]
@@ -101,35 +57,6 @@ enum Scope {
     "expected a permission such as net:api.example.com, fs:read:./data, exec or mcp:server/*, got {0:?}"
 )]
 pub struct NoPermission(pub String);
-
-impl AccessPolicy {
-    /// The first need that this caller lacks for this capability; `None` if the call is permitted.
-    pub fn missing<'a>(
-        &'a self,
-        principal: Option<&Principal>,
-        id: &str,
-        name: &str,
-        needs: &'a [Permission],
-    ) -> Option<&'a Permission> {
-        let who = principal.map_or(ANONYMOUS, |principal| &principal.0);
-        let applies = |rule: &&Rule| {
-            rule.to.iter().any(|pattern| pattern.matches(who))
-                && rule.capabilities.iter().any(|pattern| pattern.matches(id) || pattern.matches(name))
-        };
-        let rules: Vec<&Rule> = self.rules.iter().filter(applies).collect();
-        let denied = |need: &Permission| {
-            rules.iter().any(|rule| rule.deny.iter().any(|denied| denied.overlaps(need)))
-        };
-        let everything = |denied: &&Permission| denied.scope == Scope::Everything;
-        if let Some(everything) = rules.iter().find_map(|rule| rule.deny.iter().find(everything)) {
-            return Some(needs.first().unwrap_or(everything));
-        }
-        let allowed = |need: &Permission| {
-            rules.iter().any(|rule| rule.allow.iter().any(|allowed| allowed.covers(need)))
-        };
-        needs.iter().find(|need| denied(need) || !allowed(need))
-    }
-}
 
 impl Permission {
     /// A need that a capability declares. A text that is not a permission still is a need: a grant or a denial of
@@ -190,9 +117,14 @@ impl Permission {
         }
     }
 
+    /// Whether it is `*`.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.scope == Scope::Everything
+    }
+
     /// Whether something matches both. A need that may include a denied permission is denied: `exec` is, if
     /// `exec:rm` is denied.
-    fn overlaps(&self, need: &Self) -> bool {
+    pub(crate) fn overlaps(&self, need: &Self) -> bool {
         self.covers(need) || (self.scope != Scope::Everything && need.covers(self))
     }
 }
@@ -369,46 +301,6 @@ mod tests {
     fn what_is_no_permission_is_refused() {
         for text in ["", "net:", " exec", "fs:list:/", "a b", "x\n", ":x", "**"] {
             assert!(text.parse::<Permission>().is_err(), "{text:?}");
-        }
-    }
-
-    fn policy(rules: &[(&str, &str, &[&str], &[&str])]) -> AccessPolicy {
-        let all = |texts: &[&str]| texts.iter().map(|text| permission(text)).collect();
-        let rule = |(to, capabilities, allow, deny): &(&str, &str, &[&str], &[&str])| Rule {
-            to: vec![Pattern::new(*to)],
-            capabilities: vec![Pattern::new(*capabilities)],
-            allow: all(allow),
-            deny: all(deny),
-        };
-        AccessPolicy { rules: rules.iter().map(rule).collect(), ..AccessPolicy::default() }
-    }
-
-    #[test]
-    fn a_policy_grants_to_whom_it_says_and_a_denial_wins() {
-        let policy = policy(&[
-            ("*", "*", &["net:api.example.com"], &[]),
-            ("alice", "*", &["*"], &["exec:rm"]),
-            ("bob", "git.*", &["exec"], &[]),
-            ("mallory", "*", &["*"], &["*"]),
-        ]);
-        for (who, id, needs, missing) in [
-            (None, "x", &["net:api.example.com"][..], None),
-            (None, "x", &["net:api.example.com", "exec:x"], Some("exec:x")),
-            (None, "x", &[], None),
-            (Some("alice"), "x", &["exec:ls", "fs:read:/"], None),
-            (Some("alice"), "x", &["whatever: this is"], None),
-            (Some("bob"), "git.log", &["whatever: this is"], Some("whatever: this is")),
-            (Some("alice"), "x", &["exec:rm"], Some("exec:rm")),
-            (Some("alice"), "x", &["exec"], Some("exec")),
-            (Some("bob"), "git.log", &["exec:git"], None),
-            (Some("bob"), "ls", &["exec:ls"], Some("exec:ls")),
-            (Some("mallory"), "x", &[], Some("*")),
-            (Some("mallory"), "x", &["net:api.example.com"], Some("net:api.example.com")),
-        ] {
-            let principal = who.map(|name| Principal(name.into()));
-            let needs: Vec<Permission> = needs.iter().map(|need| Permission::needed(need)).collect();
-            let found = policy.missing(principal.as_ref(), id, id, &needs).map(Permission::as_str);
-            assert_eq!(found, missing, "{who:?} {id}");
         }
     }
 

@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-/// The principal of a waiting call; calls without one share a lane.
+/// The id of the principal of a waiting call; calls without one share a lane.
 pub(crate) type Caller = Option<Arc<str>>;
 
 /// Items in lanes, each lane in the order of arrival.

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::client::{Client, ClientError};
 use crate::payload::JsonText;
-use crate::permission::Principal;
+use crate::principal::Principal;
 use fair_queue::{Caller, FairQueue};
 
 /// How many calls an [`Admission`] lets in.
@@ -193,7 +193,7 @@ impl Admission {
             state.running.begin(lane.provider);
             return Ok(None);
         }
-        let caller: Caller = lane.principal.map(|Principal(name)| Arc::clone(name));
+        let caller: Caller = lane.principal.map(|principal| Arc::clone(principal.id()));
         let full = state.full();
         if full.waiting >= self.bounds.waiting {
             let refused = if self.bounds.waiting == 0 { None } else { state.queue.evict_for(&caller) };
@@ -398,7 +398,7 @@ mod tests {
         provider: &str,
     ) -> BoxFuture<'static, Result<Permit, Full>> {
         let admission = Arc::clone(admission);
-        let (principal, provider) = (Principal(caller.into()), Arc::<str>::from(provider));
+        let (principal, provider) = (Principal::token(caller), Arc::<str>::from(provider));
         Box::pin(async move {
             let (capability, provider) = (&provider, &provider);
             admission.enter(Lane { principal: Some(&principal), capability, provider }).await

@@ -22,7 +22,7 @@ use crate::marketplace::CapabilityMarketplace;
 use crate::memory::OverBudget;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
-use crate::permission::ANONYMOUS;
+use crate::principal::{ANONYMOUS, Principal};
 use crate::schema;
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled. After that, the
@@ -71,7 +71,7 @@ impl CapabilityMarketplace {
     pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
         let catalog = self.catalog_for(&call).await;
         let Some(entry) = catalog.get(&call.target).cloned() else {
-            let caller = call.scope.principal.as_ref().map_or(ANONYMOUS, |principal| &principal.0);
+            let caller = call.scope.principal.as_ref().map_or(ANONYMOUS, Principal::name);
             tracing::info!(tool = excerpt(&call.target, SHOWN), caller, "unknown tool");
             return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
         };

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::CallContext;
 use crate::catalog::Entry;
 use crate::error::RuntimeError;
-use crate::permission::Principal;
+use crate::principal::Principal;
 use crate::surface::{Item, Subject, SurfaceError};
 
 /// How many characters of a name or an error a log line repeats.
@@ -130,7 +130,7 @@ fn log_request(record: &RequestRecord) {
                 method = &*record.method,
                 name = excerpt(&record.name, SHOWN),
                 call_id = &*record.call_id,
-                principal = record.principal.as_ref().map(|principal| &*principal.0),
+                principal = record.principal.as_ref().map(Principal::name),
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
                 error = record.error.as_deref().map(|error| excerpt(error, SHOWN)),
@@ -241,7 +241,7 @@ fn log(record: &CallRecord) {
                 capability = &*record.name,
                 kind = record.kind,
                 call_id = &*record.call_id,
-                principal = record.principal.as_ref().map(|principal| &*principal.0),
+                principal = record.principal.as_ref().map(Principal::name),
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
                 queued_ms = millis(record.queued),

@@ -14,7 +14,7 @@ use crate::catalog::Catalog;
 use crate::client::Client;
 use crate::notice::NoticeSink;
 use crate::payload::Payload;
-use crate::permission::Principal;
+use crate::principal::Principal;
 
 /// A call to be made.
 #[derive(Clone)]

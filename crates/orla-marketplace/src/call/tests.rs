@@ -11,7 +11,8 @@ use super::*;
 use crate::catalog::{Limits, RegistrationError};
 use crate::id::Pattern;
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Registration, TITLE};
-use crate::permission::{AccessPolicy, Disclosure, Principal, Rule};
+use crate::policy::{AccessPolicy, Disclosure, Rule};
+use crate::principal::{Callers, Principal};
 use crate::provider::ProviderType;
 use crate::testing::{Canned, marketplace};
 use rtfs::Value;
@@ -383,7 +384,7 @@ async fn lacking_a_permission(disclosure: Disclosure, denied: &str) {
     builder.capability(manifest).unwrap();
     builder.access(AccessPolicy {
         rules: vec![Rule {
-            to: vec![Pattern::new("alice")],
+            to: Callers::parse(["alice"]).unwrap(),
             capabilities: vec![Pattern::new("*")],
             allow: vec!["net:*.example.com".parse().unwrap()],
             deny: Vec::new(),
@@ -394,7 +395,7 @@ async fn lacking_a_permission(disclosure: Disclosure, denied: &str) {
     let error = market.call(Call::to("fetch")).await.unwrap_err();
     assert_eq!(error.to_string(), denied);
     let mut call = Call::to("fetch");
-    call.scope.principal = Some(Principal("alice".into()));
+    call.scope.principal = Some(Principal::token("alice"));
     assert_eq!(market.call(call).await.unwrap_err().kind(), "invalid-input");
     let near = market.call(Call::to("fetsh")).await.unwrap_err();
     assert_eq!(near.to_string(), "unknown tool: fetsh", "nor is it suggested");

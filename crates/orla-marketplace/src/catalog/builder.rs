@@ -16,7 +16,8 @@ use crate::manifest::{
     Availability, CallPolicy, CapabilityManifest, CapabilityProvenance, DeclaredBy, Listing,
     Registration,
 };
-use crate::permission::{AccessPolicy, Permission};
+use crate::permission::Permission;
+use crate::policy::AccessPolicy;
 use crate::provider::ProviderType;
 use crate::schema::{MAX_PATTERNS, SchemaError, Validator, must_admit_object};
 use crate::surface::Surface;

@@ -38,7 +38,7 @@ use crate::outcome::Outcome;
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Listing, Registration, TITLE};
 use crate::marketplace::CapabilityMarketplace;
 use crate::payload::{JsonText, Payload};
-use crate::permission::Principal;
+use crate::principal::Principal;
 use crate::provider::{CustomProvider, Language, ProviderType};
 use crate::schema::type_from_json_schema;
 

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{Canned, marketplace};
-use crate::{AccessPolicy, Limits, Notice, NoticeSink, Permission, Rule};
+use crate::{AccessPolicy, Callers, Limits, Notice, NoticeSink, Permission, Rule};
 use parking_lot::Mutex;
 use rtfs::Value;
 
@@ -215,13 +215,13 @@ async fn what_is_denied_to_the_caller_is_not_found() {
     let any = crate::id::Pattern::new("*");
     let rules = vec![
         Rule {
-            to: vec![any.clone()],
-            capabilities: vec![any.clone()],
+            to: Callers::everyone(),
+            capabilities: vec![any],
             allow: vec![everything.clone()],
             deny: vec![],
         },
         Rule {
-            to: vec![any],
+            to: Callers::everyone(),
             capabilities: vec![crate::id::Pattern::new("secret")],
             allow: vec![],
             deny: vec![everything],

@@ -6,7 +6,7 @@ use rtfs::{Capability, Diagnostic, Options, Severity, Signatures, Source};
 use serde_json::{Value as Json, json};
 
 use crate::catalog::Catalog;
-use crate::permission::Principal;
+use crate::principal::Principal;
 
 /// The capabilities of a catalogue, as one caller may see them. The caller learns nothing about those that it may
 /// not call.

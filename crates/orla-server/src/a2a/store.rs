@@ -24,7 +24,7 @@ pub(super) struct Store(Database);
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct StoredTask {
     pub(super) task: Task,
-    /// The owner; `None` if callers have no names.
+    /// The id of its owner; `None` if callers are anonymous.
     pub(super) owner: Option<String>,
     /// Its push configurations.
     #[serde(default)]

@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn a_caller_sees_only_its_own_tasks() {
         let mut table = Table::new(BOUNDS);
-        let (ada, bob) = (Principal("ada".into()), Principal("bob".into()));
+        let (ada, bob) = (Principal::token("ada"), Principal::token("bob"));
         assert!(begin(&mut table, "a", Some(&ada)));
         assert!(table.of("a", Some(&ada)).is_some());
         assert!(table.of("a", Some(&bob)).is_none() && table.of("a", None).is_none());

@@ -473,7 +473,7 @@ fn fill(table: &mut Table, mut kept: Vec<StoredTask>) -> Vec<String> {
             changed.push(task.id.clone());
         }
         let id = task.id.clone();
-        table.add(task, owner.map(|name| Principal(name.into())), None);
+        table.add(task, owner.as_deref().map(Principal::from_id), None);
         for config in hooks {
             table.hook(&id, Hook { config, stop: CancellationToken::new() });
         }
@@ -486,7 +486,7 @@ fn fill(table: &mut Table, mut kept: Vec<StoredTask>) -> Vec<String> {
 /// A task as it is written.
 fn row((id, task): &Changed) -> Row {
     let text = task.as_ref().and_then(|Snapshot { task, owner, hooks }| {
-        let owner = owner.as_ref().map(|owner| owner.0.to_string());
+        let owner = owner.as_ref().map(|owner| owner.id().to_string());
         serde_json::to_vec(&StoredTask { task: Task::clone(task), owner, hooks: hooks.clone() }).ok()
     });
     (id.clone(), text)

@@ -41,7 +41,7 @@ impl Token {
             let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
             format!("token-{name}")
         };
-        let principal = Principal(name.clone().unwrap_or_else(by_digest).into());
+        let principal = Principal::token(&name.clone().unwrap_or_else(by_digest));
         Self { digest: Sha256::digest(secret).into(), principal }
     }
 }
@@ -400,7 +400,7 @@ mod tests {
         let who = |header: &str| {
             let checked = guard().authenticate(&headers(&[(AUTHORIZATION, header)]));
             checked
-                .map(|principal| principal.unwrap().0.to_string())
+                .map(|principal| principal.unwrap().name().to_owned())
                 .map_err(|denied| denied.status.as_u16())
         };
         assert_eq!(who("Bearer secret"), Ok("token-2bb80d537b1d".into()));
@@ -409,7 +409,7 @@ mod tests {
         let tokens = ["new", "secret"].map(BearerToken::from);
         let reloaded = Guard::new(&[], &[], &tokens);
         let same = reloaded.authenticate(&headers(&[(AUTHORIZATION, "Bearer secret")])).unwrap();
-        assert_eq!(same.unwrap().0.as_ref(), "token-2bb80d537b1d");
+        assert_eq!(same.unwrap().name(), "token-2bb80d537b1d");
         for wrong in
             ["Bearer secre", "Bearer secrets", "Bearer ", "Bearer", "Basic secret", "secret", ""]
         {

@@ -6,7 +6,7 @@ use orla_marketplace::{CapabilityMarketplace, Limits};
 const HOUR: Duration = Duration::from_secs(3600);
 
 fn make(principal: Option<&str>) -> impl FnOnce(SessionId) -> Session {
-    let principal = principal.map(|name| Principal(name.into()));
+    let principal = principal.map(Principal::token);
     let newest = CapabilityMarketplace::new(Limits::default()).snapshot();
     move |id| {
         let (told, parent) = (Lists::default(), CancellationToken::new());
@@ -26,7 +26,7 @@ fn a_session_is_found_by_its_id_and_by_its_owner_alone() {
     let session = sessions.add(9, make(Some("a"))).unwrap();
     let text = session.id.to_string();
     assert_eq!((text.len(), SessionId::parse(&text)), (32, Some(session.id)));
-    let who = |name: &str| Principal(name.into());
+    let who = Principal::token;
     assert!(sessions.get(session.id, Some(&who("a")), HOUR).is_some());
     assert!(sessions.get(session.id, Some(&who("b")), HOUR).is_none());
     assert!(sessions.get(session.id, None, HOUR).is_none());

@@ -5,7 +5,7 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::Canned;
 use orla_marketplace::{
-    AccessPolicy, CapabilityMarketplace, Limits, Permission, Registration, Rule, Violation,
+    AccessPolicy, Callers, CapabilityMarketplace, Limits, Permission, Registration, Rule, Violation,
 };
 use proptest::prelude::*;
 use rmcp::model::{CallToolResult, ListToolsResult};
@@ -204,7 +204,7 @@ fn what_is_unlisted_or_denied_is_on_no_page_and_counts_for_none() {
         let (allowed, denied) =
             if allow { (vec![everything.clone()], vec![]) } else { (vec![], vec![everything.clone()]) };
         Rule {
-            to: vec![Pattern::new(to)],
+            to: Callers::parse([to]).unwrap(),
             capabilities: vec![Pattern::new(capabilities)],
             allow: allowed,
             deny: denied,
@@ -233,7 +233,7 @@ fn what_is_unlisted_or_denied_is_on_no_page_and_counts_for_none() {
     assert_eq!((first.len(), &*first[0], &*first[PAGE - 1]), (PAGE, "t0002", "t1000"));
     let (second, end) = list(cursor.as_deref(), None);
     assert_eq!((second.len(), &*second[0], end), (99, "t1002", None));
-    let bob = Principal("bob".into());
+    let bob = Principal::token("bob");
     assert_eq!(list(None, Some(&bob)).0[0], "t0000");
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use orla_document::{Kind as Shape, Node};
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{ANONYMOUS, AccessPolicy, Permission, Rule};
+use orla_marketplace::{ANONYMOUS, AccessPolicy, Callers, Permission, Rule};
 use orla_server::BearerToken;
 use serde_json::{Value, json};
 
@@ -19,8 +19,8 @@ const TOKENS: &str = "a list of texts, or a mapping from names to texts";
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 fn rule_keys() -> Vec<Key<Rule>> {
     vec![
-        key("to", PATTERNS, |r| &mut r.to,
-            "name patterns of callers: names in `auth_tokens`, or `anonymous`; all by default"),
+        key("to", CALLERS, |r| &mut r.to,
+            "callers: name patterns, `group:NAME`, `scope:NAME`, `token:NAME`, `cert:NAME` or `anonymous`; all by default"),
         key("capabilities", PATTERNS, |r| &mut r.capabilities,
             "name patterns of capabilities; all by default"),
         key("allow", Read(read_permissions, texts_or_text), |r| &mut r.allow,
@@ -30,10 +30,19 @@ fn rule_keys() -> Vec<Key<Rule>> {
     ]
 }
 
+/// A list of callers, or one.
+pub(super) const CALLERS: Read<Callers> = Read(read_callers, texts_or_text);
+
+fn read_callers(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Callers> {
+    let texts = reader.list(path, node, "a list of callers, such as ada or group:dev")?;
+    let callers = Callers::parse(texts).map_err(|problem| format!(": {problem}"));
+    reader.noted(path, node, callers)
+}
+
 /// A rule without permissions, for all callers and capabilities.
 fn rule() -> Rule {
-    let everything = || vec![Pattern::new("*")];
-    Rule { to: everything(), capabilities: everything(), allow: Vec::new(), deny: Vec::new() }
+    let capabilities = vec![Pattern::new("*")];
+    Rule { to: Callers::everyone(), capabilities, allow: Vec::new(), deny: Vec::new() }
 }
 
 pub(super) fn read_policy(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {

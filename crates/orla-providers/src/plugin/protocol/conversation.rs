@@ -465,7 +465,7 @@ mod tests {
             let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
             let (reply, answer) = oneshot::channel();
             let arguments = JsonText::parse("{}").unwrap();
-            let principal = principal.map(|name| Principal(name.into()));
+            let principal = principal.map(Principal::token);
             let notices = NoticeSink::default();
             let call = Call { function: function.into(), arguments, notices, principal };
             self.conversation.send(ticket, call, reply, || None);

@@ -55,7 +55,7 @@ struct Target {
 
 impl Target {
     fn bytes(&self) -> Vec<u8> {
-        let principal = self.principal.as_ref().map(|principal| &*principal.0).unwrap_or_default();
+        let principal = self.principal.as_ref().map_or("", |principal| principal.id());
         format!("{}\0{}\0{principal}", self.method, self.name).into_bytes()
     }
 }

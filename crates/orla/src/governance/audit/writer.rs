@@ -275,7 +275,7 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("capability".to_owned(), json!(record.entry.manifest.id));
             fields.insert("kind".to_owned(), json!(record.kind));
             if let Some(principal) = &record.principal {
-                fields.insert("principal".to_owned(), json!(&*principal.0));
+                fields.insert("principal".to_owned(), json!(principal.name()));
             }
             fields.insert("outcome".to_owned(), json!(record.outcome));
             let millis = record.duration.as_micros() as f64 / 1000.0;
@@ -290,7 +290,7 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("name".to_owned(), json!(cut(&record.name, SHOWN)));
             fields.insert("kind".to_owned(), json!(record.kind));
             if let Some(principal) = &record.principal {
-                fields.insert("principal".to_owned(), json!(&*principal.0));
+                fields.insert("principal".to_owned(), json!(principal.name()));
             }
             fields.insert("outcome".to_owned(), json!(record.outcome));
             let millis = record.duration.as_micros() as f64 / 1000.0;
