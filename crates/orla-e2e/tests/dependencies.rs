@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-broker", &["orla-confine"]),
     ("orla-process", &["orla-broker", "orla-confine", "orla-marketplace", "orla-sys"]),
     ("orla-sys", &[]),
+    ("orla-secrets", &[]),
     ("orla-server", &["orla-marketplace", "orla-mcp"]),
     (
         "orla-providers",
@@ -41,6 +42,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "orla-mcp",
             "orla-process",
             "orla-providers",
+            "orla-secrets",
             "orla-server",
             "orla-sys",
         ],
@@ -262,13 +264,14 @@ fn features_are_asked_about_in_the_agreed_places_only() {
 }
 
 /// Where processes are started. Every tool, capsule, plugin, stream and MCP server starts in the first, which is where
-/// they are confined; the others are the server's own helpers, and a program that the operator names.
+/// they are confined; the others are the server's own helpers, and programs that the operator names.
 const STARTS: &[&str] = &[
     "orla-process/src/child.rs",
     "orla-process/src/confinement/inside.rs",
     "orla-process/src/confinement/launcher.rs",
     "orla-process/src/init.rs",
     "orla-process/src/reaper.rs",
+    "orla-secrets/src/command.rs",
     "orla/src/governance/audit/heads.rs",
 ];
 

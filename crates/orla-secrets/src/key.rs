@@ -1,0 +1,141 @@
+//! Where the key of a store is: the keyring of the operating system, or a file beside the store.
+
+use std::env;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use keyring::{Entry, Error};
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+/// What protects a store at rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Protection {
+    /// Its key is in the keyring of the operating system.
+    Keyring,
+    /// Its key is in a file beside it.
+    KeyFile,
+}
+
+/// The name under which the keyring shows it.
+const SERVICE: &str = "orla";
+/// How long a person may take to unlock the keyring.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Bytes of a file that are read.
+const MAX_FILE: u64 = 16 << 20;
+
+/// A keyring, which keeps one text for each store.
+pub(crate) trait Keyring: Send + Sync {
+    /// The text that is kept for `account`; `None` if there is none.
+    fn get(&self, account: &str) -> Result<Option<Zeroizing<String>>, NoKeyring>;
+
+    /// Keeps a text for `account`.
+    fn set(&self, account: &str, text: &str) -> Result<(), NoKeyring>;
+}
+
+/// Why the keyring gives no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoKeyring {
+    /// There is none on this machine, or none for this process.
+    Absent,
+    /// There is one, and it refused.
+    Refused(String),
+}
+
+/// The keyring of this system: the Secret Service (D-Bus), or the keychain of macOS.
+pub(crate) struct SystemKeyring;
+
+impl Keyring for SystemKeyring {
+    fn get(&self, account: &str) -> Result<Option<Zeroizing<String>>, NoKeyring> {
+        let account = account.to_owned();
+        in_time(move || match Entry::new(SERVICE, &account).and_then(|entry| entry.get_password()) {
+            Ok(text) => Ok(Some(Zeroizing::new(text))),
+            Err(Error::NoEntry) => Ok(None),
+            Err(err) => Err(refused(&err)),
+        })
+    }
+
+    fn set(&self, account: &str, text: &str) -> Result<(), NoKeyring> {
+        let (account, text) = (account.to_owned(), Zeroizing::new(text.to_owned()));
+        in_time(move || {
+            let kept = Entry::new(SERVICE, &account).and_then(|entry| entry.set_password(&text));
+            kept.map_err(|err| refused(&err))
+        })
+    }
+}
+
+/// Whether this process can reach a keyring at all: on Linux, without a session bus there is no Secret Service, and no
+/// reason to wait for one.
+fn is_reachable() -> bool {
+    let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
+    let has_socket = || {
+        env::var_os("XDG_RUNTIME_DIR")
+            .is_some_and(|directory| Path::new(&directory).join("bus").exists())
+    };
+    cfg!(target_os = "macos") || is_set("DBUS_SESSION_BUS_ADDRESS") || has_socket()
+}
+
+fn refused(err: &Error) -> NoKeyring {
+    match err {
+        // A bus without a Secret Service.
+        Error::PlatformFailure(_) => NoKeyring::Absent,
+        other => NoKeyring::Refused(other.to_string()),
+    }
+}
+
+/// Asks the keyring on a thread of its own: it blocks, and the caller may be on a thread of a runtime.
+fn in_time<T: Send + 'static>(
+    ask: impl FnOnce() -> Result<T, NoKeyring> + Send + 'static,
+) -> Result<T, NoKeyring> {
+    if !is_reachable() {
+        return Err(NoKeyring::Absent);
+    }
+    let (sender, receiver) = mpsc::channel();
+    thread::spawn(move || sender.send(ask()));
+    receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        let seconds = PATIENCE.as_secs();
+        Err(NoKeyring::Refused(format!("it gave no answer within {seconds} s; is it locked?")))
+    })
+}
+
+/// Reads a file that its owner alone may read; `None` if there is none.
+pub(crate) fn read_private(path: &Path) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
+    let file = match fs::File::open(path) {
+        Ok(file) => file,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(err) => return Err(err),
+    };
+    let metadata = file.metadata()?;
+    if metadata.permissions().mode() & 0o077 != 0 {
+        let problem = format!("others can read it; run `chmod 600 {}`", path.display());
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, problem));
+    }
+    let mut bytes = Zeroizing::new(Vec::new());
+    file.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(io::Error::other(format!("larger than {MAX_FILE} bytes")));
+    }
+    Ok(Some(bytes))
+}
+
+/// Replaces a file in one step by one that its owner alone may read.
+pub(crate) fn write_private(path: &Path, content: &[u8]) -> io::Result<()> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    // Of mode 0600 from the beginning.
+    let mut file = tempfile::NamedTempFile::new_in(directory)?;
+    file.write_all(content)?;
+    file.as_file().sync_all()?;
+    file.persist(path).map_err(|err| err.error)?;
+    fs::File::open(directory)?.sync_all()
+}
+
+/// Opens a file to be locked, and makes it if need be.
+pub(crate) fn open_lock(path: &Path) -> io::Result<fs::File> {
+    fs::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+}

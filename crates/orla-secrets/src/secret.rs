@@ -1,0 +1,40 @@
+//! One value.
+
+use std::fmt;
+
+use zeroize::Zeroizing;
+
+/// A text that is not shown. Its memory is overwritten when it is dropped.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Zeroizing<String>);
+
+impl Secret {
+    /// The secret in a text that people or programs wrote as a line: without the end of that line.
+    pub fn from_line(text: impl Into<String>) -> Self {
+        let mut text = text.into();
+        if text.ends_with('\n') {
+            text.pop();
+            if text.ends_with('\r') {
+                text.pop();
+            }
+        }
+        text.into()
+    }
+
+    /// The value itself, for the one place that needs it.
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<T: Into<String>> From<T> for Secret {
+    fn from(value: T) -> Self {
+        Self(Zeroizing::new(value.into()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
