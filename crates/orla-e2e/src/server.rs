@@ -41,16 +41,26 @@ impl Server {
     }
 
     fn started(world: World, listens: impl Fn(&str) -> Option<SocketAddr>) -> Self {
-        let log = std::fs::File::create(world.path(LOG)).expect("a log file");
-        let child = spawn(world.server_command().stderr(log));
         let nowhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let mut server = Self { child, address: nowhere, ended: None, world };
-        server.address = eventually("the server listens", || {
-            let status = server.child.try_wait().expect("a child can be waited for");
-            assert!(status.is_none(), "the server ended with {status:?}");
-            listens(&server.log())
-        });
+        let mut server = Self { child: launch(&world), address: nowhere, ended: None, world };
+        server.wait_until(listens);
         server
+    }
+
+    fn wait_until(&mut self, listens: impl Fn(&str) -> Option<SocketAddr>) {
+        self.address = eventually("the server listens", || {
+            let status = self.child.try_wait().expect("a child can be waited for");
+            assert!(status.is_none(), "the server ended with {status:?}");
+            listens(&self.log())
+        });
+    }
+
+    /// Starts a server that has ended once more in the same world; comes back when it listens.
+    pub fn start_again(&mut self) {
+        assert!(!self.is_alive(), "it has ended");
+        self.child = launch(&self.world);
+        self.ended = None;
+        self.wait_until(address_in);
     }
 
     /// Where it listens.
@@ -199,6 +209,11 @@ impl Server {
             left.is_empty() && self.zombies() == 0
         });
     }
+}
+
+fn launch(world: &World) -> Child {
+    let log = std::fs::File::create(world.path(LOG)).expect("a log file");
+    spawn(world.server_command().stderr(log))
 }
 
 impl Deref for Server {

@@ -6,6 +6,7 @@ use std::fmt;
 use std::time::Duration;
 
 use rtfs::TypeExpr;
+use serde_json::json;
 
 use crate::outcome::Outcome;
 use crate::payload::JsonText;
@@ -147,6 +148,20 @@ pub enum RuntimeError {
         /// What it added.
         data: Option<JsonText>,
     },
+    /// A quota refuses the call; nothing of it has run. Made by [`RuntimeError::quota`].
+    #[error("{id}: quota exceeded: {limit}; try again in {}", seconds(*.retry_after))]
+    Quota {
+        /// The capability's name.
+        id: String,
+        /// The rule, such as `quotas[0]`. It is not shown to the caller.
+        rule: String,
+        /// What is exceeded: `5 calls per minute`.
+        limit: String,
+        /// The time until the call can be made.
+        retry_after: Duration,
+        /// `_meta["orla/quota"]` with `limit` and `retry_after_ms`.
+        outcome: Box<Outcome>,
+    },
     /// A limit of the host was reached.
     #[error("{id} reached a limit: {what}")]
     Limit {
@@ -174,6 +189,36 @@ impl RuntimeError {
         Self::Reported { id, message, outcome: Box::new(outcome) }
     }
 
+    /// The error of a call that exceeds a quota.
+    pub fn quota(
+        id: impl Into<String>,
+        rule: impl Into<String>,
+        limit: impl Into<String>,
+        retry_after: Duration,
+    ) -> Self {
+        let (rule, limit) = (rule.into(), limit.into());
+        let about = json!({"limit": limit, "retry_after_ms": whole_millis(retry_after)});
+        let meta = JsonText::of(&json!({ QUOTA: about })).ok();
+        let outcome = Box::new(Outcome { meta, ..Outcome::default() });
+        Self::Quota { id: id.into(), rule, limit, retry_after, outcome }
+    }
+
+    /// The time until the same call can be made, if that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Quota { retry_after, .. } => Some(*retry_after),
+            _ => None,
+        }
+    }
+
+    /// The rule of the configuration that refused the call, such as `quotas[0]`.
+    pub fn rule(&self) -> Option<&str> {
+        match self {
+            Self::Quota { rule, .. } => Some(rule),
+            _ => None,
+        }
+    }
+
     /// One stable word per variant, for logs, metrics and RTFS's `catch`.
     pub fn kind(&self) -> &'static str {
         match self {
@@ -191,6 +236,7 @@ impl RuntimeError {
             Self::Structured { error, .. } => {
                 KINDS.iter().find(|kind| ***kind == *error.kind).copied().unwrap_or("failed")
             }
+            Self::Quota { .. } => "quota",
             Self::Limit { .. } => "limit",
             Self::Panicked { .. } => "panicked",
         }
@@ -198,13 +244,16 @@ impl RuntimeError {
 
     /// Whether the same call may succeed later without being changed.
     pub fn is_transient(&self) -> bool {
-        matches!(self, Self::TimedOut { .. } | Self::Busy { .. } | Self::Unavailable { .. })
+        matches!(
+            self,
+            Self::TimedOut { .. } | Self::Busy { .. } | Self::Quota { .. } | Self::Unavailable { .. }
+        )
     }
 
     /// Whether the call has certainly not run: it was refused for lack of room, or nothing of it was sent.
     pub fn never_ran(&self) -> bool {
         match self {
-            Self::Busy { .. } => true,
+            Self::Busy { .. } | Self::Quota { .. } => true,
             Self::Unavailable { source: Some(source), .. } => source.is::<NotSent>(),
             _ => false,
         }
@@ -213,7 +262,9 @@ impl RuntimeError {
     /// The output of the capability before it failed.
     pub fn outcome(&self) -> Option<&Outcome> {
         match self {
-            Self::InvalidOutput { outcome, .. } | Self::Reported { outcome, .. } => Some(outcome),
+            Self::InvalidOutput { outcome, .. }
+            | Self::Reported { outcome, .. }
+            | Self::Quota { outcome, .. } => Some(outcome),
             Self::TimedOut { outcome, .. }
             | Self::Cancelled { outcome, .. }
             | Self::Structured { outcome, .. }
@@ -224,7 +275,7 @@ impl RuntimeError {
 }
 
 /// The kinds of calls that a program's error may be of.
-const KINDS: [&str; 9] = [
+const KINDS: [&str; 10] = [
     "unknown-capability",
     "invalid-input",
     "invalid-output",
@@ -232,9 +283,18 @@ const KINDS: [&str; 9] = [
     "timeout",
     "cancelled",
     "busy",
+    "quota",
     "unavailable",
     "limit",
 ];
+
+/// The member of `_meta` that says which quota is exceeded.
+const QUOTA: &str = "orla/quota";
+
+/// Milliseconds, rounded up.
+pub fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
 
 /// One place where data breaks its schema: `input.city: expected a string, got 7`.
 #[derive(Clone, Debug, PartialEq, Eq)]

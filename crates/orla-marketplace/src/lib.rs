@@ -41,6 +41,7 @@ mod policy;
 mod principal;
 pub mod program;
 mod provider;
+mod quota;
 mod route;
 pub mod schema;
 mod search;
@@ -58,7 +59,7 @@ pub use call::stream::{OpenStream, StreamHandle};
 pub use call::{Call, CallContext, CallScope};
 pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
-pub use error::{BoxError, NotSent, RuntimeError, RuntimeResult, Violation, seconds};
+pub use error::{BoxError, NotSent, RuntimeError, RuntimeResult, Violation, seconds, whole_millis};
 pub use executor::{CapabilityExecutor, ProviderStatus, RoutedStatus, SandboxGrants, SandboxStatus};
 pub use manifest::{
     ANNOTATIONS, Availability, CallPolicy, CapabilityAttestation, CapabilityManifest,
@@ -79,6 +80,7 @@ pub use provider::{
     PluginOptions, ProviderType, Redirects, RemoteOptions, RemoteRTFSCapability, SendAs,
     StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
 };
+pub use quota::{Counting, Period, QuotaRule, QuotaUsage, Quotas, Rate, StoredCount};
 pub use route::{Expression, Route, Routed, RoutedExecutor};
 pub use rtfs;
 pub use source::{ProviderProblem, Source};

@@ -25,6 +25,7 @@ use crate::manifest::{CapabilityManifest, Registration};
 use crate::memory::MemoryBudget;
 use crate::principal::Principal;
 use crate::provider::ProviderType;
+use crate::quota::Quotas;
 use crate::source::ProviderProblem;
 
 /// How many characters of a name that does not exist an error repeats.
@@ -45,6 +46,7 @@ pub struct CapabilityMarketplace {
     on_listing: ArcSwapOption<Preparation>,
     on_problems: ArcSwapOption<Problems>,
     memory: Arc<MemoryBudget>,
+    quotas: Arc<Quotas>,
     instance: u32,
     calls: AtomicU64,
     /// Which processes are confined, in the word of the configuration.
@@ -65,6 +67,7 @@ impl CapabilityMarketplace {
         let empty = CatalogBuilder::new(Arc::default(), limits, None).build();
         Self {
             memory,
+            quotas: Arc::default(),
             catalog: ArcSwap::from_pointee(empty),
             executors: ArcSwap::default(),
             writing: Mutex::default(),
@@ -254,6 +257,11 @@ impl CapabilityMarketplace {
     /// What bounds the memory of all requests together.
     pub fn memory(&self) -> &Arc<MemoryBudget> {
         &self.memory
+    }
+
+    /// How much each caller may use, and has used. Without rules, everyone may use everything.
+    pub fn quotas(&self) -> &Arc<Quotas> {
+        &self.quotas
     }
 
     /// Calls that run at the moment.

@@ -255,7 +255,7 @@ impl Callers {
 }
 
 impl CallerPattern {
-    fn matches(&self, caller: Option<&Principal>) -> bool {
+    pub(crate) fn matches(&self, caller: Option<&Principal>) -> bool {
         let Some(caller) = caller else {
             return match self {
                 Self::Anonymous => true,

@@ -117,6 +117,11 @@ struct ProviderLabels {
     provider: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuleLabels {
+    rule: String,
+}
+
 /// From 0.1 ms to 5 min: built-ins and long tools in one scale.
 const BUCKETS: [f64; 14] =
     [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
@@ -202,6 +207,16 @@ impl Metrics {
         }
         registry.register("provider_state", "Which state a provider's process is in", states);
         registry.register("provider_restarts", "Processes of a provider after its first", restarts);
+        if !now.quota_refusals.is_empty() {
+            let refusals = now.quota_refusals.iter();
+            let refusals =
+                refusals.map(|(rule, count)| (RuleLabels { rule: rule.clone() }, counter(*count)));
+            registry.register(
+                "quota_refusals",
+                "Calls that a quota has refused",
+                Labelled(refusals.collect()),
+            );
+        }
         let mut out = String::new();
         if text::encode(&mut out, &registry).is_err() {
             out.clear();
@@ -225,6 +240,8 @@ pub(crate) struct Gauges {
     pub(crate) uptime_ms: u64,
     /// In the order of their names.
     pub(crate) providers: Vec<Provider>,
+    /// The refused calls of each quota.
+    pub(crate) quota_refusals: Vec<(String, u64)>,
 }
 
 /// A provider with a process of its own.

@@ -12,7 +12,7 @@ use hyper::body::Incoming;
 use orla_marketplace::{Item, Principal};
 
 use crate::a2a;
-use crate::admin::status;
+use crate::admin::{quotas, status};
 use crate::http::body::{self, Body};
 use crate::http::guard::Denied;
 use crate::http::response::{closing, is_json, json, names, not_allowed, text, why_unreadable};
@@ -155,6 +155,7 @@ async fn route(
             _ => not_allowed("POST, OPTIONS"),
         },
         path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
+        "/quotas" => only_get(parts, || json(StatusCode::OK, quotas::render(core, principal.as_ref()))),
         "/status" => only_get(parts, || json(StatusCode::OK, status::render(core, principal.as_ref()))),
         "/metrics" => {
             let format = metrics::content_type(&parts.headers);

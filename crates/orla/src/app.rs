@@ -305,6 +305,7 @@ impl App {
             prompts: prompts.prompts,
             rules: Arc::clone(&rules),
         };
+        self.marketplace.quotas().configure(config.quotas.clone());
         self.served.publish(sources, &mut findings);
         self.rules = rules;
         self.findings = findings;

@@ -197,6 +197,18 @@ pub(crate) enum Command {
         after_help = "Examples:\n  orla completions bash > ~/.local/share/bash-completion/completions/orla\n  orla completions fish > ~/.config/fish/completions/orla.fish"
     )]
     Completions { shell: clap_complete::Shell },
+    /// Show what callers have used of a running server's quotas
+    #[command(after_help = "ORLA_TOKEN is sent as the bearer token, if it is set.")]
+    Quotas {
+        /// The server; http://HOST:PORT of the configuration if absent
+        #[arg(long)]
+        url: Option<String>,
+        /// Print the JSON of /quotas as it came
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        settings: Settings,
+    },
     /// Show the state of a running server
     #[command(after_help = "ORLA_TOKEN is sent as the bearer token, if it is set.")]
     Status {

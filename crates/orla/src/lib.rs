@@ -35,6 +35,7 @@ mod logging;
 mod memory;
 mod programs;
 mod prompts;
+mod quota_days;
 mod reload;
 mod render;
 mod served;
@@ -179,6 +180,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
                 true => commands::status::watch(url.as_deref(), &source),
                 false => commands::status::run(url.as_deref(), json, &source),
             }
+        }
+        Some(Command::Quotas { url, json, settings }) => {
+            commands::quotas::run(url.as_deref(), json, &Cli::source(before, settings))
         }
         Some(Command::Attest(attest)) => {
             let source = Cli::source(before, attest.settings.clone());

@@ -211,7 +211,15 @@ impl Sources {
         if !is_everything_known {
             return;
         }
-        let lists = [("allow", config.allow.as_deref().unwrap_or_default()), ("deny", &config.deny)];
+        let own = |texts: &[String]| texts.to_vec();
+        let mut lists = vec![
+            ("allow".to_owned(), own(config.allow.as_deref().unwrap_or_default())),
+            ("deny".to_owned(), own(&config.deny)),
+        ];
+        lists.extend(config.quotas.iter().map(|rule| {
+            let patterns = rule.capabilities.iter().map(|pattern| pattern.as_str().to_owned());
+            (format!("{}.capabilities", rule.name), patterns.collect())
+        }));
         for (key, patterns) in lists {
             for text in patterns.iter().take(MAX_NAMED) {
                 let pattern = Pattern::new(text);

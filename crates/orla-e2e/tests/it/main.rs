@@ -41,6 +41,7 @@ mod protocol;
 mod protocol_hostile;
 mod providers_http;
 mod providers_mcp;
+mod quotas;
 mod reload;
 mod remotes;
 mod resume;

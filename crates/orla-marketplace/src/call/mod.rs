@@ -46,6 +46,8 @@ impl CapabilityMarketplace {
             // Policy, depth, attestation, availability.
             prepared.authorize().await?;
             prepared.validate_input()?;
+            // Counted for its quotas until it ends. A call that is refused here counts for none.
+            let _charge = prepared.charge()?;
             let mut retries = prepared.retries();
             let outcome = loop {
                 let attempt = {
@@ -78,13 +80,15 @@ impl CapabilityMarketplace {
         let opened = async {
             prepared.authorize().await?;
             prepared.validate_input()?;
+            let charge = prepared.charge()?;
             let _permits = prepared.admit(&mut recording).await?;
             let circuit = prepared.circuit()?;
-            circuit.report(prepared.open().await)
+            let handle = circuit.report(prepared.open().await)?;
+            Ok((handle, charge))
         }
         .await;
         match opened {
-            Ok(handle) => Ok(OpenStream::new(handle, recording)),
+            Ok((handle, charge)) => Ok(OpenStream::new(handle, recording, charge)),
             Err(error) => prepared.finish(recording, Err(error)),
         }
     }

@@ -23,6 +23,7 @@ use crate::memory::OverBudget;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::principal::{ANONYMOUS, Principal};
+use crate::quota::Charge;
 use crate::schema;
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled. After that, the
@@ -175,6 +176,16 @@ impl PreparedCall<'_> {
                 outcome: Box::new(Outcome { structured: None, ..outcome }),
             }),
         }
+    }
+
+    /// Counts the call for the quotas of its caller, until the charge is dropped.
+    ///
+    /// # Errors
+    /// A quota is exceeded.
+    pub(super) fn charge(&self) -> RuntimeResult<Charge> {
+        let (quotas, entry) = (self.market.quotas(), &self.entry);
+        let charge = quotas.charge(self.ctx.scope.principal.as_ref(), &entry.manifest.id, &entry.name);
+        charge.map_err(|over| over.of_call(self.id()))
     }
 
     pub(super) fn retries(&self) -> Retries<'_> {

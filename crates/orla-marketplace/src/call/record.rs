@@ -35,6 +35,8 @@ pub struct CallRecord {
     pub queued: Duration,
     /// The error's text, if it failed.
     pub error: Option<String>,
+    /// The rule of the configuration that refused the call, such as `quotas[0]`, if one did.
+    pub rule: Option<String>,
     /// Who called.
     pub principal: Option<Principal>,
     /// How many calls it was nested in.
@@ -185,10 +187,11 @@ impl Recording {
     /// The call or the stream has ended. Only the first time counts.
     pub(crate) fn finish(&mut self, result: Result<(), &RuntimeError>) {
         let (outcome, error) = outcome_of(result);
-        self.record(outcome, error);
+        let rule = result.err().and_then(RuntimeError::rule).map(str::to_owned);
+        self.record(outcome, error, rule);
     }
 
-    fn record(&mut self, outcome: &'static str, error: Option<String>) {
+    fn record(&mut self, outcome: &'static str, error: Option<String>, rule: Option<String>) {
         if std::mem::replace(&mut self.is_recorded, true) {
             return;
         }
@@ -201,6 +204,7 @@ impl Recording {
             duration: self.started.elapsed(),
             queued: self.queued,
             error,
+            rule,
             principal: self.principal.clone(),
             depth: self.depth,
         };
@@ -213,7 +217,7 @@ impl Recording {
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.record(GONE.0, Some(GONE.1.to_owned()));
+        self.record(GONE.0, Some(GONE.1.to_owned()), None);
     }
 }
 
@@ -245,6 +249,7 @@ fn log(record: &CallRecord) {
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
                 queued_ms = millis(record.queued),
+                rule = record.rule,
                 error = record.error,
                 "call finished"
             )

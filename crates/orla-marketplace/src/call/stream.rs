@@ -28,6 +28,7 @@ use super::CallContext;
 use super::record::Recording;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::Payload;
+use crate::quota::Charge;
 
 /// An open stream, as the executor returns it.
 ///
@@ -64,13 +65,15 @@ pub trait StreamHandle: Send + Sync {
 pub struct OpenStream {
     handle: Box<dyn StreamHandle>,
     recording: Mutex<Recording>,
+    /// An open stream is a call that runs, for quotas.
+    charge: Mutex<Charge>,
     is_over: AtomicBool,
 }
 
 impl OpenStream {
-    pub(super) fn new(handle: Box<dyn StreamHandle>, recording: Recording) -> Arc<Self> {
-        let recording = Mutex::new(recording);
-        Arc::new(Self { handle, recording, is_over: AtomicBool::new(false) })
+    pub(super) fn new(handle: Box<dyn StreamHandle>, recording: Recording, charge: Charge) -> Arc<Self> {
+        let (recording, charge) = (Mutex::new(recording), Mutex::new(charge));
+        Arc::new(Self { handle, recording, charge, is_over: AtomicBool::new(false) })
     }
 
     /// The next item; none at the end, and after an error.
@@ -117,6 +120,7 @@ impl OpenStream {
     fn ended(&self, how: Result<(), &RuntimeError>) {
         self.is_over.store(true, Ordering::Release);
         self.recording.lock().finish(how);
+        drop(std::mem::take(&mut *self.charge.lock()));
     }
 }
 

@@ -15,7 +15,7 @@ use crate::call::Call;
 use crate::call::CallContext;
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
-use crate::error::{RuntimeError, Violation};
+use crate::error::{RuntimeError, Violation, whole_millis};
 use crate::json::value_from_json;
 use crate::marketplace::CapabilityMarketplace;
 use crate::notice::{LogLevel, Notice, NoticeSink};
@@ -237,6 +237,11 @@ pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
             Value::vector(violations.iter().map(violation).collect()).unwrap_or_default()
         }
         RuntimeError::Denied { permission, .. } => permission.as_str().into(),
+        RuntimeError::Quota { limit, retry_after, .. } => {
+            let ms = i64::try_from(whole_millis(*retry_after)).unwrap_or(i64::MAX);
+            let members = [("limit", limit.as_str().into()), ("retry_after_ms", Value::Int(ms))];
+            map_of(members)
+        }
         RuntimeError::Refused { code, message, data, .. } => refusal(*code, message, data.as_ref()),
         RuntimeError::Unknown { similar, .. } => {
             Value::vector(similar.iter().map(|id| id.as_str().into()).collect()).unwrap_or_default()
@@ -267,7 +272,7 @@ fn violation(violation: &Violation) -> Value {
     )
 }
 
-fn map_of(members: [(&str, Value); 3]) -> Value {
+fn map_of(members: impl IntoIterator<Item = (&'static str, Value)>) -> Value {
     let mut map = Map::new();
     for (key, value) in members {
         // What is too deep to be part of a map is left out.

@@ -8,6 +8,7 @@
 //! | anything else | [`RuntimeError::Failed`] |
 
 use std::borrow::Cow;
+use std::time::Duration;
 
 use bytes::Bytes;
 use orla_marketplace::json::value_from_json;
@@ -72,6 +73,7 @@ struct At {
 struct Detail {
     running: usize,
     waiting: usize,
+    retry_after_ms: u64,
     reason: Option<String>,
     what: Option<String>,
     reported: bool,
@@ -190,6 +192,10 @@ fn same(
         "timeout" => RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: outcome(came) },
         "cancelled" => RuntimeError::Cancelled { id, outcome: outcome(came) },
         "busy" => RuntimeError::Busy { id, running: detail.running, waiting: detail.waiting },
+        "quota" => {
+            let wait = Duration::from_millis(detail.retry_after_ms);
+            RuntimeError::quota(id, String::new(), there(detail.what.unwrap_or(message)), wait)
+        }
         "unavailable" => {
             let reason = there(detail.reason.unwrap_or(message));
             RuntimeError::Unavailable { id, reason, source: None }

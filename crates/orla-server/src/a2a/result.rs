@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use a2a::{Artifact, Part};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use orla_marketplace::{Outcome, RuntimeError};
+use orla_marketplace::{Outcome, RuntimeError, whole_millis};
 use serde_json::{Value, json};
 
 /// The member of `_meta` that is about this protocol.
@@ -88,7 +88,11 @@ pub(super) fn said(error: &RuntimeError) -> Vec<Part> {
         RuntimeError::Structured { error, .. } => &*error.kind,
         error => error.kind(),
     };
-    failure(kind, error.to_string())
+    let mut parts = failure(kind, error.to_string());
+    if let Some(wait) = error.retry_after() {
+        parts.push(data(json!({"retry_after_ms": whole_millis(wait)})));
+    }
+    parts
 }
 
 /// The text of a task whose server ended: sending the message again may help.

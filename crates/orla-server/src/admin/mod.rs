@@ -1,3 +1,4 @@
-//! What operators look at: `/status`, `/readyz` and `/metrics`.
+//! What operators look at: `/status`, `/quotas`, `/readyz` and `/metrics`.
 
+pub(crate) mod quotas;
 pub(crate) mod status;

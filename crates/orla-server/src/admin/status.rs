@@ -8,6 +8,7 @@ use orla_marketplace::{
 };
 use serde::Serialize;
 
+use crate::admin::quotas::{self, QuotaRow};
 use crate::metrics::{Gauges, Provider};
 use crate::state::Core;
 
@@ -211,6 +212,9 @@ struct Status {
     capabilities: Vec<StatusRow>,
     /// The number of unlisted ones.
     unlisted: usize,
+    /// The caller's quotas.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    quotas: Vec<QuotaRow>,
     /// Why providers serve nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
@@ -235,6 +239,7 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
         memory: Memory { held: core.market.memory().held(), max: core.market.memory().max() },
         sandbox: core.market.confinement(),
         unlisted: unlisted.len(),
+        quotas: quotas::own(core, principal),
         capabilities,
         problems: silent.into_iter().map(|problem| problem.text).collect(),
     };
@@ -264,6 +269,7 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
         reloads: newest.generation().saturating_sub(1),
         uptime_ms: uptime_ms(core),
         providers: providers(&core.market, permitted(&newest, principal)),
+        quota_refusals: core.market.quotas().refusals(),
     }
 }
 

@@ -86,11 +86,13 @@ pub(crate) struct Reply {
     pub(crate) message: Bytes,
     /// The status that goes with it over HTTP.
     pub(crate) status: StatusCode,
+    /// When the request can be made again, if it was made too early.
+    pub(crate) retry_after: Option<Duration>,
 }
 
 impl Reply {
-    fn ok(message: Bytes) -> Self {
-        Self { message, status: StatusCode::OK }
+    pub(crate) fn ok(message: impl Into<Bytes>) -> Self {
+        Self { message: message.into(), status: StatusCode::OK, retry_after: None }
     }
 
     /// An error, with the status that it has in the sessionless revision. With a session, all are 200.
@@ -103,7 +105,7 @@ impl Reply {
             | ErrorCode::HEADER_MISMATCH => StatusCode::BAD_REQUEST,
             _ => StatusCode::OK,
         };
-        Self { message: rpc::error(id, error), status }
+        Self { message: rpc::error(id, error), status, retry_after: None }
     }
 }
 

@@ -15,7 +15,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use orla_marketplace::{
     Call, Catalog, Entry, Hops, Outcome, Principal, ProviderType, RuntimeError, RuntimeResult,
-    discovery, program,
+    discovery, program, whole_millis,
 };
 use serde_json::{Value as Json, json};
 use tokio::time::{sleep, timeout};
@@ -24,7 +24,7 @@ use crate::http::body::Body;
 use crate::http::response::json as json_response;
 use crate::mcp::dispatch::Reply;
 use crate::mcp::tools::tool_json;
-use crate::rtfs::programs::{described, refused, status_of};
+use crate::rtfs::programs::{described, refused, respond, status_of};
 use crate::state::Core;
 
 /// The media type of a catalogue.
@@ -58,14 +58,13 @@ pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> 
 /// The answer to a call that came too far.
 pub(crate) fn too_far(id: &str, what: String) -> Response<Body> {
     let error = RuntimeError::Limit { id: id.to_owned(), what };
-    let answer = reply(Err(error));
-    json_response(answer.status, answer.message)
+    respond(reply(Err(error)))
 }
 
 /// Everything that a call gave.
 pub(crate) fn reply(result: RuntimeResult<Outcome>) -> Reply {
     match result.and_then(|outcome| members(&outcome)) {
-        Ok(members) => Reply { message: format!("{{{members}}}").into(), status: StatusCode::OK },
+        Ok(members) => Reply::ok(format!("{{{members}}}")),
         Err(error) => {
             let mut error_json = described(&error);
             if let Some(detail) = detail(&error) {
@@ -79,7 +78,8 @@ pub(crate) fn reply(result: RuntimeResult<Outcome>) -> Reply {
                 message.pop();
                 message.push_str(&format!(r#","outcome":{{{members}}}}}"#));
             }
-            Reply { message: message.into(), status: status_of(&error, false) }
+            let (status, retry_after) = (status_of(&error, false), error.retry_after());
+            Reply { message: message.into(), status, retry_after }
         }
     }
 }
@@ -102,6 +102,9 @@ fn members(outcome: &Outcome) -> RuntimeResult<String> {
 fn detail(error: &RuntimeError) -> Option<Json> {
     Some(match error {
         RuntimeError::Busy { running, waiting, .. } => json!({"running": running, "waiting": waiting}),
+        RuntimeError::Quota { limit, retry_after, .. } => {
+            json!({"what": limit, "retry_after_ms": whole_millis(*retry_after)})
+        }
         RuntimeError::Unavailable { reason, .. } => json!({ "reason": reason }),
         RuntimeError::Limit { what, .. } => json!({ "what": what }),
         RuntimeError::Reported { .. } => json!({"reported": true}),

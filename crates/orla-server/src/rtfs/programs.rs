@@ -9,7 +9,8 @@
 //! A program is a call of the capability `rtfs`, so it is authorised, admitted and recorded like one, and so are
 //! the calls that it makes. A client that disconnects withdraws its program ([`Exchange`]).
 //!
-//! An error of the program is a normal response (200). 400 means a malformed body, 503 means overload. If they are known
+//! An error of the program is a normal response (200). 400 means a malformed body, 429 that the caller exceeds a quota, 503
+//! overload. If they are known
 //! at once, they are plain JSON even if the client accepts event streams.
 
 use std::borrow::Cow;
@@ -18,12 +19,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::unfold;
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use orla_marketplace::json::value_to_json;
 use orla_marketplace::program::{self, IDS, Trace, TraceSink};
 use orla_marketplace::rtfs::{Error, Value};
 use orla_marketplace::{
-    Call, JsonText, NoticeSink, Outcome, Payload, Principal, RuntimeError, Violation,
+    Call, JsonText, NoticeSink, Outcome, Payload, Principal, RuntimeError, Violation, whole_millis,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -87,15 +88,16 @@ pub(crate) async fn answer(
     };
     let Some(stream) = stream else {
         return match (&mut exchange).await {
-            Some(answer) => json_response(answer.status, answer.message),
+            Some(answer) => respond(answer),
             None => events(futures_util::stream::empty()),
         };
     };
     tokio::select! {
         biased;
         answer = &mut exchange => match answer {
-            Some(Reply { message, status }) if status != StatusCode::OK => {
-                return json_response(status, message.slice_ref(split(&message).1));
+            Some(answer) if answer.status != StatusCode::OK => {
+                let message = answer.message.slice_ref(split(&answer.message).1);
+                return respond(Reply { message, ..answer });
             }
             answer => stream.finish(answer.map(|answer| answer.message)),
         },
@@ -105,6 +107,17 @@ pub(crate) async fn answer(
     let reader = stream.read_after(0);
     let state = Streamed { exchange, stream, reader };
     events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
+}
+
+/// The answer as plain JSON. Its client learns when to try again, if that is known.
+pub(crate) fn respond(answer: Reply) -> Response<Body> {
+    let mut response = json_response(answer.status, answer.message);
+    if let Some(wait) = answer.retry_after {
+        let seconds = wait.as_nanos().div_ceil(1_000_000_000).clamp(1, u128::from(u32::MAX));
+        let seconds = HeaderValue::from(u32::try_from(seconds).unwrap_or(u32::MAX));
+        response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    }
+    response
 }
 
 /// The body of a request.
@@ -216,15 +229,15 @@ fn event(message: &Bytes) -> Bytes {
 
 fn last_event(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
     let name = if result.is_ok() { "value" } else { "error" };
-    let Reply { message, status } = plain(result, is_program);
-    Reply { message: [name.as_bytes(), b" ", &message].concat().into(), status }
+    let plain = plain(result, is_program);
+    Reply { message: [name.as_bytes(), b" ", &plain.message].concat().into(), ..plain }
 }
 
 /// `{"value"}` or `{"error"}`.
 fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
     let error = match result {
         Ok(outcome) => match value_of(&outcome, is_program) {
-            Ok(message) => return Reply { message, status: StatusCode::OK },
+            Ok(message) => return Reply::ok(message),
             Err(error) => error,
         },
         Err(error) => error,
@@ -237,12 +250,13 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
     });
     let status = status_of(&error, is_program);
     let message = own.unwrap_or_else(|| described(&error).to_string().into());
-    Reply { message, status }
+    Reply { message, status, retry_after: error.retry_after() }
 }
 
 pub(crate) fn status_of(error: &RuntimeError, is_program: bool) -> StatusCode {
     match error {
         RuntimeError::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        RuntimeError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
         // Of the program itself: the program reports the calls that it makes.
         RuntimeError::InvalidInput { .. } if is_program => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
@@ -275,6 +289,9 @@ pub(crate) fn described(error: &RuntimeError) -> Json {
             Some(violations.iter().map(shown).collect())
         }
         RuntimeError::Denied { permission, .. } => Some(json!(permission)),
+        RuntimeError::Quota { limit, retry_after, .. } => {
+            Some(json!({"limit": limit, "retry_after_ms": whole_millis(*retry_after)}))
+        }
         RuntimeError::Unknown { similar, .. } => Some(json!(similar)),
         error => error.outcome().and_then(|outcome| outcome.value().ok()).map(|value| as_json(&value)),
     };

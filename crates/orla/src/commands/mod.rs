@@ -13,6 +13,7 @@ pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod new;
+pub(crate) mod quotas;
 pub(crate) mod rtfs;
 pub(crate) mod sandbox;
 pub(crate) mod search;

@@ -21,6 +21,7 @@ use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
 use crate::governance::audit::Audit;
 use crate::logging::Logging;
+use crate::quota_days::QuotaDays;
 use crate::reload::Reloader;
 use crate::signals::{Signal, Signals};
 use crate::{Failure, fatal, render};
@@ -116,6 +117,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let followed = files.follow(&config);
     let mut app = App::build(&config)?;
     let audit = audit_of(&config)?;
+    let days = QuotaDays::open(&config, app.marketplace().quotas());
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
     crate::a2a::prepare(&server, &config)?;
     let shutdown = CancellationToken::new();
@@ -139,6 +141,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         serving.await;
         providers_end.await;
     });
+    tasks.spawn(days.follow());
     for following in app.follow_providers() {
         tasks.spawn(following);
     }
@@ -151,6 +154,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
             // Standard input has ended; a socket never ends by itself.
             ended = &mut serving => {
                 let finished = finish(&ended);
+                days.end();
                 end_audit(audit, "end of input").await;
                 return finished;
             }
@@ -185,6 +189,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
             Err(Failure::failed_silently())
         }
     };
+    days.end();
     end_audit(audit, stop.name()).await;
     finished
 }

@@ -30,6 +30,7 @@ pub(crate) mod keys;
 mod openapi;
 mod plugins;
 mod provider;
+mod quotas;
 mod read;
 mod remotes;
 pub(crate) mod schema;
@@ -47,7 +48,7 @@ use std::time::Duration;
 
 use orla_document::Position;
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{AccessPolicy, Registration, rtfs};
+use orla_marketplace::{AccessPolicy, QuotaRule, Registration, rtfs};
 use orla_process::confinement::{self, Declared};
 use orla_process::environment::Environment;
 use orla_process::standby::StandbyLimits;
@@ -109,6 +110,10 @@ pub(crate) struct Config {
     pub(crate) access: Option<AccessPolicy>,
     /// Whether a denied call says which permission is missing.
     pub(crate) policy_reveal: bool,
+    /// How much callers may use.
+    pub(crate) quotas: Vec<QuotaRule>,
+    /// Where state is kept over a restart.
+    pub(crate) state_dir: PathBuf,
     pub(crate) allow_unauthenticated: bool,
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
@@ -334,6 +339,8 @@ impl Default for Config {
             auth_limits: AuthLimits::default(),
             access: None,
             policy_reveal: false,
+            quotas: Vec::new(),
+            state_dir: "./.orla".into(),
             allow_unauthenticated: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),

@@ -9,7 +9,7 @@ use super::forms::{
 use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
     Approve, AuditSync, Config, LogFormat, Severity, Transport, access, agents, builtins, capabilities,
-    governance, inputs, openapi, plugins, remotes, servers, tools,
+    governance, inputs, openapi, plugins, quotas, remotes, servers, tools,
 };
 use crate::exposure::Exposure;
 
@@ -106,6 +106,10 @@ fn keys() -> Vec<Key<Config>> {
             "who may use which capability: a list of rules with `to`, `capabilities`, `allow` and `deny` (see [governance.md](governance.md#policy))"),
         key("policy_reveal", Flag, |c| &mut c.policy_reveal,
             "whether the error of a denied call names the missing permission. If `false`, a denied capability looks like one that does not exist"),
+        own("quotas", quotas::read, quotas::schema,
+            "how much callers may use: a list of [quotas](identity.md#quotas) with `to`, `capabilities`, `per`, `calls`, `cost`, `concurrent` and `count`"),
+        key("state_dir", File, |c: &mut Config| &mut c.state_dir,
+            "directory for what is kept over a restart, such as the used part of daily quotas; it is made when it is first needed").restart(),
         section("agent", agent(), "the [model](agent.md) of `orla agent` and of the tool `agent`, and its limits"),
         section("a2a", a2a(), "orla [as an agent](a2a.md#orla-as-an-agent): its card, and the tasks that it keeps"),
         own("trusted_keys", governance::read_keys, governance::keys_schema,

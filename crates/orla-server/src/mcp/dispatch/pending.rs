@@ -13,9 +13,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::StatusCode;
 use orla_marketplace::{JsonText, Principal};
 use parking_lot::Mutex;
 use rmcp::model::{ErrorData, RequestStateCodec, SealOptions};
@@ -145,9 +143,9 @@ async fn resume(
     };
     match next {
         None => attended.ask(&core.pending, &job.id, target),
-        Some(Reply { message, status }) => {
+        Some(reply) => {
             pending.taken.cancel();
-            Ok(Reply { message: rpc::readdressed(message, &pending.id, &job.id), status })
+            Ok(Reply { message: rpc::readdressed(reply.message, &pending.id, &job.id), ..reply })
         }
     }
 }
@@ -311,7 +309,7 @@ impl Resumed {
         rpc::push_json(&mut out, &state);
         out.push(b'}');
         out.extend_from_slice(rpc::END);
-        Ok(Reply { message: Bytes::from(out), status: StatusCode::OK })
+        Ok(Reply::ok(out))
     }
 }
 

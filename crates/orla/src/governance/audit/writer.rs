@@ -278,6 +278,9 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
                 fields.insert("principal".to_owned(), json!(principal.name()));
             }
             fields.insert("outcome".to_owned(), json!(record.outcome));
+            if let Some(rule) = &record.rule {
+                fields.insert("rule".to_owned(), json!(rule));
+            }
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
             fields.insert("depth".to_owned(), json!(record.depth));

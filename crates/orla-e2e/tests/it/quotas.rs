@@ -1,0 +1,132 @@
+//! Quotas: how much each caller may use.
+
+use orla_e2e::{Client, Request, Response, Revision, Server, World, eventually};
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+
+const ADA: &str = "adas-token-for-tests";
+const BOB: &str = "bobs-token-for-tests";
+const CALLERS: &str = "auth_tokens: {ada: adas-token-for-tests, bob: bobs-token-for-tests}\n";
+
+fn world_with(quotas: &str) -> World {
+    world()
+        .tool("a", sh("echo a"))
+        .tool("b", sh("echo b"))
+        .env("ORLA_TOKEN", ADA)
+        .config(&format!("{CALLERS}audit: ./audit.jsonl\nquotas:\n{quotas}"))
+}
+
+fn client(server: &Server, token: &str, revision: Revision) -> Client {
+    Client::connect(server.address(), revision, Some(token))
+}
+
+fn send(server: &Server, method: &str, path: &str, token: &str, body: &str) -> Response {
+    let request = Request::new(method, path)
+        .header("authorization", &format!("Bearer {token}"))
+        .header("content-type", "application/json");
+    server.http().send(&request.body(body)).expect("an answer")
+}
+
+fn get(server: &Server, path: &str, token: &str) -> Response {
+    send(server, "GET", path, token, "")
+}
+
+#[test]
+fn a_caller_makes_as_many_calls_as_its_quota_has_and_others_are_not_concerned() {
+    let server = world_with("  - {to: [bob], capabilities: [a], per: minute, calls: 5}\n").serve();
+    let results: Vec<_> = std::thread::scope(|scope| {
+        let work = || {
+            scope.spawn(|| {
+                let mut bob = client(&server, BOB, Revision::Sessionless);
+                (0..4).map(|_| bob.call("a", json!({}))).collect::<Vec<_>>()
+            })
+        };
+        let threads: Vec<_> = (0..8).map(|_| work()).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let (refused, made): (Vec<_>, Vec<_>) = results.iter().partition(|result| result.is_error());
+    assert_eq!((made.len(), refused.len()), (5, 27));
+    for result in refused {
+        let about = &result.json["_meta"]["orla/quota"];
+        let wait = about["retry_after_ms"].as_u64().unwrap();
+        assert!((1..=12_000).contains(&wait), "{}", result.json);
+        assert!(result.sentence().contains("quota exceeded: 5 calls per minute"), "{}", result.json);
+    }
+    let mut bob = client(&server, BOB, Revision::Session);
+    assert!(bob.call("a", json!({})).is_error());
+    assert_eq!(bob.call("b", json!({})).stdout(), "b\n");
+    let mut ada = client(&server, ADA, Revision::Sessionless);
+    assert_eq!(ada.call("a", json!({})).stdout(), "a\n");
+
+    let plain = send(&server, "POST", "/rtfs", BOB, r#"{"call": "a"}"#);
+    assert_eq!((plain.status, &plain.json()["error"]["kind"]), (429, &json!("quota")));
+    let wait: u64 = plain.header("retry-after").unwrap().parse().unwrap();
+    assert!((1..=12).contains(&wait), "{wait}");
+    let program = r#"{"program": "(try (call :a {}) (catch e (:kind e)))"}"#;
+    assert_eq!(send(&server, "POST", "/rtfs", BOB, program).json()["value"], "quota");
+
+    let metrics = get(&server, "/metrics", ADA).text();
+    assert!(metrics.contains(r#"orla_quota_refusals_total{rule="quotas[0]"} 30"#), "{metrics}");
+    let own = &get(&server, "/status", BOB).json()["quotas"][0];
+    assert_eq!((&own["remaining"], &own["caller"]), (&json!(0), &json!("bob")));
+    assert_eq!(get(&server, "/status", ADA).json()["quotas"], Value::Null);
+    eventually("the audit names the rule", || {
+        let audit = server.read("audit.jsonl");
+        let line = audit.lines().find(|line| line.contains(r#""outcome":"quota""#))?;
+        (line.contains(r#""rule":"quotas[0]""#) && line.contains(r#""principal":"bob""#)).then_some(())
+    });
+    server.log_says(&[r#""outcome":"quota""#, r#""rule":"quotas[0]""#, r#""principal":"bob""#]);
+    let url = format!("http://{}", server.address());
+    let shown = server.run(&["quotas", "--url", &url]);
+    assert!(shown.stdout.contains("0 of 5 per minute"), "{}", shown.all());
+    let rows: Value =
+        serde_json::from_str(&server.run(&["quotas", "--json", "--url", &url]).stdout).unwrap();
+    assert_eq!((&rows[0]["rule"], &rows[0]["caller"]), (&json!("quotas[0]"), &json!("bob")));
+}
+
+#[test]
+fn calls_at_once_are_bounded_and_a_refusal_comes_at_once() {
+    let server = world_with("  - {to: ['*'], capabilities: [slow], concurrent: 2}\n")
+        .tool("slow", sh("while [ ! -e go ]; do sleep 0.02; done; echo done"))
+        .serve();
+    let mut running: Vec<_> = (0..2).map(|_| client(&server, BOB, Revision::Sessionless)).collect();
+    let pending: Vec<_> = running.iter_mut().map(|bob| bob.begin_call("slow", json!({}))).collect();
+    eventually("both run", || get(&server, "/quotas", ADA).json()[0]["running"] == 2);
+    let third = client(&server, BOB, Revision::Sessionless).call("slow", json!({}));
+    assert!(third.sentence().contains("quota exceeded: 2 calls at once"), "{}", third.json);
+    assert!(third.json["_meta"]["orla/quota"]["retry_after_ms"].as_u64() > Some(0));
+    let mut ada = client(&server, ADA, Revision::Sessionless);
+    let adas = ada.begin_call("slow", json!({}));
+    server.write("go", "", 0o644);
+    assert!(!ada.finish_call(adas).unwrap().is_error());
+    for (bob, pending) in running.iter_mut().zip(pending) {
+        assert!(!bob.finish_call(pending).unwrap().is_error());
+    }
+    assert!(!running[0].call("slow", json!({})).is_error());
+}
+
+#[test]
+fn what_is_used_of_a_day_is_kept_over_a_reload_a_restart_and_a_crash() {
+    let quota = |calls: u32| format!("  - {{to: [bob], capabilities: [a], per: day, calls: {calls}}}\n");
+    let mut server = world_with(&quota(5)).serve();
+    let calls = |server: &Server, count: usize| {
+        let mut bob = client(server, BOB, Revision::Sessionless);
+        (0..count).filter(|_| !bob.call("a", json!({})).is_error()).count()
+    };
+    assert_eq!(calls(&server, 2), 2);
+    server.write("orla.yaml", server.read("orla.yaml").replace("calls: 5", "calls: 6"), 0o644);
+    let before = get(&server, "/status", ADA).json()["generation"].as_u64();
+    server.signal(rustix::process::Signal::HUP);
+    eventually("the reload", || get(&server, "/status", ADA).json()["generation"].as_u64() > before);
+    assert_eq!(calls(&server, 1), 1);
+    server.terminate();
+    server.start_again();
+    let left = |server: &Server| get(server, "/quotas", ADA).json()[0]["remaining"].clone();
+    assert_eq!(left(&server), 3);
+    assert_eq!(calls(&server, 1), 1);
+    eventually("it is written", || server.read(".orla/quotas.json").contains(r#""spent":3.9"#));
+    server.kill();
+    server.start_again();
+    assert_eq!(calls(&server, 9), 2);
+}

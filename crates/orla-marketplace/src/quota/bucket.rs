@@ -1,0 +1,156 @@
+//! The arithmetic of one bucket: pure, exact, and without a clock of its own.
+//!
+//! A bucket of `calls` calls is refilled evenly in one `period`. It counts in units: one call is as many units as the
+//! period has nanoseconds, so every nanosecond refills exactly `calls` units and nothing is ever rounded.
+
+use std::time::Duration;
+
+/// The size of a bucket and the time in which an empty one is full again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pace {
+    pub(super) calls: u64,
+    pub(super) period: Duration,
+}
+
+/// What has been taken from a bucket and not been refilled, at a time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Bucket {
+    /// In units.
+    spent: u128,
+    /// Since the epoch of the table.
+    at: Duration,
+}
+
+impl Pace {
+    /// The units of so many calls.
+    fn units(self, calls: u64) -> u128 {
+        u128::from(calls) * self.period.as_nanos()
+    }
+}
+
+impl Bucket {
+    /// A bucket from which `calls` have been taken.
+    pub(super) fn with_spent(calls: f64, now: Duration, pace: Pace) -> Self {
+        // A cast saturates, and a stored number below zero is none.
+        Self { spent: (calls * pace.period.as_nanos() as f64).ceil() as u128, at: now }
+    }
+
+    /// The units that are missing now. Time that runs backwards refills nothing.
+    fn missing(&self, now: Duration, pace: Pace) -> u128 {
+        let refilled = now.saturating_sub(self.at).as_nanos() * u128::from(pace.calls);
+        self.spent.saturating_sub(refilled)
+    }
+
+    /// The time until `cost` calls can be taken; zero if they can be taken now.
+    pub(super) fn wait_for(&self, cost: u64, now: Duration, pace: Pace) -> Duration {
+        let wanted = self.missing(now, pace) + pace.units(cost);
+        let over = wanted.saturating_sub(pace.units(pace.calls));
+        let nanos = over.div_ceil(u128::from(pace.calls.max(1)));
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// Takes `cost` calls, whether they are there or not.
+    pub(super) fn take(&mut self, cost: u64, now: Duration, pace: Pace) {
+        *self = Self { spent: self.missing(now, pace) + pace.units(cost), at: now.max(self.at) };
+    }
+
+    /// Whether nothing is missing.
+    pub(super) fn is_full(&self, now: Duration, pace: Pace) -> bool {
+        self.missing(now, pace) == 0
+    }
+
+    /// The calls that are missing, with the part of one that has been refilled already.
+    pub(super) fn spent(&self, now: Duration, pace: Pace) -> f64 {
+        self.missing(now, pace) as f64 / pace.period.as_nanos() as f64
+    }
+
+    /// The whole calls that can be taken now.
+    pub(super) fn remaining(&self, now: Duration, pace: Pace) -> u64 {
+        let left = pace.units(pace.calls).saturating_sub(self.missing(now, pace));
+        u64::try_from(left / pace.period.as_nanos().max(1)).unwrap_or(u64::MAX)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    /// Takes one call if it is there.
+    fn takes(bucket: &mut Bucket, now: Duration, pace: Pace) -> bool {
+        let is_there = bucket.wait_for(1, now, pace).is_zero();
+        if is_there {
+            bucket.take(1, now, pace);
+        }
+        is_there
+    }
+
+    #[test]
+    fn a_bucket_gives_its_size_at_once_and_then_at_its_pace() {
+        let pace = Pace { calls: 5, period: MINUTE };
+        let mut bucket = Bucket::default();
+        let taken = (0..32).filter(|_| takes(&mut bucket, at(0), pace)).count();
+        assert_eq!(taken, 5);
+        assert_eq!(bucket.wait_for(1, at(0), pace), Duration::from_secs(12));
+        assert!(!takes(&mut bucket, at(11_999), pace));
+        assert!(takes(&mut bucket, at(12_000), pace));
+        assert_eq!(bucket.remaining(at(12_000), pace), 0);
+        assert_eq!(bucket.remaining(at(48_000), pace), 3);
+        assert!(bucket.is_full(at(120_000), pace));
+    }
+
+    #[test]
+    fn a_stored_bucket_continues_where_it_was() {
+        let pace = Pace { calls: 3, period: MINUTE };
+        let mut bucket = Bucket::default();
+        (0..2).for_each(|_| bucket.take(1, at(0), pace));
+        let restored = Bucket::with_spent(bucket.spent(at(0), pace), at(500), pace);
+        assert_eq!(restored.remaining(at(500), pace), 1);
+        for odd in [f64::NAN, -1.0] {
+            assert!(Bucket::with_spent(odd, at(0), pace).is_full(at(0), pace));
+        }
+    }
+
+    #[test]
+    fn a_smaller_bucket_remembers_what_was_taken() {
+        let (large, small) = (Pace { calls: 10, period: MINUTE }, Pace { calls: 2, period: MINUTE });
+        let mut bucket = Bucket::default();
+        (0..10).for_each(|_| bucket.take(1, at(0), large));
+        assert_eq!(bucket.remaining(at(0), small), 0);
+        assert_eq!(bucket.wait_for(1, at(0), small), Duration::from_secs(270));
+    }
+
+    proptest! {
+        #[test]
+        fn never_one_too_many_and_none_too_few(
+            calls in 1_u64..50,
+            period_ms in 1_u64..100_000,
+            steps in prop::collection::vec(0_u64..5_000, 1..200),
+        ) {
+            let pace = Pace { calls, period: at(period_ms) };
+            let (mut bucket, mut now, mut taken) = (Bucket::default(), 0_u64, 0_u64);
+            let mut was_refused = false;
+            for step in steps {
+                now += step;
+                let is_taken = takes(&mut bucket, at(now), pace);
+                taken += u64::from(is_taken);
+                // What was there at the beginning, and what has been refilled since.
+                let most = u128::from(calls * period_ms) + u128::from(now) * u128::from(calls);
+                prop_assert!(u128::from(taken * period_ms) <= most);
+                let wait = bucket.wait_for(1, at(now), pace);
+                prop_assert_eq!(bucket.wait_for(1, at(now) + wait, pace), Duration::ZERO);
+                if !is_taken {
+                    prop_assert!(wait > Duration::ZERO);
+                }
+                was_refused |= !is_taken;
+            }
+            prop_assert!(was_refused || taken > 0);
+        }
+    }
+}

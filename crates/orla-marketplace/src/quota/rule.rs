@@ -1,0 +1,172 @@
+//! What a quota is: data of the configuration.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::bucket::Pace;
+use crate::id::Pattern;
+use crate::principal::{CallerPattern, Callers, Principal};
+
+/// How much some callers may use some capabilities. A rule bounds the calls in a time, the calls at once, or both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QuotaRule {
+    /// Its name in logs, metrics and the audit, such as `quotas[0]`.
+    pub name: String,
+    /// The callers.
+    pub to: Callers,
+    /// The capabilities, by id or MCP name. Their calls count together.
+    pub capabilities: Vec<Pattern>,
+    /// The most calls in a time.
+    pub rate: Option<Rate>,
+    /// The most calls at once.
+    pub concurrent: Option<usize>,
+    /// Which callers count together.
+    pub count: Counting,
+}
+
+/// A bucket of calls that is refilled evenly.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// The size of the bucket, at least 1.
+    pub calls: u64,
+    /// The time in which an empty bucket is full again.
+    pub per: Period,
+    /// What one call takes from the bucket: the first entry whose pattern matches the capability; 1 if there is none.
+    pub cost: Vec<(Pattern, u64)>,
+}
+
+/// The time of a [`Rate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Period {
+    /// A second.
+    Second,
+    /// A minute.
+    Minute,
+    /// An hour.
+    Hour,
+    /// 24 hours. What has been used is kept over a restart ([`Quotas::stored`](super::Quotas::stored)).
+    Day,
+}
+
+/// Which callers of a rule share a count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Counting {
+    /// As the entry of `to` names them: each caller has a count of its own, and the members of a group, or the holders
+    /// of a scope, share one. The first entry that matches the caller decides.
+    #[default]
+    AsNamed,
+    /// Each caller has a count of its own.
+    Each,
+    /// All callers share one count.
+    Together,
+}
+
+/// Who shares a count.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Subject {
+    /// One caller, by the id of its principal; `None` for callers without a principal.
+    Caller(Option<Arc<str>>),
+    /// The callers of an entry of `to`, by its place.
+    Entry(usize),
+    /// All callers of the rule.
+    Everyone,
+}
+
+impl QuotaRule {
+    /// A rule for all callers and capabilities that bounds nothing yet.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            to: Callers::everyone(),
+            capabilities: vec![Pattern::new("*")],
+            rate: None,
+            concurrent: None,
+            count: Counting::default(),
+        }
+    }
+
+    /// Whether calls of this capability count.
+    pub(super) fn concerns(&self, id: &str, name: &str) -> bool {
+        self.capabilities.iter().any(|pattern| pattern.matches(id) || pattern.matches(name))
+    }
+
+    /// Whose count a call of this caller adds to; `None` if the rule does not concern the caller.
+    pub(super) fn subject(&self, caller: Option<&Principal>) -> Option<Subject> {
+        let entries = self.to.entries();
+        let at = entries.iter().position(|entry| entry.matches(caller))?;
+        let is_shared = matches!(entries[at], CallerPattern::Group(_) | CallerPattern::Scope(_));
+        Some(match self.count {
+            Counting::Together => Subject::Everyone,
+            Counting::AsNamed if is_shared => Subject::Entry(at),
+            Counting::AsNamed | Counting::Each => {
+                Subject::Caller(caller.map(|caller| Arc::clone(caller.id())))
+            }
+        })
+    }
+
+    pub(super) fn pace(&self) -> Option<Pace> {
+        self.rate.as_ref().map(|rate| Pace { calls: rate.calls.max(1), period: rate.per.duration() })
+    }
+
+    /// What a call of this capability takes from the bucket.
+    pub(super) fn cost(&self, id: &str, name: &str) -> u64 {
+        let costs = self.rate.iter().flat_map(|rate| &rate.cost);
+        let found = costs.into_iter().find(|(pattern, _)| pattern.matches(id) || pattern.matches(name));
+        found.map_or(1, |(_, cost)| *cost)
+    }
+
+    /// What identifies its counts over a reload and a restart: everything but the bounds.
+    pub(super) fn identity(&self) -> String {
+        let to: Vec<String> = self.to.entries().iter().map(CallerPattern::to_string).collect();
+        let capabilities: Vec<&str> = self.capabilities.iter().map(Pattern::as_str).collect();
+        let per = self.rate.as_ref().map_or("-", |rate| rate.per.name());
+        let count = match self.count {
+            Counting::AsNamed => "as named",
+            Counting::Each => "each",
+            Counting::Together => "together",
+        };
+        format!("{to:?} {capabilities:?} {per} {count}")
+    }
+
+    pub(super) fn is_kept(&self) -> bool {
+        self.rate.as_ref().is_some_and(|rate| rate.per == Period::Day)
+    }
+}
+
+impl Rate {
+    /// So many calls in a time, of which each counts once.
+    pub fn new(calls: u64, per: Period) -> Self {
+        Self { calls, per, cost: Vec::new() }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls = if self.calls == 1 { "call" } else { "calls" };
+        write!(f, "{} {calls} per {}", self.calls, self.per.name())
+    }
+}
+
+impl Period {
+    /// Its word: `second`, `minute`, `hour` or `day`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Second => "second",
+            Self::Minute => "minute",
+            Self::Hour => "hour",
+            Self::Day => "day",
+        }
+    }
+
+    /// How long it is.
+    pub fn duration(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Second => 1,
+            Self::Minute => 60,
+            Self::Hour => 3600,
+            Self::Day => 86_400,
+        })
+    }
+}

@@ -1,0 +1,74 @@
+//! `GET /quotas`: what has been used of the quotas, as JSON. `/status` shows callers their own part.
+
+use std::sync::Arc;
+
+use orla_marketplace::{Item, Permission, Principal, QuotaUsage, whole_millis};
+use serde::Serialize;
+
+use crate::state::Core;
+
+/// The permission to see what others have used.
+const READ: &str = "quotas:read";
+/// The most rows of an answer.
+const MAX_ROWS: usize = 10_000;
+
+/// One rule and who has used how much of it. Members that do not apply are left out.
+#[derive(Serialize)]
+pub(crate) struct QuotaRow {
+    /// The rule, such as `quotas[0]`.
+    rule: String,
+    /// Whose count this is: a caller, a group or scope, or `*` for all callers; `null` if nothing has been counted.
+    caller: Option<String>,
+    to: Vec<String>,
+    capabilities: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    per: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    calls: Option<u64>,
+    /// Whole calls that are left.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remaining: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    concurrent: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    running: Option<usize>,
+    /// Until another call can be made; 0 if it can be made now.
+    retry_after_ms: u64,
+}
+
+impl From<QuotaUsage> for QuotaRow {
+    fn from(usage: QuotaUsage) -> Self {
+        let rule = usage.rule;
+        Self {
+            caller: usage.caller,
+            to: rule.to.entries().iter().map(ToString::to_string).collect(),
+            capabilities: rule.capabilities.iter().map(|one| one.as_str().to_owned()).collect(),
+            per: rule.rate.as_ref().map(|rate| rate.per.name()),
+            calls: rule.rate.as_ref().map(|rate| rate.calls),
+            remaining: usage.remaining,
+            concurrent: rule.concurrent,
+            running: rule.concurrent.map(|_| usage.running),
+            retry_after_ms: whole_millis(usage.retry_after),
+            rule: rule.name,
+        }
+    }
+}
+
+/// The rules that concern this caller.
+pub(crate) fn own(core: &Core, principal: Option<&Principal>) -> Vec<QuotaRow> {
+    core.market.quotas().usage_of(principal).into_iter().map(QuotaRow::from).collect()
+}
+
+/// The answer: everything for callers with the permission `quotas:read`, and their own part for others.
+pub(crate) fn render(core: &Arc<Core>, principal: Option<&Principal>) -> Vec<u8> {
+    let item = Item {
+        id: "orla.quotas".to_owned(),
+        name: "orla__quotas".to_owned(),
+        needs: vec![Permission::needed(READ)],
+    };
+    let rows = match core.market.snapshot().permits_item(principal, &item) {
+        Ok(()) => core.market.quotas().usage().into_iter().take(MAX_ROWS).map(QuotaRow::from).collect(),
+        Err(_) => own(core, principal),
+    };
+    serde_json::to_vec(&rows).unwrap_or_default()
+}

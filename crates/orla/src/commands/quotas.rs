@@ -1,0 +1,88 @@
+//! `orla quotas`: what has been used of a running server's quotas.
+
+use serde_json::Value;
+
+use super::client::Server;
+use crate::Failure;
+use crate::config::Source;
+use crate::render;
+
+pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), Failure> {
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let server = Server::at(url, &config)?;
+    let text = super::small_runtime()?.block_on(server.get("/quotas"))?;
+    if json {
+        render::json_line(text.trim_end());
+        return Ok(());
+    }
+    let rows: Vec<Value> = serde_json::from_str(&text)
+        .map_err(|_| Failure::failed("the server's /quotas is not a JSON array: is it orla?"))?;
+    match rows.is_empty() {
+        true => render::note("The server has no quotas."),
+        false => render::out(&table(&rows)),
+    }
+    Ok(())
+}
+
+fn table(rows: &[Value]) -> String {
+    let column = |head, cell: fn(&Value) -> String| (head, rows.iter().map(cell).collect::<Vec<_>>());
+    let mut columns = vec![
+        column("RULE", |row| text(&row["rule"])),
+        column("CALLER", |row| text(&row["caller"])),
+        column("CAPABILITIES", |row| {
+            let patterns = row["capabilities"].as_array().into_iter().flatten();
+            patterns.map(text).collect::<Vec<_>>().join(", ")
+        }),
+        column("CALLS", |row| match (&row["calls"], &row["per"]) {
+            (Value::Null, _) => String::new(),
+            (calls, per) => format!("{} of {} per {}", text(&row["remaining"]), calls, text(per)),
+        }),
+        column("AT ONCE", |row| match &row["concurrent"] {
+            Value::Null => String::new(),
+            most => format!("{} of {most}", text(&row["running"])),
+        }),
+        column("NEXT IN", |row| match row["retry_after_ms"].as_u64() {
+            Some(ms) if ms > 0 => super::uptime(ms.max(100)),
+            _ => String::new(),
+        }),
+    ];
+    columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
+    super::table_of(&columns, 200)
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_says_what_is_left_of_how_much() {
+        let rows = [
+            serde_json::json!({
+                "rule": "quotas[0]", "caller": "bob", "to": ["bob"], "capabilities": ["a"], "per": "minute", "calls": 5,
+                "remaining": 2, "retry_after_ms": 0,
+            }),
+            serde_json::json!({
+                "rule": "quotas[1]", "caller": null, "to": ["*"], "capabilities": ["*"], "concurrent": 2, "running": 0,
+                "retry_after_ms": 1500,
+            }),
+        ];
+        let table = table(&rows);
+        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+        assert_eq!(
+            lines,
+            [
+                "RULE       CALLER  CAPABILITIES  CALLS              AT ONCE  NEXT IN",
+                "quotas[0]  bob     a             2 of 5 per minute",
+                "quotas[1]          *                                0 of 2   1.5 s",
+            ]
+        );
+    }
+}

@@ -1,0 +1,235 @@
+//! Keeps what has been used of daily quotas over a restart, in `quotas.json` of `state_dir`.
+//!
+//! # How it works
+//!
+//! [`QuotaDays::follow`] writes the file soon after a count has changed, and [`QuotaDays::end`] writes it a last time. The
+//! file replaces the one before it in one step, so it is always whole. A server that is killed loses the counts of the last
+//! moments: at most those of [`MIN_PAUSE`], or of as long as twenty writes take.
+//!
+//! The first server to use a `state_dir` keeps the file; another one beside it says that it counts in memory alone.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use orla_marketplace::{Quotas, StoredCount};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::config::{Config, read_text, reason};
+
+const FILE: &str = "quotas.json";
+const LOCK: &str = "quotas.lock";
+/// The largest file that is read.
+const MAX_FILE: u64 = 256 << 20;
+/// The least time between two writes.
+const MIN_PAUSE: Duration = Duration::from_millis(50);
+
+/// The daily counts of a server.
+pub(crate) struct QuotaDays(Arc<Inner>);
+
+struct Inner {
+    quotas: Arc<Quotas>,
+    dir: PathBuf,
+    lock: Mutex<Lock>,
+}
+
+enum Lock {
+    /// Nothing has been read or written yet.
+    Open,
+    /// The file is this server's, as long as the lock's file is open.
+    Held(#[expect(dead_code, reason = "the lock lasts as long as the file is open")] File),
+    /// The counts stay in memory.
+    Refused,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Document {
+    version: u32,
+    written_at_ms: u64,
+    days: Vec<Row>,
+}
+
+#[derive(Deserialize, Serialize)]
+struct Row {
+    rule: String,
+    caller: String,
+    spent: f64,
+}
+
+impl QuotaDays {
+    /// Continues the counts of the last server, if it kept some.
+    pub(crate) fn open(config: &Config, quotas: &Arc<Quotas>) -> Self {
+        let inner = Inner {
+            quotas: Arc::clone(quotas),
+            dir: config.state_dir.clone(),
+            lock: Mutex::new(Lock::Open),
+        };
+        if inner.dir.join(FILE).exists()
+            && inner.has_lock()
+            && let Err(why) = inner.read()
+        {
+            let path = inner.dir.join(FILE);
+            tracing::error!(path = %path.display(), why, "daily quotas begin anew");
+        }
+        Self(Arc::new(inner))
+    }
+
+    /// Writes changed counts for as long as the server runs.
+    pub(crate) fn follow(&self) -> impl Future<Output = ()> + Send + use<> {
+        let inner = Arc::clone(&self.0);
+        async move {
+            loop {
+                inner.quotas.changed().await;
+                let writing = Arc::clone(&inner);
+                let began = Instant::now();
+                // A panic has been reported by then.
+                drop(tokio::task::spawn_blocking(move || writing.write()).await);
+                tokio::time::sleep(MIN_PAUSE.max(20 * began.elapsed())).await;
+            }
+        }
+    }
+
+    /// Writes the counts as they are at the end.
+    pub(crate) fn end(self) {
+        if !self.0.quotas.stored().is_empty() {
+            self.0.write();
+        }
+    }
+}
+
+impl Inner {
+    /// Whether the file is this server's. Makes the directory.
+    fn has_lock(&self) -> bool {
+        let mut lock = self.lock.lock();
+        if matches!(*lock, Lock::Open) {
+            *lock = match lock_file(&self.dir) {
+                Ok(file) => Lock::Held(file),
+                Err(why) => {
+                    let dir = self.dir.display();
+                    tracing::warn!(state_dir = %dir, why, "daily quotas are counted in memory alone");
+                    Lock::Refused
+                }
+            };
+        }
+        matches!(*lock, Lock::Held(_))
+    }
+
+    fn read(&self) -> Result<(), String> {
+        let text = read_text(&self.dir.join(FILE), MAX_FILE)?;
+        let document: Document = serde_json::from_str(&text).map_err(|err| err.to_string())?;
+        if document.version != 1 {
+            return Err(format!("expected version 1, got {}", document.version));
+        }
+        let stored: Vec<StoredCount> = document
+            .days
+            .into_iter()
+            .map(|row| StoredCount::new(row.rule, row.caller, row.spent))
+            .collect();
+        let ago = now_ms().saturating_sub(document.written_at_ms);
+        self.quotas.restore(&stored, Duration::from_millis(ago));
+        Ok(())
+    }
+
+    fn write(&self) {
+        if !self.has_lock() {
+            return;
+        }
+        let days = self.quotas.stored().into_iter();
+        let days = days.map(|count| Row { rule: count.rule, caller: count.caller, spent: count.spent });
+        let days = days.collect();
+        // The time last, and rounded up: nothing is refilled twice.
+        let document = Document { version: 1, written_at_ms: now_ms() + 1, days };
+        let path = self.dir.join(FILE);
+        if let Err(why) = replace(&self.dir, &path, &document) {
+            tracing::error!(path = %path.display(), why, "daily quotas cannot be kept");
+        }
+    }
+}
+
+fn lock_file(dir: &Path) -> Result<File, String> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
+    made.map_err(|err| format!("cannot be made: {}", reason(&err)))?;
+    let opened = OpenOptions::new().create(true).append(true).mode(0o600).open(dir.join(LOCK));
+    let file = opened.map_err(|err| format!("cannot be used: {}", reason(&err)))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err("another orla uses it".to_owned()),
+        Err(TryLockError::Error(err)) => Err(format!("cannot be locked: {}", reason(&err))),
+    }
+}
+
+fn replace(dir: &Path, path: &Path, document: &Document) -> Result<(), String> {
+    let text = serde_json::to_vec(document).map_err(|err| err.to_string())?;
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        file.write_all(&text)?;
+        file.as_file().sync_data()?;
+        file.persist(path).map(drop).map_err(|err| err.error)
+    };
+    let written: std::io::Result<()> = write();
+    match written {
+        // The directory was removed meanwhile.
+        Err(err) if err.kind() == ErrorKind::NotFound => {
+            fs::create_dir_all(dir).and_then(|()| write()).map_err(|err| reason(&err))
+        }
+        written => written.map_err(|err| reason(&err)),
+    }
+}
+
+fn now_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orla_marketplace::{Period, QuotaRule, Rate};
+
+    /// What identifies the only rule.
+    const RULE: &str = r#"["*"] ["*"] day as named"#;
+
+    fn server(dir: &Path) -> (Arc<Quotas>, QuotaDays) {
+        let quotas = Arc::new(Quotas::default());
+        let mut rule = QuotaRule::new("quotas[0]");
+        rule.rate = Some(Rate::new(10, Period::Day));
+        quotas.configure(vec![rule]);
+        let config = Config { state_dir: dir.join("state"), ..Config::default() };
+        let days = QuotaDays::open(&config, &quotas);
+        (quotas, days)
+    }
+
+    fn remaining(quotas: &Quotas) -> Option<u64> {
+        quotas.usage_of(None)[0].remaining
+    }
+
+    #[test]
+    fn days_are_kept_and_one_server_keeps_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, days) = server(dir.path());
+        assert!(!dir.path().join("state").exists(), "nothing is made before it is needed");
+        first.restore(&[StoredCount::new(RULE, "anonymous", 4.0)], Duration::ZERO);
+        days.0.write();
+        let (beside, other) = server(dir.path());
+        assert_eq!(remaining(&beside), Some(10), "it is in use");
+        other.end();
+        days.end();
+        let (second, _days) = server(dir.path());
+        assert_eq!(remaining(&second), Some(6));
+    }
+
+    #[test]
+    fn a_broken_file_is_no_reason_not_to_start() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("state")).unwrap();
+        for text in ["", "{", r#"{"version":2,"written_at_ms":0,"days":[]}"#] {
+            fs::write(dir.path().join("state").join(FILE), text).unwrap();
+            let (quotas, _days) = server(dir.path());
+            assert_eq!(remaining(&quotas), Some(10));
+        }
+    }
+}
