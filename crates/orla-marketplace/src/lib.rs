@@ -42,6 +42,7 @@ mod principal;
 pub mod program;
 mod provider;
 mod quota;
+mod redaction;
 mod route;
 pub mod schema;
 mod search;
@@ -81,7 +82,8 @@ pub use provider::{
     StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
 };
 pub use quota::{Counting, Period, QuotaRule, QuotaUsage, Quotas, Rate, StoredCount};
+pub use redaction::{REDACTED, Redactor};
 pub use route::{Expression, Route, Routed, RoutedExecutor};
 pub use rtfs;
 pub use source::{ProviderProblem, Source};
-pub use surface::{Item, Subject, Surface, SurfaceError, SurfaceNotice};
+pub use surface::{Item, Subject, Surface, SurfaceError, SurfaceNotice, redacted};

@@ -8,6 +8,7 @@ use rtfs::TypeExpr;
 
 use crate::custody::Custody;
 use crate::provider::ProviderType;
+use crate::redaction::Redactor;
 
 /// Describes a capability and how to execute it (RTFS capability system §3.1).
 #[derive(Clone, Debug)]
@@ -144,6 +145,8 @@ pub struct CallPolicy {
     /// The upstream that it depends on, such as the origin of its address. When calls fail because the upstream
     /// cannot be reached, calls of all its capabilities are refused for a while (circuit breaker).
     pub upstream: Option<Arc<str>>,
+    /// Replaces the secrets that it was given in everything that its calls return; `None` if it was given none.
+    pub redaction: Option<Arc<Redactor>>,
     /// What runs, and its attested content, if it is attested.
     pub custody: Option<Custody>,
     /// Whether it can be called at all.

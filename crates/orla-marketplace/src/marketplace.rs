@@ -26,6 +26,7 @@ use crate::memory::MemoryBudget;
 use crate::principal::Principal;
 use crate::provider::ProviderType;
 use crate::quota::Quotas;
+use crate::redaction::Redactor;
 use crate::source::ProviderProblem;
 
 /// How many characters of a name that does not exist an error repeats.
@@ -51,6 +52,8 @@ pub struct CapabilityMarketplace {
     calls: AtomicU64,
     /// Which processes are confined, in the word of the configuration.
     confinement: Mutex<&'static str>,
+    /// Knows all secrets of the configuration.
+    redaction: ArcSwap<Redactor>,
 }
 
 /// Learns what is served before a list is made.
@@ -79,6 +82,7 @@ impl CapabilityMarketplace {
             instance: instance_number(),
             calls: AtomicU64::new(0),
             confinement: Mutex::new("off"),
+            redaction: ArcSwap::default(),
         }
     }
 
@@ -90,6 +94,17 @@ impl CapabilityMarketplace {
     /// Notes which processes are confined.
     pub fn set_confinement(&self, mode: &'static str) {
         *self.confinement.lock() = mode;
+    }
+
+    /// Replaces all secrets of the configuration, for texts that are of no single capability, such as states and
+    /// problems of providers.
+    pub fn redaction(&self) -> Arc<Redactor> {
+        self.redaction.load_full()
+    }
+
+    /// Notes all secrets of the configuration.
+    pub fn set_redaction(&self, redactor: Arc<Redactor>) {
+        self.redaction.store(redactor);
     }
 
     /// The executor for the provider's kind.
@@ -355,7 +370,13 @@ impl CapabilityMarketplace {
 
     /// As [`problems`](Self::problems), with what is known of the providers.
     pub fn provider_problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
-        self.on_problems.load_full().map(|problems| (problems.0)(name)).unwrap_or_default()
+        let problems = self.on_problems.load_full();
+        let mut problems = problems.map(|problems| (problems.0)(name)).unwrap_or_default();
+        let redactor = self.redaction.load();
+        for problem in &mut problems {
+            problem.text = redactor.text(&problem.text).into_owned();
+        }
+        problems
     }
 
     /// Whether a denied name is answered like one that does not exist.

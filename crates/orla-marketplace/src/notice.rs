@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::redaction::Redactor;
 use crate::trace::TraceSink;
 
 /// Makes the sink for a call that a program makes, by the id of the called capability.
@@ -37,6 +38,16 @@ impl NoticeSink {
     /// Sends what a program does in the call to `trace`.
     pub fn traced(self, trace: TraceSink) -> Self {
         Self { trace, ..self }
+    }
+
+    /// Passes notices on without the secrets that `redactor` knows.
+    #[must_use]
+    pub(crate) fn redacted(self, redactor: &Arc<Redactor>) -> Self {
+        let redactor = Arc::clone(redactor);
+        let take = self.take.map(|take| -> Arc<dyn Fn(Notice) + Send + Sync> {
+            Arc::new(move |notice| take(redactor.notice(notice)))
+        });
+        Self { take, ..self }
     }
 
     /// Whether anyone listens. If not, notices need not be made.

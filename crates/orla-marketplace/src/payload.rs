@@ -154,6 +154,13 @@ impl JsonText {
     }
 }
 
+impl Default for JsonText {
+    /// `null`.
+    fn default() -> Self {
+        Self(Bytes::from_static(b"null"))
+    }
+}
+
 impl From<&RawValue> for JsonText {
     fn from(raw: &RawValue) -> Self {
         Self(Bytes::copy_from_slice(raw.get().as_bytes()))

@@ -4,12 +4,15 @@
 //! body that is not inspected is passed on unchanged. The front end asks every surface that serves a method,
 //! merges lists and routes the rest to the owner.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::call::CallContext;
 use crate::payload::JsonText;
 use crate::permission::Permission;
+use crate::redaction::Redactor;
 
 /// Serves MCP methods other than those of tools.
 #[async_trait]
@@ -134,4 +137,70 @@ pub enum SurfaceError {
     /// The surface failed.
     #[error("{0}")]
     Failed(String),
+}
+
+/// A surface whose answers have no secrets.
+struct Redacted {
+    surface: Arc<dyn Surface>,
+    redactor: Arc<Redactor>,
+}
+
+/// The surface of a provider that was given the secrets of `redactor`, with answers that do not have them. A provider
+/// that was given none keeps its surface.
+pub fn redacted(surface: Arc<dyn Surface>, redactor: Option<&Arc<Redactor>>) -> Arc<dyn Surface> {
+    match redactor {
+        Some(redactor) => Arc::new(Redacted { surface, redactor: Arc::clone(redactor) }),
+        None => surface,
+    }
+}
+
+#[async_trait]
+impl Surface for Redacted {
+    fn owner(&self) -> &str {
+        self.surface.owner()
+    }
+
+    fn serves(&self, method: &str) -> bool {
+        self.surface.serves(method)
+    }
+
+    async fn request(
+        &self,
+        method: &str,
+        params: &JsonText,
+        ctx: &CallContext,
+    ) -> Result<JsonText, SurfaceError> {
+        let answered = self.surface.request(method, params, ctx).await;
+        answered.map(|json| self.redactor.json(json)).map_err(|error| self.clean(error))
+    }
+
+    fn item(&self, subject: Subject<'_>) -> Option<Item> {
+        self.surface.item(subject)
+    }
+
+    fn similar(&self, subject: Subject<'_>) -> Vec<String> {
+        self.surface.similar(subject)
+    }
+
+    fn notices(&self) -> Option<broadcast::Receiver<SurfaceNotice>> {
+        self.surface.notices()
+    }
+}
+
+impl Redacted {
+    /// An error without secrets.
+    fn clean(&self, error: SurfaceError) -> SurfaceError {
+        let text = |message: String| self.redactor.text(&message).into_owned();
+        match error {
+            SurfaceError::NotFound(message) => SurfaceError::NotFound(text(message)),
+            SurfaceError::Invalid(message) => SurfaceError::Invalid(text(message)),
+            SurfaceError::Failed(message) => SurfaceError::Failed(text(message)),
+            SurfaceError::Refused { code, message, data } => SurfaceError::Refused {
+                code,
+                message: text(message),
+                data: data.map(|json| self.redactor.json(json)),
+            },
+            denied @ SurfaceError::Denied { .. } => denied,
+        }
+    }
 }

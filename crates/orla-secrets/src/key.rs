@@ -83,8 +83,8 @@ fn is_reachable() -> bool {
 
 fn refused(err: &Error) -> NoKeyring {
     match err {
-        // A bus without a Secret Service.
-        Error::PlatformFailure(_) => NoKeyring::Absent,
+        // No keyring answers.
+        Error::NoDefaultStore => NoKeyring::Absent,
         other => NoKeyring::Refused(other.to_string()),
     }
 }

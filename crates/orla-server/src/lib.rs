@@ -31,8 +31,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! Providers and processes: this crate knows the marketplace and MCP, and nothing behind them. TLS: a proxy's
-//! task. JSON-RPC batches, which one old revision had.
+//! Providers and processes: this crate knows the marketplace and MCP, and nothing behind them. JSON-RPC batches, which one old revision had.
 
 mod a2a;
 mod admin;
@@ -45,6 +44,7 @@ mod routes;
 mod rtfs;
 mod state;
 mod throttle;
+mod tls;
 
 use std::sync::Arc;
 
@@ -59,6 +59,7 @@ pub use mcp::tools::call_result_json;
 pub use options::{AgentOptions, BearerToken, ServerOptions, Unauthenticated};
 
 pub use throttle::AuthLimits;
+pub use tls::{CertificateName, Tls, TlsError, TlsSettings};
 
 use crate::state::Core;
 

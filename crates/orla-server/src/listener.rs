@@ -10,6 +10,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
@@ -19,6 +20,7 @@ use crate::http::idle_timeout::{IdleTimeoutStream, Serving};
 use crate::mcp::notify::changes::fan_out;
 use crate::routes::{self, ConnectionInfo};
 use crate::state::Core;
+use crate::tls::{self, ClientCertificate, Tls, TlsError};
 
 /// How long to wait before accepting again when the system has no descriptors left: doubled each
 /// time from the first to the last.
@@ -26,6 +28,8 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 /// How long everything may take to end after the abort.
 const GRACE: Duration = Duration::from_secs(4);
+/// How often the files of certificates are looked at.
+const CERTIFICATE_CHECK: Duration = Duration::from_secs(1);
 /// Streams that one HTTP/2 connection may have at once.
 const MAX_HTTP2_STREAMS: u32 = 256;
 
@@ -41,6 +45,9 @@ pub enum BindError {
         /// Where.
         address: String,
     },
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// Anything else, such as a name that does not resolve or a port that needs privileges.
     #[error("cannot listen on {address}: {source}")]
     Other {
@@ -61,6 +68,7 @@ pub struct Bound {
 impl Bound {
     /// Takes the socket.
     pub(crate) async fn bind(core: Arc<Core>, host: &str, port: u16) -> Result<Self, BindError> {
+        core.tls.load(core.settings.load().options.tls.as_ref())?;
         let shown =
             if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
         let fail = |source: io::Error| match source.kind() {
@@ -85,6 +93,9 @@ impl Bound {
         core.set_serving();
         core.tracker.spawn(sweep(Arc::clone(&core)));
         core.tracker.spawn(fan_out(Arc::clone(&core)));
+        if core.tls.get().is_some() {
+            core.tracker.spawn(follow_certificates(Arc::clone(&core)));
+        }
         let slots = Arc::new(Semaphore::new(core.settings.load().options.max_connections.max(1)));
         let mut pause = FIRST_PAUSE;
         loop {
@@ -103,7 +114,7 @@ impl Bound {
                     let core = Arc::clone(&core);
                     core.tracker.clone().spawn(async move {
                         core.metrics.connections.inc();
-                        converse(&core, stream, peer.ip()).await;
+                        begin(&core, stream, peer.ip()).await;
                         core.metrics.connections.dec();
                         drop(slot);
                     });
@@ -141,18 +152,48 @@ pub(crate) async fn drain(core: &Core) {
     }
 }
 
-/// Serves one connection to its end.
-async fn converse(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
+/// Serves one connection to its end, after the handshake of TLS where there is TLS.
+async fn begin(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
     // Answers are written in one piece: waiting for more only adds the client's delayed ACK.
     let _ = stream.set_nodelay(true);
+    match core.tls.get() {
+        None => converse(core, stream, peer, None).await,
+        // Boxed, for it would make the future of every other connection larger.
+        Some(tls) => Box::pin(begin_tls(core, &tls, stream, peer)).await,
+    }
+}
+
+async fn begin_tls(core: &Arc<Core>, tls: &Arc<Tls>, stream: TcpStream, peer: IpAddr) {
+    let limit = core.settings.load().options.header_timeout;
+    let accepted = tokio::select! {
+        accepted = tokio::time::timeout(limit, tls::accept(tls, stream)) => accepted,
+        () = core.draining.cancelled() => return,
+    };
+    match accepted {
+        Ok(Ok((stream, client))) => converse(core, stream, peer, client).await,
+        Ok(Err(error)) => tracing::debug!(%peer, %error, "no TLS connection"),
+        Err(_) => tracing::debug!(%peer, "the TLS handshake took too long"),
+    }
+}
+
+/// Serves the requests of a connection.
+async fn converse(
+    core: &Arc<Core>,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: IpAddr,
+    client: Option<ClientCertificate>,
+) {
     let serving = Serving::default();
     let (header_timeout, keep_alive) = {
         let settings = core.settings.load();
         (settings.options.header_timeout, settings.options.keep_alive)
     };
     let io = TokioIo::new(IdleTimeoutStream::new(stream, serving.clone(), header_timeout, keep_alive));
-    let service = service_fn(|request: Request<Incoming>| {
+    let service = service_fn(|mut request: Request<Incoming>| {
         let core = Arc::clone(core);
+        if let Some(client) = &client {
+            request.extensions_mut().insert(client.clone());
+        }
         let (guard, is_ambiguous) = (serving.begin(), serving.is_ambiguous());
         async move {
             let response = routes::serve(core, request, ConnectionInfo { peer, is_ambiguous }).await;
@@ -191,6 +232,17 @@ async fn sweep(core: Arc<Core>) {
         tokio::select! {
             () = core.draining.cancelled() => return,
             () = tokio::time::sleep(pause) => core.sessions.sweep(idle),
+        }
+    }
+}
+
+/// Takes replaced certificates into use for as long as the server runs.
+async fn follow_certificates(core: Arc<Core>) {
+    let mut tried = Vec::new();
+    loop {
+        tokio::select! {
+            () = core.draining.cancelled() => return,
+            () = tokio::time::sleep(CERTIFICATE_CHECK) => core.tls.refresh(&mut tried),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::throttle::AuthLimits;
+use crate::tls::TlsSettings;
 
 /// The server's options. A reload replaces them; see [`Server::reconfigure`](crate::Server::reconfigure).
 #[derive(Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ pub struct ServerOptions {
     pub auth_tokens: Vec<BearerToken>,
     /// How often peers may fail to authenticate.
     pub auth_limits: AuthLimits,
+    /// Certificates: with them, the listener speaks TLS alone. `None` by default.
+    pub tls: Option<TlsSettings>,
     /// The largest body of a request, in bytes: 4 MiB.
     pub max_body_bytes: usize,
     /// How long a body may take to arrive: 30 s.
@@ -126,6 +129,7 @@ impl Default for ServerOptions {
             allowed_origins: Vec::new(),
             auth_tokens: Vec::new(),
             auth_limits: AuthLimits::default(),
+            tls: None,
             max_body_bytes: 4 * 1024 * 1024,
             body_timeout: Duration::from_secs(30),
             header_timeout: Duration::from_secs(10),

@@ -22,6 +22,7 @@ use crate::options::Unauthenticated;
 use crate::rtfs::{federation, programs};
 use crate::state::{Core, Settings};
 use crate::throttle::Verdict;
+use crate::tls::ClientCertificate;
 
 /// What the connection says about its requests.
 #[derive(Clone, Copy)]
@@ -132,7 +133,7 @@ async fn route(
         }
         _ => {}
     }
-    let principal = match settings.guard.authenticate(&parts.headers) {
+    let principal = match authenticate(core, settings, parts) {
         Ok(principal) => principal,
         Err(denied) => return unauthenticated(core, settings, peer, path, &denied),
     };
@@ -169,6 +170,21 @@ async fn route(
             })
         }
         _ => text(StatusCode::NOT_FOUND, "not found: MCP is at /mcp\n"),
+    }
+}
+
+/// The caller that its token or its certificate identifies. A certificate counts if there is no token, or if no tokens
+/// are configured.
+fn authenticate(core: &Core, settings: &Settings, parts: &Parts) -> Result<Option<Principal>, Denied> {
+    let guard = &settings.guard;
+    let certificate = parts.extensions.get::<ClientCertificate>();
+    let certificate = certificate.and_then(|certificate| core.tls.caller(certificate));
+    match certificate {
+        Some(caller) if !guard.knows_tokens() || !parts.headers.contains_key(header::AUTHORIZATION) => {
+            Ok(Some(caller))
+        }
+        None if !guard.knows_tokens() && core.tls.asks_clients() => Err(Denied::no_certificate()),
+        _ => guard.authenticate(&parts.headers),
     }
 }
 

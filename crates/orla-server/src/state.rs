@@ -26,6 +26,7 @@ use crate::mcp::tools::{CacheHint, Listings};
 use crate::metrics::Metrics;
 use crate::options::{ServerOptions, Unauthenticated};
 use crate::throttle::Failures;
+use crate::tls;
 
 /// Takes a failed authentication.
 type UnauthenticatedObserver = dyn Fn(&Unauthenticated) + Send + Sync;
@@ -54,6 +55,8 @@ pub(crate) struct Core {
     pub(crate) auth_failures: Mutex<Failures>,
     /// Takes every failed authentication that is worth a record.
     pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
+    /// The certificates of the listener.
+    pub(crate) tls: tls::Current,
     agent: OnceLock<Agent>,
     /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
@@ -93,6 +96,7 @@ impl Core {
             serving: AtomicBool::new(false),
             auth_failures: Mutex::default(),
             on_unauthenticated: OnceLock::new(),
+            tls: tls::Current::default(),
             agent: OnceLock::new(),
             push: OnceLock::new(),
         })
@@ -132,6 +136,12 @@ impl Core {
     pub(crate) fn reconfigure(&self, options: ServerOptions) {
         if let Some(agent) = self.agent.get() {
             agent.reconfigure(&options.agent);
+        }
+        // A server on a pipe has no listener, and so no certificates.
+        if self.tls.get().is_some()
+            && let Err(err) = self.tls.load(options.tls.as_ref())
+        {
+            tracing::error!(error = %err, "{}", tls::UNUSABLE);
         }
         self.settings.store(Arc::new(Settings::new(options)));
     }

@@ -20,8 +20,8 @@ use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
 use orla_marketplace::{
-    Availability, CapabilityMarketplace, ProviderProblem, ProviderType, Registration, RoutedExecutor,
-    Source,
+    Availability, CapabilityMarketplace, ProviderProblem, ProviderType, Redactor, Registration,
+    RoutedExecutor, Source,
 };
 use orla_process::confinement::{self, Declared, Sandbox};
 use orla_process::environment::Environment;
@@ -37,6 +37,7 @@ use orla_providers::plugin::{self, PluginExecutor, Plugins};
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
 use orla_providers::stream::{StreamExecutor, Streams};
 use orla_providers::tool::{Loaded, Loader, Override, ToolExecutor, ToolProvider, prestarted};
+use orla_secrets::Resolver;
 use parking_lot::Mutex;
 
 use documents::Documents;
@@ -51,7 +52,7 @@ use crate::confined::{self, Declarations};
 use crate::findings::{Findings, sentences};
 use crate::governance::{self, Governance, Rules};
 use crate::served::{Providers, Served, Sources, limits};
-use crate::{programs, prompts};
+use crate::{package_secrets, programs, prompts};
 
 /// The least time between two snapshots for changes of a provider.
 const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(50);
@@ -82,6 +83,8 @@ pub(crate) struct App {
     findings: Findings,
     /// The processes that may change declarations, a sentence for each.
     exposed: Vec<String>,
+    /// Knows the secrets of the newest snapshot.
+    secrets: Arc<Redactor>,
 }
 
 impl App {
@@ -165,6 +168,7 @@ impl App {
             concurrency,
             findings,
             exposed: Vec::new(),
+            secrets: Arc::default(),
         };
         app.load(config).map_err(Failure::failed)?;
         Ok(app)
@@ -282,7 +286,11 @@ impl App {
             Availability::Unavailable { reason } => Some(reason.clone()),
             _ => None,
         }));
-        self.load_packages(config, process, &rules, &mut found, &mut findings);
+        let of_packages = self.load_packages(config, process, &rules, &mut found, &mut findings);
+        let secrets = Arc::new(config.secrets.and(&of_packages));
+        // What still runs may know the secrets from before.
+        self.marketplace.set_redaction(Arc::new(secrets.and(&self.secrets)));
+        self.secrets = secrets;
         self.load_servers(config, &mut findings);
         self.load_plugins(config, &rules, &mut findings);
         self.load_documents(config, &mut findings);
@@ -312,7 +320,8 @@ impl App {
         Ok(())
     }
 
-    /// Finds the packages: simple ones are tools like others, capsules have their own supervisor.
+    /// Finds the packages: simple ones are tools like others, capsules have their own supervisor. Returns what replaces
+    /// the secrets that they are given.
     fn load_packages(
         &self,
         config: &Config,
@@ -320,14 +329,21 @@ impl App {
         rules: &Arc<Rules>,
         found: &mut Loaded,
         findings: &mut Findings,
-    ) {
+    ) -> Redactor {
         let home = installed().filter(|_| !is_alone(config));
         let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
         *self.refused.lock() =
             packages.refused.iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
+        let (secrets, mut given) = (Resolver::of_user(), Redactor::default());
         for package in &mut packages.packages {
+            if let Some(problem) = package_secrets::fill(package, &secrets) {
+                findings.problems.push(problem);
+            }
+            if let Some(redaction) = &package.redaction {
+                given = given.and(redaction);
+            }
             let change = config.tools.get(&package.manifest.name);
             package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
             let changed = change.map(|change| declared(config, change)).unwrap_or_default();
@@ -379,6 +395,7 @@ impl App {
             if config.watch { capsule.hot_loaded() } else { capsule }
         });
         self.capsules.supervisor().load(watched, policy(config));
+        given
     }
 
     /// Applies the MCP servers. Servers with the same definition continue.

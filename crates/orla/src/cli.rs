@@ -146,6 +146,12 @@ pub(crate) enum Command {
         after_help = "Exits 1 if an attestation does not hold, or if require_attestation is set and one is missing."
     )]
     Verify(Verify),
+    /// Keep the secrets that a configuration refers to as `${secret:NAME}`
+    #[command(after_help = SECRET)]
+    Secret {
+        #[command(subcommand)]
+        command: Secret,
+    },
     /// Look at the audit log
     Audit {
         #[command(subcommand)]
@@ -318,6 +324,17 @@ Examples:
   orla rtfs check report.rtfs tools/*.rtfs
   orla rtfs check --json - < report.rtfs          for editors: a line for each finding";
 
+const SECRET: &str = "\
+Secrets are encrypted in ~/.orla/secrets.json. The key is in the keyring of this system if it has one,
+and otherwise in ~/.orla/secrets.key. A running server has a new value after SIGHUP, or at once with
+`watch: true`.
+
+Examples:
+  orla secret set github/token              asks for the value
+  pass show github | orla secret set github/token
+  orla secret list
+In orla.yaml:
+  env: {GITHUB_TOKEN: \"${secret:github/token}\"}";
 const ATTEST: &str = "\
 Attestations go into orla.attestations.json beside the configuration. They count where the
 configuration trusts the key, and as long as neither the capability's manifest nor what it runs
@@ -388,6 +405,9 @@ pub(crate) struct Settings {
     /// debug, info, warn, error or fatal [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<OsString>,
+    /// PEM file of certificates to trust, in addition to the system's, for a server at an https:// address
+    #[arg(long, value_name = "FILE")]
+    ca: Option<OsString>,
 }
 
 /// The flags of a server.
@@ -640,6 +660,26 @@ pub(crate) struct Verify {
 }
 
 #[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Secret {
+    /// Set a secret to the value that is given on standard input
+    Set {
+        /// Its name: letters, digits, `_`, `-`, `.` and `/`
+        name: String,
+    },
+    /// List the names of all secrets
+    List {
+        /// As a JSON array
+        #[arg(long)]
+        json: bool,
+    },
+    /// Remove a secret
+    Remove {
+        /// Its name
+        name: String,
+    },
+}
+
+#[derive(Clone, Debug, Subcommand)]
 pub(crate) enum Audit {
     /// Check that no line was changed, removed, added or moved
     #[command(after_help = AUDIT)]
@@ -726,6 +766,7 @@ impl Settings {
             ("--timeout", "timeout", self.timeout),
             ("--log-format", "log_format", self.log_format),
             ("--log-level", "log_level", self.log_level),
+            ("--ca", "ca", self.ca),
         ];
         source.add(flags);
     }

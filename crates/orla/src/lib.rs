@@ -33,6 +33,7 @@ mod governance;
 mod http_client;
 mod logging;
 mod memory;
+mod package_secrets;
 mod programs;
 mod prompts;
 mod quota_days;
@@ -192,6 +193,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let source = Cli::source(before, verify.settings.clone());
             commands::verify::run(&verify, &source)
         }
+        Some(Command::Secret { command }) => commands::secret::run(&command),
         Some(Command::Audit { command: Audit::Verify { file, key, heads, settings } }) => {
             let source = Cli::source(before, settings);
             commands::audit::verify(file.as_deref(), key, heads.as_deref(), &source)

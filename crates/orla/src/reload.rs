@@ -51,6 +51,7 @@ impl Reloader {
             return None;
         }
         self.logging.change(config.log_level, config.log_format);
+        self.logging.redact(app.marketplace().redaction());
         for key in kept {
             tracing::warn!(key, "a change of this key needs a restart");
         }

@@ -242,6 +242,13 @@ impl Sources {
         if registration.manifest.description.trim().is_empty() {
             registration.manifest.description = description_of(&registration.manifest.provider);
         }
+        if let Some(redactor) = &registration.policy.redaction {
+            let manifest = &mut registration.manifest;
+            manifest.description = redactor.text(&manifest.description).into_owned();
+            for text in manifest.metadata.values_mut() {
+                *text = redactor.text(text).into_owned();
+            }
+        }
         if !self.rules.apply(&mut registration, findings) {
             return;
         }

@@ -57,6 +57,7 @@ mod secrets;
 mod stdio;
 mod streams;
 mod terminals;
+mod tls;
 mod upstream;
 
 use orla_e2e::World;

@@ -95,3 +95,52 @@ capabilities:
         }
     }
 }
+
+#[test]
+fn a_secret_reaches_what_asks_for_it_and_is_blotted_out_of_everything_that_comes_back() {
+    const FIRST: &str = "s3cr3t-of-the-store/+first";
+    const SECOND: &str = "s3cr3t-of-the-store/+second";
+    let package = "name: teller\nversion: 1.0.0\nentrypoint: run.sh\ndescription: Tells.\n\
+                   runtime: {env: {TOKEN: '${secret:api/token}'}}\n";
+    let tell = "printf '%s' \"$TOKEN\" | sha256sum | cut -c1-64\n\
+                echo \"value $TOKEN\"; printf 'x%s' \"$TOKEN\" | base64 -w0; echo\n\
+                echo \"error $TOKEN\" >&2";
+    let world = world()
+        .tool("teller/run.sh", sh(tell))
+        .file("tools/teller/tool.yaml", package)
+        .tool("bystander", sh("env"))
+        .file("value", FIRST)
+        .config("audit: audit.jsonl\nauth_tokens: {ada: '${file:value}'}\n");
+    let unset = world.run(&["check"]);
+    assert!(unset.code == Some(1) && unset.all().contains("orla secret set api/token"), "{unset:?}");
+    let set = world.run_with_input(&["secret", "set", "api/token"], format!("{FIRST}\n").as_bytes());
+    assert!(set.code == Some(0) && set.stderr.contains(".orla/secrets.key"), "{set:?}");
+    assert_eq!(world.run(&["secret", "list"]).stdout, "api/token\n");
+    for name in ["a b", "${x}"] {
+        assert_eq!(world.run_with_input(&["secret", "set", name], b"x").code, Some(2), "{name}");
+    }
+    let mut server = world.serve();
+    let call = |server: &orla_e2e::Server, name: &str| {
+        let mut client = Client::connect(server.address(), Revision::Sessionless, Some(FIRST));
+        let result = client.call(name, json!({}));
+        (result.text(), format!("{result:?}"))
+    };
+    let digest = |server: &orla_e2e::Server| call(server, "teller").0[..64].to_owned();
+    let (text, all) = call(&server, "teller");
+    assert!(text.contains("value [redacted]\n") && all.contains("error [redacted]"), "{all}");
+    for hidden in ["s3cr3t", "M2NyM3Q", "NjcjN0", "zY3IzdC"] {
+        assert!(!all.contains(hidden), "{hidden} in {all}");
+    }
+    let first = digest(&server);
+    assert!(!call(&server, "bystander").1.contains("s3cr3t"));
+    server.run_with_input(&["secret", "set", "api/token"], SECOND.as_bytes());
+    server.signal(rustix::process::Signal::HUP);
+    orla_e2e::eventually("the new value is used", || digest(&server) != first);
+    assert!(!call(&server, "teller").1.contains("s3cr3t"));
+    server.terminate();
+    for text in [server.log(), server.read("audit.jsonl"), server.read(".orla/secrets.json")] {
+        assert!(!text.contains("s3cr3t"), "{text}");
+    }
+    assert_eq!(server.run(&["secret", "remove", "api/token"]).code, Some(0));
+    assert_eq!(server.run(&["secret", "remove", "api/token"]).code, Some(1));
+}

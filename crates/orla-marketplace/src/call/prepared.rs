@@ -84,7 +84,10 @@ impl CapabilityMarketplace {
         ctx.custody = entry.policy.custody.clone().filter(|custody| custody.required().is_some());
         let permit = CallPermit::new(catalog.admission_of(&entry), &entry.provider);
         let held = HeldPermits::with(entry.admission.as_ref(), ctx.held());
-        let ctx = ctx.with_permits(&permit, held);
+        let mut ctx = ctx.with_permits(&permit, held);
+        if let Some(redactor) = &entry.policy.redaction {
+            ctx.scope.notices = ctx.scope.notices.redacted(redactor);
+        }
         Ok(PreparedCall { market: self, catalog, entry, target, input, ctx, permit })
     }
 
@@ -244,7 +247,13 @@ impl PreparedCall<'_> {
     pub(super) async fn execute(&self) -> RuntimeResult<Outcome> {
         let executor = self.executor()?;
         let provider = &self.entry.manifest.provider;
-        let mut outcome = self.guarded(executor.execute(provider, &self.input, &self.ctx)).await?;
+        let executed = self.guarded(executor.execute(provider, &self.input, &self.ctx)).await;
+        let mut outcome = match &self.entry.policy.redaction {
+            Some(redactor) => executed
+                .map(|outcome| redactor.outcome(outcome))
+                .map_err(|error| redactor.error(error))?,
+            None => executed?,
+        };
         let bytes = outcome.bytes();
         if bytes > SMALL && outcome.reservation.is_none() {
             let reserved = self.market.memory().reserve(bytes).map_err(|over| self.over_budget(over))?;
@@ -255,7 +264,11 @@ impl PreparedCall<'_> {
 
     pub(super) async fn open(&self) -> RuntimeResult<Box<dyn StreamHandle>> {
         let executor = self.executor()?;
-        self.guarded(executor.open(&self.entry.manifest.provider, &self.input, &self.ctx)).await
+        let opened = self.guarded(executor.open(&self.entry.manifest.provider, &self.input, &self.ctx));
+        opened.await.map_err(|error| match &self.entry.policy.redaction {
+            Some(redactor) => redactor.error(error),
+            None => error,
+        })
     }
 
     fn executor(&self) -> RuntimeResult<Arc<dyn CapabilityExecutor>> {

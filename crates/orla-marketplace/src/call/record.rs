@@ -10,6 +10,7 @@ use super::CallContext;
 use crate::catalog::Entry;
 use crate::error::RuntimeError;
 use crate::principal::Principal;
+use crate::redaction::Redactor;
 use crate::surface::{Item, Subject, SurfaceError};
 
 /// How many characters of a name or an error a log line repeats.
@@ -179,6 +180,11 @@ impl Recording {
         }
     }
 
+    /// Replaces the secrets that the capability was given.
+    pub(crate) fn redaction(&self) -> Option<&Arc<Redactor>> {
+        self.entry.policy.redaction.as_ref()
+    }
+
     /// The call has its permits.
     pub(crate) fn admitted(&mut self) {
         self.queued = self.started.elapsed();
@@ -187,6 +193,11 @@ impl Recording {
     /// The call or the stream has ended. Only the first time counts.
     pub(crate) fn finish(&mut self, result: Result<(), &RuntimeError>) {
         let (outcome, error) = outcome_of(result);
+        // The cause of an error is not for its caller, and so not clean yet.
+        let error = match self.redaction() {
+            Some(redactor) => error.map(|text| redactor.text(&text).into_owned()),
+            None => error,
+        };
         let rule = result.err().and_then(RuntimeError::rule).map(str::to_owned);
         self.record(outcome, error, rule);
     }

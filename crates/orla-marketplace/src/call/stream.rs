@@ -29,6 +29,7 @@ use super::record::Recording;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::Payload;
 use crate::quota::Charge;
+use crate::redaction::Redactor;
 
 /// An open stream, as the executor returns it.
 ///
@@ -67,13 +68,15 @@ pub struct OpenStream {
     recording: Mutex<Recording>,
     /// An open stream is a call that runs, for quotas.
     charge: Mutex<Charge>,
+    redaction: Option<Arc<Redactor>>,
     is_over: AtomicBool,
 }
 
 impl OpenStream {
     pub(super) fn new(handle: Box<dyn StreamHandle>, recording: Recording, charge: Charge) -> Arc<Self> {
+        let redaction = recording.redaction().cloned();
         let (recording, charge) = (Mutex::new(recording), Mutex::new(charge));
-        Arc::new(Self { handle, recording, charge, is_over: AtomicBool::new(false) })
+        Arc::new(Self { handle, recording, charge, redaction, is_over: AtomicBool::new(false) })
     }
 
     /// The next item; none at the end, and after an error.
@@ -85,6 +88,12 @@ impl OpenStream {
             return None;
         }
         let item = self.handle.next().await;
+        let item = match &self.redaction {
+            Some(redactor) => item.map(|item| {
+                item.map(|item| redactor.payload(item)).map_err(|error| redactor.error(error))
+            }),
+            None => item,
+        };
         match &item {
             Some(Ok(_)) => {}
             Some(Err(error)) => self.ended(Err(error)),

@@ -242,5 +242,6 @@ fn registration(
     let mut registration = Registration::from(manifest);
     registration.policy.timeout = settings.timeout;
     registration.policy.upstream = Some(format!("a2a:{}", settings.name).into());
+    registration.policy.redaction.clone_from(&settings.redaction);
     registration
 }

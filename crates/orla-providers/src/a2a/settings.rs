@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use orla_marketplace::HttpCapability;
+use orla_marketplace::{HttpCapability, Redactor};
 
 use crate::names::NameRules;
 
@@ -32,6 +33,8 @@ pub struct AgentSettings {
     /// The keys that must have signed its card, as the text of a JSON Web Key Set. `None` means the set that the
     /// card's signature names, if it is at the agent's own origin.
     pub keys: Option<String>,
+    /// Replaces the secrets that its settings refer to in everything that it returns.
+    pub redaction: Option<Arc<Redactor>>,
 }
 
 /// The protocol of an agent (RTFS capability system §3.3).
@@ -84,6 +87,7 @@ impl AgentSettings {
             startup_timeout: Self::STARTUP_TIMEOUT,
             names: NameRules::default(),
             keys: None,
+            redaction: None,
         }
     }
 }

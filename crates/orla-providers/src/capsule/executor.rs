@@ -68,10 +68,15 @@ pub(super) fn registrations(capsule: &Arc<Supervised<Package>>) -> Vec<Registrat
             CapsuleProvider { capsule: McpProcess(Arc::clone(capsule)), tool: tool.map(Arc::from) };
         ProviderType::Custom(Arc::new(provider))
     };
+    let registration = |tool: Option<&str>| {
+        let mut registration = Registration::from(package.capability(provider(tool)));
+        registration.policy.redaction.clone_from(&package.redaction);
+        registration
+    };
     match tools {
-        None => vec![package.capability(provider(None)).into()],
+        None => vec![registration(None)],
         Some([only]) if package.manifest.prefix.is_none() => {
-            let mut registration = Registration::from(package.capability(provider(Some(&only.name))));
+            let mut registration = registration(Some(&only.name));
             // The manifest's description of a single tool takes precedence over the tool's own.
             let own = &package.manifest;
             describe(&mut registration, only, own.description.is_some());
@@ -80,8 +85,7 @@ pub(super) fn registrations(capsule: &Arc<Supervised<Package>>) -> Vec<Registrat
         Some(tools) => tools
             .iter()
             .map(|tool| {
-                let mut registration =
-                    Registration::from(package.capability(provider(Some(&tool.name))));
+                let mut registration = registration(Some(&tool.name));
                 let manifest = &mut registration.manifest;
                 manifest.id = match &package.manifest.prefix {
                     Some(prefix) => format!("{prefix}{}", tool.name),

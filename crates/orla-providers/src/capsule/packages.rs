@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orla_document::Position;
+use orla_marketplace::Redactor;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{CapabilityManifest, ProviderType, Registration};
 use orla_process::Limits;
@@ -56,6 +57,8 @@ pub struct Package {
     pub changed: Declared,
     /// A schema that cannot be enforced, with its place. The package must not run then.
     pub fault: Option<String>,
+    /// Replaces the secrets that it is given in everything that it returns.
+    pub redaction: Option<Arc<Redactor>>,
 }
 
 impl Package {
@@ -324,6 +327,7 @@ impl Packages {
             sandbox: None,
             changed: Declared::default(),
             fault,
+            redaction: None,
         })
     }
 }
@@ -349,6 +353,7 @@ pub fn registration(package: &Package, limits: Limits) -> io::Result<Registratio
     let provider = ProviderType::Custom(Arc::new(provider));
     let mut registration = Registration::from(package.capability(provider));
     registration.policy.timeout = own.declared.limits.wall;
+    registration.policy.redaction.clone_from(&package.redaction);
     if let Some(fault) = &package.fault {
         registration.policy = registration.policy.unavailable(fault);
     }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orla_marketplace::{Registration, Source, Surface};
+use orla_marketplace::{Registration, Source, Surface, redacted};
 use orla_mcp::PeerSurface;
 use orla_process::Instance;
 use orla_process::supervisor::{Policy, Supervised, Supervisor};
@@ -60,7 +60,7 @@ impl Source for Capsules {
             needs.push(requires(&package.entrypoint()));
             let prefix = package.manifest.prefix.clone();
             let surface = PeerSurface::new(Arc::new(McpProcess(capsule)), prefix).needing(needs);
-            Arc::new(surface) as Arc<dyn Surface>
+            redacted(Arc::new(surface), package.redaction.as_ref())
         };
         self.0.current().into_iter().map(surface).collect()
     }

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     Availability, CapabilityManifest, Connection, MCPCapability, ProviderProblem, ProviderType,
-    Registration, Source, Surface,
+    Registration, Source, Surface, redacted,
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
@@ -340,6 +340,7 @@ fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration
         describe(&mut registration, tool, false);
         registration.policy.timeout = timeout;
         registration.policy.upstream = upstream(server);
+        registration.policy.redaction.clone_from(&settings.redaction);
         registration
     };
     server.tools(|tools| {
@@ -448,7 +449,7 @@ impl Source for McpServers {
         let configured = self.configured.lock();
         let surface = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
             let surface = PeerSurface::new(Arc::clone(server), settings.names.prefix.clone());
-            Arc::new(surface) as Arc<dyn Surface>
+            redacted(Arc::new(surface), settings.redaction.as_ref())
         };
         configured.entries.iter().map(surface).collect()
     }

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orla_marketplace::HttpCapability;
 use orla_marketplace::id::Pattern;
+use orla_marketplace::{HttpCapability, Redactor};
 use orla_process::confinement::{Declared, Sandbox};
 
 use crate::names::NameRules;
@@ -33,6 +33,8 @@ pub struct ServerSettings {
     pub sandbox: Option<Arc<Sandbox>>,
     /// Whether it is started with orla instead of at the first use.
     pub eager: bool,
+    /// Replaces the secrets that its settings refer to in everything that it returns.
+    pub redaction: Option<Arc<Redactor>>,
 }
 
 /// How a server is reached.
@@ -102,6 +104,7 @@ impl ServerSettings {
             declared: Declared::default(),
             sandbox: None,
             eager: false,
+            redaction: None,
         }
     }
 

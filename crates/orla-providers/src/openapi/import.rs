@@ -246,6 +246,7 @@ impl Import<'_> {
         policy.input_declared_by = DeclaredBy::Provider;
         policy.output_declared_by = DeclaredBy::Provider;
         policy.timeout = self.settings.timeout;
+        policy.redaction.clone_from(&self.settings.redaction);
         policy.upstream = crate::http::origin(&http).map(Arc::from);
         let id = self.id(path, method, operation);
         let mut manifest =

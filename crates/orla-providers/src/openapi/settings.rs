@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use orla_marketplace::Redactor;
 use orla_marketplace::id::Pattern;
 
 /// One OpenAPI document, each of whose operations becomes a capability.
@@ -30,6 +32,8 @@ pub struct OpenApiSettings {
     /// default: the servers of many documents do not keep their promises, and the schemas of answers are most of
     /// what a client would have to read.
     pub output_schemas: bool,
+    /// Replaces the secrets that its settings refer to in everything that it returns.
+    pub redaction: Option<Arc<Redactor>>,
 }
 
 impl fmt::Debug for OpenApiSettings {
@@ -79,6 +83,7 @@ impl OpenApiSettings {
             exclude: Vec::new(),
             timeout: None,
             output_schemas: false,
+            redaction: None,
         }
     }
 }

@@ -292,6 +292,7 @@ fn of_entry(settings: &PluginSettings, plugin: &Arc<Plugin>) -> Vec<Registration
             complete(&mut registration, function, false);
             registration.manifest.permissions.clone_from(&settings.permissions);
             registration.policy.timeout = settings.timeout;
+            registration.policy.redaction.clone_from(&settings.redaction);
             registration
         };
         let served = functions.iter().filter(|function| settings.names.serves(&function.name));

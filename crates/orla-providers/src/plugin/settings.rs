@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use orla_marketplace::Redactor;
 use orla_marketplace::id::Pattern;
 use orla_process::confinement::{Declared, Sandbox};
 
@@ -54,6 +55,8 @@ pub struct PluginSettings {
     pub sandbox: Option<Arc<Sandbox>>,
     /// Whether it is started with orla instead of at the first use.
     pub eager: bool,
+    /// Replaces the secrets that its settings refer to in everything that it returns.
+    pub redaction: Option<Arc<Redactor>>,
 }
 
 impl PluginSettings {
@@ -92,6 +95,7 @@ impl PluginSettings {
             declared: Declared::default(),
             sandbox: None,
             eager: false,
+            redaction: None,
         }
     }
 }

@@ -103,6 +103,7 @@ pub(super) fn registration(settings: &RemoteSettings, listed: &Listed) -> Option
     describe(&mut registration, &tool, false);
     registration.policy.timeout = settings.timeout;
     registration.policy.upstream = Some(format!("remote:{}", settings.name).into());
+    registration.policy.redaction.clone_from(&settings.redaction);
     Some(registration)
 }
 

@@ -1,7 +1,10 @@
 //! What is configured of another instance.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+
+use orla_marketplace::Redactor;
 
 use crate::names::NameRules;
 
@@ -21,6 +24,8 @@ pub struct RemoteSettings {
     pub timeout: Option<Duration>,
     /// Whether it is asked when the server starts instead of at the first use.
     pub eager: bool,
+    /// Replaces the secrets that its settings refer to in everything that it returns.
+    pub redaction: Option<Arc<Redactor>>,
 }
 
 impl RemoteSettings {
@@ -33,6 +38,7 @@ impl RemoteSettings {
             names: NameRules::default(),
             timeout: None,
             eager: false,
+            redaction: None,
         }
     }
 }

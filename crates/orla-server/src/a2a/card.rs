@@ -93,7 +93,7 @@ fn older(card: &AgentCard) -> Value {
 fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> AgentCard {
     let own = &settings.options.agent;
     let base = match own.url.trim_end_matches('/') {
-        "" => format!("http://{host}"),
+        "" => format!("{}://{host}", if settings.options.tls.is_some() { "https" } else { "http" }),
         url => url.to_owned(),
     };
     let needs_token = !settings.options.auth_tokens.is_empty();

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use orla_marketplace::{
-    CapabilityMarketplace, Catalog, Entry, Principal, ProviderProblem, RoutedStatus, SandboxStatus,
+    CapabilityMarketplace, Catalog, Entry, JsonText, Principal, ProviderProblem, RoutedStatus,
+    SandboxStatus,
 };
 use serde::Serialize;
 
@@ -243,7 +244,9 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
         capabilities,
         problems: silent.into_iter().map(|problem| problem.text).collect(),
     };
-    serde_json::to_vec(&status).unwrap_or_default()
+    let text = JsonText::of(&status).unwrap_or_default();
+    // Reasons of failures may repeat what a provider said.
+    core.market.redaction().json(text).bytes().to_vec()
 }
 
 /// The capabilities that this caller may use.
@@ -298,7 +301,10 @@ pub(crate) fn readiness(core: &Core) -> String {
         *counts.entry(provider.state).or_default() += 1;
     }
     let lines = counts.into_iter().map(|(state, count)| format!("{state} {count}\n"));
-    std::iter::once("ready\n".to_owned()).chain(lines).collect()
+    let tls = core.tls.get();
+    // Without the path, which is not for everyone.
+    let expiry = tls.and_then(|tls| tls.expires_soon()).map(|left| format!("certificate {left}\n"));
+    std::iter::once("ready\n".to_owned()).chain(lines).chain(expiry).collect()
 }
 
 fn uptime_ms(core: &Core) -> u64 {

@@ -85,6 +85,11 @@ impl Guard {
         Ok(())
     }
 
+    /// Whether tokens identify callers.
+    pub(crate) fn knows_tokens(&self) -> bool {
+        !self.tokens.is_empty()
+    }
+
     /// The caller that the bearer token identifies; `None` if no tokens are configured.
     ///
     /// # Errors
@@ -157,6 +162,16 @@ impl Guard {
 }
 
 impl Denied {
+    /// The client has no certificate, and only certificates identify callers.
+    pub(crate) fn no_certificate() -> Self {
+        Self {
+            status: StatusCode::UNAUTHORIZED,
+            reason: "a client certificate is required",
+            problem: "no certificate",
+            challenge: Some(r#"Bearer realm="orla""#),
+        }
+    }
+
     fn because(status: StatusCode, reason: &'static str) -> Self {
         Self { status, reason, problem: reason, challenge: None }
     }

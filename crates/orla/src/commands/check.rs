@@ -4,6 +4,7 @@
 
 use orla_marketplace::{CapabilityMarketplace, TITLE};
 
+use orla_server::Tls;
 use serde_json::Value;
 
 use super::client::Server;
@@ -37,6 +38,12 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     })?;
     let mut findings = app.findings().clone();
     findings.problems.extend(read_key(&config.governance).err());
+    if let Some(tls) = config.tls() {
+        match Tls::load(tls) {
+            Ok(tls) => findings.warnings.extend(tls.expiry_warning()),
+            Err(err) => findings.problems.push(err.to_string()),
+        }
+    }
     findings.warnings.extend(invisible_in(app.marketplace()));
     findings.warnings.extend(app.withheld());
     findings.warnings.extend(app.prestarted_without_input());

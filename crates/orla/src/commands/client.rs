@@ -38,7 +38,8 @@ impl Server {
     /// A server at a URL, or at the address of the configuration. The token of the configuration is sent only to
     /// that address; `ORLA_TOKEN` is sent to any address, if it is set.
     pub(crate) fn at(url: Option<&str>, config: &Config) -> Result<Self, Failure> {
-        let own = format!("http://{}", authority(&config.host, config.port));
+        let scheme = if config.tls().is_some() { "https" } else { "http" };
+        let own = format!("{scheme}://{}", authority(&config.host, config.port));
         if url.is_none() && config.port == 0 {
             return Err(Failure::usage(
                 "the configured port is 0, any free one: name the server with --url",
@@ -58,7 +59,7 @@ impl Server {
         let is_own = own.parse::<Url>().is_ok_and(|own| own.origin() == base.origin());
         let token = token
             .or_else(|| config.auth_tokens.first().filter(|_| is_own).map(|token| token.secret.clone()));
-        Ok(Self { client: http_client::new()?, base, token })
+        Ok(Self { client: http_client::trusting(&config.ca)?, base, token })
     }
 
     /// Sends one MCP request; `notify` receives the messages before the answer. `name` is the subject of the

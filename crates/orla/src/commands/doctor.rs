@@ -1,7 +1,9 @@
 //! `orla doctor`: what this system can confine processes with, and how far each capability's processes are.
 
 use orla_marketplace::SandboxStatus;
+use orla_marketplace::attestation::format_instant;
 use orla_process::confinement::{Mode, Support};
+use orla_server::{Tls, TlsError};
 use serde::Serialize;
 
 use crate::app::App;
@@ -23,7 +25,10 @@ struct Report {
     metadata: &'static str,
     sandbox: &'static str,
     capabilities: Vec<Row>,
-    /// The processes that may change declarations.
+    /// The certificate of the listener.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tls: Option<Certificate>,
+    /// The processes that may change declarations, and a certificate that expires.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     warnings: Vec<String>,
 }
@@ -37,6 +42,25 @@ struct Row {
     profile: Option<String>,
     permissions: Vec<String>,
     missing: Vec<String>,
+}
+
+/// The listener's certificate.
+#[derive(Serialize)]
+struct Certificate {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+    /// Why it cannot be used.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+impl Certificate {
+    fn of(loaded: &Result<Tls, TlsError>) -> Self {
+        match loaded {
+            Ok(tls) => Self { expires_at: Some(format_instant(tls.expires_at())), problem: None },
+            Err(err) => Self { expires_at: None, problem: Some(err.to_string()) },
+        }
+    }
 }
 
 /// A read-only mount would leave them to directories that may be written; see ARCHITECTURE.md.
@@ -78,7 +102,11 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
     let silent = market.provider_problems(None).into_iter();
     let silent = silent.filter_map(|provider| Some(Row::of(&provider.name, provider.sandbox?)));
     let capabilities = rows.chain(silent).collect();
-    let warnings = app.exposed().to_vec();
+    let tls = config.tls().map(Tls::load);
+    let mut warnings = app.exposed().to_vec();
+    if let Some(loaded) = &tls {
+        warnings.extend(loaded.as_ref().map_or_else(|err| Some(err.to_string()), Tls::expiry_warning));
+    }
     app.end_providers().await;
     let support = Support::detect();
     Ok(Report {
@@ -91,6 +119,7 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
         metadata: METADATA,
         sandbox: config.sandbox.mode.name(),
         capabilities,
+        tls: tls.as_ref().map(Certificate::of),
         warnings,
     })
 }
@@ -125,6 +154,9 @@ impl Report {
             self.metadata,
             self.sandbox,
         );
+        if let Some(Certificate { expires_at: Some(at), .. }) = &self.tls {
+            text += &format!("Certificate  expires {at}\n");
+        }
         let width = self.capabilities.iter().map(|row| row.name.len()).max().unwrap_or_default();
         for Row { name, sandbox, permissions, missing, .. } in &self.capabilities {
             text += &format!("\n{name:width$}  {sandbox:11}  {}", permissions.join(", "));

@@ -17,10 +17,13 @@ pub(crate) mod quotas;
 pub(crate) mod rtfs;
 pub(crate) mod sandbox;
 pub(crate) mod search;
+pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod status;
 pub(crate) mod verify;
 mod watch;
+
+use std::sync::Arc;
 
 use clap::CommandFactory;
 use orla_marketplace::Catalog;
@@ -79,7 +82,11 @@ fn table_of(columns: &[Column], width: usize) -> String {
 /// The log of a command that serves nothing: only if a level is set on the command line or in the environment,
 /// because standard error belongs to tools and errors.
 fn log(config: &Config) -> Option<Logging> {
-    config.is_asked_for("log_level").then(|| Logging::start(config.log_level, config.log_format))
+    config.is_asked_for("log_level").then(|| {
+        let logging = Logging::start(config.log_level, config.log_format);
+        logging.redact(Arc::clone(&config.secrets));
+        logging
+    })
 }
 
 /// A runtime for a command that waits for one thing.

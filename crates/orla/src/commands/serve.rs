@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
-use orla_server::{Server, ServerOptions};
+use orla_server::{Server, ServerOptions, Tls};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -112,6 +112,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
     // First of all: an early signal to reload must not end the process.
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    if let Some(tls) = config.tls().filter(|_| config.transport == Transport::Http) {
+        Tls::load(tls).map_err(|err| Failure::usage(err.to_string()))?;
+    }
     // Watched before it is read, so that no change is missed in between.
     let mut files = Files::default();
     let followed = files.follow(&config);
@@ -123,6 +126,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let shutdown = CancellationToken::new();
     let (address, serving) = transport(&server, &config, &shutdown).await?;
     let logging = Logging::start(config.log_level, config.log_format);
+    logging.redact(app.marketplace().redaction());
     if let Some(audit) = &audit {
         audit.observe(app.marketplace());
         audit.observe_server(&server);
@@ -246,6 +250,7 @@ fn options(config: &Config) -> ServerOptions {
     options.allowed_origins.clone_from(&config.allowed_origins);
     options.auth_tokens.clone_from(&config.auth_tokens);
     options.auth_limits = config.auth_limits;
+    options.tls = config.tls().cloned();
     options.max_body_bytes = config.max_body_bytes;
     options.session_idle = config.session_idle;
     options.agent.clone_from(&config.a2a.options);

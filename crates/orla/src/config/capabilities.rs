@@ -81,7 +81,10 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
             openapi::element(reader, config, &path, item);
             continue;
         }
-        let Some((registration, at)) = manifest(reader, &keys, &path, item.at, pairs) else { continue };
+        let since = reader.secrets.count();
+        let manifest = manifest(reader, &keys, &path, item.at, pairs);
+        let Some((mut registration, at)) = manifest else { continue };
+        registration.policy.redaction = reader.redaction(since);
         let id = &registration.manifest.id;
         if let Some(first) = ids.insert(id.clone(), at) {
             reader.problem(at, || {
@@ -122,7 +125,12 @@ pub(super) fn finish(reader: &mut Reader<'_>, config: &mut Config) {
         servers: config.servers.iter().map(|one| one.value.name.as_str()).collect(),
         plugins: config.plugins.iter().map(|one| one.value.name.as_str()).collect(),
     };
+    let all = reader.redaction(0);
     for Placed { value, at } in &mut config.capabilities {
+        if uses_entry(&value.manifest.provider) {
+            // Which secrets an entry has is known to it alone.
+            value.policy.redaction.clone_from(&all);
+        }
         if let Err(problem) = entries.resolve(&mut value.manifest.provider) {
             let id = &value.manifest.id;
             reader.problem(*at, || format!("{id}: {problem}"));
@@ -133,6 +141,16 @@ pub(super) fn finish(reader: &mut Reader<'_>, config: &mut Config) {
                 format!("{id}: its path contains {{{name}}}, which input_schema does not declare")
             });
         }
+    }
+}
+
+/// Whether a provider is, or may be, an entry of `mcpServers` or `plugins`.
+fn uses_entry(provider: &ProviderType) -> bool {
+    match provider {
+        ProviderType::MCP(mcp) => mcp.server_url.starts_with("mcp:"),
+        ProviderType::Plugin(plugin) => plugin.plugin_path.starts_with(ENTRY),
+        ProviderType::Custom(custom) => custom.as_any().is::<Routed>(),
+        _ => false,
     }
 }
 

@@ -5,6 +5,20 @@
 //!
 //! The forms that MCP clients have in their files are variables too: `${env:VAR}`, `${input:ID}`, `${/}`.
 //! What they stand for is the look-up's affair.
+//!
+//! `${secret:NAME}`, `${file:PATH}` and `${command:LINE}` are references to secrets, which have no default. Braces
+//! within a command line come in pairs.
+
+use orla_secrets::{Reference, ReferenceError, Secret};
+
+/// What expansions stand for.
+#[derive(Clone, Copy)]
+pub(crate) struct Values<'a> {
+    /// The value of a variable.
+    pub(crate) variable: &'a dyn Fn(&str) -> Option<String>,
+    /// The value of a reference to a secret.
+    pub(crate) reference: &'a dyn Fn(Reference<'_>) -> Result<Secret, ReferenceError>,
+}
 
 /// What is wrong with a text that has expansions.
 #[derive(Debug, PartialEq)]
@@ -13,13 +27,12 @@ pub(crate) enum ExpandError {
     Missing(String),
     /// `${` without `}`, or a name that no variable has.
     Malformed(String),
+    /// A reference to a secret has no value.
+    Reference(String),
 }
 
 /// The text with its variables filled in, and whether there were any.
-pub(crate) fn expand(
-    text: &str,
-    lookup: &dyn Fn(&str) -> Option<String>,
-) -> Result<(String, bool), ExpandError> {
+pub(crate) fn expand(text: &str, values: Values<'_>) -> Result<(String, bool), ExpandError> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     let mut expanded = false;
@@ -31,15 +44,64 @@ pub(crate) fn expand(
             rest = inside;
             continue;
         }
-        let Some(end) = inside.find('}') else {
+        let Some(end) = end_of(inside) else {
             return Err(ExpandError::Malformed(rest[start..].to_owned()));
         };
-        out.push_str(&value(&inside[..end], lookup)?);
+        match Reference::parse(&inside[..end]).map(values.reference) {
+            Some(Ok(secret)) => out.push_str(secret.expose()),
+            Some(Err(problem)) => return Err(ExpandError::Reference(problem.to_string())),
+            None => out.push_str(&value(&inside[..end], values.variable)?),
+        }
         expanded = true;
         rest = &inside[end + 1..];
     }
     out.push_str(rest);
     Ok((out, expanded))
+}
+
+/// The text with its references to secrets filled in. Every other text stays as it is, except that `$${` before a
+/// reference is a literal `${`.
+pub(crate) fn expand_references(
+    text: &str,
+    reference: &dyn Fn(Reference<'_>) -> Result<Secret, ReferenceError>,
+) -> Result<String, ExpandError> {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(start) = rest.find("${") {
+        let (before, inside) = (&rest[..start], &rest[start + 2..]);
+        let found = end_of(inside).and_then(|end| Some((end, Reference::parse(&inside[..end])?)));
+        out.push_str(before);
+        rest = inside;
+        match found {
+            Some(_) if before.ends_with('$') => out.push('{'),
+            Some((end, found)) => {
+                let secret =
+                    reference(found).map_err(|problem| ExpandError::Reference(problem.to_string()))?;
+                out.push_str(secret.expose());
+                rest = &inside[end + 1..];
+            }
+            None => out.push_str("${"),
+        }
+    }
+    out.push_str(rest);
+    Ok(out)
+}
+
+/// Where the expansion ends whose inside the text begins with.
+fn end_of(inside: &str) -> Option<usize> {
+    if !inside.starts_with("command:") {
+        return inside.find('}');
+    }
+    let mut open = 0_usize;
+    inside.bytes().position(|byte| {
+        match byte {
+            b'{' => open += 1,
+            b'}' if open == 0 => return true,
+            b'}' => open -= 1,
+            _ => {}
+        }
+        false
+    })
 }
 
 fn value(inside: &str, lookup: &dyn Fn(&str) -> Option<String>) -> Result<String, ExpandError> {
@@ -93,6 +155,7 @@ impl std::fmt::Display for ExpandError {
                 "the environment variable {name} is not set (write ${{{name}:-default}} to give a default)",
                 name = name.trim_start_matches("env:"),
             ),
+            Self::Reference(problem) => f.write_str(problem),
             Self::Malformed(text) => write!(
                 f,
                 "`{text}` is not an expansion: it has the form ${{NAME}} or ${{NAME:-default}} ($${{ is a literal ${{)"
@@ -106,11 +169,31 @@ mod tests {
     use super::*;
 
     fn expand_here(text: &str) -> Result<(String, bool), ExpandError> {
-        expand(text, &|name| match name {
+        let variable = |name: &str| match name {
             "HOME" => Some("/home/ada".to_owned()),
             "EMPTY" => Some(String::new()),
             _ => None,
-        })
+        };
+        let reference = |reference: Reference<'_>| match reference {
+            Reference::Secret("none") => Err(ReferenceError::NotSet { name: "none".to_owned() }),
+            known => Ok(Secret::from(format!("<{known}>"))),
+        };
+        expand(text, Values { variable: &variable, reference: &reference })
+    }
+
+    #[test]
+    fn fills_in_references_to_secrets() {
+        for (text, value) in [
+            ("Bearer ${secret:api/key}", "Bearer <secret:api/key>"),
+            ("${file:/run/a b}${HOME}", "<file:/run/a b>/home/ada"),
+            ("${command:awk '{print ${1}}' x}!", "<command:awk '{print ${1}}' x>!"),
+            ("$${secret:x}", "${secret:x}"),
+        ] {
+            assert_eq!(expand_here(text).unwrap().0, value, "{text}");
+        }
+        let missing = expand_here("${secret:none}").unwrap_err();
+        assert!(missing.to_string().contains("orla secret set none"), "{missing}");
+        assert!(matches!(expand_here("${command:a {"), Err(ExpandError::Malformed(_))));
     }
 
     #[test]
@@ -132,10 +215,23 @@ mod tests {
     }
 
     #[test]
+    fn references_alone_are_filled_in_in_declarations() {
+        let fill = |text: &str| {
+            expand_references(text, &|reference| Ok(Secret::from(format!("<{reference}>")))).unwrap()
+        };
+        for (text, filled) in [
+            ("a${secret:x}b", "a<secret:x>b"),
+            ("${HOME} $${HOME} ${", "${HOME} $${HOME} ${"),
+            ("$${secret:x} ${file:y}", "${secret:x} <file:y>"),
+        ] {
+            assert_eq!(fill(text), filled);
+        }
+    }
+
+    #[test]
     fn says_what_is_missing_or_malformed() {
         assert_eq!(expand_here("a ${NOPE_X}"), Err(ExpandError::Missing("NOPE_X".into())));
-        for text in
-            ["${", "${}", "${a b}", "${1}", "x ${HOME", "${command:x}", "${input:}", "${env:a b}"]
+        for text in ["${", "${}", "${a b}", "${1}", "x ${HOME", "${other:x}", "${input:}", "${env:a b}"]
         {
             assert!(matches!(expand_here(text), Err(ExpandError::Malformed(_))), "{text}");
         }

@@ -728,7 +728,7 @@ impl Reader<'_> {
     }
 
     /// The directory of the file.
-    fn directory(&self) -> &Path {
+    pub(super) fn directory(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
     }
 

@@ -44,11 +44,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use orla_document::Position;
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{AccessPolicy, QuotaRule, Registration, rtfs};
+use orla_marketplace::{AccessPolicy, QuotaRule, Redactor, Registration, rtfs};
 use orla_process::confinement::{self, Declared};
 use orla_process::environment::Environment;
 use orla_process::standby::StandbyLimits;
@@ -57,7 +58,8 @@ use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
 use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
-use orla_server::{AgentOptions, AuthLimits, BearerToken};
+use orla_secrets::Resolver;
+use orla_server::{AgentOptions, AuthLimits, BearerToken, CertificateName, TlsSettings};
 
 pub(crate) use agent::{AgentConfig, Approve};
 pub(crate) use builtins::Builtins;
@@ -106,6 +108,10 @@ pub(crate) struct Config {
     pub(crate) session_idle: Duration,
     pub(crate) auth_tokens: Vec<BearerToken>,
     pub(crate) auth_limits: AuthLimits,
+    /// The certificates of the listener; without `cert`, there are none.
+    pub(crate) tls: TlsSettings,
+    /// Certificates that commands trust as clients of a server.
+    pub(crate) ca: PathBuf,
     /// Who may use what; `None` is everyone everything.
     pub(crate) access: Option<AccessPolicy>,
     /// Whether a denied call says which permission is missing.
@@ -129,6 +135,8 @@ pub(crate) struct Config {
     pub(crate) sandbox: confinement::Rules,
     /// Patterns of the variables that every process gets besides the usual ones.
     pub(crate) pass_env: Vec<Pattern>,
+    /// Knows all secrets that the file refers to.
+    pub(crate) secrets: Arc<Redactor>,
     /// The environment variables that the file expands.
     pub(crate) expanded: BTreeSet<String>,
     /// The MCP servers, in the order of the file; their names are unique, and part of MCP names.
@@ -337,6 +345,8 @@ impl Default for Config {
             session_idle: Duration::from_secs(30 * 60),
             auth_tokens: Vec::new(),
             auth_limits: AuthLimits::default(),
+            tls: TlsSettings::default(),
+            ca: PathBuf::new(),
             access: None,
             policy_reveal: false,
             quotas: Vec::new(),
@@ -352,6 +362,7 @@ impl Default for Config {
             tools: BTreeMap::new(),
             sandbox: confinement::Rules::default(),
             pass_env: Vec::new(),
+            secrets: Arc::default(),
             expanded: BTreeSet::new(),
             servers: Vec::new(),
             agents: Vec::new(),
@@ -395,7 +406,8 @@ impl Source {
                             expanded.borrow_mut().insert(name.to_owned());
                             Some(value)
                         };
-                        read::file(&mut config, &path, &text, &lookup, &mut problems);
+                        let secrets = Resolver::of_user();
+                        read::file(&mut config, &path, &text, &lookup, &secrets, &mut problems);
                         config.expanded = expanded.into_inner();
                     }
                     Err(problem) => problems.push(problem),
@@ -466,7 +478,8 @@ impl Config {
     pub(crate) fn of(text: &str) -> Result<Self, Vec<Problem>> {
         let mut config = Self::default();
         let mut problems = Vec::new();
-        read::file(&mut config, Path::new("orla.yaml"), text, &|_| None, &mut problems);
+        let (path, secrets) = (Path::new("orla.yaml"), Resolver::new(None, None));
+        read::file(&mut config, path, text, &|_| None, &secrets, &mut problems);
         problems.extend(config.contradictions());
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
@@ -485,6 +498,11 @@ impl Config {
         if http && self.port != running.port {
             kept.push("port");
         }
+        // Connections do not change between TLS and plain HTTP.
+        if http && self.tls().is_some() != running.tls().is_some() {
+            kept.push("auth.tls");
+            self.tls.clone_from(&running.tls);
+        }
         if self.governance.keep_audit_of(&running.governance) {
             kept.push("audit");
         }
@@ -497,7 +515,8 @@ impl Config {
     /// What each key admits by itself, but not together.
     pub(crate) fn contradictions(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let open = self.auth_tokens.is_empty() && !self.allow_unauthenticated;
+        let is_authenticated = !self.auth_tokens.is_empty() || self.tls.client_ca.is_some();
+        let open = !is_authenticated && !self.allow_unauthenticated;
         if is_broken_address(&self.host) {
             let text = format!("host: expected an address or a name, got {}", self.host);
             problems.push(self.problem("host", text));
@@ -523,6 +542,12 @@ impl Config {
             );
             problems.push(self.problem("auth_tokens", text));
         }
+        if self.tls.cert.as_os_str().is_empty() != self.tls.key.as_os_str().is_empty()
+            || self.tls().is_none() && self.tls != TlsSettings::default()
+        {
+            let text = "auth.tls: needs both cert and key, the files of the server's certificate";
+            problems.push(self.problem("auth", text.to_owned()));
+        }
         if self.capsules.backoff_min > self.capsules.backoff_max {
             problems.push(
                 self.problem(
@@ -545,6 +570,11 @@ impl Config {
             }
         }
         problems
+    }
+
+    /// The certificates of the listener, if it has any.
+    pub(crate) fn tls(&self) -> Option<&TlsSettings> {
+        Some(&self.tls).filter(|tls| !tls.cert.as_os_str().is_empty())
     }
 
     /// A problem with the value of a key, with the place where it was set.
@@ -605,6 +635,11 @@ impl Problem {
     pub(crate) fn at(path: &Path, at: Position, text: String) -> Self {
         Self { at: Some((path.to_owned(), at)), text }
     }
+
+    /// Replaces secrets in the text.
+    fn redact(&mut self, redactor: &Redactor) {
+        self.text = redactor.text(&self.text).into_owned();
+    }
 }
 
 impl fmt::Display for Problem {
@@ -621,6 +656,10 @@ impl Transport {
     pub(crate) const WORDS: &'static [(&'static str, Self)] =
         &[("http", Self::Http), ("stdio", Self::Stdio)];
 }
+
+/// The words of `auth.tls.principal`.
+const CERTIFICATE_NAMES: &[(&str, CertificateName)] =
+    &[("cn", CertificateName::CommonName), ("san", CertificateName::AlternativeName)];
 
 impl LogFormat {
     pub(crate) const WORDS: &'static [(&'static str, Self)] =

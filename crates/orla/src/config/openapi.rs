@@ -79,7 +79,7 @@ fn settings() -> OpenApiSettings {
 
 /// One document: the text that says where it is, or a mapping with more.
 pub(super) fn element(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
-    let mut value = settings();
+    let (mut value, since) = (settings(), reader.secrets.count());
     let read = match &node.kind {
         Shape::Scalar(_) => location(reader, path, node).map(|place| value.document = place),
         Shape::Map(pairs) => reader.mapping(path, node.at, pairs, &keys(), &mut value),
@@ -87,6 +87,7 @@ pub(super) fn element(reader: &mut Reader<'_>, config: &mut Config, path: &str, 
             return reader.problem(node.at, || format!("{path}{}", unexpected(EXPECTED, node)));
         }
     };
+    value.redaction = reader.redaction(since);
     config.documents.extend(read.map(|()| Placed { value, at: node.at }));
 }
 

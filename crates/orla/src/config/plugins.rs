@@ -61,7 +61,9 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
     let (keys, mut known) = (keys(), HashMap::<String, Position>::new());
     for (name, node) in pairs {
         let place = format!("{path}.{}", excerpt(&name.text));
-        let Some(settings) = settings(reader, &keys, &place, name, node) else { continue };
+        let since = reader.secrets.count();
+        let Some(mut settings) = settings(reader, &keys, &place, name, node) else { continue };
+        settings.redaction = reader.redaction(since);
         if let Some(first) = known.insert(settings.name.clone(), name.at) {
             let (line, called) = (first.line, &settings.name);
             reader.problem(name.at, || {

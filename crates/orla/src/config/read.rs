@@ -2,12 +2,15 @@
 //! are collected with their places, up to a bound, and counted beyond it.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use orla_document::{Kind as Shape, Node, Position, Scalar};
+use orla_marketplace::Redactor;
 use orla_marketplace::rtfs::text::nearest;
+use orla_secrets::{Reference, Resolver, Secret, Source};
 
 use super::comments::without_comments;
-use super::expand::expand;
+use super::expand::{Values, expand};
 use super::inputs::Clients;
 use super::keys::find;
 use super::table::KEYS;
@@ -28,6 +31,7 @@ pub(super) fn file(
     path: &Path,
     text: &str,
     lookup: Lookup<'_>,
+    secrets: &Resolver,
     problems: &mut Vec<Problem>,
 ) {
     // Editors' own files are JSON with comments.
@@ -38,6 +42,7 @@ pub(super) fn file(
     let mut reader = Reader {
         path,
         lookup: &lookup,
+        secrets,
         extensions,
         named_files: Vec::new(),
         problems,
@@ -53,6 +58,13 @@ pub(super) fn file(
         let text = format!("and {} more problems in {}", reader.unreported, path.display());
         reader.problems.push(Problem::new(text));
     }
+    // A message may show what a reference stands for.
+    let redactor = reader.redaction(0).unwrap_or_default();
+    for remark in reader.problems.iter_mut().chain(&mut reader.warnings) {
+        remark.redact(&redactor);
+    }
+    reader.named_files.extend(secrets.files());
+    config.secrets = redactor;
     config.warnings.append(&mut reader.warnings);
     config.named_files.append(&mut reader.named_files);
     config.file = Some(path.to_owned());
@@ -62,6 +74,7 @@ pub(super) fn file(
 pub(super) struct Reader<'a> {
     pub(super) path: &'a Path,
     pub(super) lookup: Lookup<'a>,
+    pub(super) secrets: &'a Resolver,
     pub(super) extensions: Extensions,
     /// Files that the configuration names: a change of one is a change of the configuration.
     pub(super) named_files: Vec<PathBuf>,
@@ -131,9 +144,18 @@ impl Reader<'_> {
 
     pub(super) fn word(&self, node: &Node, expected: &str) -> Result<Word, String> {
         let Shape::Scalar(scalar) = &node.kind else { return Err(unexpected(expected, node)) };
-        let (text, expanded) =
-            expand(&scalar.text, self.lookup).map_err(|problem| format!(": {problem}"))?;
+        let source = Source::Configuration(self.directory());
+        let reference = |reference: Reference<'_>| self.secrets.resolve(reference, source);
+        let values = Values { variable: self.lookup, reference: &reference };
+        let (text, expanded) = expand(&scalar.text, values).map_err(|problem| format!(": {problem}"))?;
         Ok(Word { scalar: Scalar { text, plain: scalar.plain }, expanded })
+    }
+
+    /// What replaces the secrets that were referred to since there were `since` of them.
+    pub(super) fn redaction(&self, since: usize) -> Option<Arc<Redactor>> {
+        let given = self.secrets.given(since);
+        let redactor = Redactor::new(given.iter().map(Secret::expose));
+        (!redactor.is_empty()).then(|| Arc::new(redactor))
     }
 
     /// Notes an unknown key.

@@ -65,7 +65,9 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
             reader.problem(name.at, || format!("{place}: expected {expected}"));
             continue;
         }
-        if let Some(value) = instance(reader, &keys, &place, &name.text, node) {
+        let since = reader.secrets.count();
+        if let Some(mut value) = instance(reader, &keys, &place, &name.text, node) {
+            value.redaction = reader.redaction(since);
             config.remotes.push(Placed { value, at: name.at });
         }
     }

@@ -137,7 +137,9 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
         config.servers.iter().map(|server| (server.value.name.clone(), server.at)).collect();
     for (name, node) in pairs {
         let place = format!("{path}.{}", excerpt(&name.text));
+        let since = reader.secrets.count();
         let Some(mut settings) = server(reader, &keys, &place, name, node) else { continue };
+        settings.redaction = reader.redaction(since);
         if let Some(first) = known.get(&settings.name) {
             let line = first.line;
             if settings.name == name.text {

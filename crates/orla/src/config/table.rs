@@ -3,13 +3,13 @@
 use std::sync::LazyLock;
 
 use super::forms::{
-    API_URL, Amount, Choice, Count, DAY, DAY_MS, FALLBACK, File, Flag, Milliseconds, SANDBOX, Seconds,
-    Share, Text, Texts, Variables,
+    API_URL, Amount, Choice, Count, DAY, DAY_MS, FALLBACK, File, Flag, Milliseconds, PATH, SANDBOX,
+    Seconds, Share, Text, Texts, Variables,
 };
 use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
-    Approve, AuditSync, Config, LogFormat, Severity, Transport, access, agents, builtins, capabilities,
-    governance, inputs, openapi, plugins, quotas, remotes, servers, tools,
+    Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, Transport, access, agents,
+    builtins, capabilities, governance, inputs, openapi, plugins, quotas, remotes, servers, tools,
 };
 use crate::exposure::Exposure;
 
@@ -60,8 +60,12 @@ fn keys() -> Vec<Key<Config>> {
             "seconds after which an unused session is closed"),
         own_with_variable("auth_tokens", access::read_tokens, access::tokens_schema, access::tokens_of_variable,
             "bearer tokens, as a list or as a mapping from the names of callers; every request must carry one of them. Tokens must differ. If other machines can reach the address, a token needs at least 16 characters"),
-        section("auth", vec![section("limits", auth_limits(), "how often a peer may fail to authenticate")],
-            "how callers are authenticated"),
+        section("auth", vec![
+            section("limits", auth_limits(), "how often a peer may fail to authenticate"),
+            section("tls", tls(), "certificates of the listener; with them, it speaks HTTPS alone"),
+        ], "how callers are authenticated"),
+        key("ca", File, |c| &mut c.ca,
+            "PEM file of certificates that commands of orla trust in addition to the system's when they connect to a server over HTTPS (`--url`)"),
         key("allow_unauthenticated", Flag, |c| &mut c.allow_unauthenticated,
             "serve other machines without `auth_tokens`"),
         key("allowed_hosts", Texts, |c| &mut c.allowed_hosts,
@@ -138,6 +142,20 @@ fn auth_limits() -> Vec<Key<Config>> {
             "failed authentications per address and minute. Beyond it, orla answers 429 with `Retry-After`, but always accepts a valid token; `0` means no limit"),
         key("loopback", Flag, |c| &mut c.auth_limits.loopback,
             "whether the limit also applies to this machine"),
+    ]
+}
+
+#[rustfmt::skip] // A table.
+fn tls() -> Vec<Key<Config>> {
+    vec![
+        key("cert", PATH, |c| &mut c.tls.cert,
+            "PEM file of the server's certificate, followed by the certificates up to its authority. orla reads the files again when they are replaced"),
+        key("key", PATH, |c| &mut c.tls.key,
+            "PEM file of the certificate's private key"),
+        key("client_ca", PATH, |c| &mut c.tls.client_ca,
+            "PEM file of the authorities that clients' certificates are checked against; such a certificate identifies its caller"),
+        key("principal", Choice(CERTIFICATE_NAMES), |c: &mut Config| &mut c.tls.principal,
+            "the part of a client's certificate that names the caller: `cn`, the common name; or `san`, the first alternative name that is a URI, an e-mail address or a DNS name"),
     ]
 }
 

@@ -1,4 +1,5 @@
 use orla_marketplace::id::Pattern;
+use orla_secrets::SecretStore;
 
 use super::*;
 
@@ -157,7 +158,8 @@ fn variables_reach_fields_of_every_kind() {
         "N" => Some("7".to_owned()),
         _ => None,
     };
-    read::file(&mut config, Path::new("orla.yaml"), text, &lookup, &mut problems);
+    let secrets = Resolver::new(None, None);
+    read::file(&mut config, Path::new("orla.yaml"), text, &lookup, &secrets, &mut problems);
     assert_eq!(problems, []);
     assert_eq!((config.port, config.timeout), (9000, Duration::from_millis(2500)));
     assert!(config.watch);
@@ -325,4 +327,30 @@ fn a_file_full_of_mistakes_is_read_in_time_and_reported_in_brief() {
             found[20]
         );
     }
+}
+
+#[test]
+fn references_to_secrets_are_filled_in_anywhere_and_no_message_repeats_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SecretStore::new(dir.path().join("store"));
+    store.set("token", "s3cret-value-of-token").unwrap();
+    std::fs::write(dir.path().join("port"), "9001\n").unwrap();
+    let read = |text: &str| {
+        let (mut config, mut problems) = (Config::default(), Vec::new());
+        let secrets = Resolver::new(Some(store.clone()), None);
+        let path = dir.path().join("orla.yaml");
+        read::file(&mut config, &path, text, &|_| None, &secrets, &mut problems);
+        (config, problems.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let (config, problems) =
+        read("auth_tokens: {ada: 'x-${secret:token}'}\nport: ${file:port}\nhost: ${command:echo ::1}\n");
+    assert_eq!(problems, Vec::<String>::new());
+    assert_eq!(config.auth_tokens[0].secret, "x-s3cret-value-of-token");
+    assert_eq!((config.port, config.host.as_str()), (9001, "::1"));
+    assert_eq!(config.secrets.text("s3cret-value-of-token!"), "[redacted]!");
+    assert!(config.named_files.contains(&dir.path().join("port")));
+    assert!(config.named_files.contains(&store.path()));
+    let (_, problems) = read("port: ${secret:token}\nhost: ${secret:none}\n");
+    assert!(problems[1].contains("orla secret set none"), "{problems:?}");
+    assert!(problems[0].contains("[redacted]") && !problems[0].contains("s3cret"), "{problems:?}");
 }

@@ -5,6 +5,7 @@ use std::fmt::{Debug, Write as _};
 use std::io::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use orla_marketplace::Redactor;
 use tracing::field::{Field as Name, Visit};
 
 use crate::config::Severity;
@@ -47,6 +48,20 @@ impl Fields {
         for (name, value) in &other.0 {
             if !self.0.iter().any(|(known, _)| known == name) {
                 self.0.push((name, value.clone()));
+            }
+        }
+    }
+
+    /// Replaces secrets in texts.
+    pub(crate) fn redact(&mut self, redactor: &Redactor) {
+        if redactor.is_empty() {
+            return;
+        }
+        for (_, field) in &mut self.0 {
+            if let Field::Text(text) = field
+                && redactor.finds(text)
+            {
+                *text = redactor.text(text).into_owned();
             }
         }
     }

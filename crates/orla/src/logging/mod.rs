@@ -21,6 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::{Duration, SystemTime};
 
+use orla_marketplace::Redactor;
+use parking_lot::RwLock;
 use tracing::level_filters::LevelFilter;
 use tracing::span::{Attributes, Id, Record};
 use tracing::subscriber::Interest;
@@ -53,6 +55,8 @@ struct Settings {
     level: AtomicU8,
     pretty: AtomicBool,
     colours: bool,
+    /// Replaces secrets.
+    redactor: RwLock<Arc<Redactor>>,
 }
 
 struct Log {
@@ -67,6 +71,7 @@ impl Logging {
             level: AtomicU8::new(level as u8),
             pretty: AtomicBool::new(format == LogFormat::Pretty),
             colours: crate::render::stderr_has_colours(),
+            redactor: RwLock::default(),
         });
         let writer = Writer::start(Arc::clone(&settings));
         let layer = Log { settings: Arc::clone(&settings), writer: writer.clone() };
@@ -82,6 +87,11 @@ impl Logging {
         self.settings.level.store(level as u8, Ordering::Relaxed);
         self.settings.pretty.store(format == LogFormat::Pretty, Ordering::Relaxed);
         tracing::callsite::rebuild_interest_cache();
+    }
+
+    /// Replaces these secrets from now on.
+    pub(crate) fn redact(&self, redactor: Arc<Redactor>) {
+        *self.settings.redactor.write() = redactor;
     }
 
     /// Waits until everything logged so far is written, but not for ever.
@@ -184,6 +194,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Log {
                 fields.add_missing(outer);
             }
         }
+        fields.redact(&self.settings.redactor.read());
         if !is_ours(metadata.target()) {
             fields.add("target", format::Field::Text(metadata.target().to_owned()));
         }
@@ -212,7 +223,7 @@ fn log_panics() {
 impl Settings {
     fn of(level: Severity, pretty: bool) -> Self {
         let (level, pretty) = (AtomicU8::new(level as u8), AtomicBool::new(pretty));
-        Self { level, pretty, colours: false }
+        Self { level, pretty, colours: false, redactor: RwLock::default() }
     }
 }
 

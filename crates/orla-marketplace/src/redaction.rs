@@ -1,0 +1,401 @@
+//! Blots out secrets in texts: what a capability was given must not come back in its results. No I/O.
+//!
+//! A [`Redactor`] knows the values of some secrets, and replaces each occurrence by [`REDACTED`]: the value itself, in
+//! the text of a JSON string, in Base64 (of both alphabets, at any of the three alignments) and percent-encoded (with
+//! any usual choice of the characters that stay as they are).
+//!
+//! # What is deliberately absent
+//!
+//! Other transformations. A program that is given a secret can always say it in a form that no one recognises.
+
+use std::borrow::Cow;
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fmt::Write as _;
+
+use aho_corasick::{AhoCorasick, MatchKind};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use rtfs::Value;
+use serde_json::Value as Json;
+
+use crate::error::{RuntimeError, Violation};
+use crate::notice::{Notice, Progress};
+use crate::outcome::Outcome;
+use crate::payload::{JsonText, Payload};
+
+/// What stands in the place of a secret.
+pub const REDACTED: &str = "[redacted]";
+
+/// The fewest bytes of a value that is looked for. A shorter one would hide words that are no secrets.
+const MIN_VALUE: usize = 4;
+
+/// Replaces secrets in texts. Two of them are equal if they know the same values.
+#[derive(Default)]
+pub struct Redactor {
+    values: BTreeSet<String>,
+    /// All forms of all values. `None` with values means that the search could not be built, and everything is
+    /// replaced.
+    search: Option<AhoCorasick>,
+}
+
+impl Redactor {
+    /// Replaces these values. Those of fewer than four bytes are left out.
+    pub fn new<T: Into<String>>(values: impl IntoIterator<Item = T>) -> Self {
+        let values: BTreeSet<String> =
+            values.into_iter().map(Into::into).filter(|value| value.len() >= MIN_VALUE).collect();
+        let forms: BTreeSet<String> = values.iter().flat_map(|value| forms(value)).collect();
+        let mut builder = AhoCorasick::builder();
+        let search = builder.match_kind(MatchKind::LeftmostLongest).build(forms).ok();
+        Self { values, search }
+    }
+
+    /// Replaces what either of them replaces.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self::new(self.values.union(&other.values))
+    }
+
+    /// Whether it replaces nothing.
+    pub fn is_empty(&self) -> bool {
+        self.values.is_empty()
+    }
+
+    /// Whether a text has a secret in it.
+    pub fn finds(&self, text: &str) -> bool {
+        !self.is_empty() && self.search.as_ref().is_none_or(|search| search.is_match(text))
+    }
+
+    /// The text without secrets.
+    pub fn text<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        if !self.finds(text) {
+            return Cow::Borrowed(text);
+        }
+        let Some(search) = &self.search else { return Cow::Owned(REDACTED.to_owned()) };
+        let mut clean = String::with_capacity(text.len());
+        search.replace_all_with(text, &mut clean, |_, _, out| {
+            out.push_str(REDACTED);
+            true
+        });
+        Cow::Owned(clean)
+    }
+
+    /// A JSON text without secrets.
+    #[must_use]
+    pub fn json(&self, json: JsonText) -> JsonText {
+        if !self.finds(json.as_str()) {
+            return json;
+        }
+        // A secret that looks like a number may stand outside of a string.
+        let replaced = JsonText::parse(self.text(json.as_str()).into_owned());
+        replaced.or_else(|_| JsonText::of(&self.tree(json.as_str()))).unwrap_or_default()
+    }
+
+    /// A JSON text as a tree without secrets.
+    fn tree(&self, json: &str) -> Json {
+        let clean = |text: &str| self.text(text).into_owned();
+        fn walk(value: Json, clean: &dyn Fn(&str) -> String) -> Json {
+            match value {
+                Json::String(text) => clean(&text).into(),
+                Json::Number(number) => {
+                    let text = number.to_string();
+                    let replaced = clean(&text);
+                    if replaced == text { Json::Number(number) } else { replaced.into() }
+                }
+                Json::Array(items) => items.into_iter().map(|item| walk(item, clean)).collect(),
+                Json::Object(members) => {
+                    members.into_iter().map(|(name, value)| (clean(&name), walk(value, clean))).collect()
+                }
+                other => other,
+            }
+        }
+        serde_json::from_str(json).map_or(Json::Null, |value| walk(value, &clean))
+    }
+
+    /// A payload without secrets.
+    #[must_use]
+    pub fn payload(&self, payload: Payload) -> Payload {
+        if self.is_empty() {
+            return payload;
+        }
+        match payload.json() {
+            Ok(json) if !self.finds(json.as_str()) => payload,
+            Ok(json) => Payload::from_json(self.json(json.clone())),
+            // It cannot be said in JSON.
+            Err(_) => match payload.value().map(|value| self.finds(&value.to_string())) {
+                Ok(false) => payload,
+                Ok(true) | Err(_) => Payload::from_value(Value::from(REDACTED)),
+            },
+        }
+    }
+
+    /// An outcome without secrets.
+    #[must_use]
+    pub fn outcome(&self, outcome: Outcome) -> Outcome {
+        Outcome {
+            structured: outcome.structured.map(|payload| self.payload(payload)),
+            content: outcome.content.map(|json| self.json(json)),
+            meta: outcome.meta.map(|json| self.json(json)),
+            ..outcome
+        }
+    }
+
+    /// An error without secrets in what its caller sees.
+    #[must_use]
+    pub fn error(&self, mut error: RuntimeError) -> RuntimeError {
+        if self.is_empty() {
+            return error;
+        }
+        match &mut error {
+            RuntimeError::Unknown { .. }
+            | RuntimeError::Denied { .. }
+            | RuntimeError::Busy { .. }
+            | RuntimeError::Quota { .. }
+            | RuntimeError::Limit { .. }
+            | RuntimeError::Panicked { .. } => {}
+            RuntimeError::InvalidInput { violations, .. } => self.violations(violations),
+            RuntimeError::InvalidOutput { violations, outcome, .. } => {
+                self.violations(violations);
+                self.boxed(Some(outcome));
+            }
+            RuntimeError::TimedOut { outcome, .. } | RuntimeError::Cancelled { outcome, .. } => {
+                self.boxed(outcome.as_mut());
+            }
+            RuntimeError::Unavailable { reason: message, .. } | RuntimeError::Generic(message) => {
+                self.replace(message);
+            }
+            RuntimeError::Failed { message, outcome, .. } => {
+                self.replace(message);
+                self.boxed(outcome.as_mut());
+            }
+            RuntimeError::Reported { message, outcome, .. } => {
+                self.replace(message);
+                self.boxed(Some(outcome));
+            }
+            RuntimeError::Structured { message, error, outcome, .. } => {
+                self.replace(message);
+                self.replace(&mut error.message);
+                self.value(&mut error.data);
+                self.value(&mut error.cause);
+                self.boxed(outcome.as_mut());
+            }
+            RuntimeError::Refused { message, data, .. } => {
+                self.replace(message);
+                *data = data.take().map(|json| self.json(json));
+            }
+        }
+        error
+    }
+
+    /// A notice without secrets.
+    #[must_use]
+    pub(crate) fn notice(&self, notice: Notice) -> Notice {
+        let clean = |text: String| self.text(&text).into_owned();
+        match notice {
+            Notice::Progress(progress) => {
+                Notice::Progress(Progress { message: progress.message.map(clean), ..progress })
+            }
+            Notice::Log { level, message } => Notice::Log { level, message: clean(message) },
+            Notice::Text(text) => Notice::Text(clean(text)),
+        }
+    }
+
+    fn replace(&self, text: &mut String) {
+        if let Cow::Owned(clean) = self.text(text) {
+            *text = clean;
+        }
+    }
+
+    /// Values of an error are small: one with a secret is replaced as a whole.
+    fn value(&self, value: &mut Value) {
+        if !matches!(value, Value::Nil) && self.finds(&value.to_string()) {
+            *value = Value::from(REDACTED);
+        }
+    }
+
+    fn boxed(&self, outcome: Option<&mut Box<Outcome>>) {
+        if let Some(outcome) = outcome {
+            **outcome = self.outcome(std::mem::take(&mut **outcome));
+        }
+    }
+
+    fn violations(&self, violations: &mut [Violation]) {
+        for violation in violations {
+            self.replace(&mut violation.path);
+            self.replace(&mut violation.expected);
+            self.replace(&mut violation.got);
+        }
+    }
+}
+
+impl PartialEq for Redactor {
+    fn eq(&self, other: &Self) -> bool {
+        self.values == other.values
+    }
+}
+
+impl Eq for Redactor {}
+
+impl fmt::Debug for Redactor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Redactor({} values)", self.values.len())
+    }
+}
+
+/// The forms in which a value may show.
+fn forms(value: &str) -> Vec<String> {
+    let mut forms = vec![value.to_owned()];
+    forms.extend(in_json(value));
+    forms.extend(in_base64(value));
+    forms.extend(in_urls(value));
+    forms
+}
+
+/// The value in JSON strings: plain, with escapes for all that is not ASCII, and within JSON that is itself a string.
+fn in_json(value: &str) -> [String; 3] {
+    let escaped = escape(value);
+    let mut ascii = String::with_capacity(escaped.len());
+    for c in escaped.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
+        } else {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(ascii, "\\u{unit:04x}");
+            }
+        }
+    }
+    let nested = escape(&escaped);
+    [escaped, ascii, nested]
+}
+
+/// A text as it stands between the quotes of a JSON string.
+fn escape(text: &str) -> String {
+    let quoted = Json::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
+/// The value in Base64: the characters that depend on it alone, for each of the three places where it may begin.
+fn in_base64(value: &str) -> Vec<String> {
+    let mut forms = Vec::new();
+    for before in 0..3 {
+        let bytes = [&[0; 2][..before], value.as_bytes()].concat();
+        // The bits of the first characters belong to what stands before, those of the last to what follows.
+        let from = [0, 2, 3][before];
+        let to = bytes.len() * 8 / 6;
+        for text in [STANDARD_NO_PAD.encode(&bytes), URL_SAFE_NO_PAD.encode(&bytes)] {
+            forms.extend(text.get(from..to).filter(|form| form.len() >= MIN_VALUE).map(str::to_owned));
+        }
+    }
+    forms
+}
+
+/// The value in URLs and forms.
+fn in_urls(value: &str) -> Vec<String> {
+    /// Characters besides letters and digits that some encoder leaves as they are: RFC 3986, `encodeURIComponent`,
+    /// paths, `encodeURI`, forms.
+    const LEFT: [&[u8]; 5] = [b"-._~", b"-_.!~*'()", b"-._~/", b"-_.!~*'();/?:@&=+$,#", b"*-._"];
+    let mut forms = Vec::new();
+    for left in LEFT {
+        for is_upper in [true, false] {
+            let mut encoded = String::with_capacity(value.len());
+            for byte in value.bytes() {
+                let _ = match byte {
+                    _ if byte.is_ascii_alphanumeric() || left.contains(&byte) => {
+                        encoded.write_char(char::from(byte))
+                    }
+                    _ if is_upper => write!(encoded, "%{byte:02X}"),
+                    _ => write!(encoded, "%{byte:02x}"),
+                };
+            }
+            forms.push(encoded.replace("%20", "+"));
+            forms.push(encoded);
+        }
+    }
+    forms
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+    use proptest::prelude::*;
+
+    const SECRET: &str = "s3cr3t/ä+\"value\"&x y~z";
+
+    fn redactor() -> Redactor {
+        Redactor::new([SECRET, "12345678", "abc"])
+    }
+
+    #[test]
+    fn a_secret_is_replaced_in_every_form() {
+        let redactor = redactor();
+        let percent = "s3cr3t%2F%C3%A4%2B%22value%22%26x%20y~z";
+        for text in [
+            SECRET.to_owned(),
+            Json::from(SECRET).to_string(),
+            Json::from(Json::from(SECRET).to_string()).to_string(),
+            r#"s3cr3t/\u00e4+\"value\"&x y~z"#.to_owned(),
+            percent.to_owned(),
+            percent.to_lowercase(),
+            percent.replace("%20", "+"),
+            percent.replace("%2F", "/"),
+        ] {
+            let clean = redactor.text(&text).into_owned();
+            assert!(clean.contains(REDACTED) && !clean.contains("3cr3t"), "{text}: {clean}");
+        }
+        // Too short to be told from words.
+        assert_eq!(redactor.text("abc"), "abc");
+        assert!(!format!("{redactor:?}").contains("12345678"));
+    }
+
+    #[test]
+    fn json_stays_json() {
+        let redactor = redactor();
+        let json =
+            JsonText::parse(r#"{"12345678": [12345678, 1.10, "x12345678y"], "n": 1e400}"#).unwrap();
+        let clean = redactor.json(json);
+        assert!(!clean.as_str().contains("12345678"), "{clean}");
+        assert!(serde_json::from_str::<Json>(clean.as_str()).is_ok());
+        let untouched = JsonText::parse(r#"{"n":1.10,"m":1e400}"#).unwrap();
+        assert_eq!(redactor.json(untouched.clone()), untouched);
+    }
+
+    #[test]
+    fn an_error_and_its_outcome_are_clean() {
+        let outcome = Outcome { content: Some(JsonText::of(&[SECRET]).unwrap()), ..Outcome::default() };
+        let mut inner = rtfs::Error::new("failed", format!("with {SECRET}"));
+        inner.data = Value::from(SECRET);
+        let error = RuntimeError::Structured {
+            id: "x".to_owned(),
+            message: format!("failed with {SECRET}"),
+            error: Box::new(inner),
+            outcome: Some(Box::new(outcome)),
+        };
+        let clean = redactor().error(error);
+        assert!(format!("{clean:?}").contains(REDACTED) && !format!("{clean:?}").contains("3cr3t"));
+    }
+
+    proptest! {
+        #[test]
+        fn base64_of_a_secret_within_other_bytes_is_replaced(
+            before in proptest::collection::vec(any::<u8>(), 0..7),
+            secret in "[ -~]{8,24}",
+            after in proptest::collection::vec(any::<u8>(), 0..7),
+        ) {
+            let bytes = [&before[..], secret.as_bytes(), &after[..]].concat();
+            let redactor = Redactor::new([secret.clone()]);
+            for text in [STANDARD.encode(&bytes), URL_SAFE.encode(&bytes)] {
+                let clean = redactor.text(&text).into_owned();
+                // At most the bits of its first and last byte that share a character with other bytes remain.
+                prop_assert!(clean.contains(REDACTED), "{} in {}", secret, text);
+                prop_assert!(clean.len() <= text.len() - (secret.len() * 8 / 6 - 2) + REDACTED.len());
+            }
+        }
+
+        #[test]
+        fn what_has_no_secret_stays_as_it_is(text in "[a-f ]{0,200}") {
+            let redactor = redactor();
+            prop_assert!(matches!(redactor.text(&text), Cow::Borrowed(same) if same == text));
+        }
+    }
+}
