@@ -30,7 +30,7 @@ pub fn fork() -> io::Result<Fork> {
     })
 }
 
-fn has_one_thread() -> io::Result<()> {
+pub(crate) fn has_one_thread() -> io::Result<()> {
     // It changes nothing, and fails in a process with several threads.
     nix::sched::unshare(CloneFlags::CLONE_THREAD).map_err(|errno| match errno {
         nix::errno::Errno::EINVAL => io::Error::other("a process with several threads cannot be copied"),

@@ -40,3 +40,7 @@ pub use fork::{Fork, fork};
 mod notify;
 #[cfg(target_os = "linux")]
 pub use notify::{Notification, Notifications};
+#[cfg(target_os = "linux")]
+mod start;
+#[cfg(target_os = "linux")]
+pub use start::{Exec, Starter};

@@ -10,8 +10,8 @@
 //! ```
 //!
 //! The spawner enters everything that confines and takes time, once: namespaces, `/proc`, a file system in memory and the
-//! seccomp filters, which its children inherit. To start a program it forks; the copy restricts itself and becomes the program.
-//! The spawner is outside of the PID namespace, so the program cannot see it.
+//! seccomp filters, which its children inherit. To start a program it makes a process that has its memory, restricts itself and
+//! becomes the program. The spawner is outside of the PID namespace, so the program cannot see it.
 //!
 //! When the program ends, the first process kills what is left in its namespace, and the spawner removes what is left of the
 //! temporary directory. Only then does the next program run there. A compartment in which anything stays ends, and the
@@ -19,8 +19,8 @@
 //!
 //! # Protocol
 //!
-//! A message to the spawner, and its answers: a start, answered by the process id; the end of the program, with its
-//! status; the server's word that it needs the process id no longer, answered when the compartment is empty again.
+//! A message to the spawner, and its answers: a start, answered by the process id once the program runs, or by the error; the
+//! end of the program, with its status; the server's word that it needs the process id no longer, answered when the compartment is empty again.
 //!
 //! # Invariants
 //!
@@ -40,7 +40,7 @@ use landlock::RulesetCreated;
 use nix::sched::CloneFlags;
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use orla_sys::Fork;
+use orla_sys::{Fork, Starter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount};
@@ -50,8 +50,8 @@ use rustix::process::{
 };
 
 use super::inside::{
-    LOOK_EVERY, OwnAccess, Request, Rules, answer, become_program, drop_capabilities, keep_watched,
-    landlock, open_real, receive,
+    LOOK_EVERY, OwnAccess, Probe, Request, Rules, answer, drop_capabilities, enforce, keep_watched,
+    landlock, open_real, probe, receive,
 };
 use super::usage::Watch;
 use super::wire::Message;
@@ -80,10 +80,7 @@ pub(super) fn serve(rules: &Rules, mount_point: PathBuf, socket: OwnedFd) -> io:
                     return Ok(());
                 }
             }
-            Err(err) => {
-                let number = err.raw_os_error().unwrap_or(libc::EIO);
-                answer(&socket, (-number).to_le_bytes())?;
-            }
+            Err(err) => answer(&socket, error_said(&err))?,
         }
     }
     Ok(())
@@ -97,6 +94,7 @@ struct Compartment<'a> {
     first: First,
     /// By the identity of the program's own files: a file that is replaced is another one.
     rulesets: HashMap<Vec<Identity>, RulesetCreated>,
+    starter: Starter,
 }
 
 /// A file by its device and number, and what the program may do with it.
@@ -130,7 +128,7 @@ impl<'a> Compartment<'a> {
             drop_capabilities()?;
             rules.filters.apply()?;
         }
-        Ok(Self { rules, mount_point, first, rulesets: HashMap::new() })
+        Ok(Self { rules, mount_point, first, rulesets: HashMap::new(), starter: Starter::default() })
     }
 
     /// Starts a program.
@@ -139,28 +137,42 @@ impl<'a> Compartment<'a> {
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(io::Error::from(io::ErrorKind::InvalidData));
         let streams = [next()?, next()?, next()?];
-        let (failure, sealed) = (next()?, next().ok());
-        let prepared = self.temporary_directory(&request).and_then(|place| {
-            let ruleset = if self.rules.is_open { None } else { Some(self.ruleset(&request)?) };
-            Ok((place, ruleset))
-        });
-        let (place, ruleset) = prepared.inspect_err(|err| say(&failure, err))?;
+        let sealed = next().ok();
+        let place = self.temporary_directory(&request)?;
+        let ruleset = if self.rules.is_open { None } else { Some(self.ruleset(&request)?) };
+        if let Some(expected) = request.probe {
+            return Err(self.probe(ruleset.as_ref(), &place, expected)?);
+        }
+        let program = request.exec(self.rules, &place, sealed.as_ref())?;
         if usage::is_watched(&self.rules.limits) {
             self.first.order(Order::Watch)?;
         }
+        let rules = self.rules;
+        let restrict = || request.restrict(rules, ruleset.as_ref(), &streams, sealed.as_ref());
+        let program = self.starter.start(&program, &restrict)?;
+        Pid::from_raw(program.as_raw()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+    }
+
+    /// Tries out the profile in a copy of this process. Gives what it found, as an error.
+    fn probe(
+        &self,
+        ruleset: Option<&RulesetCreated>,
+        place: &Path,
+        expected: Probe,
+    ) -> io::Result<io::Error> {
+        let (mut found, finding) = io::pipe()?;
         match orla_sys::fork()? {
-            Fork::Parent(program) => {
-                Pid::from_raw(program.as_raw()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+            Fork::Parent(_) => {
+                drop(finding);
+                let mut said = Vec::new();
+                found.read_to_end(&mut said)?;
+                Ok(said_error(&said))
             }
             Fork::Child => {
-                // The group of the call, which the server signals.
-                let grouped = setpgid(None, None).map_err(io::Error::from);
                 let bait = self.mount_point.join(BAIT);
-                let err = grouped.err().unwrap_or_else(|| {
-                    let fds = (streams, sealed);
-                    become_program(self.rules, &request, ruleset, &bait, &place, fds)
-                });
-                say(&failure, &err);
+                let err = enforce(ruleset).err();
+                let err = err.unwrap_or_else(|| probe(self.rules, &bait, place, expected));
+                let _ = rustix::io::write(&finding, &error_said(&err));
                 std::process::exit(1)
             }
         }
@@ -278,11 +290,20 @@ impl<'a> Compartment<'a> {
     }
 }
 
-/// Says why the program could not be started: the number of the error, and its text.
-fn say(failure: &OwnedFd, err: &io::Error) {
-    let mut bytes = err.raw_os_error().unwrap_or(0).to_le_bytes().to_vec();
+/// An error as an answer: its number, negative, where a process id would be, and its text.
+fn error_said(err: &io::Error) -> Vec<u8> {
+    let mut bytes = (-err.raw_os_error().unwrap_or(0)).to_le_bytes().to_vec();
     bytes.extend_from_slice(err.to_string().as_bytes());
-    let _ = rustix::io::write(failure, &bytes);
+    bytes
+}
+
+/// The error that an answer says.
+pub(super) fn said_error(answer: &[u8]) -> io::Error {
+    match answer.split_first_chunk::<4>().map(|(number, text)| (i32::from_le_bytes(*number), text)) {
+        Some((number @ ..0, _)) => io::Error::from_raw_os_error(-number),
+        Some((0, text)) => io::Error::other(String::from_utf8_lossy(text).into_owned()),
+        _ => io::ErrorKind::InvalidData.into(),
+    }
 }
 
 /// Waits until one of them can be read: whether the first can.
@@ -331,7 +352,7 @@ impl First {
                 let (orders, answers) = (OwnedFd::from(their_orders), OwnedFd::from(their_answers));
                 let result = first_process(rules, mount_point, &orders, &answers, channel);
                 if let Err(err) = result {
-                    say(&answers, &err);
+                    let _ = rustix::io::write(&answers, &error_said(&err));
                 }
                 std::process::exit(0)
             }
@@ -342,9 +363,7 @@ impl First {
         match rustix::io::read(&first.answers, &mut said)? {
             1 => Ok(first),
             0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            count => Err(io::Error::other(
-                String::from_utf8_lossy(said.get(4..count).unwrap_or_default()).into_owned(),
-            )),
+            count => Err(said_error(said.get(..count).unwrap_or_default())),
         }
     }
 

@@ -4,16 +4,17 @@
 //!
 //! The launcher ends when its socket does, which is when the server drops it or dies.
 
-use std::ffi::OsString;
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::net::TcpListener;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use landlock::{
@@ -21,9 +22,9 @@ use landlock::{
     Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, Scope,
 };
 use nix::sched::CloneFlags;
-use orla_sys::Fork;
+use orla_sys::{Exec, Fork};
 use rustix::mount::{MountPropagationFlags, mount_change};
-use rustix::process::{WaitOptions, wait};
+use rustix::process::{WaitOptions, setpgid, wait};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
 use super::compartment;
@@ -243,73 +244,66 @@ impl Request {
 }
 
 impl Request {
-    /// What is executed, and its arguments. A sealed copy stays open in the program, whose interpreter opens it again.
-    fn program(&self, sealed: Option<&OwnedFd>) -> io::Result<(PathBuf, Vec<OsString>)> {
+    /// What is executed: the program or its sealed copy, which an interpreter opens again, with `place` for its temporary files.
+    pub(super) fn exec(
+        &self,
+        rules: &Rules,
+        place: &Path,
+        sealed: Option<&OwnedFd>,
+    ) -> io::Result<Exec> {
         let (mut file, mut args) = (self.file.clone(), self.args.clone());
         if let Some(sealed) = sealed {
-            use std::os::fd::AsRawFd as _;
-            rustix::io::fcntl_setfd(sealed, rustix::io::FdFlags::empty())?;
             let copy = PathBuf::from(format!("/proc/self/fd/{}", sealed.as_raw_fd()));
             match args.first_mut().filter(|_| self.is_by_shell) {
                 Some(script) => *script = copy.into_os_string(),
                 None => file = copy,
             }
         }
-        Ok((file, args))
+        let mut env: BTreeMap<&OsStr, &OsStr> =
+            self.env.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())).collect();
+        if !rules.is_open {
+            env.insert("TMPDIR".as_ref(), place.as_os_str());
+        }
+        if !rules.is_open && !rules.has_home {
+            env.insert("HOME".as_ref(), place.as_os_str());
+        }
+        let is_proxied = rules.network == NetworkMode::Hosts;
+        let proxy: Vec<_> = is_proxied.then(proxy::variables).into_iter().flatten().collect();
+        env.extend(proxy.iter().map(|(name, value)| (OsStr::new(name), OsStr::new(value))));
+        let args = [self.arg0.as_os_str()].into_iter().chain(args.iter().map(OsString::as_os_str));
+        Exec::new(file.as_os_str(), args, env)
+    }
+
+    /// Restricts this process, which is about to become the program.
+    pub(super) fn restrict(
+        &self,
+        rules: &Rules,
+        ruleset: Option<&RulesetCreated>,
+        streams: &[OwnedFd; 3],
+        sealed: Option<&OwnedFd>,
+    ) -> io::Result<()> {
+        // The group of the call, which the server signals.
+        setpgid(None, None)?;
+        enforce(ruleset)?;
+        let [stdin, stdout, stderr] = streams;
+        rustix::stdio::dup2_stdin(stdin)?;
+        rustix::stdio::dup2_stdout(stdout)?;
+        rustix::stdio::dup2_stderr(stderr)?;
+        if let Some(sealed) = sealed {
+            rustix::io::fcntl_setfd(sealed, rustix::io::FdFlags::empty())?;
+        }
+        if let Some(directory) = &self.directory {
+            rustix::process::chdir(directory)?;
+        }
+        // After everything that opens files.
+        usage::restrict(&rules.limits)
     }
 }
 
-/// Restricts this process and makes the program of it, with these standard streams and, where the program is a sealed copy,
-/// that. Returns only if it fails.
-pub(super) fn become_program(
-    rules: &Rules,
-    request: &Request,
-    ruleset: Option<RulesetCreated>,
-    bait: &Path,
-    place: &Path,
-    fds: ([OwnedFd; 3], Option<OwnedFd>),
-) -> io::Error {
-    if let Some(ruleset) = ruleset
-        && let Err(err) = ruleset.restrict_self()
-    {
-        return io::Error::other(err);
-    }
-    let (streams, sealed) = fds;
-    let (file, args) = match request.program(sealed.as_ref()) {
-        Ok(program) => program,
-        Err(err) => return err,
-    };
-    let [stdin, stdout, stderr] = streams;
-    let mut command = Command::new(file);
-    command
-        .arg0(&request.arg0)
-        .args(args)
-        .env_clear()
-        .envs(request.env.iter().map(|(name, value)| (name, value)))
-        .stdin(Stdio::from(stdin))
-        .stdout(Stdio::from(stdout))
-        .stderr(Stdio::from(stderr));
-    if !rules.is_open {
-        command.env("TMPDIR", place);
-    }
-    if !rules.is_open && !rules.has_home {
-        command.env("HOME", place);
-    }
-    if rules.network == NetworkMode::Hosts {
-        command.envs(proxy::variables());
-    }
-    if let Some(directory) = &request.directory {
-        command.current_dir(directory);
-    }
-    if let Some(expected) = request.probe {
-        return probe(rules, bait, place, expected);
-    }
-    // After everything that opens files.
-    if let Err(err) = usage::restrict(&rules.limits) {
-        return err;
-    }
-    // Resets the signals that a runtime changes, and the mask.
-    command.exec()
+/// Puts rules of Landlock in force.
+pub(super) fn enforce(ruleset: Option<&RulesetCreated>) -> io::Result<()> {
+    let Some(ruleset) = ruleset else { return Ok(()) };
+    ruleset.try_clone()?.restrict_self().map(drop).map_err(io::Error::other)
 }
 
 /// The rules of Landlock for one program of a profile: what it may do below the directory of its temporary files, and with its
@@ -415,7 +409,7 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
 }
 
 /// Tries what the profile refuses. Says `refused` or what was possible.
-fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -> io::Error {
+pub(super) fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -> io::Error {
     let mut wrong = Vec::new();
     let mut refused = |what: &str, tried: io::Result<()>| match tried {
         Err(err) if matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {}

@@ -1,7 +1,7 @@
 //! The server's side of a launcher.
 
 use std::ffi::{OsStr, OsString};
-use std::io::{self, Read as _};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
+use super::compartment::said_error;
 use super::resolve::{Resolved, resolve};
 use super::wire::{self, Message};
 use super::{ANSWER, BASE_EXECUTE, COMMAND, Limits, NetworkMode, READY, REFUSED, is_wide, usage};
@@ -335,7 +336,6 @@ impl Launcher {
 
     fn send(&self, start: &Start<'_>, probe: &str) -> io::Result<Child> {
         let (ends, pipes) = streams(start.streams)?;
-        let (mut failure, failing) = io::pipe()?;
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let program = [
             bytes(start.file),
@@ -350,28 +350,12 @@ impl Launcher {
             .with(start.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]))
             .with(start.read.iter().map(|path| bytes(path)))
             .with(start.run.iter().map(|path| bytes(path)));
-        let fds: Vec<_> =
-            ends.iter().map(AsFd::as_fd).chain([failing.as_fd()]).chain(start.sealed).collect();
+        let fds: Vec<_> = ends.iter().map(AsFd::as_fd).chain(start.sealed).collect();
         let compartment = self.request(&message, &fds, self.mount_point(start)?)?;
         drop(fds);
-        drop((ends, failing));
-        let mut fds = [PollFd::from_borrowed_fd(failure.as_fd(), PollFlags::IN)];
-        if poll(&mut fds, Timespec::try_from(ANSWER).ok().as_ref())? == 0 {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        // Ends when the program has been started.
-        let mut said = Vec::new();
-        failure.read_to_end(&mut said)?;
-        let failed =
-            said.split_first_chunk::<4>().map(|(number, text)| match i32::from_le_bytes(*number) {
-                0 => io::Error::other(String::from_utf8_lossy(text).into_owned()),
-                number => io::Error::from_raw_os_error(number),
-            });
-        let pid = match (pid_of(&answer(&compartment.socket)?), failed) {
-            (Ok(pid), None) => pid,
-            // The compartment goes, and the process that should have become the program with it.
-            (_, Some(err)) | (Err(err), None) => return Err(err),
-        };
+        drop(ends);
+        // Where it is an error, the compartment goes.
+        let pid = pid_of(&answer(&compartment.socket)?)?;
         let exit = pidfd_open(pid, PidfdFlags::empty())?;
         let occupied = Occupied { compartment, idle: Arc::clone(&self.idle), exit };
         Ok(Child::guarded(pid, Box::new(occupied), pipes))
@@ -539,11 +523,8 @@ fn streams(streams: Streams) -> io::Result<([OwnedFd; 3], Option<[OwnedFd; 3]>)>
 /// # Errors
 /// The number of an error is in its place.
 fn pid_of(answer: &[u8]) -> io::Result<Pid> {
-    let number = answer.try_into().map_or(0, i32::from_le_bytes);
-    match Pid::from_raw(number.max(0)) {
-        Some(pid) => Ok(pid),
-        None => Err(io::Error::from_raw_os_error(-number)),
-    }
+    let pid = answer.try_into().ok().map(i32::from_le_bytes).filter(|pid| *pid > 0);
+    pid.and_then(Pid::from_raw).ok_or_else(|| said_error(answer))
 }
 
 /// One answer of a launcher or a spawner.
