@@ -106,6 +106,8 @@ pub struct ProviderStatus {
 pub struct SandboxStatus {
     /// `enforced`, `partial`, `unconfined` or `unavailable`.
     pub level: &'static str,
+    /// What confines them.
+    pub by: ConfinedBy,
     /// Tells profiles apart; `None` where nothing is confined.
     pub profile: Option<String>,
     /// The permissions as they were declared.
@@ -121,6 +123,7 @@ impl SandboxStatus {
     pub fn unconfined() -> Self {
         Self {
             level: "unconfined",
+            by: ConfinedBy::Kernel,
             profile: None,
             permissions: Vec::new(),
             missing: Vec::new(),
@@ -144,6 +147,16 @@ impl SandboxStatus {
         }
         self
     }
+}
+
+/// What confines a provider.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfinedBy {
+    /// The kernel confines its processes.
+    #[default]
+    Kernel,
+    /// It is a WebAssembly component, which reaches only what it is linked with.
+    WebAssembly,
 }
 
 /// What confined processes may do besides the base that all of them have. Paths are real ones.

@@ -61,7 +61,9 @@ pub use call::{Call, CallContext, CallScope};
 pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{BoxError, NotSent, RuntimeError, RuntimeResult, Violation, seconds, whole_millis};
-pub use executor::{CapabilityExecutor, ProviderStatus, RoutedStatus, SandboxGrants, SandboxStatus};
+pub use executor::{
+    CapabilityExecutor, ConfinedBy, ProviderStatus, RoutedStatus, SandboxGrants, SandboxStatus,
+};
 pub use manifest::{
     ANNOTATIONS, Availability, CallPolicy, CapabilityAttestation, CapabilityManifest,
     CapabilityProvenance, DeclaredBy, LISTED, Listing, Registration, TITLE, is_idempotent,

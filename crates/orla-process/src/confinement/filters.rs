@@ -189,6 +189,7 @@ impl Filters {
         rules.insert(libc::SYS_fcntl, requests.into_iter().collect::<io::Result<_>>()?);
         // The limits of another process, such as those of the one that watches over this one.
         rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
+        rules.extend(privileged_files()?);
         if !runs_any_file {
             // Landlock does not cover files in memory, and `vm.memfd_noexec` can be set by root alone.
             let executable = rule(&[(1, SeccompCmpOp::MaskedEq(MFD_NOEXEC_SEAL), 0)])?;
@@ -203,8 +204,9 @@ impl Filters {
             let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS).unsigned_abs().into();
             rules.insert(libc::SYS_mmap, vec![rule(&[(3, SeccompCmpOp::MaskedEq(shared), shared)])?]);
         }
-        // The flags of clone3 are in memory, where no filter sees them; libraries fall back to clone.
-        let unknown = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
+        // Their flags are in memory, where no filter sees them; libraries fall back to clone and openat.
+        let unknown = [libc::SYS_clone3, libc::SYS_openat2].map(|number| (number, Vec::new()));
+        let unknown = BTreeMap::from(unknown);
         let mut all = vec![filter(rules, libc::EPERM)?, filter(unknown, libc::ENOSYS)?];
         if cfg!(target_arch = "x86_64") {
             all.push(without_x32());
@@ -218,6 +220,35 @@ impl Filters {
             .iter()
             .try_for_each(|filter| seccompiler::apply_filter(filter).map_err(io::Error::other))
     }
+}
+
+/// Refuses new files that run with the rights of their owner or group. Run outside of the sandbox, such a file would
+/// have the rights of the server.
+fn privileged_files() -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+    let bits = [u64::from(libc::S_ISUID), u64::from(libc::S_ISGID)];
+    let makes = [libc::O_CREAT, libc::O_TMPFILE].map(|flags| u64::from(flags.unsigned_abs()));
+    let with_mode = |argument: u8| {
+        let rules = bits.iter().map(|bit| rule(&[(argument, SeccompCmpOp::MaskedEq(*bit), *bit)]));
+        rules.collect::<io::Result<Vec<_>>>()
+    };
+    // The mode means something only where a file is made.
+    let opens = |flags: u8, mode: u8| {
+        let all = makes.iter().flat_map(|made| bits.iter().map(move |bit| (*made, *bit)));
+        let rules = all.map(|(made, bit)| {
+            let makes = (flags, SeccompCmpOp::MaskedEq(made), made);
+            rule(&[makes, (mode, SeccompCmpOp::MaskedEq(bit), bit)])
+        });
+        rules.collect::<io::Result<Vec<_>>>()
+    };
+    let mut rules =
+        BTreeMap::from([(libc::SYS_openat, opens(2, 3)?), (libc::SYS_mknodat, with_mode(2)?)]);
+    #[cfg(target_arch = "x86_64")]
+    rules.extend([
+        (libc::SYS_open, opens(1, 2)?),
+        (libc::SYS_creat, with_mode(1)?),
+        (libc::SYS_mknod, with_mode(1)?),
+    ]);
+    Ok(rules)
 }
 
 /// A rule on arguments. The kernel ignores the upper half of all that are compared here.

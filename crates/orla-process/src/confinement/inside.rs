@@ -181,10 +181,22 @@ fn open(path: &Path) -> Result<OwnedFd, String> {
 
 /// Opens what a rule is about by its real path. A link in it was put there since the server looked, and is refused.
 pub(super) fn open_real(path: &Path) -> Result<OwnedFd, String> {
-    use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
-    let flags = OFlags::PATH | OFlags::CLOEXEC;
-    rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-        .map_err(|err| format!("{}: {}", path.display(), io::Error::from(err)))
+    use rustix::fs::{CWD, FileType, Mode, OFlags, fstat, openat};
+    // Not by openat2, which programs are refused, and with them the process that starts them.
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let walk = || {
+        let mut open: Option<OwnedFd> = None;
+        for part in path.components() {
+            let directory = open.as_ref().map_or(CWD, AsFd::as_fd);
+            open = Some(openat(directory, part.as_os_str(), flags, Mode::empty())?);
+        }
+        let open = open.ok_or(rustix::io::Errno::NOENT)?;
+        match FileType::from_raw_mode(fstat(&open)?.st_mode) {
+            FileType::Symlink => Err(rustix::io::Errno::LOOP),
+            _ => Ok(open),
+        }
+    };
+    walk().map_err(|err| format!("{}: {}", path.display(), io::Error::from(err)))
 }
 
 /// One program to start.

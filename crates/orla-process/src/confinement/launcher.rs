@@ -1,5 +1,6 @@
 //! The server's side of a launcher.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,6 +11,7 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use orla_broker::{Allowed, Broker};
 use orla_confine::Profile;
@@ -30,7 +32,9 @@ const ARG0: &str = "tool-launcher";
 /// How long a start waits for a compartment to be emptied before it takes another one.
 const CLEARING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// The most compartments of a profile that wait for a program. Each is two small processes.
-const MAX_IDLE: usize = 4;
+const MAX_IDLE: usize = 8;
+/// A compartment that has waited so long ends when the next one begins to wait, if it is not the only one.
+const IDLE: Duration = Duration::from_secs(10);
 /// Directories that a temporary directory can be mounted on, in a namespace of its own: the first that has nothing to
 /// do with the program.
 const MOUNT_POINTS: &[&str] = &[
@@ -65,21 +69,26 @@ pub(crate) struct Launcher {
 
 /// The compartments of a profile in which nothing runs, the one that waits longest first.
 #[derive(Debug, Default)]
-struct Idle(Mutex<Vec<Compartment>>);
+struct Idle(Mutex<VecDeque<(Compartment, Instant)>>);
 
 impl Idle {
     fn take(&self, mount_point: &str) -> Option<Compartment> {
         let mut all = self.0.lock();
-        let fitting = all.iter().position(|idle| idle.mount_point == mount_point);
-        fitting.map(|index| all.remove(index))
+        let fitting = all.iter().position(|(idle, _)| idle.mount_point == mount_point)?;
+        all.remove(fitting).map(|(compartment, _)| compartment)
     }
 
     /// Keeps a compartment, if there are not enough already.
     fn keep(&self, compartment: Compartment) {
         let mut all = self.0.lock();
+        let is_unused = all.front().is_some_and(|(_, since)| since.elapsed() > IDLE);
+        let unused = is_unused.then(|| all.pop_front());
         if all.len() < MAX_IDLE {
-            all.push(compartment);
+            all.push_back((compartment, Instant::now()));
         }
+        // It ends without the lock.
+        drop(all);
+        drop(unused);
     }
 }
 

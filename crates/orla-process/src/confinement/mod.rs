@@ -54,7 +54,7 @@ use std::sync::Arc;
 
 use orla_confine::{Allowed, Places, Profile};
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{SandboxGrants, SandboxStatus};
+use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxStatus};
 use parking_lot::{Mutex, RwLock};
 
 #[cfg(target_os = "linux")]
@@ -306,6 +306,7 @@ impl Sandbox {
     pub fn status(&self) -> SandboxStatus {
         SandboxStatus {
             level: self.level.name(),
+            by: ConfinedBy::Kernel,
             profile: self.profile.clone(),
             permissions: self.permissions.clone(),
             missing: self.missing.clone(),

@@ -77,7 +77,9 @@ impl CapabilityExecutor for PluginExecutor {
     fn status(&self, provider: &ProviderType) -> ProviderStatus {
         let settings = provider.settings::<PluginCapability>().ok();
         let connected = settings.and_then(connected);
-        connected.map(|connected| connected.plugin.status()).unwrap_or_default()
+        connected
+            .map(|connected| connected.plugin.status(Some(&connected.permissions)))
+            .unwrap_or_default()
     }
 }
 

@@ -42,7 +42,7 @@ impl Component {
         match self.0 {}
     }
 
-    pub(super) fn status(&self) -> ProviderStatus {
+    pub(super) fn status(&self, _: &[String]) -> ProviderStatus {
         match self.0 {}
     }
 }

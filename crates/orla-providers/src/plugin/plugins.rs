@@ -178,7 +178,7 @@ impl Plugins {
         let silent = configured.entries.iter().filter(|(_, plugin)| plugin.info().is_none());
         silent
             .filter_map(|(settings, plugin)| {
-                let reason = plugin.status().last_failure?;
+                let reason = plugin.status(None).last_failure?;
                 let is_malformed = reason.starts_with(MALFORMED);
                 Some(Problem { name: settings.name.clone(), reason, is_malformed })
             })
@@ -346,7 +346,7 @@ impl Source for Plugins {
                 && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
         });
         let problem = |(settings, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
-            settings.names.process_problem("plugin", &settings.name, plugin.status())
+            settings.names.process_problem("plugin", &settings.name, plugin.status(None))
         };
         silent.filter_map(problem).collect()
     }

@@ -186,11 +186,12 @@ impl Plugin {
         }
     }
 
-    /// Its status: that of the process in the best state.
-    pub(super) fn status(&self) -> ProviderStatus {
+    /// Its status: that of the process in the best state, or that of a component with these permissions, which are its own if
+    /// absent.
+    pub(super) fn status(&self, permissions: Option<&[String]>) -> ProviderStatus {
         match &self.works {
             Works::Processes(processes) => processes.status(),
-            Works::Component(component, _) => component.status(),
+            Works::Component(component, own) => component.status(permissions.unwrap_or(own)),
             Works::Broken(problem) => {
                 let mut status = ProviderStatus::default();
                 status.state = Some("STOPPED".to_owned());

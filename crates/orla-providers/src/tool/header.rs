@@ -57,12 +57,14 @@ pub fn wanted(head: &[u8]) -> Option<usize> {
     }
     let mut lines = lines(head);
     if lines.by_ref().any(|(_, line)| opens(line)) {
-        let goes_on = lines.all(|(_, line)| mark(line).is_some() && !closes(line) || line.is_empty());
-        return (goes_on && !ends_in_close(head)).then_some(if head.len() < HEADER_READ {
-            HEADER_READ
-        } else {
-            BLOCK_READ
-        });
+        let is_open =
+            lines.by_ref().all(|(_, line)| mark(line).is_some() && !closes(line) || line.is_empty());
+        if is_open && !ends_in_close(head) {
+            return Some(if head.len() < HEADER_READ { HEADER_READ } else { BLOCK_READ });
+        }
+        // A second block would be a mistake that has to be found.
+        let in_header = lines.all(|(_, line)| is_header(line));
+        return (in_header && head.len() < HEADER_READ).then_some(HEADER_READ);
     }
     let in_header = self::lines(head).all(|(_, line)| is_header(line));
     (in_header && head.len() < HEADER_READ).then_some(HEADER_READ)
@@ -79,9 +81,14 @@ fn block(head: &[u8]) -> Option<Result<Block, BlockFault>> {
     let (opened_at, opening) = lines.find(|(_, line)| opens(line))?;
     let mark = mark(opening)?;
     let mut block = Block { yaml: String::new(), first_line: opened_at + 1, cut: Vec::new() };
-    for (number, line) in lines {
+    while let Some((number, line)) = lines.next() {
         if closes(line) {
-            return Some(Ok(block));
+            let mut rest = lines.take_while(|(_, line)| is_header(line));
+            let second = rest.find(|(_, line)| opens(line)).map(|(line, _)| BlockFault {
+                line,
+                message: "a second metadata block: write all keys in the first one".to_owned(),
+            });
+            return Some(second.map_or(Ok(block), Err));
         }
         let fault = |message: String| Some(Err(BlockFault { line: number, message }));
         let Ok(line) = str::from_utf8(line) else {
@@ -180,7 +187,7 @@ fn comment(line: &str) -> Option<&str> {
 }
 
 fn opens(line: &[u8]) -> bool {
-    after_slashes(line).is_some_and(|name| name.trim_ascii() == b"orla")
+    after_slashes(line).is_some_and(|name| name.trim_ascii().eq_ignore_ascii_case(b"orla"))
 }
 
 fn closes(line: &[u8]) -> bool {
@@ -256,6 +263,8 @@ mod tests {
             ("; /// orla\n; a: 1\n; ///\n", "a: 1\n", 2, vec![2]),
             ("\u{feff}# /// orla\r\n# a: 1\r\n# ///\r\n", "a: 1\n", 2, vec![2]),
             ("# /// orla\n# ///\n", "", 2, vec![]),
+            ("# ///Orla \n# a: 1\n# ///\n", "a: 1\n", 2, vec![2]),
+            ("# /// orla\n# a: 1\n# ///\necho\n# /// orla\n", "a: 1\n", 2, vec![2]),
             ("import x\n# /// orla\n# a: 1\n# ///\n", "a: 1\n", 3, vec![2]),
         ];
         for (head, yaml, first_line, cut) in cases {
@@ -266,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_without_an_end_is_reported_with_its_line() {
+    fn a_block_with_a_fault_is_reported_with_its_line() {
         let cases: &[(&[u8], usize, &str)] = &[
             (
                 b"#!/bin/sh\n# /// orla\n# a: 1\necho\n",
@@ -275,6 +284,11 @@ mod tests {
             ),
             (b"# /// orla\n# a: 1", 1, "the metadata block has no end"),
             (b"# /// orla\n# a: \xff\n# ///\n", 2, "the metadata block is not UTF-8"),
+            (
+                b"# /// orla\n# a: 1\n# ///\n\n# Adds.\n# /// orla\n# b: 1\n# ///\n",
+                6,
+                "a second metadata block: write all keys in the first one",
+            ),
         ];
         for (head, line, message) in cases {
             let fault = BlockFault { line: *line, message: (*message).to_owned() };
@@ -292,7 +306,9 @@ mod tests {
             ([&b"# /// orla\n"[..], &b"# a: 1\n".repeat(80)].concat(), Some(HEADER_READ)),
             ([&b"# /// orla\n"[..], &b"# a: 1\n".repeat(600)].concat(), Some(BLOCK_READ)),
             ([&b"# /// orla\n"[..], &b"# a: 1\n".repeat(10_000)].concat(), None),
-            ([&b"# /// orla\n# a: 1\n# ///\n"[..], &b"# comment\n".repeat(50)].concat(), None),
+            ([&b"# /// orla\n# a: 1\n# ///\n"[..], &b"echo\n".repeat(50)].concat(), None),
+            ([&b"# /// orla\n# ///\n"[..], &b"# comment\n".repeat(50)].concat(), Some(HEADER_READ)),
+            ([&b"# /// orla\n# ///\n"[..], &b"# comment\n".repeat(410)].concat(), None),
             ([&b"# /// orla\n# a: 1\n"[..], &b"broken\n".repeat(80)].concat(), None),
         ];
         for (head, expected) in cases {

@@ -92,7 +92,8 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
     let snapshot = market.snapshot();
     let rows = snapshot.entries().iter().filter_map(|entry| {
         let mut row = Row::of(&entry.name, market.status(entry).sandbox?);
-        if config.sandbox.mode == Mode::Off && !entry.manifest.permissions.is_empty() {
+        let is_off = config.sandbox.mode == Mode::Off && row.sandbox != "enforced";
+        if is_off && !entry.manifest.permissions.is_empty() {
             row.permissions.clone_from(&entry.manifest.permissions);
             row.missing.push("sandbox: off".to_owned());
         }

@@ -3,12 +3,15 @@
 //! - `fs:read:DIRECTORY` and `fs:write:DIRECTORY`: everything below, under the same path; writing includes
 //!   reading. A relative path starts at the configuration's directory.
 //! - `net:HOST` and `net:HOST:PORT`: TCP connections to the addresses that the host has when an instance is made;
-//!   `net` is any host. These also allow name lookups.
+//!   `net` is any host. These also allow name lookups. `net:loopback` is 127.0.0.1 and ::1.
 //!
 //! Other permissions, such as `exec:…`, have no effect on a component.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
+
+use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxStatus};
 
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder};
@@ -20,6 +23,7 @@ enum Grant<'a> {
     Write(&'a str),
     AnyHost,
     Host(&'a str, Option<u16>),
+    Loopback,
     Nothing,
 }
 
@@ -47,6 +51,10 @@ pub(super) async fn wasi(permissions: &[String], base: &Path) -> Result<WasiCtx,
                 let found = found.map_err(|err| cannot(err.to_string()))?;
                 addresses.extend(found.map(|address| (address.ip(), port)));
             }
+            Grant::Loopback => {
+                let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+                addresses.extend(loopback.map(|address: IpAddr| (address, None)));
+            }
             Grant::Nothing => {}
         }
     }
@@ -58,6 +66,30 @@ pub(super) async fn wasi(permissions: &[String], base: &Path) -> Result<WasiCtx,
         });
     }
     Ok(wasi.build())
+}
+
+/// What a component with these permissions may do, as it is shown beside what processes may do.
+pub(super) fn status(permissions: &[String], base: &Path) -> SandboxStatus {
+    let mut grants = SandboxGrants::default();
+    let mut missing = Vec::new();
+    let place = |path: &str| base.join(path).display().to_string();
+    for permission in permissions {
+        match read(permission) {
+            Ok(Grant::Read(path)) => grants.read.push(place(path)),
+            Ok(Grant::Write(path)) => grants.write.push(place(path)),
+            Ok(Grant::AnyHost) => grants.network.push("net".to_owned()),
+            Ok(Grant::Loopback | Grant::Host(..)) => grants.network.push(permission.clone()),
+            Ok(Grant::Nothing) => {}
+            Err(problem) => missing.push(format!("{permission} cannot be granted to it: {problem}")),
+        }
+    }
+    let mut status = SandboxStatus::unconfined();
+    status.level = if missing.is_empty() { "enforced" } else { "unavailable" };
+    status.by = ConfinedBy::WebAssembly;
+    status.permissions = permissions.to_vec();
+    status.missing = missing;
+    status.grants = Some(Arc::new(grants));
+    status
 }
 
 /// Whether an address may be used in this way. Nothing lets a component listen.
@@ -82,6 +114,7 @@ fn read(permission: &str) -> Result<Grant<'_>, &'static str> {
     }
     match permission.strip_prefix("net:") {
         Some("*") => Ok(Grant::AnyHost),
+        Some("loopback") => Ok(Grant::Loopback),
         Some(place) => {
             let place = no_pattern(place)?;
             let (host, port) = match place.rsplit_once(':') {
@@ -119,6 +152,7 @@ mod tests {
             ("fs:write:./x", Ok(Grant::Write("./x"))),
             ("net", Ok(Grant::AnyHost)),
             ("net:*", Ok(Grant::AnyHost)),
+            ("net:loopback", Ok(Grant::Loopback)),
             ("net:example.com", Ok(Grant::Host("example.com", None))),
             ("net:example.com:443", Ok(Grant::Host("example.com", Some(443)))),
             ("net:[::1]:80", Ok(Grant::Host("::1", Some(80)))),
@@ -152,5 +186,21 @@ mod tests {
         assert!(may(true, &[], at("10.0.0.2:9"), SocketAddrUse::TcpConnect));
         assert!(!may(true, &[], at("0.0.0.0:80"), SocketAddrUse::TcpListen));
         assert!(!may(true, &[], at("0.0.0.0:0"), SocketAddrUse::UdpBind));
+    }
+
+    #[test]
+    fn what_is_granted_is_shown_as_for_processes() {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let shown = status(&words(&["fs:read:./a", "net:loopback", "exec:ls"]), Path::new("/srv"));
+        assert_eq!((shown.level, shown.by), ("enforced", ConfinedBy::WebAssembly));
+        let grants = shown.grants.unwrap();
+        assert_eq!(
+            (&*grants.read, &*grants.network),
+            (&*words(&["/srv/./a"]), &*words(&["net:loopback"]))
+        );
+        assert!(grants.run.is_empty());
+        let shown = status(&words(&["fs:read"]), Path::new("/srv"));
+        assert_eq!(shown.level, "unavailable");
+        assert_eq!(shown.missing, ["fs:read cannot be granted to it: name the directories and hosts"]);
     }
 }

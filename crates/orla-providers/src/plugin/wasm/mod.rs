@@ -265,8 +265,8 @@ impl Component {
         Ok(ServerInfo { tools: Some(functions), ..ServerInfo::default() })
     }
 
-    /// How it is.
-    pub(crate) fn status(&self) -> ProviderStatus {
+    /// How it is, with these permissions.
+    pub(crate) fn status(&self, permissions: &[String]) -> ProviderStatus {
         let state = self.state();
         let mut status = ProviderStatus::default();
         status.source = Some(self.path.display().to_string());
@@ -280,6 +280,7 @@ impl Component {
         );
         status.restarts = Some(state.loads.saturating_sub(1));
         status.last_failure.clone_from(&state.failure);
+        status.sandbox = Some(grants::status(permissions, &self.base));
         status
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use orla_marketplace::{SandboxGrants, SandboxStatus};
+use orla_marketplace::{ConfinedBy, SandboxGrants, SandboxStatus};
 use orla_process::confinement::Support;
 use serde_json::{Map, Value, json};
 
@@ -54,12 +54,21 @@ async fn status_of(name: &str, config: &Config) -> Result<(String, SandboxStatus
 fn enforced_by(status: &SandboxStatus, support: &Support) -> Vec<String> {
     let is_open = status.grants.as_ref().is_some_and(|grants| grants.is_open);
     match status.level {
-        "enforced" => vec![
-            format!("Landlock ABI {} (files)", support.landlock_abi),
-            "seccomp (metadata, sockets, kernel interfaces)".to_owned(),
-            "namespaces (processes, network, temporary directory)".to_owned(),
-            "empty capability sets".to_owned(),
-        ],
+        "enforced" if status.by == ConfinedBy::WebAssembly => {
+            vec!["WebAssembly, in which it reaches only what it is linked with".to_owned()]
+        }
+        "enforced" => {
+            let words = status.grants.iter().flat_map(|grants| &grants.network);
+            let is_of_host =
+                words.into_iter().any(|word| matches!(word.as_str(), "net" | "net:loopback"));
+            let network = if is_of_host { "" } else { " network," };
+            vec![
+                format!("Landlock ABI {} (files)", support.landlock_abi),
+                "seccomp (metadata, sockets, kernel interfaces)".to_owned(),
+                format!("namespaces (processes,{network} temporary directory)"),
+                "empty capability sets".to_owned(),
+            ]
+        }
         "unconfined" if is_open => vec!["rlimits and a watched PID namespace (limits)".to_owned()],
         _ => Vec::new(),
     }
@@ -74,7 +83,11 @@ fn sentences(
 ) -> Vec<String> {
     let grants = status.grants.as_deref();
     let is_open = grants.is_some_and(|grants| grants.is_open);
+    let is_component = status.by == ConfinedBy::WebAssembly;
     let mut said = vec![match status.level {
+        "enforced" if is_component => {
+            format!("{name} is a component, confined by what it is linked with.")
+        }
         "enforced" => {
             format!("{name} is confined: a probe in its sandbox was refused what is not listed here.")
         }
@@ -91,7 +104,7 @@ fn sentences(
         }
         said.extend(allowed(grants, is_directory));
     }
-    if is_confined {
+    if is_confined && !is_component {
         said.push(
             "It may read and run the programs of the system, its own file or package and its interpreter, and use a \
              temporary directory of its own."
