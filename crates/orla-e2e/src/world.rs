@@ -147,6 +147,14 @@ impl World {
         Finished { code: status.code(), stdout: text(out), stderr: text(err) }
     }
 
+    /// Starts one command, which writes its output and its errors to this file of the world.
+    pub fn spawn<A: AsRef<OsStr>>(&self, arguments: &[A], output: &str) -> Child {
+        let file = || fs::File::options().append(true).open(self.path(output)).expect("its output");
+        self.write(output, b"", 0o644);
+        let mut command = self.command();
+        spawn(command.args(arguments).stdout(file()).stderr(file()))
+    }
+
     /// Runs one command at a terminal of its own; the world ends with it.
     pub fn at_terminal<A: AsRef<OsStr>>(self, arguments: &[A]) -> Terminal {
         // A terminal of its own sends the signals of its keys: that takes a session, which `setsid` makes.

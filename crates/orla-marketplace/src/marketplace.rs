@@ -15,9 +15,9 @@ use rtfs::text::excerpt;
 use tokio::sync::watch;
 
 use crate::call::record::{CallRecord, Observers, RequestObservers, RequestRecord};
-use crate::call::{Call, CallContext};
+use crate::call::{Call, CallContext, CallScope};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
-use crate::error::RuntimeError;
+use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::{CapabilityExecutor, ProviderStatus};
 use crate::executors::Executors;
 use crate::id::instance_number;
@@ -46,6 +46,7 @@ pub struct CapabilityMarketplace {
     on_request: ArcSwapOption<RequestObservers>,
     on_listing: ArcSwapOption<Preparation>,
     on_problems: ArcSwapOption<Problems>,
+    on_unknown: ArcSwapOption<SignIn>,
     memory: Arc<MemoryBudget>,
     quotas: Arc<Quotas>,
     instance: u32,
@@ -60,6 +61,9 @@ pub struct CapabilityMarketplace {
 struct Preparation(Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
 
 /// Says why providers serve nothing.
+struct SignIn(Box<Ask>);
+type Ask = dyn Fn(String, CallScope) -> BoxFuture<'static, Option<Result<(), String>>> + Send + Sync;
+
 struct Problems(Box<Tell>);
 type Tell = dyn Fn(Option<&str>) -> Vec<ProviderProblem> + Send + Sync;
 
@@ -79,6 +83,7 @@ impl CapabilityMarketplace {
             on_request: ArcSwapOption::empty(),
             on_listing: ArcSwapOption::empty(),
             on_problems: ArcSwapOption::empty(),
+            on_unknown: ArcSwapOption::empty(),
             instance: instance_number(),
             calls: AtomicU64::new(0),
             confinement: Mutex::new("off"),
@@ -328,6 +333,45 @@ impl CapabilityMarketplace {
         let preparation = self.on_listing.load_full();
         if let Some(preparation) = preparation {
             (preparation.0)().await;
+        }
+    }
+
+    /// Lets `sign_in` have callers of unknown names [sign in](crate::Source::sign_in) at providers that need that.
+    pub fn on_unknown(
+        &self,
+        sign_in: impl Fn(String, CallScope) -> BoxFuture<'static, Option<Result<(), String>>>
+        + Send
+        + Sync
+        + 'static,
+    ) {
+        self.on_unknown.store(Some(Arc::new(SignIn(Box::new(sign_in)))));
+    }
+
+    /// Has the caller of an unknown name sign in, if a provider that may serve the name needs that.
+    ///
+    /// # Errors
+    /// The caller cannot be served.
+    pub(crate) async fn sign_in(&self, catalog: &Catalog, call: &Call) -> Option<RuntimeResult<()>> {
+        let hook = self.on_unknown.load_full()?;
+        // A caller that may not know the provider learns nothing of it.
+        let problems =
+            self.problems_for(catalog, call.scope.principal.as_ref(), Some(call.target.as_str()));
+        if problems.is_empty() {
+            return None;
+        }
+        let id = excerpt(&call.target, SHOWN);
+        let work = (hook.0)(call.target.clone(), call.scope.clone());
+        let limit = call.timeout.unwrap_or(catalog.limits.timeout);
+        tokio::select! {
+            signed_in = work => Some(signed_in?.map_err(|reason| {
+                RuntimeError::Unavailable { id, reason, source: None }
+            })),
+            () = call.scope.cancellation.cancelled() => {
+                Some(Err(RuntimeError::Cancelled { id, outcome: None }))
+            }
+            () = tokio::time::sleep(limit) => {
+                Some(Err(RuntimeError::TimedOut { id, limit, outcome: None }))
+            }
         }
     }
 

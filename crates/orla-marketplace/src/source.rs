@@ -6,8 +6,10 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use tokio::sync::watch;
 
+use crate::client::Client;
 use crate::executor::SandboxStatus;
 use crate::manifest::Registration;
+use crate::principal::Principal;
 use crate::surface::Surface;
 
 /// Why a provider serves nothing.
@@ -61,6 +63,19 @@ pub trait Source: Send + Sync {
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let _ = name;
         Vec::new()
+    }
+
+    /// Has the caller of a name that nothing serves yet sign in, where a provider that [may serve](Self::may_serve) it
+    /// says what it serves only to callers that it knows. `None` if there is no such provider. `Ok` if the name is to
+    /// be looked up again; otherwise why the caller cannot be served, for the caller.
+    async fn sign_in(
+        &self,
+        name: &str,
+        principal: Option<&Principal>,
+        client: Option<&Arc<dyn Client>>,
+    ) -> Option<Result<(), String>> {
+        let _ = (name, principal, client);
+        None
     }
 
     /// Declared capabilities that their provider turns out not to have, each as a sentence that begins with the

@@ -52,7 +52,7 @@ use crate::confined::{self, Declarations};
 use crate::findings::{Findings, sentences};
 use crate::governance::{self, Governance, Rules};
 use crate::served::{Providers, Served, Sources, limits};
-use crate::{package_secrets, programs, prompts};
+use crate::{package_secrets, programs, prompts, tokens};
 
 /// The least time between two snapshots for changes of a provider.
 const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(50);
@@ -96,7 +96,8 @@ impl App {
         let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
         let instance = Instance::guarded();
         let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
-        let servers = Arc::new(McpServers::new(Arc::clone(&instance), policy(config)));
+        let servers = McpServers::new(Arc::clone(&instance), policy(config));
+        let servers = Arc::new(servers.with_tokens(tokens::stored()));
         let plugins = Arc::new(Plugins::new(Arc::clone(&instance), policy(config)));
         let documents = Arc::new(Documents::new());
         let agents = Arc::new(Agents::new());
@@ -129,6 +130,20 @@ impl App {
         marketplace.on_listing(move || {
             let served = Arc::clone(&listed);
             Box::pin(async move { served.learn().await })
+        });
+        let known = providers.clone();
+        marketplace.on_unknown(move |name, scope| {
+            let known = known.clone();
+            Box::pin(async move {
+                for source in &known {
+                    let (principal, client) = (scope.principal.as_ref(), scope.client.as_ref());
+                    let signed_in = source.sign_in(&name, principal, client).await;
+                    if signed_in.is_some() {
+                        return signed_in;
+                    }
+                }
+                None
+            })
         });
         let (asked, refused) = (providers.clone(), Arc::<Mutex<Vec<(String, String)>>>::default());
         let packages = Arc::clone(&refused);

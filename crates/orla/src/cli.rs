@@ -138,6 +138,11 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Sandbox,
     },
+    /// Sign in at a server of mcpServers that has `auth`
+    #[command(after_help = LOGIN)]
+    Login(Login),
+    /// Remove the tokens of a sign-in, and give them back to the authorization server
+    Logout(Logout),
     /// Attest capabilities in their present state: sign their manifests and their content
     #[command(after_help = ATTEST)]
     Attest(Attest),
@@ -231,6 +236,16 @@ pub(crate) enum Command {
         settings: Settings,
     },
 }
+
+const LOGIN: &str = "\
+Prints the address where to sign in, and waits until a browser on this machine returns from there. With
+--device, any browser does: it is given a code. The tokens are kept in the store of secrets, are renewed
+by themselves, and hold for a running server at once.
+
+Examples:
+  orla login github
+  orla login --device github
+  orla logout github";
 
 const SERVE: &str = "\
 Examples:
@@ -623,6 +638,33 @@ fn approve(text: &str) -> Result<Approve, String> {
 fn steps(text: &str) -> Result<usize, String> {
     let steps = text.parse().ok().filter(|steps| (1..=MAX_STEPS).contains(steps));
     steps.ok_or_else(|| format!("expected a whole number from 1 to {MAX_STEPS}"))
+}
+
+/// `orla login`.
+#[derive(Debug, Args)]
+pub(crate) struct Login {
+    /// The server, by its name in mcpServers
+    pub(crate) name: String,
+    /// Sign in with a code, in a browser on any machine
+    #[arg(long)]
+    pub(crate) device: bool,
+    /// Sign in for this caller (`token:NAME`, `cert:NAME`), where each caller has its own sign-in
+    #[arg(long, value_name = "CALLER")]
+    pub(crate) caller: Option<String>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// `orla logout`.
+#[derive(Debug, Args)]
+pub(crate) struct Logout {
+    /// The server, by its name in mcpServers
+    pub(crate) name: String,
+    /// Sign out for this caller, where each caller has its own sign-in
+    #[arg(long, value_name = "CALLER")]
+    pub(crate) caller: Option<String>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 #[derive(Args, Clone, Debug)]

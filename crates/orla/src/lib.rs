@@ -43,6 +43,7 @@ mod served;
 mod server;
 mod signals;
 mod text;
+mod tokens;
 
 use std::process::ExitCode;
 
@@ -184,6 +185,14 @@ fn run(cli: Cli) -> Result<(), Failure> {
         }
         Some(Command::Quotas { url, json, settings }) => {
             commands::quotas::run(url.as_deref(), json, &Cli::source(before, settings))
+        }
+        Some(Command::Login(login)) => {
+            let source = Cli::source(before, login.settings.clone());
+            commands::login::login(&login, &source)
+        }
+        Some(Command::Logout(logout)) => {
+            let source = Cli::source(before, logout.settings.clone());
+            commands::login::logout(&logout, &source)
         }
         Some(Command::Attest(attest)) => {
             let source = Cli::source(before, attest.settings.clone());

@@ -54,6 +54,7 @@ mod sandboxes;
 mod schemas;
 mod scripted_agent;
 mod secrets;
+mod sign_in;
 mod stdio;
 mod streams;
 mod terminals;

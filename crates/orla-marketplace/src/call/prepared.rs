@@ -70,7 +70,14 @@ pub(super) struct Retries<'a> {
 impl CapabilityMarketplace {
     /// Looks up the capability in the call's snapshot, and computes the context of the call.
     pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
-        let catalog = self.catalog_for(&call).await;
+        let mut catalog = self.catalog_for(&call).await;
+        if catalog.get(&call.target).is_none()
+            && let Some(signed_in) = self.sign_in(&catalog, &call).await
+        {
+            signed_in?;
+            self.prepare_listing().await;
+            catalog = self.snapshot();
+        }
         let Some(entry) = catalog.get(&call.target).cloned() else {
             let caller = call.scope.principal.as_ref().map_or(ANONYMOUS, Principal::name);
             tracing::info!(tool = excerpt(&call.target, SHOWN), caller, "unknown tool");

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
-    Availability, CapabilityManifest, Connection, MCPCapability, ProviderProblem, ProviderType,
-    Registration, Source, Surface, redacted,
+    Availability, CapabilityManifest, Client, Connection, MCPCapability, Principal, ProviderProblem,
+    ProviderType, Registration, Source, Surface, redacted,
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
@@ -27,6 +27,7 @@ use super::http::{self, Context, Remote};
 use super::server::Server;
 use super::settings::{Reach, ServerSettings};
 use super::stdio::{McpProcess, StdioServer};
+use super::tokens::Tokens;
 use crate::names::is_below;
 
 /// How long the ends of sessions over HTTP may take when everything ends.
@@ -49,6 +50,8 @@ pub struct McpServers {
     stop: CancellationToken,
     /// One for this machine, one for all others.
     clients: [Mutex<Option<reqwest::Client>>; 2],
+    /// Where the tokens of sign-ins are.
+    tokens: Tokens,
     /// What the processes of servers with an address of their own run in, by that address.
     confined: Mutex<HashMap<String, Arc<Sandbox>>>,
     configured: Mutex<Configured>,
@@ -104,9 +107,16 @@ impl McpServers {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             clients: Default::default(),
+            tokens: Tokens::default(),
             confined: Mutex::default(),
             configured: Mutex::default(),
         }
+    }
+
+    /// The same servers, whose sign-ins are kept in `tokens`. Otherwise they end with the process.
+    #[must_use]
+    pub fn with_tokens(self, tokens: Tokens) -> Self {
+        Self { tokens, ..self }
     }
 
     /// Sets what the processes run in that capabilities start by an address of their own, by that address. It holds
@@ -221,6 +231,7 @@ impl McpServers {
             None => self.client(settings).and_then(|client| {
                 let context = Context {
                     client,
+                    tokens: self.tokens.clone(),
                     policy: Arc::clone(&self.policy),
                     tasks: self.tasks.clone(),
                     changes: self.changes.clone(),
@@ -294,7 +305,9 @@ fn is_reached_alike(one: &ServerSettings, other: &ServerSettings) -> bool {
     match (&one.reach, &other.reach) {
         (Reach::Process { .. }, Reach::Process { .. }) => true,
         (one_reach, other_reach) => {
-            one_reach == other_reach && one.startup_timeout == other.startup_timeout
+            one_reach == other_reach
+                && one.auth == other.auth
+                && one.startup_timeout == other.startup_timeout
         }
     }
 }
@@ -477,6 +490,22 @@ impl Source for McpServers {
         let declared =
             configured.declared.iter().filter(|(declared, _)| is_asked(&declared.manifest.id));
         silent.filter_map(problem).chain(declared.filter_map(missing_problem)).collect()
+    }
+
+    async fn sign_in(
+        &self,
+        name: &str,
+        principal: Option<&Principal>,
+        client: Option<&Arc<dyn Client>>,
+    ) -> Option<Result<(), String>> {
+        let found = self.configured.lock().entries.iter().find_map(|(settings, server)| {
+            let is_meant = settings.names.may_serve(&settings.name, name);
+            (is_meant && server.info().is_none()).then(|| Arc::clone(server))
+        });
+        match &*found? {
+            Server::Remote(remote) => remote.sign_in(principal, client).await,
+            Server::Process(_) | Server::Broken(..) => None,
+        }
     }
 
     fn missing(&self) -> Vec<String> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{HttpCapability, Redactor};
+use orla_oauth::AuthSettings;
 use orla_process::confinement::{Declared, Sandbox};
 
 use crate::names::NameRules;
@@ -19,6 +20,8 @@ pub struct ServerSettings {
     pub name: String,
     /// How it is reached.
     pub reach: Reach,
+    /// The sign-in at a server behind HTTP.
+    pub auth: Option<AuthSettings>,
     /// How long one call may take; `None` means the marketplace's default.
     pub timeout: Option<Duration>,
     /// The same for single tools, by the server's own names for them.
@@ -97,6 +100,7 @@ impl ServerSettings {
         Self {
             name: name.into(),
             reach,
+            auth: None,
             timeout: None,
             tool_timeouts: BTreeMap::new(),
             startup_timeout: Self::STARTUP_TIMEOUT,

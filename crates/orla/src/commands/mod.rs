@@ -12,6 +12,7 @@ pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod init;
 pub(crate) mod list;
+pub(crate) mod login;
 pub(crate) mod new;
 pub(crate) mod quotas;
 pub(crate) mod rtfs;

@@ -35,6 +35,7 @@ mod read;
 mod remotes;
 pub(crate) mod schema;
 mod servers;
+mod sign_in;
 mod streams;
 pub(crate) mod table;
 mod tools;

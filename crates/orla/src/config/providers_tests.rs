@@ -34,13 +34,13 @@ fn read_at(path: &Path, text: &str) -> (Config, Vec<String>) {
     (config, problems.iter().map(ToString::to_string).collect())
 }
 
-fn good(text: &str) -> Config {
+pub(super) fn good(text: &str) -> Config {
     let (config, problems) = read_at(Path::new("/etc/orla/orla.yaml"), text);
     assert_eq!(problems, Vec::<String>::new(), "{text}");
     config
 }
 
-fn problems(text: &str) -> Vec<String> {
+pub(super) fn problems(text: &str) -> Vec<String> {
     read_at(Path::new("orla.yaml"), text).1
 }
 
@@ -149,8 +149,10 @@ fn what_cursor_has_works_unchanged() {
     let (_, headers) = http(&config, "remote-server");
     assert_eq!(headers, pairs(&[("Authorization", "Bearer k3y"), ("X-Team-Id", "team-1")]));
     assert_eq!(http(&config, "oauth-server").0, "https://api.example.com/oauth/mcp");
-    assert_eq!(config.warnings.len(), 1);
-    assert!(warnings(&config)[0].contains("mcpServers.oauth-server.auth: unknown key, ignored"));
+    let auth = server(&config, "oauth-server").auth.as_ref().unwrap();
+    assert_eq!(auth.client_id.as_deref(), Some("client-1"));
+    assert_eq!(auth.scopes, Some(orla_oauth::Scopes::parse("read write")));
+    assert_eq!(warnings(&config), Vec::<String>::new());
 }
 
 #[test]

@@ -14,6 +14,8 @@ use std::time::Duration;
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::id::{Pattern, is_name_char};
 use orla_marketplace::rtfs::text::nearest;
+use orla_oauth::AuthSettings;
+use orla_oauth::metadata::endpoint;
 use orla_process::confinement::{Declared, misspelt_key};
 use orla_providers::NameRules;
 use orla_providers::mcp::{Reach, ServerSettings};
@@ -26,6 +28,7 @@ use super::forms::{
 use super::keys::{Key, find, key, object, own, present, properties};
 use super::read::{Reader, excerpt, is_tool_name, unexpected};
 use super::schema::defined;
+use super::sign_in::AUTH;
 use super::{Config, Placed, dotenv};
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
@@ -42,6 +45,8 @@ fn keys() -> Vec<Key<Draft>> {
         key("url", Read(|reader, path, node| reader.url(path, node, "https://example.com/mcp"), text_schema), |d: &mut Draft| &mut d.url,
             "the address of a server that is reached over streamable HTTP").or(&["serverUrl", "httpUrl"]),
         key("headers", HEADERS, |d: &mut Draft| &mut d.headers, "header fields of every request").or(&["http_headers"]),
+        key("auth", AUTH, |d: &mut Draft| &mut d.auth,
+            "how orla gets its tokens for the server: `oauth` (a person [signs in](identity.md#sign-in-at-servers)), or a mapping with `grant`"),
         key("type", Read(transport, text_schema), |d: &mut Draft| &mut d.transport,
             "`stdio` or `http`; by default, `command` or `url` determines it").or(&["transport", "transportType"]),
         key("disabled", Flag, |d| &mut d.disabled, "ignore this entry"),
@@ -118,6 +123,7 @@ struct Draft {
     cwd: Option<PathBuf>,
     url: Option<String>,
     headers: BTreeMap<String, String>,
+    auth: Option<AuthSettings>,
     transport: Option<(String, Position)>,
     disabled: bool,
     enabled: Option<bool>,
@@ -221,6 +227,13 @@ fn server(
         return None;
     }
     let mut settings = ServerSettings::new(safe_name(&name.text), reach);
+    if let Some(auth) = &draft.auth
+        && let Some(problem) = unusable(auth, &settings.reach)
+    {
+        reader.problem(name.at, || format!("{place}.auth: {problem}"));
+        return None;
+    }
+    settings.auth = draft.auth;
     settings.timeout = draft.declared.limits.wall.or(draft.timeout);
     settings.declared = draft.declared;
     settings.tool_timeouts = draft.tool_timeouts;
@@ -228,6 +241,21 @@ fn server(
     settings.names = draft.names;
     settings.eager = draft.eager;
     (!draft.disabled && draft.enabled != Some(false)).then_some(settings)
+}
+
+/// Why a server that is reached like this cannot have this sign-in.
+fn unusable(auth: &AuthSettings, reach: &Reach) -> Option<String> {
+    let Reach::Http { url, headers } = reach else {
+        return Some("only a server with url has a sign-in".to_owned());
+    };
+    if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
+        return Some("headers.Authorization and auth exclude each other".to_owned());
+    }
+    // Tokens are bound to it, and sent there.
+    let server = endpoint("url", url);
+    let named = [("issuer", &auth.issuer), ("token_endpoint", &auth.token_endpoint)];
+    let named = named.into_iter().filter_map(|(key, url)| endpoint(key, url.as_ref()?).err());
+    server.err().into_iter().chain(named).next()
 }
 
 fn reach(reader: &mut Reader<'_>, place: &str, name: &Name, draft: &Draft) -> Option<Reach> {

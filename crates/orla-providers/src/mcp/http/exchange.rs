@@ -26,6 +26,7 @@ use reqwest::{Body, Method, Request, Response, StatusCode};
 use super::client::root;
 use super::headers::{self, LAST_EVENT_ID, METHOD, NAME, SESSION_ID};
 use super::link::Channel;
+use super::sender::{Unanswered, challenge};
 use super::shared::{InFlight, Question, Shared};
 
 /// The pause before a stream is resumed, unless the server says another.
@@ -66,6 +67,8 @@ pub(super) enum Failure {
     Expired,
     /// The server cannot be reached. If nothing was sent, the request may be made again.
     Lost(String),
+    /// There is no token that the server takes, for this reason.
+    Token(String),
     /// Anything else.
     Fault(Fault),
 }
@@ -74,7 +77,9 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired => f.write_str("its session has ended"),
-            Self::Lost(reason) | Self::Fault(Fault::Gone(reason)) => f.write_str(reason),
+            Self::Lost(reason) | Self::Token(reason) | Self::Fault(Fault::Gone(reason)) => {
+                f.write_str(reason)
+            }
             Self::Fault(Fault::Refused(error)) => {
                 write!(f, "it refused: {} (code {})", error.message, error.code)
             }
@@ -196,7 +201,11 @@ impl<'a> Exchange<'a> {
     }
 
     async fn send(&self, request: Request) -> Result<Response, Failure> {
-        self.shared.client.execute(request).await.map_err(|err| {
+        self.shared.sender.execute(request).await.map_err(|unanswered| {
+            let err = match unanswered {
+                Unanswered::Http(err) => err,
+                Unanswered::Token(error) => return Failure::Token(error.to_string()),
+            };
             let cause = root(&err);
             if err.is_connect() {
                 Failure::Lost(format!("it cannot be reached: {cause}"))
@@ -260,6 +269,8 @@ impl<'a> Exchange<'a> {
         if status == StatusCode::NOT_FOUND && self.channel.has_session() {
             return Err(Failure::Expired);
         }
+        let wants_sign_in = self.shared.sender.credentials().is_none()
+            && challenge(&response).is_some_and(|challenge| challenge.resource_metadata.is_some());
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim().to_owned();
         let is = |name: &str| kind.eq_ignore_ascii_case(name);
@@ -288,6 +299,10 @@ impl<'a> Exchange<'a> {
         if status.is_success() {
             let what = if kind.is_empty() { "nothing" } else { kind.as_str() };
             return Err(format!("it answered with {what:.60} instead of JSON or events").into());
+        }
+        if wants_sign_in {
+            let text = "it wants a sign-in: add `auth: oauth` to its entry and run `orla login`";
+            return Err(text.to_owned().into());
         }
         Err(refusal(status).into())
     }
@@ -411,8 +426,8 @@ impl Drop for Withdrawal<'_> {
         request.headers_mut().clone_from(&channel.headers);
         *request.body_mut() = Some(Body::from(body));
         *request.timeout_mut() = Some(MAX_RETRY);
-        let client = shared.client.clone();
-        shared.tasks.spawn(async move { client.execute(request).await.map(drop) });
+        let sender = shared.sender.clone();
+        shared.tasks.spawn(async move { sender.execute(request).await.map(drop) });
     }
 }
 

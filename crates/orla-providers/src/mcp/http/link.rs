@@ -67,8 +67,14 @@ pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, String> {
     let (sessionless, session) = tokio::join!(discover(shared), initialize(shared));
     let failure = match (&sessionless, &session) {
         (Err(first), Err(second)) => {
-            // If the server knows neither, its answer to the older request is the more helpful one.
-            Some(if second.is_empty() { first.clone() } else { second.clone() })
+            // A sign-in comes first. If the server knows neither mode, its answer to the older request is the more
+            // helpful one.
+            let needed = shared.sender.credentials().and_then(|credentials| credentials.needed());
+            Some(match needed {
+                Some(needed) => needed.to_string(),
+                None if second.is_empty() => first.clone(),
+                None => second.clone(),
+            })
         }
         _ => None,
     };
@@ -140,7 +146,8 @@ async fn initialize(shared: &Shared) -> Result<Channel, String> {
     Ok(channel)
 }
 
-fn headers(configured: &HeaderMap, more: &[(HeaderName, &str)]) -> HeaderMap {
+/// The configured header fields, those of every message, and `more`.
+pub(super) fn headers(configured: &HeaderMap, more: &[(HeaderName, &str)]) -> HeaderMap {
     let mut headers = configured.clone();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));

@@ -4,17 +4,22 @@
 //!
 //! A [`Remote`] is a handle. Its task ([`supervisor`]) opens a [`link`] to the server, at the first use, and
 //! keeps it; calls go over the newest link, each in its caller's own task ([`exchange`]), over one pool of
-//! connections. [`sse`](orla_mcp::framing::sse) and [`headers`] are pure.
+//! connections. [`sse`](orla_mcp::framing::sse) and [`headers`] are pure. Where the server has a sign-in, the
+//! [`sender`] adds the token, and [`callers`] holds a connection for each caller that has an own one.
 
+mod callers;
 mod client;
 mod exchange;
 #[cfg(test)]
 mod fake;
 mod headers;
 mod link;
+mod probe;
 #[cfg(test)]
 mod sdk_tests;
+mod sender;
 mod shared;
+mod sign_in;
 mod supervisor;
 #[cfg(test)]
 mod tests;
@@ -28,6 +33,7 @@ use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
 use orla_mcp::answer::Offers;
 use orla_mcp::wire::RpcError;
 use orla_mcp::{Ask, Caller, Ending, Fault, Peer, ServerInfo};
+use orla_oauth::Subject;
 use orla_process::supervisor::Policy;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
@@ -36,11 +42,16 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::settings::{Reach, ServerSettings};
+use super::tokens::Tokens;
+use callers::Callers;
 use exchange::{Exchange, Failure};
 use link::Link;
+use sender::{Credentials, Sender};
 use shared::{Setup, Shared, State};
 
+pub use callers::caller;
 pub(super) use client::{client, is_local};
+pub use probe::probe;
 
 /// How much longer than a server's own startup timeout a listing waits for it.
 const LISTING_GRACE: Duration = Duration::from_millis(500);
@@ -51,6 +62,8 @@ const ACKNOWLEDGEMENT: Duration = Duration::from_secs(2);
 /// A server behind HTTP. When the last handle is dropped, its session is ended.
 pub(super) struct Remote {
     shared: Arc<Shared>,
+    /// The connections of callers, at a server that knows them.
+    callers: Option<Box<Callers>>,
     /// The task that has not been started yet: only the first use needs one.
     unstarted: Mutex<Option<CancellationToken>>,
     _stop: DropGuard,
@@ -63,8 +76,10 @@ impl fmt::Debug for Remote {
 }
 
 /// What all servers behind HTTP have in common.
+#[derive(Clone)]
 pub(super) struct Context {
     pub(super) client: reqwest::Client,
+    pub(super) tokens: Tokens,
     pub(super) policy: Arc<Mutex<Policy>>,
     pub(super) tasks: TaskTracker,
     pub(super) changes: watch::Sender<u64>,
@@ -86,13 +101,43 @@ impl Remote {
             headers: link::configured(headers)?,
             startup_timeout: settings.startup_timeout,
         };
-        let shared = Shared::new(setup, context.client, context.policy, context.tasks, context.changes);
+        let upstream = settings.auth.as_ref().map(|auth| {
+            context.tokens.upstream(
+                &settings.name,
+                setup.url.clone(),
+                auth.clone(),
+                context.tasks.clone(),
+            )
+        });
+        let callers = upstream.clone().filter(|upstream| upstream.is_per_caller());
+        let callers =
+            callers.map(|upstream| Box::new(Callers::new(upstream, setup.clone(), context.clone())));
+        let subject = if callers.is_some() { Subject::Own } else { Subject::Shared };
+        let credentials = upstream.map(|upstream| Credentials::new(upstream, subject));
+        Ok(Self { callers, ..Self::connect(setup, context, credentials, None) })
+    }
+
+    /// A handle for one connection; `own` is the server's own if this is that of a caller.
+    fn connect(
+        setup: Setup,
+        context: Context,
+        credentials: Option<Credentials>,
+        own: Option<&Shared>,
+    ) -> Self {
+        let sender = Sender::new(context.client, credentials);
+        let shared = Shared::new(setup, sender, own, context.policy, context.tasks, context.changes);
         let stop = context.stop.child_token();
-        Ok(Self {
+        Self {
             shared: Arc::new(shared),
+            callers: None,
             unstarted: Mutex::new(Some(stop.clone())),
             _stop: stop.drop_guard(),
-        })
+        }
+    }
+
+    /// The connection of the caller, if it has an own one.
+    fn of_caller(&self, ctx: &CallContext) -> Option<Arc<Self>> {
+        self.callers.as_ref()?.of(ctx.scope.principal.as_ref(), &self.shared)
     }
 
     /// Starts to open it, if that has not begun; does not wait for the next attempt.
@@ -190,6 +235,7 @@ impl Remote {
                     shared.useless(link.number, Some(reason.clone()));
                     return Err(Fault::Gone(reason));
                 }
+                Err(Failure::Token(reason)) => return Err(Fault::Gone(reason)),
                 Err(Failure::Fault(fault)) => return Err(fault),
             }
         }
@@ -214,12 +260,14 @@ impl Peer for Remote {
     }
 
     async fn ask(&self, ask: Ask, ctx: &CallContext) -> Result<JsonText, Ending> {
+        let caller = self.of_caller(ctx);
+        let remote = caller.as_deref().unwrap_or(self);
         tokio::select! {
             biased;
-            answer = self.answer(&ask, ctx) => answer.map_err(Ending::Fault),
+            answer = remote.answer_signed_in(&ask, ctx) => answer.map_err(Ending::Fault),
             () = ctx.scope.cancellation.cancelled() => Err(Ending::Cancelled),
             () = sleep_until(ctx.deadline) => {
-                Err(Ending::TimedOut { not_ready: self.not_ready(), wrong_answer: None })
+                Err(Ending::TimedOut { not_ready: remote.not_ready(), wrong_answer: None })
             }
         }
     }

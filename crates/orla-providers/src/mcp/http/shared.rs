@@ -11,14 +11,15 @@ use orla_mcp::wire::{self, RpcError};
 use orla_mcp::{Caller, QUESTIONS, ServerInfo, Subscriptions, only, write_client_answer};
 use orla_process::supervisor::Policy;
 use parking_lot::{Mutex, RwLock};
+use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client as HttpClient, Url};
 use tokio::sync::{Notify, Semaphore, broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::headers::{self, Repeated};
 use super::link::Link;
+use super::sender::Sender;
 
 /// Notices that a slow listener may be late for.
 const NOTICES: usize = 64;
@@ -32,7 +33,9 @@ pub(super) struct Shared {
     /// The configured ones, which may be secrets.
     pub(super) headers: HeaderMap,
     pub(super) startup_timeout: Duration,
-    pub(super) client: HttpClient,
+    pub(super) sender: Sender,
+    /// Whether it is the connection of one caller, beside the server's own.
+    pub(super) is_of_caller: bool,
     pub(super) policy: Arc<Mutex<Policy>>,
     pub(super) tasks: TaskTracker,
     tickets: AtomicU64,
@@ -44,7 +47,7 @@ pub(super) struct Shared {
     pub(super) last_failure: Mutex<Option<String>>,
     pub(super) subscriptions: Subscriptions,
     callers: Mutex<HashMap<u64, Caller>>,
-    repeated: RwLock<Arc<Repeated>>,
+    repeated: Arc<RwLock<Arc<Repeated>>>,
     /// Places for the questions that belong to no request.
     pub(super) questions: Arc<Semaphore>,
     /// Someone needs it.
@@ -95,6 +98,7 @@ pub(super) struct Knowledge {
 }
 
 /// The parameters of requests to a server.
+#[derive(Clone)]
 pub(super) struct Setup {
     pub(super) name: Arc<str>,
     pub(super) url: Url,
@@ -103,9 +107,11 @@ pub(super) struct Setup {
 }
 
 impl Shared {
+    /// The common ground of a connection. That of a caller shares with the server's `own` what is known of its tools.
     pub(super) fn new(
         setup: Setup,
-        client: HttpClient,
+        sender: Sender,
+        own: Option<&Self>,
         policy: Arc<Mutex<Policy>>,
         tasks: TaskTracker,
         changes: watch::Sender<u64>,
@@ -115,7 +121,8 @@ impl Shared {
             url: setup.url,
             headers: setup.headers,
             startup_timeout: setup.startup_timeout,
-            client,
+            sender,
+            is_of_caller: own.is_some(),
             policy,
             tasks,
             tickets: AtomicU64::new(1),
@@ -127,7 +134,7 @@ impl Shared {
             last_failure: Mutex::default(),
             subscriptions: Subscriptions::default(),
             callers: Mutex::default(),
-            repeated: RwLock::default(),
+            repeated: own.map(|own| Arc::clone(&own.repeated)).unwrap_or_default(),
             questions: Arc::new(Semaphore::new(MAX_QUESTIONS)),
             wanted: Notify::new(),
             tools_changed: Notify::new(),

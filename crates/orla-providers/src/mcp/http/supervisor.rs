@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::exchange::{Exchange, Failure, Place};
 use super::headers::{LAST_EVENT_ID, SESSION_ID};
 use super::link::{self, Channel, Link};
+use super::sender::Unanswered;
 use super::shared::{Question, Shared, State};
 
 /// How long a server may take to end a session when orla ends.
@@ -80,8 +81,12 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
             shared.settled();
             // At least half of the backoff, so that a failing server is not asked at once.
             let backoff = shared.policy.lock().backoff(failures).mul_f64(0.5 + jitter() / 2.0);
+            // The connection of a caller is opened for a call alone.
+            let pause = async {
+                if shared.is_of_caller { std::future::pending().await } else { sleep(backoff).await }
+            };
             tokio::select! {
-                () = sleep(backoff) => {}
+                () = pause => {}
                 // A call need not wait longer than one attempt.
                 () = shared.wanted.notified() => {}
             }
@@ -113,6 +118,9 @@ fn set(shared: &Shared, state: State) {
 /// Listens and learns until the connection is unusable; returns the reason if that is a failure.
 async fn serve(shared: &Shared, link: &Link) -> Option<String> {
     let learning = async {
+        if shared.is_of_caller {
+            return std::future::pending().await;
+        }
         loop {
             if let Err(failure) = learn(shared, link).await {
                 return failure;
@@ -137,9 +145,17 @@ async fn serve(shared: &Shared, link: &Link) -> Option<String> {
     }
 }
 
-/// Asks for the tools.
+/// Learns what it serves.
 async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
-    let Some(channel) = link.own() else { return Ok(()) };
+    if let Some(info) = served(shared, link).await? {
+        shared.set_info(info);
+    }
+    Ok(())
+}
+
+/// Asks for the tools.
+pub(super) async fn served(shared: &Shared, link: &Link) -> Result<Option<ServerInfo>, Failure> {
+    let Some(channel) = link.own() else { return Ok(None) };
     let mut tools = Vec::new();
     let mut cursor: Option<String> = None;
     for page in 1..=MAX_PAGES {
@@ -180,17 +196,13 @@ async fn learn(shared: &Shared, link: &Link) -> Result<(), Failure> {
             break;
         }
     }
-    shared.set_info(ServerInfo {
-        tools: Some(tools),
-        offers: channel.offers.clone(),
-        mode: channel.mode,
-    });
-    Ok(())
+    Ok(Some(ServerInfo { tools: Some(tools), offers: channel.offers.clone(), mode: channel.mode }))
 }
 
 /// Keeps the notification stream of a session open, if the server offers one.
 async fn listen(shared: &Shared, link: &Link) -> Failure {
-    let Some(channel) = &link.session else { return std::future::pending().await };
+    let channel = link.session.as_ref().filter(|_| !shared.is_of_caller);
+    let Some(channel) = channel else { return std::future::pending().await };
     let mut place = Place::default();
     let mut short = 0;
     loop {
@@ -213,7 +225,8 @@ async fn listen(shared: &Shared, link: &Link) -> Failure {
 
 /// Keeps the notification stream of a server without sessions open.
 async fn follow(shared: &Shared, link: &Link) -> Failure {
-    let Some(channel) = &link.sessionless else { return std::future::pending().await };
+    let channel = link.sessionless.as_ref().filter(|_| !shared.is_of_caller);
+    let Some(channel) = channel else { return std::future::pending().await };
     let mut short = 0;
     loop {
         let params =
@@ -252,13 +265,14 @@ enum Ended {
 
 /// Reads one stream to its end.
 async fn stream(shared: &Shared, channel: &Channel, request: Request, place: &mut Place) -> Ended {
-    let mut response: Response = match shared.client.execute(request).await {
+    let mut response: Response = match shared.sender.execute(request).await {
         Ok(response) => response,
-        Err(err) if err.is_connect() => {
+        Err(Unanswered::Token(_)) => return Ended::Refused,
+        Err(Unanswered::Http(err)) if err.is_connect() => {
             let reason = format!("it cannot be reached: {}", super::client::root(&err));
             return Ended::Failed(Failure::Lost(reason));
         }
-        Err(_) => return Ended::Cut,
+        Err(Unanswered::Http(_)) => return Ended::Cut,
     };
     let status = response.status();
     if status == StatusCode::NOT_FOUND && channel.has_session() {
@@ -303,8 +317,8 @@ fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
                 let client = shared.only_client();
                 let params = params.unwrap_or_else(object::empty);
                 let question = Question { id, method, params, client };
-                let (client, url, headers) =
-                    (shared.client.clone(), shared.url.clone(), channel.headers.clone());
+                let (sender, url, headers) =
+                    (shared.sender.clone(), shared.url.clone(), channel.headers.clone());
                 shared.tasks.spawn(async move {
                     let mut body = question.answer().await;
                     body.pop();
@@ -312,7 +326,7 @@ fn take(shared: &Shared, channel: &Channel, event: Event, place: &mut Place) {
                     *request.headers_mut() = headers;
                     *request.body_mut() = Some(body.into());
                     *request.timeout_mut() = Some(LASTING);
-                    let sent = client.execute(request).await.map(drop);
+                    let sent = sender.execute(request).await.map(drop);
                     drop(place);
                     sent
                 });
@@ -341,5 +355,5 @@ async fn end(shared: &Shared, channel: &Channel) {
     fields.insert(SESSION_ID, id.clone());
     *request.timeout_mut() = Some(GOODBYE);
     // A server that does not answer ends it by itself eventually.
-    let _ = shared.client.execute(request).await;
+    let _ = shared.sender.execute(request).await;
 }

@@ -1,0 +1,66 @@
+//! Links by which callers sign in while the server runs: one for each caller that needs it.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::error::Error;
+
+/// The most links of one server at once.
+const MAX_LINKS: usize = 64;
+
+/// The links of one server.
+#[derive(Debug, Default)]
+pub(crate) struct Links(Mutex<HashMap<String, Link>>);
+
+/// A sign-in that waits for its person.
+#[derive(Clone, Debug)]
+pub struct Link {
+    /// Where the person signs in.
+    pub url: String,
+    /// How it ended; `None` as long as it waits.
+    ended: watch::Receiver<Option<Result<(), Error>>>,
+}
+
+impl Link {
+    /// A link, and where its end is told.
+    pub(crate) fn new(url: String) -> (Self, watch::Sender<Option<Result<(), Error>>>) {
+        let (end, ended) = watch::channel(None);
+        (Self { url, ended }, end)
+    }
+
+    /// Waits until the person has signed in.
+    ///
+    /// # Errors
+    /// The sign-in has failed, or the link has expired.
+    pub async fn signed_in(mut self) -> Result<(), Error> {
+        let expired = || Error::Failed("the link for the sign-in has expired".to_owned());
+        match self.ended.wait_for(Option::is_some).await {
+            Ok(ended) => ended.clone().unwrap_or_else(|| Err(expired())),
+            Err(_) => Err(expired()),
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.ended.borrow().is_none() && self.ended.has_changed().is_ok()
+    }
+}
+
+impl Links {
+    /// The link that waits for this subject.
+    pub(crate) fn open(&self, key: &str) -> Option<Link> {
+        self.0.lock().get(key).filter(|link| link.is_open()).cloned()
+    }
+
+    /// Adds a link, unless too many wait.
+    pub(crate) fn add(&self, key: String, link: &Link) -> bool {
+        let mut links = self.0.lock();
+        links.retain(|_, link| link.is_open());
+        let has_room = links.len() < MAX_LINKS;
+        if has_room {
+            links.insert(key, link.clone());
+        }
+        has_room
+    }
+}

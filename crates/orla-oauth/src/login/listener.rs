@@ -1,0 +1,149 @@
+//! Where a browser returns to after a sign-in: a port of this machine's loopback (RFC 8252 §7.3).
+
+use std::convert::Infallible;
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue, REFERRER_POLICY};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+
+use super::{Rejected, SignIn};
+use crate::error::Error;
+use crate::upstream::{Subject, Upstream};
+
+/// The path that the browser returns to.
+const PATH: &str = "/callback";
+/// How long a browser may take to send a request.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// The most connections that are open at once.
+const MAX_CONNECTIONS: usize = 16;
+
+/// A port that waits for a browser.
+#[derive(Debug)]
+pub struct Listener {
+    listener: TcpListener,
+    port: u16,
+}
+
+impl Listener {
+    /// Listens at this port, or at any free one.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub async fn bind(port: Option<u16>) -> Result<Self, Error> {
+        let failed = |err: std::io::Error| {
+            let port = port.map_or_else(|| "any port".to_owned(), |port| format!("port {port}"));
+            Error::Failed(format!(
+                "cannot listen at {port} of 127.0.0.1 for the end of the sign-in: {err}"
+            ))
+        };
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port.unwrap_or(0))).await.map_err(failed)?;
+        let port = listener.local_addr().map_err(failed)?.port();
+        Ok(Self { listener, port })
+    }
+
+    /// The address that the browser returns to.
+    pub fn redirect_uri(&self) -> String {
+        format!("http://127.0.0.1:{}{PATH}", self.port)
+    }
+
+    /// Waits for the browser, and completes the sign-in. The browser is shown how that went.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn finish(
+        self,
+        upstream: &Arc<Upstream>,
+        subject: &Subject,
+        sign_in: &SignIn,
+    ) -> Result<(), Error> {
+        let (ended, mut end) = mpsc::channel(1);
+        let work = Arc::new(Work {
+            upstream: Arc::clone(upstream),
+            subject: subject.clone(),
+            sign_in: sign_in.clone(),
+            ended,
+        });
+        let mut connections = tokio::task::JoinSet::new();
+        loop {
+            tokio::select! {
+                biased;
+                Some(end) = end.recv() => {
+                    // The browser gets its page.
+                    let rest = async { while connections.join_next().await.is_some() {} };
+                    let _ = tokio::time::timeout(Duration::from_secs(1), rest).await;
+                    return end;
+                }
+                Some(_) = connections.join_next(), if !connections.is_empty() => {}
+                accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
+                    let Ok((stream, _)) = accepted else { continue };
+                    connections.spawn(serve(stream, Arc::clone(&work)));
+                }
+            }
+        }
+    }
+}
+
+struct Work {
+    upstream: Arc<Upstream>,
+    subject: Subject,
+    sign_in: SignIn,
+    ended: mpsc::Sender<Result<(), Error>>,
+}
+
+async fn serve(stream: TcpStream, work: Arc<Work>) {
+    let service = service_fn(move |request| {
+        let work = Arc::clone(&work);
+        async move { Ok::<_, Infallible>(answer(&work, &request).await) }
+    });
+    let served = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+    if let Err(error) = served {
+        tracing::debug!(%error, "the browser's connection ended");
+    }
+}
+
+async fn answer(work: &Work, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    if request.method() != Method::GET || request.uri().path() != PATH {
+        return page(StatusCode::NOT_FOUND, "There is nothing here.");
+    }
+    let query = request.uri().query().unwrap_or_default();
+    match work.upstream.finish(&work.subject, &work.sign_in, query).await {
+        Ok(()) => {
+            let _ = work.ended.try_send(Ok(()));
+            page(StatusCode::OK, "You are signed in. You can close this window.")
+        }
+        Err(Rejected::Foreign) => {
+            page(StatusCode::BAD_REQUEST, "This answer belongs to another sign-in.")
+        }
+        Err(Rejected::Failed(error)) => {
+            let _ = work.ended.try_send(Err(error));
+            page(StatusCode::BAD_REQUEST, "The sign-in failed. The terminal shows why.")
+        }
+    }
+}
+
+/// A page of one sentence of ours.
+fn page(status: StatusCode, text: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(text.as_bytes())));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
+    response
+}

@@ -1,0 +1,104 @@
+//! Which client orla is at an authorization server: one that is configured, one with a metadata document, or one that
+//! it registers (RFC 7591).
+
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::discovery::Discovered;
+use crate::error::Error;
+use crate::grant::Client;
+use crate::http::Http;
+use crate::secret::Secret;
+use crate::settings::AuthSettings;
+use crate::token::refusal;
+
+/// What a registration endpoint answers (RFC 7591 §3.2).
+#[derive(Deserialize)]
+struct Registered {
+    client_id: Option<String>,
+    client_secret: Option<Secret>,
+    token_endpoint_auth_method: Option<String>,
+    error: Option<String>,
+    error_description: Option<String>,
+}
+
+/// The client of the settings, or one that is registered for this redirect.
+pub(crate) async fn client(
+    http: &Http,
+    found: &Discovered,
+    settings: &AuthSettings,
+    redirect_uri: &str,
+) -> Result<Client, Error> {
+    let metadata = &found.metadata;
+    if let Some(id) = &settings.client_id {
+        // A server that does not read such documents may register clients instead.
+        let is_usable = !is_document(id)
+            || metadata.client_id_metadata_document_supported
+            || metadata.registration_endpoint.is_none();
+        if is_usable {
+            return Ok(Client { id: id.clone(), secret: settings.client_secret.clone(), method: None });
+        }
+    }
+    if metadata.registration_endpoint.is_none() {
+        let text =
+            "the authorization server does not register clients; register one there and set `client_id`";
+        return Err(Error::Refused(text.to_owned()));
+    }
+    let url = found.endpoint("registration endpoint", metadata.registration_endpoint.as_ref())?;
+    let offered = metadata.token_endpoint_auth_methods_supported.as_deref();
+    let body = json!({
+        "client_name": "orla",
+        "application_type": "native",
+        "redirect_uris": [redirect_uri],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": preferred(offered),
+    });
+    let response = http.post_json(url, found.trust, body.to_string()).await?;
+    let unreadable = || {
+        let status = response.status;
+        Error::Failed(format!("the authorization server did not register the client (HTTP {status})"))
+    };
+    let registered: Registered = serde_json::from_slice(&response.body).map_err(|_| unreadable())?;
+    if let Some(code) = registered.error {
+        return Err(refusal(&code, registered.error_description.as_deref()).into());
+    }
+    let id = registered.client_id.filter(|_| (200..300).contains(&response.status));
+    Ok(Client {
+        id: id.ok_or_else(unreadable)?,
+        secret: registered.client_secret.filter(|secret| !secret.expose().is_empty()),
+        method: registered.token_endpoint_auth_method,
+    })
+}
+
+/// Whether the id of a client is the address of its metadata document.
+fn is_document(id: &str) -> bool {
+    id.starts_with("https://")
+}
+
+/// How the client wants to authenticate: without a password if that is possible, because it is a program on the
+/// user's machine.
+fn preferred(offered: Option<&[String]>) -> &str {
+    let Some(offered) = offered else { return "none" };
+    let known = ["none", "client_secret_basic", "client_secret_post"];
+    known.into_iter().find(|known| offered.iter().any(|one| one == known)).unwrap_or("none")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_is_asked_for_where_none_is_needed() {
+        let of = |offered: &[&str]| {
+            let offered: Vec<String> = offered.iter().map(|one| (*one).to_owned()).collect();
+            preferred(Some(&offered)).to_owned()
+        };
+        assert_eq!(of(&["client_secret_post", "none"]), "none");
+        assert_eq!(of(&["client_secret_post", "client_secret_basic"]), "client_secret_basic");
+        assert_eq!(of(&["client_secret_post"]), "client_secret_post");
+        assert_eq!(of(&["private_key_jwt"]), "none");
+        assert_eq!(preferred(None), "none");
+        assert!(is_document("https://a.example/client.json") && !is_document("orla"));
+    }
+}

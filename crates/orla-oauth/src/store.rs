@@ -1,0 +1,47 @@
+//! Where tokens are kept between runs.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::secret::Secret;
+
+/// Keeps texts by name. Each operation is atomic, also between processes. It may block.
+pub trait TokenStore: Send + Sync {
+    /// The text with this name.
+    ///
+    /// # Errors
+    /// Why the store cannot be read.
+    fn get(&self, name: &str) -> Result<Option<Secret>, String>;
+
+    /// Keeps a text in place of the one before.
+    ///
+    /// # Errors
+    /// Why the store cannot be written.
+    fn set(&self, name: &str, value: &Secret) -> Result<(), String>;
+
+    /// Removes a text; returns whether there was one.
+    ///
+    /// # Errors
+    /// Why the store cannot be written.
+    fn remove(&self, name: &str) -> Result<bool, String>;
+}
+
+/// A store that ends with the process.
+#[derive(Debug, Default)]
+pub struct MemoryStore(Mutex<HashMap<String, Secret>>);
+
+impl TokenStore for MemoryStore {
+    fn get(&self, name: &str) -> Result<Option<Secret>, String> {
+        Ok(self.0.lock().get(name).cloned())
+    }
+
+    fn set(&self, name: &str, value: &Secret) -> Result<(), String> {
+        self.0.lock().insert(name.to_owned(), value.clone());
+        Ok(())
+    }
+
+    fn remove(&self, name: &str) -> Result<bool, String> {
+        Ok(self.0.lock().remove(name).is_some())
+    }
+}

@@ -1,0 +1,479 @@
+//! The sign-in at one server: the door of this crate.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+use reqwest::{Request, Url};
+use tokio_util::task::TaskTracker;
+
+use crate::cache::{Cache, Slot};
+use crate::challenge::Challenge;
+use crate::discovery::{Discovered, discover};
+use crate::error::{Error, SignInNeeded};
+use crate::grant::{Client, Grant, TokenRequest};
+use crate::http::{Http, Trust, reach_of};
+use crate::link::Links;
+use crate::metadata;
+use crate::record::Record;
+use crate::scope::{self, Known, Scopes};
+use crate::secret::Secret;
+use crate::settings::{AuthSettings, GrantKind, Per};
+use crate::store::TokenStore;
+use crate::token::{self, Refusal, Token};
+
+/// In whose name a request is made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// All callers share one token.
+    Shared,
+    /// orla itself, at a server that knows callers: for what no caller asks, such as the list of tools.
+    Own,
+    /// One caller.
+    Caller {
+        /// Tells it from all others, also after a restart.
+        id: Arc<str>,
+        /// Its name, for messages; `None` if it has none.
+        name: Option<Arc<str>>,
+        /// The token that it came with, for an exchange.
+        credential: Option<Secret>,
+    },
+}
+
+impl Subject {
+    /// A text that no other subject has. An exchanged token belongs to one credential alone, so another credential of
+    /// a caller makes another subject.
+    pub fn key(&self) -> String {
+        match self {
+            Self::Shared => "shared".to_owned(),
+            Self::Own => "own".to_owned(),
+            Self::Caller { id, credential, .. } => {
+                let credential = credential.as_ref().map(|credential| hex(&credential.digest()));
+                format!("caller {} {id}", credential.unwrap_or_default())
+            }
+        }
+    }
+
+    /// The part of the name of its record. It is hashed, because the name of a caller can be any text.
+    fn record_key(&self) -> Option<String> {
+        match self {
+            Self::Shared => None,
+            Self::Own => Some("own".to_owned()),
+            Self::Caller { id, .. } => Some(hex(&Secret::new(Arc::clone(id)).digest()[..16])),
+        }
+    }
+
+    /// Whose link it is.
+    pub(crate) fn link_key(&self) -> String {
+        self.record_key().unwrap_or_default()
+    }
+
+    fn name(&self) -> Option<String> {
+        match self {
+            Self::Shared | Self::Own => None,
+            Self::Caller { name, .. } => name.as_deref().map(str::to_owned),
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The sign-in at one server.
+pub struct Upstream {
+    /// The name of the server, for messages and in the store.
+    pub(crate) name: String,
+    /// Its address.
+    pub(crate) server: Url,
+    pub(crate) settings: AuthSettings,
+    pub(crate) http: Arc<Http>,
+    pub(crate) store: Arc<dyn TokenStore>,
+    cache: Cache,
+    /// The renewals that run.
+    tasks: TaskTracker,
+    /// What is known of the authorization server, until the server rejects its tokens.
+    discovered: tokio::sync::Mutex<Option<Arc<Discovered>>>,
+    /// The newest challenge of the server.
+    challenge: Mutex<Option<Challenge>>,
+    /// The first issuer that got the configured password.
+    issuer: OnceLock<String>,
+    /// The sign-ins that wait for their callers.
+    pub(crate) links: Links,
+}
+
+impl fmt::Debug for Upstream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Upstream").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl Upstream {
+    /// The sign-in at `server`, which messages and the store call `name`. Its renewals are among `tasks`, so that they
+    /// can be waited for. Asks nothing yet.
+    pub fn new(
+        name: impl Into<String>,
+        server: Url,
+        settings: AuthSettings,
+        http: Arc<Http>,
+        store: Arc<dyn TokenStore>,
+        tasks: TaskTracker,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            server,
+            settings,
+            http,
+            store,
+            cache: Cache::default(),
+            tasks,
+            discovered: tokio::sync::Mutex::default(),
+            challenge: Mutex::default(),
+            issuer: OnceLock::new(),
+            links: Links::default(),
+        }
+    }
+
+    /// What is configured.
+    pub fn settings(&self) -> &AuthSettings {
+        &self.settings
+    }
+
+    /// Whether each caller has an own token.
+    pub fn is_per_caller(&self) -> bool {
+        self.settings.per() == Per::Caller
+    }
+
+    /// The token that the next request carries: the cached one, or one that needs no person. `None` if there is
+    /// none, or none is known to be needed.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn token(self: &Arc<Self>, subject: &Subject) -> Result<Option<Secret>, Error> {
+        if self.settings.grant == GrantKind::TokenExchange
+            && matches!(subject, Subject::Caller { credential: None, .. })
+        {
+            let text = "it is called in the name of the caller, and the call came without a token that can be exchanged";
+            return Err(Error::Refused(text.to_owned()));
+        }
+        let slot = self.cache.slot(&subject.key());
+        let token = self.renewed(&slot, subject, None).await?;
+        Ok(token.map(|token| token.access.clone()))
+    }
+
+    /// Handles a refusal of the server (401 or 403) of a request that carried the token `sent`. The request may be
+    /// made once more if this succeeds.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub async fn challenged(
+        self: &Arc<Self>,
+        subject: &Subject,
+        sent: Option<&Secret>,
+        status: u16,
+        challenge: Option<Challenge>,
+    ) -> Result<(), Error> {
+        let slot = self.cache.slot(&subject.key());
+        let challenge = challenge.unwrap_or_default();
+        if status == 403 {
+            return self.step_up(&slot, subject, sent, challenge).await;
+        }
+        let scopes = challenge.scopes.clone().unwrap_or_default();
+        *self.challenge.lock() = Some(challenge);
+        if sent.is_some() {
+            // Its authorization server may be another one now.
+            *self.discovered.lock().await = None;
+        }
+        match self.renewed(&slot, subject, sent).await? {
+            Some(token) if Some(&token.access) != sent => Ok(()),
+            Some(_) => Err(Error::Refused("it rejects the token that it was given".to_owned())),
+            None => {
+                let ended = sent.is_some();
+                let why = if ended { "its sign-in has ended" } else { "it needs a sign-in" };
+                Err(self.sign_in_needed(subject, why, scopes))
+            }
+        }
+    }
+
+    /// Obtains a token with the scopes of the challenge in addition to those before (SEP-2350).
+    async fn step_up(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        subject: &Subject,
+        sent: Option<&Secret>,
+        challenge: Challenge,
+    ) -> Result<(), Error> {
+        let refused = |text: &str| Err(Error::Refused(text.to_owned()));
+        let (Some(sent), true) = (sent, challenge.is_step_up()) else {
+            return refused("it refuses the request (HTTP 403)");
+        };
+        let missing = challenge.scopes.unwrap_or_default();
+        let granted = slot.token().map(|token| token.scopes.clone()).unwrap_or_default();
+        if missing.is_empty() || granted.covers(&missing) {
+            return refused(
+                "it refuses the request, although its token has all scopes that it asks for (HTTP 403)",
+            );
+        }
+        if self.settings.grant == GrantKind::AuthorizationCode {
+            let record = self.load(subject).await?;
+            let is_newer =
+                |record: &Record| record.access_token != *sent && record.scopes.covers(&missing);
+            if record.as_ref().is_some_and(is_newer) {
+                // The person has signed in again since.
+                return self.renewed(slot, subject, Some(sent)).await.map(drop);
+            }
+            self.note_missing(subject, &missing).await?;
+            let why = format!("it needs a sign-in with more scopes ({missing})");
+            return Err(self.sign_in_needed(subject, &why, missing));
+        }
+        slot.want(&granted.union(&missing));
+        match self.renewed(slot, subject, Some(sent)).await? {
+            Some(token) if token.scopes.covers(&missing) => Ok(()),
+            _ => refused("it needs scopes that the authorization server does not grant (HTTP 403)"),
+        }
+    }
+
+    fn sign_in_needed(&self, subject: &Subject, why: &str, scopes: Scopes) -> Error {
+        if self.settings.grant != GrantKind::AuthorizationCode {
+            let text = "it asks for a token, and none could be obtained for this caller";
+            return Error::Refused(text.to_owned());
+        }
+        let (server, caller) = (self.name.clone(), subject.name());
+        Error::SignIn(SignInNeeded { server, caller, why: why.to_owned(), scopes })
+    }
+
+    async fn renewed(
+        self: &Arc<Self>,
+        slot: &Arc<Slot>,
+        subject: &Subject,
+        rejected: Option<&Secret>,
+    ) -> Result<Option<Arc<Token>>, Error> {
+        let obtain = |_| {
+            let (upstream, subject) = (Arc::clone(self), subject.clone());
+            let (wanted, rejected) = (slot.wanted(), rejected.cloned());
+            async move { upstream.obtain(&subject, &wanted, rejected.as_ref()).await }
+        };
+        slot.renewed(rejected, &self.tasks, obtain).await
+    }
+
+    /// A new token, as the grant says.
+    async fn obtain(
+        &self,
+        subject: &Subject,
+        wanted: &Scopes,
+        rejected: Option<&Secret>,
+    ) -> Result<Option<Token>, Error> {
+        let is_challenged = self.challenge.lock().is_some();
+        let grant = match (self.settings.grant, subject) {
+            (GrantKind::AuthorizationCode, _) => return self.of_record(subject, rejected).await,
+            (GrantKind::TokenExchange, Subject::Caller { credential: Some(credential), .. }) => {
+                Grant::Exchange(credential.clone())
+            }
+            (GrantKind::TokenExchange, Subject::Caller { .. } | Subject::Shared) => return Ok(None),
+            // What orla asks without a caller, it asks as itself, and only if the server wants to know.
+            (GrantKind::TokenExchange, Subject::Own) if !is_challenged => return Ok(None),
+            (GrantKind::TokenExchange, Subject::Own) | (GrantKind::ClientCredentials, _) => {
+                Grant::ClientCredentials
+            }
+        };
+        if !is_challenged && !self.settings.knows_its_issuer() {
+            return Ok(None);
+        }
+        let found = self.discovered().await?;
+        let client = self.configured_client(&found)?;
+        let challenged = self.challenge.lock().as_ref().and_then(|challenge| challenge.scopes.clone());
+        let known = Known {
+            configured: self.settings.scopes.as_ref(),
+            challenged: challenged.as_ref(),
+            of_resource: found.scopes.as_ref(),
+            before: Some(wanted).filter(|wanted| !wanted.is_empty()),
+            ..Known::default()
+        };
+        let scopes = scope::select(known);
+        let (endpoint, method) = (found.token_endpoint()?, client.method(Some(&found.metadata)));
+        let request = TokenRequest {
+            grant: &grant,
+            client: &client,
+            method,
+            resource: &found.resource,
+            audience: self.settings.audience.as_deref(),
+            scopes: &scopes,
+        };
+        let token = self.request(&request, endpoint, found.trust, None).await?;
+        Ok(Some(token))
+    }
+
+    /// The configured client. Its password goes to one authorization server alone.
+    fn configured_client(&self, found: &Discovered) -> Result<Client, Error> {
+        let id = self.settings.client_id.clone();
+        let id = id.ok_or_else(|| Error::Refused("`client_id` is not configured".to_owned()))?;
+        let first = self.issuer.get_or_init(|| found.metadata.issuer.clone());
+        if *first != found.metadata.issuer {
+            return Err(Error::Refused(ANOTHER_ISSUER.to_owned()));
+        }
+        Ok(Client { id, secret: self.settings.client_secret.clone(), method: None })
+    }
+
+    /// The token of the stored sign-in, refreshed if necessary; `None` if only a person can help.
+    async fn of_record(
+        &self,
+        subject: &Subject,
+        rejected: Option<&Secret>,
+    ) -> Result<Option<Token>, Error> {
+        let Some(record) = self.load(subject).await? else { return Ok(None) };
+        let token = record.token();
+        if token.is_fresh(SystemTime::now()) && Some(&token.access) != rejected {
+            return Ok(Some(token));
+        }
+        let Some(refresh) = token.refresh.clone() else { return Ok(None) };
+        let grant = Grant::Refresh(refresh.clone());
+        let request = TokenRequest {
+            grant: &grant,
+            client: &record.client,
+            method: record.client.method(None),
+            resource: &record.resource,
+            audience: self.settings.audience.as_deref(),
+            scopes: &record.scopes,
+        };
+        let endpoint = metadata::endpoint("the token endpoint", &record.token_endpoint);
+        let endpoint = endpoint.map_err(Error::Refused)?;
+        match self.request(&request, endpoint, self.trust().await, Some(&refresh)).await {
+            Ok(token) => {
+                self.save(subject, record.with(&token)).await?;
+                Ok(Some(token))
+            }
+            Err(refusal) if refusal.is_final() => self.after_refusal(subject, record).await,
+            Err(refusal) => Err(refusal.into()),
+        }
+    }
+
+    /// Another process may have used the refresh token before; if not, the sign-in has ended.
+    async fn after_refusal(&self, subject: &Subject, used: Record) -> Result<Option<Token>, Error> {
+        let newer = self.load(subject).await?.filter(|newer| newer.access_token != used.access_token);
+        if let Some(newer) = newer {
+            return Ok(Some(newer.token()).filter(|token| token.is_fresh(SystemTime::now())));
+        }
+        tracing::warn!(
+            server = self.name,
+            "the sign-in has ended: the refresh token is no longer accepted"
+        );
+        self.save(subject, Record { refresh_token: None, renew_at: Some(0), ..used }).await?;
+        Ok(None)
+    }
+
+    /// Sends a request for a token.
+    pub(crate) async fn request(
+        &self,
+        request: &TokenRequest<'_>,
+        endpoint: Url,
+        trust: Trust,
+        refresh: Option<&Secret>,
+    ) -> Result<Token, Refusal> {
+        let response = self.http.post(endpoint, trust, &request.form()).await;
+        let response = response.map_err(|error| Refusal::Unreadable(error.to_string()))?;
+        let now = SystemTime::now();
+        let token = token::read(response.status, &response.body, request.scopes, refresh, now);
+        let outcome = if token.is_ok() { "token obtained" } else { "no token obtained" };
+        tracing::debug!(
+            server = self.name,
+            grant = request.grant.name(),
+            status = response.status,
+            "{outcome}"
+        );
+        token
+    }
+
+    /// The authorization server, as the newest challenge leads to it.
+    pub(crate) async fn discovered(&self) -> Result<Arc<Discovered>, Error> {
+        let mut discovered = self.discovered.lock().await;
+        if let Some(found) = &*discovered {
+            return Ok(Arc::clone(found));
+        }
+        let challenge = self.challenge.lock().clone();
+        let found = discover(&self.http, &self.server, &self.settings, challenge.as_ref()).await?;
+        Ok(Arc::clone(discovered.insert(Arc::new(found))))
+    }
+
+    /// Learns from the answer to a request without a token what the server asks for.
+    pub async fn probe(&self, request: Request) -> Option<Challenge> {
+        let challenge = self.http.challenge(request).await;
+        if challenge.is_some() {
+            self.challenge.lock().clone_from(&challenge);
+        }
+        challenge
+    }
+
+    /// Who has named the endpoints of a stored sign-in.
+    async fn trust(&self) -> Trust {
+        match self.settings.knows_its_issuer() {
+            true => Trust::Configured,
+            false => Trust::Named(reach_of(&self.server).await),
+        }
+    }
+
+    /// The stored sign-in, if it is for this server as it is configured.
+    pub(crate) async fn load(&self, subject: &Subject) -> Result<Option<Record>, Error> {
+        let name = Record::name(&self.name, subject.record_key().as_deref());
+        let text = self.stored(move |store| store.get(&name)).await?;
+        let record = text.and_then(|text| serde_json::from_str::<Record>(text.expose()).ok());
+        Ok(record.filter(|record| self.is_ours(record)))
+    }
+
+    fn is_ours(&self, record: &Record) -> bool {
+        let settings = &self.settings;
+        let is_client = |id: &String| *id == record.client.id || id.starts_with("https://");
+        metadata::names(&record.resource, &self.server)
+            && settings.issuer.as_ref().is_none_or(|issuer| *issuer == record.issuer)
+            && settings.client_id.as_ref().is_none_or(is_client)
+    }
+
+    pub(crate) async fn save(&self, subject: &Subject, record: Record) -> Result<(), Error> {
+        let name = Record::name(&self.name, subject.record_key().as_deref());
+        let text = serde_json::to_string(&record)
+            .map_err(|err| Error::Failed(format!("the sign-in cannot be stored: {err}")))?;
+        self.stored(move |store| store.set(&name, &Secret::new(text))).await
+    }
+
+    /// Notes the scopes that the next sign-in has to ask for.
+    async fn note_missing(&self, subject: &Subject, missing: &Scopes) -> Result<(), Error> {
+        match self.load(subject).await? {
+            Some(record) if !record.missing.covers(missing) => {
+                let missing = record.missing.union(missing);
+                self.save(subject, Record { missing, ..record }).await
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the sign-in of a subject from the store.
+    pub(crate) async fn forget(&self, subject: &Subject) -> Result<bool, Error> {
+        let name = Record::name(&self.name, subject.record_key().as_deref());
+        self.cache.clear();
+        self.stored(move |store| store.remove(&name)).await
+    }
+
+    /// Reads the tokens from the store again when they are next needed.
+    pub(crate) fn forget_cached(&self) {
+        self.cache.clear();
+    }
+
+    /// The scopes of the newest challenge.
+    pub(crate) fn challenged_scopes(&self) -> Option<Scopes> {
+        self.challenge.lock().as_ref()?.scopes.clone()
+    }
+
+    /// Does something with the store, which may block.
+    async fn stored<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&dyn TokenStore) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, Error> {
+        let store = Arc::clone(&self.store);
+        let done = tokio::task::spawn_blocking(move || work(&*store)).await;
+        let done = done.unwrap_or_else(|_| Err("it failed".to_owned()));
+        done.map_err(|problem| Error::Failed(format!("the store of secrets: {problem}")))
+    }
+}
+
+/// Why the client's password is not sent.
+pub(crate) const ANOTHER_ISSUER: &str = "it names another authorization server than before, which does not get the client's password; set `issuer` if that is right";

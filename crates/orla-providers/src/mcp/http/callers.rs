@@ -1,0 +1,108 @@
+//! A server at which each caller has an own token: each caller has an own connection, and with it an own session.
+//!
+//! The server's own connection lists its tools and hears its notifications; those of callers do neither. A caller's
+//! connection ends when it has not been used for a while.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orla_marketplace::Principal;
+use orla_oauth::{GrantKind, Secret, Subject, Upstream};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::sender::Credentials;
+use super::shared::{Setup, Shared};
+use super::{Context, Remote};
+
+/// How long the connection of a caller is kept without a call.
+const IDLE: Duration = Duration::from_secs(600);
+/// The most callers that are connected at once.
+const MAX_CALLERS: usize = 1_000;
+
+/// The connections of callers.
+pub(super) struct Callers {
+    upstream: Arc<Upstream>,
+    setup: Setup,
+    context: Context,
+    connections: Mutex<HashMap<String, Connection>>,
+}
+
+struct Connection {
+    remote: Arc<Remote>,
+    used: Instant,
+}
+
+impl fmt::Debug for Callers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Callers({})", self.connections.lock().len())
+    }
+}
+
+impl Callers {
+    pub(super) fn new(upstream: Arc<Upstream>, setup: Setup, context: Context) -> Self {
+        // What a caller's connection learns is no news.
+        let context = Context { changes: watch::Sender::new(0), ..context };
+        Self { upstream, setup, context, connections: Mutex::default() }
+    }
+
+    /// The connection of a caller; `None` if the server's own serves it.
+    pub(super) fn of(&self, principal: Option<&Principal>, own: &Shared) -> Option<Arc<Remote>> {
+        let subject = subject(self.upstream.settings().grant, principal)?;
+        let (key, now) = (subject.key(), Instant::now());
+        let mut connections = self.connections.lock();
+        if let Some(connection) = connections.get_mut(&key) {
+            connection.used = now;
+            return Some(Arc::clone(&connection.remote));
+        }
+        // Dropped outside of the lock.
+        let ended = make_room(&mut connections, now);
+        let credentials = Credentials::new(Arc::clone(&self.upstream), subject);
+        let remote =
+            Remote::connect(self.setup.clone(), self.context.clone(), Some(credentials), Some(own));
+        let remote = Arc::new(remote);
+        connections.insert(key, Connection { remote: Arc::clone(&remote), used: now });
+        drop(connections);
+        drop(ended);
+        Some(remote)
+    }
+}
+
+/// The caller with this id ([`Principal::id`]), for a person who signs in for it.
+pub fn caller(id: &str) -> Subject {
+    of_principal(&Principal::from_id(id), None)
+}
+
+fn of_principal(principal: &Principal, credential: Option<&str>) -> Subject {
+    let id = Arc::clone(principal.id());
+    Subject::Caller { name: Some(Arc::clone(&id)), id, credential: credential.map(Secret::new) }
+}
+
+/// In whose name a caller's requests are made. A caller without a principal is the user of this machine, who signs in
+/// as orla itself; there is nothing of it that could be exchanged.
+fn subject(grant: GrantKind, principal: Option<&Principal>) -> Option<Subject> {
+    let Some(principal) = principal else {
+        let anonymous = Subject::Caller { id: "anonymous".into(), name: None, credential: None };
+        return (grant == GrantKind::TokenExchange).then_some(anonymous);
+    };
+    let exchanged = (grant == GrantKind::TokenExchange).then(|| principal.credential()).flatten();
+    Some(of_principal(principal, exchanged))
+}
+
+/// Removes the connections that are not used, and the least recently used ones if there are too many.
+fn make_room(connections: &mut HashMap<String, Connection>, now: Instant) -> Vec<Connection> {
+    let idle = |connection: &Connection| now.duration_since(connection.used) >= IDLE;
+    let mut ended: Vec<Connection> = connections
+        .extract_if(|_, connection| idle(connection))
+        .map(|(_, connection)| connection)
+        .collect();
+    while connections.len() >= MAX_CALLERS {
+        let oldest = connections.iter().min_by_key(|(_, connection)| connection.used);
+        let Some(oldest) = oldest.map(|(key, _)| key.clone()) else { break };
+        ended.extend(connections.remove(&oldest));
+    }
+    ended
+}

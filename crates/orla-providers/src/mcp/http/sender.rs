@@ -1,0 +1,134 @@
+//! Sends requests to one server, with the token of the caller in whose name they are made.
+
+use std::fmt;
+use std::sync::Arc;
+
+use orla_oauth::{Challenge, Secret, SignInNeeded, Subject, Upstream};
+use parking_lot::Mutex;
+use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
+use reqwest::{Client, Request, Response, StatusCode};
+
+/// How often one request is sent: with the token at hand, with a renewed one, and with one that has more scopes.
+const MAX_ATTEMPTS: usize = 3;
+
+/// Sends the requests of one connection.
+#[derive(Clone, Debug)]
+pub(in crate::mcp) struct Sender {
+    client: Client,
+    credentials: Option<Arc<Credentials>>,
+}
+
+/// In whose name requests are made.
+#[derive(Debug)]
+pub(in crate::mcp) struct Credentials {
+    pub(in crate::mcp) upstream: Arc<Upstream>,
+    pub(in crate::mcp) subject: Subject,
+    /// The sign-in without which requests fail, until one is answered that carried a token.
+    needed: Mutex<Option<SignInNeeded>>,
+}
+
+impl Credentials {
+    pub(super) fn new(upstream: Arc<Upstream>, subject: Subject) -> Self {
+        Self { upstream, subject, needed: Mutex::default() }
+    }
+
+    /// The sign-in without which requests fail at the moment.
+    pub(super) fn needed(&self) -> Option<SignInNeeded> {
+        self.needed.lock().clone()
+    }
+}
+
+/// Why a request has no response.
+#[derive(Debug)]
+pub(super) enum Unanswered {
+    /// The connection failed.
+    Http(reqwest::Error),
+    /// There is no token that the server takes.
+    Token(orla_oauth::Error),
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(err) => f.write_str(&super::client::root(err)),
+            Self::Token(error) => error.fmt(f),
+        }
+    }
+}
+
+impl Sender {
+    pub(super) fn new(client: Client, credentials: Option<Credentials>) -> Self {
+        Self { client, credentials: credentials.map(Arc::new) }
+    }
+
+    /// In whose name requests are made, if the server has a sign-in.
+    pub(super) fn credentials(&self) -> Option<&Arc<Credentials>> {
+        self.credentials.as_ref()
+    }
+
+    /// Sends a request. A token that the server refuses is renewed, and the request sent again: it has not run.
+    pub(super) async fn execute(&self, request: Request) -> Result<Response, Unanswered> {
+        let Some(credentials) = &self.credentials else {
+            return self.client.execute(request).await.map_err(Unanswered::Http);
+        };
+        let sent = self.execute_as(credentials, request).await;
+        match &sent {
+            Ok((_, true)) => *credentials.needed.lock() = None,
+            Err(Unanswered::Token(orla_oauth::Error::SignIn(needed))) => {
+                *credentials.needed.lock() = Some(needed.clone());
+            }
+            Ok((_, false)) | Err(_) => {}
+        }
+        sent.map(|(response, _)| response)
+    }
+
+    /// The response, and whether the request carried a token.
+    async fn execute_as(
+        &self,
+        Credentials { upstream, subject, .. }: &Credentials,
+        request: Request,
+    ) -> Result<(Response, bool), Unanswered> {
+        let mut request = request;
+        for attempt in 1.. {
+            let token = upstream.token(subject).await.map_err(Unanswered::Token)?;
+            match &token {
+                Some(token) => request.headers_mut().insert(AUTHORIZATION, bearer(token)),
+                None => request.headers_mut().remove(AUTHORIZATION),
+            };
+            // A body that is a stream cannot be sent again; there is none.
+            let again = request.try_clone().filter(|_| attempt < MAX_ATTEMPTS);
+            let response = self.client.execute(request).await.map_err(Unanswered::Http)?;
+            let challenge = challenge(&response);
+            let is_refused = match response.status() {
+                StatusCode::UNAUTHORIZED => true,
+                StatusCode::FORBIDDEN => challenge.as_ref().is_some_and(Challenge::is_step_up),
+                _ => false,
+            };
+            if !is_refused {
+                return Ok((response, token.is_some()));
+            }
+            let status = response.status().as_u16();
+            drop(response);
+            let renewed = upstream.challenged(subject, token.as_ref(), status, challenge).await;
+            renewed.map_err(Unanswered::Token)?;
+            let Some(again) = again else { break };
+            request = again;
+        }
+        let text = "it refuses every token that it is given".to_owned();
+        Err(Unanswered::Token(orla_oauth::Error::Refused(text)))
+    }
+}
+
+/// The header field of a token, which consists of visible ASCII.
+fn bearer(token: &Secret) -> HeaderValue {
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", token.expose()))
+        .unwrap_or_else(|_| HeaderValue::from_static("Bearer"));
+    value.set_sensitive(true);
+    value
+}
+
+/// What the server says of the token that it wants.
+pub(super) fn challenge(response: &Response) -> Option<Challenge> {
+    let values = response.headers().get_all(WWW_AUTHENTICATE).iter();
+    Challenge::of(values.filter_map(|value| value.to_str().ok()))
+}

@@ -1,0 +1,32 @@
+//! Where the tokens of sign-ins at servers are kept: in the store of secrets.
+
+use std::sync::Arc;
+
+use orla_oauth::{Secret, TokenStore};
+use orla_providers::mcp::Tokens;
+use orla_secrets::SecretStore;
+
+/// The user's store; without a home directory, tokens end with the process.
+pub(crate) fn stored() -> Tokens {
+    match SecretStore::of_user() {
+        Some(store) => Tokens::new(Arc::new(Store(store))),
+        None => Tokens::default(),
+    }
+}
+
+struct Store(SecretStore);
+
+impl TokenStore for Store {
+    fn get(&self, name: &str) -> Result<Option<Secret>, String> {
+        let value = self.0.get(name).map_err(|err| err.to_string())?;
+        Ok(value.map(|value| Secret::new(value.expose())))
+    }
+
+    fn set(&self, name: &str, value: &Secret) -> Result<(), String> {
+        self.0.set(name, value.expose()).map(drop).map_err(|err| err.to_string())
+    }
+
+    fn remove(&self, name: &str) -> Result<bool, String> {
+        self.0.remove(name).map_err(|err| err.to_string())
+    }
+}
