@@ -18,6 +18,7 @@
 //! - Nothing here knows a type of the product: a test that compiles says nothing about the wire.
 
 mod http;
+pub mod issuer;
 mod mcp;
 mod process;
 mod server;

@@ -23,7 +23,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-process", &["orla-broker", "orla-confine", "orla-marketplace", "orla-sys"]),
     ("orla-sys", &[]),
     ("orla-secrets", &[]),
-    ("orla-server", &["orla-marketplace", "orla-mcp"]),
+    ("orla-identity", &["orla-marketplace"]),
+    ("orla-server", &["orla-identity", "orla-marketplace", "orla-mcp"]),
     (
         "orla-providers",
         &[
@@ -40,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "orla",
         &[
             "orla-document",
+            "orla-identity",
             "orla-marketplace",
             "orla-mcp",
             "orla-oauth",

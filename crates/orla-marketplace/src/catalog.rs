@@ -319,6 +319,15 @@ impl Catalog {
         missing.map_or(Ok(()), |need| Err(need.to_string()))
     }
 
+    /// The scopes with which this caller would be permitted a capability that it is denied.
+    pub fn helpful_scopes(&self, principal: &Principal, entry: &Entry) -> Vec<String> {
+        let access = self.access.as_ref();
+        let helpful = access.map(|access| {
+            access.helpful_scopes(principal, &entry.manifest.id, &entry.name, &entry.needs)
+        });
+        helpful.unwrap_or_default()
+    }
+
     /// Whether this caller may use everything whose id has this prefix, whatever permission it needs.
     pub(crate) fn permits_prefix(&self, principal: Option<&Principal>, prefix: &str) -> bool {
         let (id, name) = (format!("{prefix}*"), format!("{}*", prefix.replace('.', "__")));

@@ -74,7 +74,7 @@ pub use notice::{LogLevel, Notice, NoticeSink, Progress};
 pub use outcome::Outcome;
 pub use payload::{JsonText, Payload};
 pub use permission::{NoPermission, Permission};
-pub use policy::{AccessPolicy, Disclosure, Rule};
+pub use policy::{AccessPolicy, Decision, Disclosure, Rule};
 pub use principal::{ANONYMOUS, CallerPattern, Callers, IdentifiedBy, NoCallers, Principal};
 pub use provider::{
     A2ACapability, A2AOptions, ANSWERS_PROMPTS, BodyMapping, Connection, CredentialPlace,

@@ -3,9 +3,11 @@
 //! An [`AccessPolicy`] grants [permissions](Permission) to callers. Without a policy, everything that the configuration
 //! declares is granted, because its author decides what is served.
 
+use std::fmt;
+
 use crate::id::Pattern;
 use crate::permission::Permission;
-use crate::principal::{Callers, Principal};
+use crate::principal::{CallerPattern, Callers, Principal};
 
 /// Who may use what.
 ///
@@ -18,6 +20,9 @@ pub struct AccessPolicy {
     pub rules: Vec<Rule>,
     /// What a caller learns about a capability that the rules deny it.
     pub disclosure: Disclosure,
+    /// The permissions that scopes of access tokens grant (`auth.oauth.scopes`). Principals have them already; here they
+    /// say which scope a caller lacks.
+    pub scopes: Vec<(String, Vec<Permission>)>,
 }
 
 /// What a caller learns about a capability that the policy denies it.
@@ -76,6 +81,119 @@ impl AccessPolicy {
         };
         needs.iter().find(|need| denied(need) || !allowed(need))
     }
+
+    /// What decides about each need of a capability, and about the capability itself where a rule denies it altogether.
+    pub fn explain<'a>(
+        &'a self,
+        principal: Option<&Principal>,
+        id: &str,
+        name: &str,
+        needs: &'a [Permission],
+    ) -> Vec<(&'a Permission, Decision)> {
+        let rules: Vec<(usize, &Rule)> = self
+            .rules
+            .iter()
+            .enumerate()
+            .filter(|(_, rule)| rule.applies(principal, id, name))
+            .collect();
+        let scoped = principal.map(Principal::permissions).unwrap_or_default();
+        let decide = |need: &Permission| {
+            let denies = |rule: &Rule| rule.deny.iter().any(|denied| denied.overlaps(need));
+            let allows = |rule: &Rule| rule.allow.iter().any(|allowed| allowed.covers(need));
+            let find = |decides: &dyn Fn(&Rule) -> bool| rules.iter().find(|(_, rule)| decides(rule));
+            match (find(&denies), find(&allows)) {
+                (Some((at, _)), _) => Decision::DeniedBy(*at),
+                (None, Some((at, _))) => Decision::AllowedBy(*at),
+                (None, None) if scoped.iter().any(|allowed| allowed.covers(need)) => {
+                    Decision::AllowedByScope
+                }
+                (None, None) => Decision::NotGranted,
+            }
+        };
+        let altogether = rules.iter().find_map(|(at, rule)| {
+            rule.deny
+                .iter()
+                .find(|denied| denied.is_everything())
+                .map(|denied| (denied, Decision::DeniedBy(*at)))
+        });
+        altogether.into_iter().chain(needs.iter().map(|need| (need, decide(need)))).collect()
+    }
+
+    /// Scopes with which this caller would be permitted what it is denied, none of which can be left out. Empty if no
+    /// scope helps.
+    pub fn helpful_scopes(
+        &self,
+        principal: &Principal,
+        id: &str,
+        name: &str,
+        needs: &[Permission],
+    ) -> Vec<String> {
+        let granting = self.scopes.iter().map(|(scope, _)| scope.as_str());
+        let entries = self.rules.iter().flat_map(|rule| rule.to.entries());
+        let named = entries.filter_map(|entry| match entry {
+            CallerPattern::Scope(pattern) if !pattern.as_str().contains('*') => Some(pattern.as_str()),
+            _ => None,
+        });
+        let mut lacked: Vec<&str> = Vec::new();
+        for scope in granting.chain(named) {
+            if !lacked.contains(&scope) && principal.scopes().all(|own| own != scope) {
+                lacked.push(scope);
+            }
+        }
+        let is_enough = |scopes: &[&str]| {
+            let granted = self.scopes.iter().filter(|(scope, _)| scopes.contains(&scope.as_str()));
+            let granted =
+                granted.flat_map(|(_, permissions)| permissions).chain(principal.permissions());
+            let stepped_up = principal
+                .clone()
+                .with_permissions(granted.cloned().collect())
+                .with_scopes(principal.scopes().chain(scopes.iter().copied()));
+            self.missing(Some(&stepped_up), id, name, needs).is_none()
+        };
+        if !is_enough(&lacked) {
+            return Vec::new();
+        }
+        // The later ones go first, so that a scope that stands earlier is preferred to a wider one.
+        let mut needed = lacked.clone();
+        for scope in lacked.iter().rev() {
+            let without: Vec<&str> = needed.iter().copied().filter(|other| other != scope).collect();
+            if is_enough(&without) {
+                needed = without;
+            }
+        }
+        needed.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// What decides about a need. Rules are counted from 0, as in the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// A rule allows it, and none denies it.
+    AllowedBy(usize),
+    /// A scope of the caller grants it, and no rule denies it.
+    AllowedByScope,
+    /// A rule denies it.
+    DeniedBy(usize),
+    /// No rule and no scope allows it.
+    NotGranted,
+}
+
+impl Decision {
+    /// Whether the need is met.
+    pub fn is_allowed(self) -> bool {
+        matches!(self, Self::AllowedBy(_) | Self::AllowedByScope)
+    }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::AllowedBy(at) => write!(f, "allowed by policy[{at}]"),
+            Self::AllowedByScope => f.write_str("allowed by a scope (auth.oauth.scopes)"),
+            Self::DeniedBy(at) => write!(f, "denied by policy[{at}]"),
+            Self::NotGranted => f.write_str("no rule allows it"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -122,6 +240,9 @@ mod tests {
             let needs: Vec<Permission> = needs.iter().map(|need| Permission::needed(need)).collect();
             let found = policy.missing(principal.as_ref(), id, id, &needs).map(Permission::as_str);
             assert_eq!(found, missing, "{who:?} {id}");
+            let explained = policy.explain(principal.as_ref(), id, id, &needs);
+            let is_allowed = explained.iter().all(|(_, decision)| decision.is_allowed());
+            assert_eq!(is_allowed, missing.is_none(), "{who:?} {id}: {explained:?}");
         }
     }
 
@@ -140,6 +261,30 @@ mod tests {
             let needs = [Permission::needed(need)];
             let found = policy.missing(Some(who), "x", "x", &needs).map(Permission::as_str);
             assert_eq!(found, missing, "{who:?} {need}");
+        }
+    }
+
+    #[test]
+    fn a_caller_is_told_the_scopes_that_would_help() {
+        let mut policy = policy(&[
+            ("scope:deploy", "deploy", &["*"], &[]),
+            ("*", "*", &["net:api.example.com"], &[]),
+            ("*", "never", &[], &["*"]),
+        ]);
+        policy.scopes = vec![
+            ("run".to_owned(), permissions(&["exec"])),
+            ("read".to_owned(), permissions(&["fs:read"])),
+        ];
+        let caller = Principal::oauth("https://id.example", "ada").with_scopes(["list"]);
+        for (id, needs, scopes) in [
+            ("a", &["exec:ls"][..], &["run"][..]),
+            ("a", &["exec:ls", "fs:read:/x"], &["run", "read"]),
+            ("deploy", &["db:prod"], &["deploy"]),
+            ("a", &["db:prod"], &[]),
+            ("never", &["exec:ls"], &[]),
+        ] {
+            let needs: Vec<Permission> = needs.iter().map(|need| Permission::needed(need)).collect();
+            assert_eq!(policy.helpful_scopes(&caller, id, id, &needs), scopes, "{id} {needs:?}");
         }
     }
 }

@@ -32,6 +32,7 @@ struct Inner {
     scopes: Vec<Box<str>>,
     permissions: Vec<Permission>,
     credential: Option<Box<str>>,
+    fingerprint: Option<[u8; 32]>,
     expires_at: Option<SystemTime>,
 }
 
@@ -70,6 +71,7 @@ impl Principal {
             scopes: Vec::new(),
             permissions: Vec::new(),
             credential: None,
+            fingerprint: None,
             expires_at: None,
         }))
     }
@@ -111,6 +113,13 @@ impl Principal {
     #[must_use]
     pub fn with_credential(mut self, token: impl Into<Box<str>>) -> Self {
         Arc::make_mut(&mut self.0).credential = Some(token.into());
+        self
+    }
+
+    /// The principal with the SHA-256 digest of the bearer token that it presented.
+    #[must_use]
+    pub fn with_fingerprint(mut self, digest: [u8; 32]) -> Self {
+        Arc::make_mut(&mut self.0).fingerprint = Some(digest);
         self
     }
 
@@ -161,6 +170,11 @@ impl Principal {
     /// one. It must not reach a log, an error or another server.
     pub fn credential(&self) -> Option<&str> {
         self.0.credential.as_deref()
+    }
+
+    /// The SHA-256 digest of its bearer token, if one of orla's own tokens identified it.
+    pub fn fingerprint(&self) -> Option<&[u8; 32]> {
+        self.0.fingerprint.as_ref()
     }
 
     /// When its credential expires.

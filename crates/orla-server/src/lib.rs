@@ -43,6 +43,7 @@ mod options;
 mod routes;
 mod rtfs;
 mod state;
+mod step_up;
 mod throttle;
 mod tls;
 
@@ -56,7 +57,8 @@ pub use a2a::{Push, PushSender};
 pub use admin::status::StatusRow;
 pub use listener::{BindError, Bound};
 pub use mcp::tools::call_result_json;
-pub use options::{AgentOptions, BearerToken, ServerOptions, Unauthenticated};
+pub use options::{AgentOptions, ServerOptions, Unauthenticated};
+pub use orla_identity::{AuthOptions, BearerToken, Fetch, IssuerOptions, OwnToken};
 
 pub use throttle::AuthLimits;
 pub use tls::{CertificateName, Tls, TlsError, TlsSettings};
@@ -104,6 +106,11 @@ impl Server {
     /// The first sender stays.
     pub fn push_with(&self, sender: Arc<dyn PushSender>) {
         self.core.push_with(sender);
+    }
+
+    /// Reaches authorization servers through this client. Without one, their tokens are refused. The first one stays.
+    pub fn fetch_with(&self, fetch: Arc<dyn Fetch>) {
+        self.core.fetch_with(fetch);
     }
 
     /// Takes the socket; with port 0, any that is free.

@@ -227,11 +227,12 @@ async fn converse(
 /// Forgets idle sessions for as long as the server runs.
 async fn sweep(core: Arc<Core>) {
     loop {
-        let idle = core.settings.load().options.session_idle;
+        let settings = core.settings.load_full();
+        let idle = settings.options.session_idle;
         let pause = (idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(10));
         tokio::select! {
             () = core.draining.cancelled() => return,
-            () = tokio::time::sleep(pause) => core.sessions.sweep(idle),
+            () = tokio::time::sleep(pause) => core.sessions.sweep(idle, &settings.auth),
         }
     }
 }

@@ -4,6 +4,8 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use orla_identity::AuthOptions;
+
 use crate::throttle::AuthLimits;
 use crate::tls::TlsSettings;
 
@@ -16,9 +18,9 @@ pub struct ServerOptions {
     /// Origins besides loopback that web pages may have: `SCHEME://HOST[:PORT]`, where no port means the scheme's
     /// own and `:*` any; or `*`. None by default.
     pub allowed_origins: Vec<String>,
-    /// Bearer tokens. Every request needs one, except for `/healthz` and `/readyz`. None by default: requests then
-    /// need no token.
-    pub auth_tokens: Vec<BearerToken>,
+    /// How callers are identified. If it names any credential, every request needs one, except for `/healthz` and
+    /// `/readyz`. By default, it names none.
+    pub auth: AuthOptions,
     /// How often peers may fail to authenticate.
     pub auth_limits: AuthLimits,
     /// Certificates: with them, the listener speaks TLS alone. `None` by default.
@@ -99,27 +101,8 @@ pub struct Unauthenticated {
     pub peer: IpAddr,
     /// `no token` or `invalid token`.
     pub problem: &'static str,
-}
-
-/// A bearer token and the name of its bearer.
-#[derive(Clone, PartialEq, Eq)]
-pub struct BearerToken {
-    /// The secret in the request.
-    pub secret: String,
-    /// The bearer's name in policies and audits; `None` means a name made of the token's digest.
-    pub name: Option<String>,
-}
-
-impl<T: Into<String>> From<T> for BearerToken {
-    fn from(secret: T) -> Self {
-        Self { secret: secret.into(), name: None }
-    }
-}
-
-impl fmt::Debug for BearerToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "BearerToken({})", self.name.as_deref().unwrap_or("unnamed"))
-    }
+    /// What exactly is wrong with the token. It is not for its bearer.
+    pub reason: Option<&'static str>,
 }
 
 impl Default for ServerOptions {
@@ -127,7 +110,7 @@ impl Default for ServerOptions {
         Self {
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
-            auth_tokens: Vec::new(),
+            auth: AuthOptions::default(),
             auth_limits: AuthLimits::default(),
             tls: None,
             max_body_bytes: 4 * 1024 * 1024,
@@ -153,7 +136,7 @@ impl fmt::Debug for ServerOptions {
         f.debug_struct("ServerOptions")
             .field("allowed_hosts", &self.allowed_hosts)
             .field("allowed_origins", &self.allowed_origins)
-            .field("auth_tokens", &self.auth_tokens.len())
+            .field("auth", &self.auth.are_required())
             .field("max_body_bytes", &self.max_body_bytes)
             .field("max_connections", &self.max_connections)
             .field("session_idle", &self.session_idle)

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
+use orla_identity::Head;
 use orla_marketplace::{Item, Principal};
 
 use crate::a2a;
@@ -21,8 +22,12 @@ use crate::metrics;
 use crate::options::Unauthenticated;
 use crate::rtfs::{federation, programs};
 use crate::state::{Core, Settings};
+use crate::step_up::StepUp;
 use crate::throttle::Verdict;
 use crate::tls::ClientCertificate;
+
+/// The body of the answer to every request without a valid token. It is the same for every reason.
+const UNAUTHENTICATED: &str = "a valid bearer token is required\n";
 
 /// What the connection says about its requests.
 #[derive(Clone, Copy)]
@@ -48,6 +53,10 @@ pub(crate) async fn serve(
             true => ambiguous(arrival.peer),
             false => route(&core, &settings, &parts, body, arrival.peer, &mut log).await,
         };
+    if let Some(StepUp(scopes)) = response.extensions_mut().remove() {
+        let challenge = settings.auth.insufficient_scope(&head(&core, &parts, None), &scopes);
+        challenge_with(&mut response, &challenge);
+    }
     if let Some(origin) = parts.headers.get(header::ORIGIN)
         && response.status() != StatusCode::FORBIDDEN
     {
@@ -133,9 +142,12 @@ async fn route(
         }
         _ => {}
     }
-    let principal = match authenticate(core, settings, parts) {
+    if let Some(metadata) = settings.auth.metadata(&head(core, parts, None), path) {
+        return only_get(parts, || json(StatusCode::OK, metadata));
+    }
+    let principal = match authenticate(core, settings, parts).await {
         Ok(principal) => principal,
-        Err(denied) => return unauthenticated(core, settings, peer, path, &denied),
+        Err(denied) => return unauthenticated(core, settings, peer, parts, denied),
     };
     match path {
         "/mcp" | "/" | "/mcp/" => match parts.method {
@@ -173,19 +185,15 @@ async fn route(
     }
 }
 
-/// The caller that its token or its certificate identifies. A certificate counts if there is no token, or if no tokens
-/// are configured.
-fn authenticate(core: &Core, settings: &Settings, parts: &Parts) -> Result<Option<Principal>, Denied> {
-    let guard = &settings.guard;
+/// The caller that its token or its certificate identifies.
+async fn authenticate(
+    core: &Core,
+    settings: &Settings,
+    parts: &Parts,
+) -> Result<Option<Principal>, orla_identity::Denied> {
     let certificate = parts.extensions.get::<ClientCertificate>();
     let certificate = certificate.and_then(|certificate| core.tls.caller(certificate));
-    match certificate {
-        Some(caller) if !guard.knows_tokens() || !parts.headers.contains_key(header::AUTHORIZATION) => {
-            Ok(Some(caller))
-        }
-        None if !guard.knows_tokens() && core.tls.asks_clients() => Err(Denied::no_certificate()),
-        _ => guard.authenticate(&parts.headers),
-    }
+    settings.auth.authenticate(&head(core, parts, certificate.as_ref())).await
 }
 
 /// A program, or one call (`POST /rtfs`).
@@ -224,22 +232,23 @@ fn unauthenticated(
     core: &Core,
     settings: &Settings,
     peer: IpAddr,
-    path: &str,
-    denied: &Denied,
+    parts: &Parts,
+    denied: orla_identity::Denied,
 ) -> Response<Body> {
     core.metrics.auth_failures.inc();
     let limits = settings.options.auth_limits;
     let verdict = core.auth_failures.lock().count(peer, limits, Instant::now());
     let peer = peer.to_canonical();
-    let mut response = turn_away(denied);
+    let mut response = text(StatusCode::UNAUTHORIZED, UNAUTHENTICATED);
+    challenge_with(&mut response, &settings.auth.challenge(&head(core, parts, None), denied));
     match verdict {
         Verdict::Limited { is_first: false, .. } => {}
         Verdict::Tolerated | Verdict::Limited { is_first: true, .. } => {
             let limited = verdict != Verdict::Tolerated;
-            let problem = denied.problem;
-            tracing::warn!(%peer, path = shown(path, 100), problem, limited, "authentication failed");
+            let (path, problem, reason) = (parts.uri.path(), denied.problem(), denied.reason());
+            tracing::warn!(%peer, path = shown(path, 100), problem, reason, limited, "authentication failed");
             if let Some(observe) = core.on_unauthenticated.get() {
-                observe(&Unauthenticated { peer, problem });
+                observe(&Unauthenticated { peer, problem, reason });
             }
         }
     }
@@ -253,11 +262,25 @@ fn unauthenticated(
 }
 
 fn turn_away(denied: &Denied) -> Response<Body> {
-    let mut response = text(denied.status, format!("{}\n", denied.reason));
-    if let Some(challenge) = denied.challenge {
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    text(denied.status, format!("{}\n", denied.reason))
+}
+
+/// What a request presents to be identified.
+fn head<'a>(core: &Core, parts: &'a Parts, certificate: Option<&'a Principal>) -> Head<'a> {
+    Head {
+        headers: &parts.headers,
+        method: &parts.method,
+        uri: &parts.uri,
+        is_tls: core.tls.get().is_some(),
+        certificate,
+        needs_certificate: core.tls.asks_clients(),
     }
-    response
+}
+
+fn challenge_with(response: &mut Response<Body>, challenge: &str) {
+    if let Ok(challenge) = HeaderValue::from_str(challenge) {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, challenge);
+    }
 }
 
 /// Answers the preflight request of a browser. The guard has passed its origin already.

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use orla_identity::{Authenticator, Fetch};
 use orla_marketplace::{CapabilityMarketplace, Catalog, discovery};
 use parking_lot::Mutex;
 use rmcp::model::{
@@ -60,18 +61,22 @@ pub(crate) struct Core {
     agent: OnceLock<Agent>,
     /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
+    /// Reaches authorization servers, if the program supports them.
+    fetch: OnceLock<Arc<dyn Fetch>>,
 }
 
 /// The options in force, and what is compiled from them.
 pub(crate) struct Settings {
     pub(crate) options: ServerOptions,
     pub(crate) guard: Guard,
+    pub(crate) auth: Authenticator,
 }
 
 impl Settings {
-    pub(crate) fn new(options: ServerOptions) -> Self {
-        let guard = Guard::new(&options.allowed_hosts, &options.allowed_origins, &options.auth_tokens);
-        Self { options, guard }
+    fn new(options: ServerOptions, fetch: Option<&Arc<dyn Fetch>>, previous: Option<&Self>) -> Self {
+        let guard = Guard::new(&options.allowed_hosts, &options.allowed_origins);
+        let auth = Authenticator::new(&options.auth, fetch, previous.map(|previous| &previous.auth));
+        Self { options, guard, auth }
     }
 }
 
@@ -81,7 +86,7 @@ impl Core {
         metrics.observe(&market);
         Arc::new(Self {
             market,
-            settings: ArcSwap::from_pointee(Settings::new(options)),
+            settings: ArcSwap::from_pointee(Settings::new(options, None, None)),
             sessions: Sessions::new(),
             listings: Listings::default(),
             metrics,
@@ -99,6 +104,7 @@ impl Core {
             tls: tls::Current::default(),
             agent: OnceLock::new(),
             push: OnceLock::new(),
+            fetch: OnceLock::new(),
         })
     }
 
@@ -143,7 +149,15 @@ impl Core {
         {
             tracing::error!(error = %err, "{}", tls::UNUSABLE);
         }
-        self.settings.store(Arc::new(Settings::new(options)));
+        let previous = self.settings.load_full();
+        self.settings.store(Arc::new(Settings::new(options, self.fetch.get(), Some(&previous))));
+        self.sessions.end_unknown(&self.settings.load().auth);
+    }
+
+    /// Sets the way to authorization servers. The first one stays.
+    pub(crate) fn fetch_with(&self, fetch: Arc<dyn Fetch>) {
+        drop(self.fetch.set(fetch));
+        self.reconfigure(self.settings.load().options.clone());
     }
 
     /// Whether the server accepts requests.

@@ -162,6 +162,16 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: Audit,
     },
+    /// Make, list and revoke the tokens of callers
+    Token {
+        #[command(subcommand)]
+        command: Token,
+    },
+    /// Explain what the policy permits
+    Policy {
+        #[command(subcommand)]
+        command: Policy,
+    },
     /// Print the JSON Schema of the configuration
     #[command(
         after_help = "For editors with a YAML language server:\n  orla schema > orla.schema.json\nand as the first line of orla.yaml:\n  # yaml-language-server: $schema=./orla.schema.json"
@@ -719,6 +729,74 @@ pub(crate) enum Secret {
         /// Its name
         name: String,
     },
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Token {
+    /// Make a token and print it, once; a file keeps its hash
+    #[command(after_help = "Example:\n  orla token create --name ci --scope deploy --expires 30d")]
+    Create(TokenCreate),
+    /// Show the tokens, without their secrets
+    List {
+        /// Print a JSON array: name, state, scopes, created_at, expires_at
+        #[arg(long)]
+        json: bool,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Make a token invalid; its sessions end
+    Revoke {
+        /// The name of the token
+        name: String,
+        #[command(flatten)]
+        settings: Settings,
+    },
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct TokenCreate {
+    /// The name of its bearer, for rules and the audit
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: String,
+    /// A scope of the token, which rules can name as scope:SCOPE; may be given several times
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub(crate) scopes: Vec<String>,
+    /// How long it is valid, such as 30d or 12h [default: until it is revoked]
+    #[arg(long, value_name = "DURATION", value_parser = crate::commands::token::parse_duration)]
+    pub(crate) expires: Option<std::time::Duration>,
+    /// Replace a token of this name, whose secret becomes invalid
+    #[arg(long)]
+    pub(crate) replace: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Policy {
+    /// Say whether a caller may call a capability, and which rule decides
+    #[command(
+        after_help = "Examples:\n  orla policy explain ada deploy\n  orla policy explain ada deploy --group ops --scope deploy\n  orla policy explain token:ci deploy"
+    )]
+    Explain(PolicyExplain),
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PolicyExplain {
+    /// The caller: a name, token:NAME, cert:NAME or anonymous
+    pub(crate) principal: String,
+    /// The capability, by id or name
+    pub(crate) capability: String,
+    /// A group that the caller is a member of; may be given several times
+    #[arg(long = "group", value_name = "GROUP")]
+    pub(crate) groups: Vec<String>,
+    /// A scope of the caller's token; may be given several times
+    #[arg(long = "scope", value_name = "SCOPE")]
+    pub(crate) scopes: Vec<String>,
+    /// Print a JSON object: principal, capability, allowed, permissions, scopes
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
 }
 
 #[derive(Clone, Debug, Subcommand)]

@@ -21,6 +21,7 @@ mod a2a;
 #[cfg(feature = "agent")]
 mod agent;
 mod app;
+mod authorization_servers;
 mod call_result;
 mod cli;
 mod commands;
@@ -207,6 +208,22 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let source = Cli::source(before, settings);
             commands::audit::verify(file.as_deref(), key, heads.as_deref(), &source)
         }
+        Some(Command::Token { command }) => match command {
+            cli::Token::Create(create) => {
+                let source = Cli::source(before, create.settings.clone());
+                commands::token::create(&create, &source)
+            }
+            cli::Token::List { json, settings } => {
+                commands::token::list(json, &Cli::source(before, settings))
+            }
+            cli::Token::Revoke { name, settings } => {
+                commands::token::revoke(&name, &Cli::source(before, settings))
+            }
+        },
+        Some(Command::Policy { command: cli::Policy::Explain(explain) }) => {
+            let source = Cli::source(before, explain.settings.clone());
+            commands::policy::explain(&explain, &source)
+        }
         Some(Command::Dev { dir, serve }) => commands::serve::dev(dir, before, serve),
         Some(Command::Serve(after)) => commands::serve::run(Cli::serve_source(before, Some(after))),
         None => commands::serve::run(Cli::serve_source(before, None)),
@@ -241,7 +258,6 @@ impl From<Exit> for ExitCode {
 
 impl Failure {
     /// All of it in one line.
-    #[cfg(feature = "agent")]
     fn text(&self) -> String {
         self.lines.join("; ")
     }

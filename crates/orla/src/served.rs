@@ -117,7 +117,7 @@ impl Sources {
         }
         builder.deny(config.deny.iter().map(Pattern::new).collect());
         if let Some(access) = &config.access {
-            let mut access = config.with_program_paths(access);
+            let mut access = config.policy_with_scopes(access);
             if config.policy_reveal {
                 access.disclosure = Disclosure::Reveal;
             }

@@ -29,6 +29,8 @@ mod fairness;
 mod guard;
 mod http_endpoints;
 mod http_surface;
+mod identity;
+mod identity_forged;
 mod library;
 mod logs;
 mod model;

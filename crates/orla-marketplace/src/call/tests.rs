@@ -390,6 +390,7 @@ async fn lacking_a_permission(disclosure: Disclosure, denied: &str) {
             deny: Vec::new(),
         }],
         disclosure,
+        ..AccessPolicy::default()
     });
     market.replace(builder.build());
     let error = market.call(Call::to("fetch")).await.unwrap_err();

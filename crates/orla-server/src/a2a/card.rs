@@ -2,11 +2,12 @@
 
 use std::time::SystemTime;
 
-use a2a::agent_card::HttpAuthSecurityScheme;
+use a2a::agent_card::{HttpAuthSecurityScheme, OpenIdConnectSecurityScheme};
 use a2a::{AgentCapabilities, AgentCard, AgentInterface, AgentSkill, SecurityScheme};
 use http::header::{CACHE_CONTROL, ETAG, IF_NONE_MATCH, LAST_MODIFIED};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
+use orla_identity::IssuerOptions;
 use orla_marketplace::program::IDS;
 use orla_marketplace::{Catalog, Entry, TITLE};
 use serde_json::{Value, json};
@@ -82,11 +83,39 @@ fn older(card: &AgentCard) -> Value {
         "defaultOutputModes": card.default_output_modes,
         "skills": card.skills,
     });
-    if card.security_schemes.is_some() {
-        older["securitySchemes"] = json!({"bearer": {"type": "http", "scheme": "bearer"}});
-        older["security"] = json!([{"bearer": []}]);
+    if let Some(schemes) = &card.security_schemes {
+        let form = |scheme: &SecurityScheme| match scheme {
+            SecurityScheme::OpenIdConnect(server) => {
+                json!({"type": "openIdConnect", "openIdConnectUrl": server.open_id_connect_url})
+            }
+            _ => json!({"type": "http", "scheme": "bearer"}),
+        };
+        let all = schemes.iter().map(|(name, scheme)| (name.clone(), form(scheme)));
+        older["securitySchemes"] = Value::Object(all.collect());
+        older["security"] = schemes.keys().map(|name| json!({name: []})).collect();
     }
     older
+}
+
+/// The ways in which callers are identified, by name: bearer tokens, and authorization servers.
+fn security_schemes(settings: &Settings) -> Vec<(String, SecurityScheme)> {
+    let auth = &settings.options.auth;
+    let is_bearer = !auth.tokens.is_empty() || auth.own_tokens.is_some();
+    let bearer = is_bearer.then(|| {
+        let scheme = HttpAuthSecurityScheme {
+            scheme: "Bearer".to_owned(),
+            description: None,
+            bearer_format: None,
+        };
+        ("bearer".to_owned(), SecurityScheme::HttpAuth(scheme))
+    });
+    let server = |(at, options): (usize, &IssuerOptions)| {
+        let name = if at == 0 { "oauth".to_owned() } else { format!("oauth_{}", at + 1) };
+        let url = format!("{}/.well-known/openid-configuration", options.issuer.trim_end_matches('/'));
+        let scheme = OpenIdConnectSecurityScheme { open_id_connect_url: url, description: None };
+        (name, SecurityScheme::OpenIdConnect(scheme))
+    };
+    bearer.into_iter().chain(auth.issuers.iter().enumerate().map(server)).collect()
 }
 
 /// The card for a client that reached the server by this host.
@@ -96,9 +125,11 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
         "" => format!("{}://{host}", if settings.options.tls.is_some() { "https" } else { "http" }),
         url => url.to_owned(),
     };
-    let needs_token = !settings.options.auth_tokens.is_empty();
-    let scheme =
-        HttpAuthSecurityScheme { scheme: "Bearer".to_owned(), description: None, bearer_format: None };
+    let schemes = security_schemes(settings);
+    // Any one of them is enough.
+    let requirements: Vec<_> =
+        schemes.iter().map(|(name, _)| [(name.clone(), Vec::new())].into()).collect();
+    let needs_token = !schemes.is_empty();
     let mut description = own.description.clone();
     if description.is_empty() {
         description = DESCRIPTION.to_owned();
@@ -123,9 +154,8 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
         provider: None,
         documentation_url: None,
         icon_url: None,
-        security_schemes: needs_token
-            .then(|| [("bearer".to_owned(), SecurityScheme::HttpAuth(scheme))].into()),
-        security_requirements: needs_token.then(|| vec![[("bearer".to_owned(), Vec::new())].into()]),
+        security_schemes: needs_token.then(|| schemes.into_iter().collect()),
+        security_requirements: needs_token.then_some(requirements),
         signatures: None,
     }
 }

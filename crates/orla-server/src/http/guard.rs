@@ -1,5 +1,5 @@
-//! Who may talk to the server: Host, Origin and bearer tokens, checked on every route before a body
-//! is read (RFC 1 §10.4).
+//! From where the server may be talked to: Host and Origin, checked on every route before a body is read
+//! (RFC 1 §10.4). Who talks to it is for `orla-identity`.
 //!
 //! # How it works
 //!
@@ -9,41 +9,14 @@
 
 use std::net::IpAddr;
 
-use http::header::{AUTHORIZATION, HOST, HeaderMap, ORIGIN};
+use http::header::{HOST, HeaderMap, ORIGIN};
 use http::{StatusCode, Uri};
-use orla_marketplace::Principal;
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
-
-use crate::options::BearerToken;
 
 /// The checks, compiled.
 #[derive(Default)]
 pub(crate) struct Guard {
     hosts: Vec<AllowedHost>,
     origins: Vec<AllowedOrigin>,
-    tokens: Vec<Token>,
-}
-
-/// A bearer token and its bearer.
-struct Token {
-    /// Digests are compared, so the time says nothing of a secret's length either.
-    digest: [u8; 32],
-    principal: Principal,
-}
-
-impl Token {
-    fn new(token: &BearerToken) -> Self {
-        let BearerToken { secret, name } = token;
-        // Named by a digest, which stays the same over reloads and does not reveal the token.
-        let by_digest = || {
-            let digest = Sha256::digest(secret);
-            let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-            format!("token-{name}")
-        };
-        let principal = Principal::token(&name.clone().unwrap_or_else(by_digest));
-        Self { digest: Sha256::digest(secret).into(), principal }
-    }
 }
 
 /// Why a request is turned away.
@@ -51,22 +24,14 @@ impl Token {
 pub(crate) struct Denied {
     pub(crate) status: StatusCode,
     pub(crate) reason: &'static str,
-    /// What exactly is wrong, for the log and the audit: the caller sees the reason alone.
-    pub(crate) problem: &'static str,
-    /// The value for `WWW-Authenticate`.
-    pub(crate) challenge: Option<&'static str>,
 }
-
-/// The answer to every request without a valid token. It is the same for every reason.
-const UNAUTHENTICATED: &str = "a valid bearer token is required";
 
 impl Guard {
     /// Compiles the options' lists. Entries that cannot be understood match nothing.
-    pub(crate) fn new(hosts: &[String], origins: &[String], tokens: &[BearerToken]) -> Self {
+    pub(crate) fn new(hosts: &[String], origins: &[String]) -> Self {
         Self {
             hosts: hosts.iter().filter_map(|entry| AllowedHost::parse(entry)).collect(),
             origins: origins.iter().filter_map(|entry| AllowedOrigin::parse(entry)).collect(),
-            tokens: tokens.iter().map(Token::new).collect(),
         }
     }
 
@@ -83,45 +48,6 @@ impl Guard {
             }
         }
         Ok(())
-    }
-
-    /// Whether tokens identify callers.
-    pub(crate) fn knows_tokens(&self) -> bool {
-        !self.tokens.is_empty()
-    }
-
-    /// The caller that the bearer token identifies; `None` if no tokens are configured.
-    ///
-    /// # Errors
-    /// 401 with a challenge.
-    pub(crate) fn authenticate(&self, headers: &HeaderMap) -> Result<Option<Principal>, Denied> {
-        if self.tokens.is_empty() {
-            return Ok(None);
-        }
-        let Some(given) = headers.get(AUTHORIZATION) else {
-            return Err(Denied {
-                status: StatusCode::UNAUTHORIZED,
-                reason: UNAUTHENTICATED,
-                problem: "no token",
-                challenge: Some(r#"Bearer realm="orla""#),
-            });
-        };
-        // Every token is compared, so that the time reveals nothing about the right one.
-        let mut found = None;
-        if let Some(given) = bearer(given.as_bytes()) {
-            let given: [u8; 32] = Sha256::digest(given).into();
-            for token in &self.tokens {
-                if bool::from(token.digest.ct_eq(&given)) {
-                    found = Some(token.principal.clone());
-                }
-            }
-        }
-        found.map(Some).ok_or(Denied {
-            status: StatusCode::UNAUTHORIZED,
-            reason: UNAUTHENTICATED,
-            problem: "invalid token",
-            challenge: Some(r#"Bearer realm="orla", error="invalid_token""#),
-        })
     }
 
     fn check_host(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
@@ -162,18 +88,8 @@ impl Guard {
 }
 
 impl Denied {
-    /// The client has no certificate, and only certificates identify callers.
-    pub(crate) fn no_certificate() -> Self {
-        Self {
-            status: StatusCode::UNAUTHORIZED,
-            reason: "a client certificate is required",
-            problem: "no certificate",
-            challenge: Some(r#"Bearer realm="orla""#),
-        }
-    }
-
     fn because(status: StatusCode, reason: &'static str) -> Self {
-        Self { status, reason, problem: reason, challenge: None }
+        Self { status, reason }
     }
 }
 
@@ -208,11 +124,6 @@ fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
 /// An address without the brackets that a URI puts around IPv6.
 fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
-}
-
-fn bearer(header: &[u8]) -> Option<&[u8]> {
-    let (scheme, rest) = header.split_at_checked("bearer ".len())?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| rest.trim_ascii())
 }
 
 /// An entry of `allowed_hosts`: a name with any port, a name with one port, or `*`.
@@ -326,7 +237,6 @@ mod tests {
         Guard::new(
             &list(&["orla.example", "box:8080", "2001:db8::1"]),
             &list(&["https://app.example", "http://dev.example:*", "vscode://editor"]),
-            &["secret".into(), BearerToken { name: Some("bob".into()), ..BearerToken::from("other") }],
         )
     }
 
@@ -408,30 +318,5 @@ mod tests {
             let got = checked.map_or_else(|denied| denied.status.as_u16(), |()| 200);
             assert_eq!(got, status, "{origin}");
         }
-    }
-
-    #[test]
-    fn a_token_says_who_calls() {
-        let who = |header: &str| {
-            let checked = guard().authenticate(&headers(&[(AUTHORIZATION, header)]));
-            checked
-                .map(|principal| principal.unwrap().name().to_owned())
-                .map_err(|denied| denied.status.as_u16())
-        };
-        assert_eq!(who("Bearer secret"), Ok("token-2bb80d537b1d".into()));
-        assert_eq!(who("bearer  other "), Ok("bob".into()));
-        // The order of tokens does not matter.
-        let tokens = ["new", "secret"].map(BearerToken::from);
-        let reloaded = Guard::new(&[], &[], &tokens);
-        let same = reloaded.authenticate(&headers(&[(AUTHORIZATION, "Bearer secret")])).unwrap();
-        assert_eq!(same.unwrap().name(), "token-2bb80d537b1d");
-        for wrong in
-            ["Bearer secre", "Bearer secrets", "Bearer ", "Bearer", "Basic secret", "secret", ""]
-        {
-            assert_eq!(who(wrong), Err(401), "{wrong}");
-        }
-        let nothing = guard().authenticate(&HeaderMap::new()).unwrap_err();
-        assert_eq!(nothing.challenge, Some(r#"Bearer realm="orla""#));
-        assert_eq!(Guard::default().authenticate(&HeaderMap::new()), Ok(None));
     }
 }

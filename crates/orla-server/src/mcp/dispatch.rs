@@ -10,12 +10,12 @@ mod listen;
 pub(crate) mod pending;
 
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt;
-use http::{HeaderMap, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, Payload, Principal, RuntimeError};
 use parking_lot::Mutex;
@@ -24,6 +24,8 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::http::body::Body;
+use crate::http::response::json;
 use crate::mcp::input::requests::InputRequests;
 use crate::mcp::notify::notices::{NoticeOptions, NoticeReceiver, Outlet};
 use crate::mcp::protocol::Revision;
@@ -34,6 +36,7 @@ use crate::mcp::session::client::SessionClient;
 use crate::mcp::surfaces::{self, SurfaceRequest, method_not_found};
 use crate::mcp::tools::{self, CacheHint, Form, Listing};
 use crate::state::{Core, capabilities, implementation, instructions};
+use crate::step_up::StepUp;
 use orla_mcp::object::Object;
 use pending::InputFields;
 
@@ -78,6 +81,8 @@ pub(crate) struct Caller {
     pub(crate) outlet: Option<Arc<dyn Outlet>>,
     /// Cancelled when the client withdraws the request.
     pub(crate) cancellation: CancellationToken,
+    /// Set if the request is denied for lack of a scope.
+    pub(crate) step_up: OnceLock<StepUp>,
 }
 
 /// The response to a request.
@@ -88,11 +93,24 @@ pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     /// When the request can be made again, if it was made too early.
     pub(crate) retry_after: Option<Duration>,
+    /// The scopes that the caller lacks.
+    pub(crate) step_up: Option<StepUp>,
 }
 
 impl Reply {
     pub(crate) fn ok(message: impl Into<Bytes>) -> Self {
-        Self { message: message.into(), status: StatusCode::OK, retry_after: None }
+        Self { message: message.into(), status: StatusCode::OK, retry_after: None, step_up: None }
+    }
+
+    /// The reply as a response. Its client learns when to try again, and what its token lacks, if that is known.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let mut response = json(self.status, self.message);
+        if let Some(wait) = self.retry_after {
+            let seconds = wait.as_nanos().div_ceil(1_000_000_000).clamp(1, u128::from(u32::MAX));
+            let seconds = HeaderValue::from(u32::try_from(seconds).unwrap_or(u32::MAX));
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        StepUp::apply(self.step_up, response)
     }
 
     /// An error, with the status that it has in the sessionless revision. With a session, all are 200.
@@ -105,7 +123,7 @@ impl Reply {
             | ErrorCode::HEADER_MISMATCH => StatusCode::BAD_REQUEST,
             _ => StatusCode::OK,
         };
-        Self { message: rpc::error(id, error), status, retry_after: None }
+        Self { status, ..Self::ok(rpc::error(id, error)) }
     }
 }
 
@@ -135,7 +153,7 @@ async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: ClientChann
     let ran = AssertUnwindSafe(job.run(core, caller, &asks)).catch_unwind().await;
     asks.end();
     match ran {
-        Ok(Ok(message)) => Reply::ok(message),
+        Ok(Ok(message)) => Reply { step_up: caller.step_up.get().cloned(), ..Reply::ok(message) },
         Ok(Err(error)) => {
             log_refused(Some(&method), &error);
             Reply::error(Some(&id), &error, revision)
@@ -484,7 +502,15 @@ async fn call_tool(
         Some(catalog) => core.listings.of(catalog).session_form(catalog, &call.target),
         None => Form::Sessionless,
     };
-    match core.market.call(call).await {
+    let target = call.target.clone();
+    let result = core.market.call(call).await;
+    if let Err(error) = &result
+        && let Some(step_up) = StepUp::after(core, caller.principal.as_ref(), &target, error)
+    {
+        // Only this place sets it.
+        drop(caller.step_up.set(step_up));
+    }
+    match result {
         Ok(outcome) => Ok(tools::success(id, &outcome, form)),
         Err(error @ RuntimeError::Unknown { .. }) => {
             Err(ErrorData::invalid_params(error.to_string(), None))

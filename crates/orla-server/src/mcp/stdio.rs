@@ -15,8 +15,8 @@
 
 mod lines;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -182,6 +182,7 @@ impl Pipe {
             revision,
             session,
             principal: None,
+            step_up: OnceLock::new(),
             outlet: wanted.then(|| Arc::clone(&outlet) as Arc<dyn Outlet>),
             cancellation: running.token.clone(),
         };

@@ -24,7 +24,7 @@ use crate::http::body::Body;
 use crate::http::response::json as json_response;
 use crate::mcp::dispatch::Reply;
 use crate::mcp::tools::tool_json;
-use crate::rtfs::programs::{described, refused, respond, status_of};
+use crate::rtfs::programs::{described, refused, status_of};
 use crate::state::Core;
 
 /// The media type of a catalogue.
@@ -58,7 +58,7 @@ pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> 
 /// The answer to a call that came too far.
 pub(crate) fn too_far(id: &str, what: String) -> Response<Body> {
     let error = RuntimeError::Limit { id: id.to_owned(), what };
-    respond(reply(Err(error)))
+    reply(Err(error)).into_response()
 }
 
 /// Everything that a call gave.
@@ -79,7 +79,7 @@ pub(crate) fn reply(result: RuntimeResult<Outcome>) -> Reply {
                 message.push_str(&format!(r#","outcome":{{{members}}}}}"#));
             }
             let (status, retry_after) = (status_of(&error, false), error.retry_after());
-            Reply { message: message.into(), status, retry_after }
+            Reply { status, retry_after, ..Reply::ok(message) }
         }
     }
 }

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream::unfold;
-use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http::{HeaderMap, Response, StatusCode};
 use orla_marketplace::json::value_to_json;
 use orla_marketplace::program::{self, IDS, Trace, TraceSink};
 use orla_marketplace::rtfs::{Error, Value};
@@ -40,6 +40,7 @@ use crate::mcp::notify::notices::Outlet;
 use crate::mcp::notify::stream::{KEEP_ALIVE, Reader, Stream};
 use crate::rtfs::federation;
 use crate::state::Core;
+use crate::step_up::StepUp;
 
 /// How long to wait for an error that prevents the run, which is answered plainly.
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
@@ -69,15 +70,19 @@ pub(crate) async fn answer(
     if let Some(stream) = &stream {
         call.scope.notices = NoticeSink::default().traced(trace_sink(Arc::clone(stream)));
     }
-    let market = Arc::clone(&core.market);
+    let own = Arc::clone(core);
     let work = Box::pin(async move {
         let is_program = call.target.as_str() == IDS[0];
-        let result = market.call(call).await;
-        Some(match as_stream {
+        let (target, principal) = (call.target.clone(), call.scope.principal.clone());
+        let result = own.market.call(call).await;
+        let denied = result.as_ref().err();
+        let step_up = denied.and_then(|error| StepUp::after(&own, principal.as_ref(), &target, error));
+        let reply = match as_stream {
             true => last_event(result, is_program),
             false if is_whole => federation::reply(result),
             false => plain(result, is_program),
-        })
+        };
+        Some(Reply { step_up, ..reply })
     });
     let mut exchange = Exchange {
         core: Arc::clone(core),
@@ -88,16 +93,16 @@ pub(crate) async fn answer(
     };
     let Some(stream) = stream else {
         return match (&mut exchange).await {
-            Some(answer) => respond(answer),
+            Some(answer) => answer.into_response(),
             None => events(futures_util::stream::empty()),
         };
     };
     tokio::select! {
         biased;
         answer = &mut exchange => match answer {
-            Some(answer) if answer.status != StatusCode::OK => {
+            Some(answer) if answer.status != StatusCode::OK || answer.step_up.is_some() => {
                 let message = answer.message.slice_ref(split(&answer.message).1);
-                return respond(Reply { message, ..answer });
+                return Reply { message, ..answer }.into_response();
             }
             answer => stream.finish(answer.map(|answer| answer.message)),
         },
@@ -107,17 +112,6 @@ pub(crate) async fn answer(
     let reader = stream.read_after(0);
     let state = Streamed { exchange, stream, reader };
     events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
-}
-
-/// The answer as plain JSON. Its client learns when to try again, if that is known.
-pub(crate) fn respond(answer: Reply) -> Response<Body> {
-    let mut response = json_response(answer.status, answer.message);
-    if let Some(wait) = answer.retry_after {
-        let seconds = wait.as_nanos().div_ceil(1_000_000_000).clamp(1, u128::from(u32::MAX));
-        let seconds = HeaderValue::from(u32::try_from(seconds).unwrap_or(u32::MAX));
-        response.headers_mut().insert(header::RETRY_AFTER, seconds);
-    }
-    response
 }
 
 /// The body of a request.
@@ -250,7 +244,7 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
     });
     let status = status_of(&error, is_program);
     let message = own.unwrap_or_else(|| described(&error).to_string().into());
-    Reply { message, status, retry_after: error.retry_after() }
+    Reply { status, retry_after: error.retry_after(), ..Reply::ok(message) }
 }
 
 pub(crate) fn status_of(error: &RuntimeError, is_program: bool) -> StatusCode {

@@ -201,7 +201,7 @@ async fn foreign_hosts_and_origins_are_refused_on_every_route() {
 #[tokio::test]
 async fn a_token_is_needed_everywhere_but_for_health() {
     let mut options = ServerOptions::default();
-    options.auth_tokens = vec!["secret".into()];
+    options.auth.tokens = vec!["secret".into()];
     let world = World::with(options.clone()).await;
     let mut client = world.connect().await;
     for (route, status) in
@@ -218,7 +218,7 @@ async fn a_token_is_needed_everywhere_but_for_health() {
     let init = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}});
     let (head, _) = client.post("initialize", init, &[bearer]).await;
     client.session = head.header("mcp-session-id").map(str::to_owned);
-    options.auth_tokens = vec!["secret".into(), "other".into()];
+    options.auth.tokens = vec!["secret".into(), "other".into()];
     world.server.reconfigure(options);
     let other = ("authorization", "Bearer other");
     assert_eq!(client.post("ping", json!({}), &[other]).await.0.status, 404);

@@ -269,7 +269,7 @@ async fn a_state_is_good_once_and_for_its_own_request() {
 #[tokio::test]
 async fn a_principals_state_is_nobody_elses() {
     let mut options = ServerOptions::default();
-    options.auth_tokens = vec!["one".into(), "two".into()];
+    options.auth.tokens = vec!["one".into(), "two".into()];
     let world = World::with(options).await;
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a")]]);

@@ -14,6 +14,7 @@ pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod login;
 pub(crate) mod new;
+pub(crate) mod policy;
 pub(crate) mod quotas;
 pub(crate) mod rtfs;
 pub(crate) mod sandbox;
@@ -21,6 +22,7 @@ pub(crate) mod search;
 pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod token;
 pub(crate) mod verify;
 mod watch;
 

@@ -123,6 +123,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let days = QuotaDays::open(&config, app.marketplace().quotas());
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
     crate::a2a::prepare(&server, &config)?;
+    crate::authorization_servers::prepare(&server);
     let shutdown = CancellationToken::new();
     let (address, serving) = transport(&server, &config, &shutdown).await?;
     let logging = Logging::start(config.log_level, config.log_format);
@@ -248,7 +249,7 @@ fn options(config: &Config) -> ServerOptions {
     let mut options = ServerOptions::default();
     options.allowed_hosts.clone_from(&config.allowed_hosts);
     options.allowed_origins.clone_from(&config.allowed_origins);
-    options.auth_tokens.clone_from(&config.auth_tokens);
+    options.auth = config.auth();
     options.auth_limits = config.auth_limits;
     options.tls = config.tls().cloned();
     options.max_body_bytes = config.max_body_bytes;

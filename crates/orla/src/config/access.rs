@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use orla_document::{Kind as Shape, Node};
+use orla_identity::BearerToken;
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{ANONYMOUS, AccessPolicy, Callers, Permission, Rule};
-use orla_server::BearerToken;
+use orla_marketplace::{ANONYMOUS, AccessPolicy, CallerPattern, Callers, Permission, Rule};
 use serde_json::{Value, json};
 
 use super::Config;
@@ -61,7 +61,11 @@ pub(super) fn read_policy(reader: &mut Reader<'_>, config: &mut Config, path: &s
     config.access = Some(AccessPolicy { rules, ..AccessPolicy::default() });
 }
 
-fn read_permissions(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<Permission>> {
+pub(super) fn read_permissions(
+    reader: &mut Reader<'_>,
+    path: &str,
+    node: &Node,
+) -> Option<Vec<Permission>> {
     let texts = reader.list(path, node, "a list of permissions, such as net:api.example.com")?;
     let mut permissions = Vec::new();
     for (index, text) in texts.iter().enumerate() {
@@ -93,7 +97,8 @@ pub(super) fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &s
             return reader.problem(node.at, || format!("{path}: expected {TOKENS}"));
         }
     };
-    let mut read = Vec::with_capacity(tokens.len());
+    // `auth.tokens` adds to `auth_tokens`.
+    let mut read = std::mem::take(&mut config.auth_tokens);
     for (index, (name, item)) in named.into_iter().zip(tokens).enumerate() {
         let path = match name {
             Some(name) => format!("{path}.{}", excerpt(name)),
@@ -112,6 +117,20 @@ pub(super) fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &s
         if name == Some(ANONYMOUS) {
             let problem = "callers without a token are called that; choose another name";
             reader.problem(item.at, || format!("{path}: {problem}"));
+            continue;
+        }
+        if let Some(name) = name
+            && !matches!(name.parse(), Ok(CallerPattern::Named(_)))
+        {
+            let problem = "a rule would take this name for a kind of caller; choose another name";
+            reader.problem(item.at, || format!("{path}: {problem}"));
+            continue;
+        }
+        if name.is_some_and(|name| {
+            read.iter().any(|token: &BearerToken| token.name.as_deref() == Some(name))
+        }) {
+            reader
+                .problem(item.at, || format!("{path}: is there twice, in auth_tokens and auth.tokens"));
             continue;
         }
         if let Some(other) = read.iter().position(|token: &BearerToken| token.secret == secret) {

@@ -25,6 +25,7 @@ pub(crate) mod expand;
 mod file;
 mod forms;
 mod governance;
+mod identity;
 mod inputs;
 pub(crate) mod keys;
 mod openapi;
@@ -38,6 +39,7 @@ mod servers;
 mod sign_in;
 mod streams;
 pub(crate) mod table;
+pub(crate) mod tokens;
 mod tools;
 
 use std::cell::RefCell;
@@ -49,6 +51,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_document::Position;
+use orla_identity::{BearerToken, IssuerOptions, OwnToken};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{AccessPolicy, QuotaRule, Redactor, Registration, rtfs};
 use orla_process::confinement::{self, Declared};
@@ -60,7 +63,7 @@ use orla_providers::openapi::OpenApiSettings;
 use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
 use orla_secrets::Resolver;
-use orla_server::{AgentOptions, AuthLimits, BearerToken, CertificateName, TlsSettings};
+use orla_server::{AgentOptions, AuthLimits, CertificateName, TlsSettings};
 
 pub(crate) use agent::{AgentConfig, Approve};
 pub(crate) use builtins::Builtins;
@@ -108,6 +111,12 @@ pub(crate) struct Config {
     pub(crate) max_memory_bytes: usize,
     pub(crate) session_idle: Duration,
     pub(crate) auth_tokens: Vec<BearerToken>,
+    /// The file of the tokens that orla makes; beside the configuration where it is empty.
+    pub(crate) tokens_file: PathBuf,
+    /// What that file holds, if there is one.
+    pub(crate) own_tokens: Option<Vec<OwnToken>>,
+    /// The authorization servers whose tokens are accepted.
+    pub(crate) issuers: Vec<IssuerOptions>,
     pub(crate) auth_limits: AuthLimits,
     /// The certificates of the listener; without `cert`, there are none.
     pub(crate) tls: TlsSettings,
@@ -345,6 +354,9 @@ impl Default for Config {
             max_memory_bytes: 0,
             session_idle: Duration::from_secs(30 * 60),
             auth_tokens: Vec::new(),
+            tokens_file: PathBuf::new(),
+            own_tokens: None,
+            issuers: Vec::new(),
             auth_limits: AuthLimits::default(),
             tls: TlsSettings::default(),
             ca: PathBuf::new(),
@@ -419,6 +431,8 @@ impl Source {
             Err(problem) => problems.push(problem),
         }
         self.overlay(&mut config, env, &mut problems);
+        problems.extend(config.read_own_tokens().err());
+        config.warn_of_idle_scopes();
         problems.extend(config.contradictions());
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
@@ -516,7 +530,7 @@ impl Config {
     /// What each key admits by itself, but not together.
     pub(crate) fn contradictions(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
-        let is_authenticated = !self.auth_tokens.is_empty() || self.tls.client_ca.is_some();
+        let is_authenticated = self.auth().are_required() || self.tls.client_ca.is_some();
         let open = !is_authenticated && !self.allow_unauthenticated;
         if is_broken_address(&self.host) {
             let text = format!("host: expected an address or a name, got {}", self.host);

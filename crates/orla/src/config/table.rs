@@ -9,7 +9,8 @@ use super::forms::{
 use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
     Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, Transport, access, agents,
-    builtins, capabilities, governance, inputs, openapi, plugins, quotas, remotes, servers, tools,
+    builtins, capabilities, governance, identity, inputs, openapi, plugins, quotas, remotes, servers,
+    tools,
 };
 use crate::exposure::Exposure;
 
@@ -60,10 +61,9 @@ fn keys() -> Vec<Key<Config>> {
             "seconds after which an unused session is closed"),
         own_with_variable("auth_tokens", access::read_tokens, access::tokens_schema, access::tokens_of_variable,
             "bearer tokens, as a list or as a mapping from the names of callers; every request must carry one of them. Tokens must differ. If other machines can reach the address, a token needs at least 16 characters"),
-        section("auth", vec![
-            section("limits", auth_limits(), "how often a peer may fail to authenticate"),
-            section("tls", tls(), "certificates of the listener; with them, it speaks HTTPS alone"),
-        ], "how callers are authenticated"),
+        section("auth", auth(), "how callers are [identified](identity.md)"),
+        key("tokens_file", File, |c| &mut c.tokens_file,
+            "file of the tokens that `orla token` makes; by default, `orla.tokens.json` beside this file"),
         key("ca", File, |c| &mut c.ca,
             "PEM file of certificates that commands of orla trust in addition to the system's when they connect to a server over HTTPS (`--url`)"),
         key("allow_unauthenticated", Flag, |c| &mut c.allow_unauthenticated,
@@ -132,6 +132,18 @@ fn keys() -> Vec<Key<Config>> {
             "a second place for signed heads: a file, or a command as a list; the command reads one line").restart(),
         key("watch", Flag, |c| &mut c.watch,
             "reload when the tools, the prompts, this file or files that it names change"),
+    ]
+}
+
+#[rustfmt::skip] // A table.
+fn auth() -> Vec<Key<Config>> {
+    vec![
+        own("tokens", access::read_tokens, access::tokens_schema,
+            "bearer tokens, in addition to those of `auth_tokens`"),
+        own("oauth", identity::read_oauth, identity::oauth_schema,
+            "[authorization servers](identity.md#authorization-servers) whose access tokens are accepted: a mapping, or a list"),
+        section("limits", auth_limits(), "how often a peer may fail to authenticate"),
+        section("tls", tls(), "certificates of the listener; with them, it speaks HTTPS alone"),
     ]
 }
 

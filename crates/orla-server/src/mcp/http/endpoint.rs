@@ -2,7 +2,7 @@
 //!
 //! First the message is read, then its mode determines the handler. Nothing is parsed into a tree.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
@@ -130,11 +130,12 @@ async fn sessionless(
         principal,
         outlet: stream.clone().map(|stream| stream as Arc<dyn Outlet>),
         cancellation: token.clone(),
+        step_up: OnceLock::new(),
     };
     if !job.may_be_slow() {
         // Boxed like the slow path, so that the future that awaits either stays small.
         let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
-        return json(answer.status, answer.message);
+        return answer.into_response();
     }
     let work = dispatch::answer(Arc::clone(core), job, caller);
     let work = Box::pin(async move { Some(work.await) });
@@ -167,12 +168,13 @@ async fn in_session(
         principal,
         outlet: stream.clone().map(|stream| stream as Arc<dyn Outlet>),
         cancellation: token.clone(),
+        step_up: OnceLock::new(),
     };
     if !job.may_be_slow() {
         // Boxed like the slow path, so that the future that awaits either stays small.
         let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
         drop(running);
-        return json(answer.status, answer.message);
+        return answer.into_response();
     }
     let work = dispatch::answer(Arc::clone(core), job, caller);
     let work = Box::pin(async move {

@@ -18,7 +18,7 @@ use http::{Response, StatusCode};
 use tokio_util::sync::CancellationToken;
 
 use crate::http::body::Body;
-use crate::http::response::{events, json};
+use crate::http::response::events;
 use crate::mcp::dispatch::Reply;
 use crate::mcp::notify::changes::Lists;
 use crate::mcp::notify::stream::{KEEP_ALIVE, Reader, Stream, event, priming};
@@ -90,11 +90,11 @@ pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
         answer = &mut exchange => return match (answer, stream) {
             (None, _) => events(futures_util::stream::empty()),
             // Notifications come before the answer, and so need a stream.
-            (Some(answer), Some(stream)) if stream.has_messages() && answer.status == StatusCode::OK => {
+            (Some(answer), Some(stream)) if stream.has_messages() && answer.status == StatusCode::OK && answer.step_up.is_none() => {
                 stream.finish(Some(answer.message));
                 streamed(exchange, stream)
             }
-            (Some(answer), _) => json(answer.status, answer.message),
+            (Some(answer), _) => answer.into_response(),
         },
         () = async { if let Some(stream) = &stream { stream.ready().await } else { std::future::pending().await } } => {}
         () = token.cancelled(), if in_session => return events(futures_util::stream::empty()),

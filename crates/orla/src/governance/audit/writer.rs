@@ -303,6 +303,9 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields = begun(at, "unauthenticated");
             fields.insert("peer".to_owned(), json!(failure.peer));
             fields.insert("reason".to_owned(), json!(failure.problem));
+            if let Some(detail) = failure.reason {
+                fields.insert("detail".to_owned(), json!(detail));
+            }
         }
         AuditEvent::Stopped { reason } => {
             fields = begun(at, "stopped");

@@ -1,0 +1,239 @@
+//! Who calls: access tokens of an authorization server, and the tokens that orla makes.
+
+use orla_e2e::issuer::{AUDIENCE, Issuer};
+use orla_e2e::{Client, Request, Response, Revision, Server, eventually};
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+
+const ADA: &str = "tok-ada-0123456789abcdef";
+
+fn served(config: &str) -> Server {
+    world().tool("a", sh("echo a")).tool("b", sh("echo b")).config(config).serve()
+}
+
+fn client(server: &Server, token: &str) -> Client {
+    Client::connect(server.address(), Revision::Sessionless, Some(token))
+}
+
+fn session(server: &Server, token: &str) -> Client {
+    Client::connect(server.address(), Revision::Session, Some(token))
+}
+
+fn send(server: &Server, request: Request, token: Option<&str>) -> Response {
+    let request = match token {
+        Some(token) => request.header("authorization", &format!("Bearer {token}")),
+        None => request,
+    };
+    server.http().send(&request).expect("an answer")
+}
+
+fn get(server: &Server, path: &str, token: Option<&str>) -> Response {
+    send(server, Request::new("GET", path), token)
+}
+
+fn rtfs(server: &Server, body: &Value, token: &str) -> Response {
+    let request = Request::new("POST", "/rtfs").header("content-type", "application/json");
+    send(server, request.body(body.to_string()), Some(token))
+}
+
+fn challenge(response: &Response) -> &str {
+    let found = response.headers.iter().find(|(name, _)| name == "www-authenticate");
+    found.map_or("", |(_, value)| value)
+}
+
+#[test]
+fn tokens_of_an_authorization_server_say_who_calls_and_rules_name_groups_scopes_and_subjects() {
+    let issuer = Issuer::start();
+    let policy = "policy:\n- {to: ['group:dev'], capabilities: [a], allow: ['*']}\n\
+        - {to: [eve, 'scope:tools:write'], capabilities: [b], allow: ['*']}\n";
+    let server = served(&issuer.config("{}", policy));
+    for algorithm in ["RS256", "ES256", "EdDSA"] {
+        let token = issuer.token(algorithm, |_, claims| claims["aud"] = json!(["x", AUDIENCE]));
+        assert_eq!(client(&server, &token).call("a", json!({})).stdout(), "a\n", "{algorithm}");
+        assert_eq!(session(&server, &token).call("a", json!({})).stdout(), "a\n", "{algorithm}");
+    }
+    assert_eq!(issuer.key_requests(), 1);
+    for (subject, groups, scope, tools) in [
+        ("ada", &["dev"][..], "", &["a"][..]),
+        ("eve", &["dev"], "", &["a", "b"]),
+        ("eve", &[], "", &["b"]),
+        ("bob", &[], "tools:read tools:write", &["b"]),
+        ("bob", &["devs"], "tools", &[]),
+        ("group:dev", &[], "", &[]),
+        ("anonymous", &["group:dev"], "", &[]),
+    ] {
+        let token = issuer.token_of(subject, groups, scope);
+        assert_eq!(client(&server, &token).tool_names(), tools, "{subject} {groups:?} {scope}");
+    }
+    assert!(!server.log().contains(&issuer.token("EdDSA", |_, _| {})[..200]));
+}
+
+#[test]
+fn a_caller_without_a_token_is_led_to_the_authorization_server() {
+    let issuer = Issuer::start();
+    let server = served(&issuer.config("{'tools:run': [exec], admin: ['*']}", ""));
+    for path in ["", "/mcp"] {
+        let answer = get(&server, &format!("/.well-known/oauth-protected-resource{path}"), None);
+        let metadata: Value = serde_json::from_str(&answer.text()).expect("JSON");
+        assert_eq!((answer.status, &metadata["resource"]), (200, &json!(AUDIENCE)));
+        assert_eq!(metadata["authorization_servers"], json!([issuer.url]));
+        assert_eq!(metadata["scopes_supported"], json!(["tools:run", "admin"]));
+    }
+    for path in ["/status", "/metrics", "/nowhere", "/.well-known/agent-card.json"] {
+        let answer = get(&server, path, None);
+        let challenge = challenge(&answer);
+        assert_eq!(answer.status, 401, "{path}");
+        assert!(challenge.contains("/.well-known/oauth-protected-resource/mcp\""), "{challenge}");
+        assert!(
+            challenge.contains("scope=\"tools:run admin\"") && !challenge.contains("error="),
+            "{challenge}"
+        );
+    }
+    assert!(challenge(&get(&server, "/status", Some("x.y.z"))).contains("error=\"invalid_token\""));
+    assert_eq!(get(&server, "/healthz", None).status, 200);
+    let card = get(&server, "/.well-known/agent-card.json", Some(&issuer.token_of("ada", &[], "")));
+    assert!(
+        card.text().contains(&format!("{}/.well-known/openid-configuration", issuer.url)),
+        "{}",
+        card.text()
+    );
+}
+
+#[test]
+fn a_caller_who_lacks_a_scope_is_told_which_where_the_policy_reveals() {
+    let issuer = Issuer::start();
+    let scopes = "{'tools:run': ['exec:*'], admin: ['*']}";
+    let policy = "audit: audit.jsonl\npolicy:\n- {to: ['*'], capabilities: [a], allow: ['*']}\n";
+    let server = served(&issuer.config(scopes, &format!("policy_reveal: true\n{policy}")));
+    let (poor, rich) = (issuer.token_of("ada", &[], ""), issuer.token_of("ada", &[], "tools:run"));
+    assert_eq!(client(&server, &poor).begin_call("b", json!({})).status(), 403);
+    let call = session(&server, &poor).post("tools/call", Some("b"));
+    let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "b"}});
+    let answer = server.http().send(&call.body(body.to_string())).expect("an answer");
+    let told = challenge(&answer);
+    assert_eq!(answer.status, 403, "{}", answer.text());
+    assert!(told.contains(r#"error="insufficient_scope", scope="tools:run""#), "{told}");
+    assert!(told.contains("resource_metadata="), "{told}");
+    let answer = rtfs(&server, &json!({"call": "b"}), &poor);
+    assert_eq!((answer.status, challenge(&answer).contains("scope=\"tools:run\"")), (403, true));
+    assert_eq!(rtfs(&server, &json!({"call": "b"}), &rich).status, 200);
+    assert_eq!(client(&server, &rich).call("b", json!({})).stdout(), "b\n");
+    eventually("the denial is recorded", || server.read("audit.jsonl").contains("\"denied\""));
+    drop(server);
+    let server = served(&issuer.config(scopes, policy));
+    let hidden = client(&server, &poor).try_call("b", json!({})).unwrap_err();
+    assert_eq!(
+        hidden.message.replace('b', "z"),
+        client(&server, &poor).try_call("z", json!({})).unwrap_err().message.replace('b', "z")
+    );
+    assert_eq!(rtfs(&server, &json!({"call": "b"}), &poor).status, 200);
+}
+
+#[test]
+fn keys_rotate_and_outlive_their_issuer() {
+    let issuer = Issuer::start();
+    let server = served(&issuer.config("{}", ""));
+    let good = issuer.token("RS256", |_, _| {});
+    assert_eq!(get(&server, "/status", Some(&good)).status, 200);
+    issuer.add_other_key("new");
+    let rotated = issuer.signed_by(&issuer.other, "RS256", |header, _| header["kid"] = json!("new"));
+    assert_eq!(get(&server, "/status", Some(&rotated)).status, 200);
+    assert_eq!(issuer.key_requests(), 2);
+    for id in ["x", "y"] {
+        let unknown = issuer.signed_by(&issuer.other, "RS256", |header, _| header["kid"] = json!(id));
+        assert_eq!(get(&server, "/status", Some(&unknown)).status, 401);
+    }
+    assert_eq!(issuer.key_requests(), 2);
+    issuer.go();
+    let another = issuer.token("EdDSA", |_, _| {});
+    assert_eq!(get(&server, "/status", Some(&another)).status, 200);
+}
+
+#[test]
+fn several_issuers_are_told_apart_and_opaque_tokens_are_introspected() {
+    let (one, two) = (Issuer::start(), Issuer::start());
+    let config = format!(
+        "auth:\n  tokens: {{ada: {ADA}}}\n  oauth:\n  - {{issuer: '{0}', audience: '{AUDIENCE}'}}\n  \
+         - {{issuer: '{1}', audience: '{AUDIENCE}', prefix: two/, introspection: {{endpoint: '{1}/introspect', client_id: orla, client_secret: s3cret}}}}\n\
+         policy:\n- {{to: [ada], capabilities: [a], allow: ['*']}}\n- {{to: ['two/*'], capabilities: [b], allow: ['*']}}\n",
+        one.url, two.url
+    );
+    let server = served(&config);
+    for (token, tool) in [
+        (ADA.to_owned(), "a"),
+        (one.token_of("ada", &[], ""), "a"),
+        (two.token_of("ada", &[], ""), "b"),
+        ("opaque-and-active".to_owned(), "b"),
+    ] {
+        assert_eq!(client(&server, &token).tool_names(), [tool]);
+    }
+    assert_eq!(get(&server, "/status", Some("opaque-and-forged")).status, 401);
+    let swapped = two.token("ES256", |_, claims| claims["iss"] = json!(one.url));
+    assert_eq!(get(&server, "/status", Some(&swapped)).status, 401);
+    // One is a token and one a subject: a session of the one is not the other's.
+    let of_token = session(&server, ADA);
+    let mut of_subject = client(&server, &one.token_of("ada", &[], ""));
+    of_subject.set_session(of_token.session());
+    let request = of_token.post("tools/list", None);
+    let headers = request.headers.into_iter().filter(|(name, _)| name != "authorization");
+    let stolen = Request { headers: headers.collect(), ..request };
+    let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).to_string();
+    let answer = send(&server, stolen.body(body), Some(&one.token_of("ada", &[], "")));
+    assert_eq!(answer.status, 404, "{}", answer.text());
+}
+
+#[test]
+fn a_token_that_orla_makes_is_shown_once_and_ends_with_its_sessions() {
+    let server = served(&format!(
+        "watch: true\nauth_tokens: {{ada: {ADA}}}\naudit: audit.jsonl\npolicy:\n- {{to: [ada, 'token:ci'], allow: ['*']}}\n"
+    ));
+    let made = server.run(&["token", "create", "--name", "ci", "--scope", "deploy", "--expires", "30d"]);
+    let secret = made.stdout.trim().to_owned();
+    assert_eq!((made.code, secret.len()), (Some(0), 48), "{made:?}");
+    assert!(!server.read("orla.tokens.json").contains(&secret));
+    eventually("it is accepted", || get(&server, "/status", Some(&secret)).status == 200);
+    let mut open = session(&server, &secret);
+    assert_eq!(open.call("a", json!({})).stdout(), "a\n");
+    assert_ne!(server.run(&["token", "create", "--name", "ci"]).code, Some(0), "the name is taken");
+    for name in ["ada", "anonymous", "group:x", "c*"] {
+        assert_eq!(server.run(&["token", "create", "--name", name]).code, Some(2), "{name}");
+    }
+    let listed = server.run(&["token", "list"]).stdout;
+    assert!(listed.contains("ci") && listed.contains("deploy") && !listed.contains(&secret), "{listed}");
+    assert_eq!(server.run(&["token", "revoke", "ci"]).code, Some(0));
+    assert_eq!(server.run(&["token", "revoke", "ci"]).code, Some(1));
+    eventually("it is refused", || get(&server, "/status", Some(&secret)).status == 401);
+    let refused = open.try_call("a", json!({})).unwrap_err();
+    assert!([401, 404].contains(&refused.status), "{refused:?}");
+    assert!(!server.log().contains(&secret));
+    let audited = || server.read("audit.jsonl");
+    eventually("the refusal is recorded", || audited().contains("\"unauthenticated\""));
+    assert!(audited().contains("the token is unknown"));
+}
+
+#[test]
+fn a_policy_explains_which_rule_decides() {
+    let issuer = Issuer::start();
+    let policy = "policy:\n- {to: ['group:dev'], capabilities: [a], allow: ['*']}\n\
+        - {to: [eve], allow: ['*']}\n- {to: [eve], capabilities: [a], deny: ['*']}\n";
+    let world = world().tool("a", sh("echo a")).tool("b", sh("echo b"));
+    let world = world.config(&issuer.config("{run: [exec]}", policy));
+    for (words, verdict, why) in [
+        (&["eve", "b"][..], "eve may call b", "policy[1]"),
+        (&["eve", "a"], "eve may not call a", "policy[2]"),
+        (&["bob", "a", "--group", "dev"], "bob may call a", "policy[0]"),
+        (&["bob", "b"], "bob may not call b", "with the scope run it may"),
+        (&["bob", "b", "--scope", "run"], "bob may call b", "by a scope"),
+        (&["anonymous", "b"], "anonymous may not call b", "no rule allows it"),
+    ] {
+        let explained = world.run(&[&["policy", "explain"][..], words].concat());
+        assert_eq!(explained.code, Some(0), "{explained:?}");
+        assert!(
+            explained.stdout.contains(verdict) && explained.stdout.contains(why),
+            "{}",
+            explained.stdout
+        );
+    }
+    assert_eq!(world.run(&["policy", "explain", "eve", "nothing"]).code, Some(1));
+}

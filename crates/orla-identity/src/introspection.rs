@@ -1,0 +1,139 @@
+//! Opaque tokens: the authorization server says what they mean (RFC 7662).
+//!
+//! An answer is believed for a short time, a refusal too, so that a token that is sent again and again is not asked
+//! about each time. At most [`MAX_AT_ONCE`] tokens are asked about at once; further ones are refused.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::cache::{Digest, Verified, VerifiedTokens};
+use crate::claims::Claims;
+use crate::fetch::Fetch;
+use crate::json::{Object, object};
+use crate::options::{IntrospectionOptions, IssuerOptions};
+use crate::refused::RefusedTokens;
+
+/// The most tokens that are asked about at once.
+const MAX_AT_ONCE: usize = 16;
+/// How long a token waits for its turn.
+const TURN: Duration = Duration::from_secs(5);
+
+/// The endpoint, and what it has said.
+pub(crate) struct Introspection {
+    options: IntrospectionOptions,
+    fetch: Arc<dyn Fetch>,
+    active: VerifiedTokens,
+    inactive: RefusedTokens,
+    turns: Semaphore,
+}
+
+impl Introspection {
+    pub(crate) fn new(options: IntrospectionOptions, fetch: Arc<dyn Fetch>) -> Self {
+        let turns = Semaphore::new(MAX_AT_ONCE);
+        Self {
+            options,
+            fetch,
+            active: VerifiedTokens::default(),
+            inactive: RefusedTokens::default(),
+            turns,
+        }
+    }
+
+    /// What is known of a token.
+    pub(crate) fn known(&self, digest: &Digest, now: SystemTime) -> Option<Verified> {
+        self.active.get(digest, 0, now)
+    }
+
+    /// Asks about a token.
+    ///
+    /// # Errors
+    /// The token is not active, or there is no answer.
+    pub(crate) async fn ask(&self, token: &str, digest: Digest) -> Result<Object, &'static str> {
+        const INACTIVE: &str = "the token is not active";
+        if self.inactive.contains(&digest) {
+            return Err(INACTIVE);
+        }
+        let turn = tokio::time::timeout(TURN, self.turns.acquire()).await;
+        let _turn = turn.map_err(|_| "too many tokens wait for introspection")?;
+        let IntrospectionOptions { endpoint, client_id, client_secret, keep } = &self.options;
+        let form = [("token", token), ("token_type_hint", "access_token")];
+        let body = self.fetch.post(endpoint, &form, (client_id, client_secret)).await;
+        let body = body.map_err(|error| {
+            tracing::warn!(endpoint, error, "cannot introspect a token");
+            "the introspection endpoint is not available"
+        })?;
+        let answer = object(&body).ok_or("the answer of the introspection endpoint is malformed")?;
+        match answer.get("active") {
+            Some(Value::Bool(true)) => Ok(answer),
+            Some(Value::Bool(false)) => {
+                self.inactive.add(digest, *keep);
+                Err(INACTIVE)
+            }
+            _ => Err("the answer of the introspection endpoint is malformed"),
+        }
+    }
+
+    /// Notes an answer, which is believed for a while.
+    pub(crate) fn remember(&self, digest: Digest, verified: Verified, now: SystemTime) {
+        let until = verified.until.min(now + self.options.keep);
+        self.active.put(digest, Verified { until, ..verified });
+    }
+}
+
+/// What an answer says of the bearer. `iss` and `exp` are optional there (RFC 7662 §2.2): the issuer is the one that was
+/// asked, and an answer without an expiry is believed for as long as answers are. The audience is required as in a JWT.
+///
+/// # Errors
+/// The token is not for orla.
+pub(crate) fn claims(
+    mut answer: Object,
+    options: &IssuerOptions,
+    now: SystemTime,
+) -> Result<Claims, &'static str> {
+    answer.entry("iss").or_insert_with(|| Value::from(options.issuer.as_str()));
+    let keep = options.introspection.as_ref().map_or(Duration::ZERO, |endpoint| endpoint.keep);
+    let until = now + keep;
+    let seconds = until.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    answer.entry("exp").or_insert_with(|| Value::from(seconds));
+    if !answer.contains_key(&options.principal_claim) && options.principal_claim == "sub" {
+        // A token without a person is its client's.
+        let client = answer.get("client_id").cloned().ok_or("the token does not name its subject")?;
+        answer.insert("sub".to_owned(), client);
+    }
+    Claims::check(&answer, options, now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn read(answer: Value) -> Result<Claims, &'static str> {
+        let mut options = IssuerOptions::new("https://id.example", "orla");
+        let keep = Duration::from_secs(30);
+        let (endpoint, client_id, client_secret) = Default::default();
+        options.introspection = Some(IntrospectionOptions { endpoint, client_id, client_secret, keep });
+        let Value::Object(answer) = answer else { unreachable!() };
+        claims(answer, &options, SystemTime::now())
+    }
+
+    #[test]
+    fn an_answer_must_be_for_orla_and_name_someone() {
+        for (answer, name) in [
+            (json!({"aud": "orla", "sub": "ada"}), Some("ada")),
+            (json!({"aud": "orla", "client_id": "ci"}), Some("ci")),
+            (json!({"sub": "ada"}), None),
+            (json!({"aud": "other", "sub": "ada"}), None),
+            (json!({"aud": "orla", "sub": "ada", "exp": 1}), None),
+            (json!({"aud": "orla", "sub": "ada", "iss": "https://evil.example"}), None),
+            (json!({"aud": "orla"}), None),
+        ] {
+            let read = read(answer.clone()).ok();
+            let found = read.as_ref().map(|claims| claims.principal.name());
+            assert_eq!(found, name, "{answer}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! Who calls: checks what a request presents, and says what a caller without it has to bring.
+//!
+//! There is one door, [`Authenticator::authenticate`]: the head of a request in, a [`Principal`] or a [`Denied`] out. It
+//! knows three kinds of credentials: bearer tokens of the configuration, tokens that orla made, and access tokens of
+//! authorization servers (MCP authorization 2025-11-25 and 2026-07-28, RFC 9068), signed (`issuer`) or opaque
+//! (`introspection`), bound to a key of the caller (`dpop`) or not.
+//!
+//! # How it works
+//!
+//! Tokens are compared and remembered by their SHA-256 digests. A signed token is taken apart (`jws`), its claims are
+//! checked (`claims`), and its signature is verified with the issuer's keys (`keys`, `algorithm`), all of it pure but for
+//! the keys. A token that was verified is remembered until it expires or the issuer's keys change (`cache`).
+//!
+//! # Invariants
+//!
+//! - A token that is not understood to the last member is refused: nothing is skipped that could change its meaning.
+//! - A forged token causes at most one request for keys in 30 seconds.
+//! - A caller learns nothing of why it was refused; the log does.
+//!
+//! # Deliberately absent
+//!
+//! Connections: the program supplies a [`Fetch`]. A library for JWT: those that build on the one cryptographic library
+//! of this program take a claim of the wrong type for an absent one, or skip `crit`; here both are refused.
+
+#![warn(missing_docs)]
+
+mod algorithm;
+mod cache;
+mod challenge;
+mod claims;
+mod dpop;
+mod fetch;
+mod introspection;
+mod issuer;
+mod json;
+mod jws;
+mod keys;
+mod options;
+mod refused;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method, Uri};
+use orla_marketplace::Principal;
+use ring::digest::{SHA256, digest};
+use serde_json::Value;
+use subtle::ConstantTimeEq;
+
+pub use algorithm::Algorithm;
+pub use challenge::METADATA;
+pub use fetch::Fetch;
+pub use options::{BearerToken, IntrospectionOptions, IssuerOptions, OwnToken};
+
+use crate::cache::{Digest, Verified};
+use crate::dpop::Request;
+use crate::issuer::Issuer;
+use crate::jws::{MAX_TOKEN, Signed, looks_signed};
+use crate::refused::RefusedTokens;
+
+/// How callers are identified.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AuthOptions {
+    /// The bearer tokens of the configuration.
+    pub tokens: Vec<BearerToken>,
+    /// The tokens that orla made. `None` means that there is no file of them; an empty file still demands a token.
+    pub own_tokens: Option<Vec<OwnToken>>,
+    /// The authorization servers whose tokens are accepted.
+    pub issuers: Vec<IssuerOptions>,
+}
+
+impl AuthOptions {
+    /// Whether every request needs a credential.
+    pub fn are_required(&self) -> bool {
+        !self.tokens.is_empty() || self.own_tokens.is_some() || !self.issuers.is_empty()
+    }
+}
+
+/// What a request presents.
+pub struct Head<'a> {
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// Its method.
+    pub method: &'a Method,
+    /// Its target.
+    pub uri: &'a Uri,
+    /// Whether it came over TLS.
+    pub is_tls: bool,
+    /// The principal of its connection's client certificate.
+    pub certificate: Option<&'a Principal>,
+    /// Whether certificates identify callers, so that one without a certificate needs a token.
+    pub needs_certificate: bool,
+}
+
+/// Why a request is refused. Its caller learns that it is (401), and nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// No credential came.
+    Absent,
+    /// The credential is not valid, for this reason.
+    Invalid(&'static str),
+}
+
+impl Denied {
+    /// What is wrong, in two words.
+    pub fn problem(self) -> &'static str {
+        match self {
+            Self::Absent => "no token",
+            Self::Invalid(_) => "invalid token",
+        }
+    }
+
+    /// What exactly is wrong, for the log and the audit.
+    pub fn reason(self) -> Option<&'static str> {
+        match self {
+            Self::Absent => None,
+            Self::Invalid(reason) => Some(reason),
+        }
+    }
+}
+
+/// Identifies callers.
+#[derive(Default)]
+pub struct Authenticator {
+    tokens: Vec<Token>,
+    own: HashMap<Digest, Own>,
+    issuers: Vec<Arc<Issuer>>,
+    is_required: bool,
+    /// The proofs of possession that were used.
+    proofs: Arc<RefusedTokens>,
+}
+
+/// A bearer token of the configuration.
+struct Token {
+    /// Digests are compared, so the time says nothing of a secret's length either.
+    digest: Digest,
+    principal: Principal,
+}
+
+/// A token that orla made.
+struct Own {
+    principal: Principal,
+    expires_at: Option<SystemTime>,
+}
+
+impl Authenticator {
+    /// Compiles options. What is known of an issuer whose options have not changed is taken over from `previous`.
+    /// Without `fetch`, tokens of authorization servers cannot be checked and are refused.
+    pub fn new(options: &AuthOptions, fetch: Option<&Arc<dyn Fetch>>, previous: Option<&Self>) -> Self {
+        let known = |options: &IssuerOptions| {
+            let issuers = previous.map(|previous| &previous.issuers[..]).unwrap_or_default();
+            issuers.iter().find(|issuer| issuer.options == *options).cloned()
+        };
+        let issuer = |options: &IssuerOptions| {
+            known(options).or_else(|| Some(Arc::new(Issuer::new(options.clone(), Arc::clone(fetch?)))))
+        };
+        let own = options.own_tokens.iter().flatten().map(|token| {
+            let principal = Principal::token(&token.name)
+                .with_scopes(token.scopes.iter().map(String::as_str))
+                .with_fingerprint(token.digest);
+            let principal = match token.expires_at {
+                Some(expires_at) => principal.with_expiry(expires_at),
+                None => principal,
+            };
+            (token.digest, Own { principal, expires_at: token.expires_at })
+        });
+        Self {
+            tokens: options.tokens.iter().map(Token::new).collect(),
+            own: own.collect(),
+            issuers: options.issuers.iter().filter_map(issuer).collect(),
+            is_required: options.are_required(),
+            proofs: previous.map(|previous| Arc::clone(&previous.proofs)).unwrap_or_default(),
+        }
+    }
+
+    /// The caller of a request; `None` if it is anonymous, which it may be if no credentials are configured.
+    ///
+    /// # Errors
+    /// The request presents no valid credential.
+    pub async fn authenticate(&self, head: &Head<'_>) -> Result<Option<Principal>, Denied> {
+        let mut presented = head.headers.get_all(AUTHORIZATION).iter();
+        let Some(value) = presented.next() else {
+            return self.by_connection(head);
+        };
+        if !self.is_required {
+            return self.by_connection(head);
+        }
+        if presented.next().is_some() {
+            return Err(Denied::Invalid("the request has several tokens"));
+        }
+        let credential = Credential::parse(value.as_bytes());
+        let credential = credential.ok_or(Denied::Invalid("the Authorization header is malformed"))?;
+        let digest = sha256(credential.token.as_bytes());
+        if !credential.is_proven
+            && let Some(principal) = self.bearer(&digest)?
+        {
+            return Ok(Some(principal));
+        }
+        let now = SystemTime::now();
+        let known = self.issuers.iter().find_map(|issuer| issuer.known(&digest, now));
+        let verified = match known {
+            Some(known) => known,
+            // Boxed, so that requests with a token that is known stay small.
+            None => {
+                Box::pin(self.verify(credential.token, digest, now)).await.map_err(Denied::Invalid)?
+            }
+        };
+        self.check_proof(head, &credential, &verified, now).map_err(Denied::Invalid)?;
+        Ok(Some(verified.principal))
+    }
+
+    /// The caller of a request whose token does not count, or that has none.
+    fn by_connection(&self, head: &Head<'_>) -> Result<Option<Principal>, Denied> {
+        match head.certificate {
+            Some(certificate) => Ok(Some(certificate.clone())),
+            None if self.is_required || head.needs_certificate => Err(Denied::Absent),
+            None => Ok(None),
+        }
+    }
+
+    /// The bearer of one of orla's own tokens.
+    fn bearer(&self, digest: &Digest) -> Result<Option<Principal>, Denied> {
+        // Every token is compared, so that the time reveals nothing about the right one.
+        let mut found = None;
+        for token in &self.tokens {
+            if bool::from(token.digest.ct_eq(digest)) {
+                found = Some(&token.principal);
+            }
+        }
+        if let Some(principal) = found {
+            return Ok(Some(principal.clone()));
+        }
+        match self.own.get(digest) {
+            Some(Own { expires_at: Some(at), .. }) if SystemTime::now() >= *at => {
+                Err(Denied::Invalid("the token has expired"))
+            }
+            Some(own) => Ok(Some(own.principal.clone())),
+            None => Ok(None),
+        }
+    }
+
+    /// Checks a token of an authorization server.
+    async fn verify(
+        &self,
+        token: &str,
+        digest: Digest,
+        now: SystemTime,
+    ) -> Result<Verified, &'static str> {
+        const UNKNOWN: &str = "the token is unknown";
+        if token.len() > MAX_TOKEN {
+            return Err("the token is too long");
+        }
+        let signed = match looks_signed(token) && !self.issuers.is_empty() {
+            true => Some(Signed::parse(token)?),
+            false => None,
+        };
+        if let Some(signed) = &signed {
+            let named = signed.claims.get("iss").and_then(Value::as_str);
+            let issuer = self.issuers.iter().find(|issuer| Some(&*issuer.options.issuer) == named);
+            let issuer = issuer.ok_or("the token is of another issuer")?;
+            return issuer.verify(token, digest, signed, now).await;
+        }
+        let mut problem = UNKNOWN;
+        for issuer in self.issuers.iter().filter(|issuer| issuer.introspects()) {
+            match issuer.introspect(token, digest, now).await {
+                Ok(verified) => return Ok(verified),
+                Err(why) => problem = why,
+            }
+        }
+        Err(problem)
+    }
+
+    /// Whether the caller has proven to have the key that its token is bound to, if it is bound to one.
+    fn check_proof(
+        &self,
+        head: &Head<'_>,
+        credential: &Credential<'_>,
+        verified: &Verified,
+        now: SystemTime,
+    ) -> Result<(), &'static str> {
+        let thumbprint = match (&verified.bound_to, credential.is_proven) {
+            (None, false) => return Ok(()),
+            (None, true) => return Err("the token is not bound to a key, and came as one that is"),
+            (Some(_), false) => return Err("the token is bound to a key, and came without a proof"),
+            (Some(thumbprint), true) => thumbprint,
+        };
+        let mut proofs = head.headers.get_all("dpop").iter();
+        let proof =
+            proofs.next().and_then(|proof| proof.to_str().ok()).ok_or("there is no DPoP proof")?;
+        if proofs.next().is_some() {
+            return Err("the request has several DPoP proofs");
+        }
+        let address = self.address(head);
+        let request =
+            Request { method: head.method.as_str(), address: &address, token: credential.token };
+        dpop::check(proof, &request, thumbprint, &self.proofs, now)
+    }
+
+    /// Whether the credential of a principal is still accepted: the bearer token was not withdrawn and has not expired.
+    /// An authorization server withdraws its tokens by letting them expire, and certificates are checked with each
+    /// connection.
+    pub fn still_knows(&self, principal: &Principal) -> bool {
+        match principal.fingerprint() {
+            Some(digest) => self.bearer(digest).is_ok_and(|bearer| bearer.as_ref() == Some(principal)),
+            None => true,
+        }
+    }
+}
+
+impl Token {
+    fn new(token: &BearerToken) -> Self {
+        let BearerToken { secret, name } = token;
+        let digest = sha256(secret.as_bytes());
+        // Named by a digest, which stays the same over reloads and does not reveal the token.
+        let by_digest = || {
+            let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
+            format!("token-{name}")
+        };
+        let name = name.clone().unwrap_or_else(by_digest);
+        let principal = Principal::token(&name).with_fingerprint(digest);
+        Self { digest, principal }
+    }
+}
+
+/// The credential of an `Authorization` header.
+struct Credential<'a> {
+    token: &'a str,
+    /// Whether its scheme is DPoP, which comes with a proof.
+    is_proven: bool,
+}
+
+impl<'a> Credential<'a> {
+    fn parse(header: &'a [u8]) -> Option<Self> {
+        let text = std::str::from_utf8(header).ok()?;
+        let (scheme, token) = text.split_once(' ')?;
+        let is_proven = match scheme {
+            scheme if scheme.eq_ignore_ascii_case("bearer") => false,
+            scheme if scheme.eq_ignore_ascii_case("dpop") => true,
+            _ => return None,
+        };
+        Some(Self { token: token.trim_ascii(), is_proven })
+    }
+}
+
+/// The digest by which a token is known.
+pub fn sha256(token: &[u8]) -> [u8; 32] {
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(digest(&SHA256, token).as_ref());
+    bytes
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

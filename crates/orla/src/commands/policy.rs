@@ -1,0 +1,104 @@
+//! `orla policy explain`: which rules decide what a caller may do.
+
+use orla_marketplace::{ANONYMOUS, AccessPolicy, Permission, Principal};
+use serde_json::json;
+
+use super::not_served;
+use crate::app::App;
+use crate::config::{Config, Source};
+use crate::{Failure, cli, render};
+
+pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(), Failure> {
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let _log = super::log(&config);
+    let principal = principal(explain, &config);
+    let (id, name, needs) = super::small_runtime()?.block_on(needs(&config, &explain.capability))?;
+    let policy = config.access.as_ref().map(|policy| config.policy_with_scopes(policy));
+    let decided = policy.as_ref().map(|policy| policy.explain(principal.as_ref(), &id, &name, &needs));
+    let is_allowed =
+        decided.as_ref().is_none_or(|decided| decided.iter().all(|(_, one)| one.is_allowed()));
+    let helpful = match (&principal, &policy) {
+        (Some(principal), Some(policy)) if !is_allowed => {
+            policy.helpful_scopes(principal, &id, &name, &needs)
+        }
+        _ => Vec::new(),
+    };
+    if explain.json {
+        let decision = |(need, decision): &(&Permission, orla_marketplace::Decision)| json!({"permission": need.as_str(), "allowed": decision.is_allowed(), "reason": decision.to_string()});
+        return super::print_json(&json!({
+            "principal": explain.principal,
+            "capability": id,
+            "allowed": is_allowed,
+            "permissions": decided.iter().flatten().map(decision).collect::<Vec<_>>(),
+            "scopes": helpful,
+        }));
+    }
+    let verdict = if is_allowed { "may call" } else { "may not call" };
+    render::line(&format!("{} {verdict} {id}", explain.principal));
+    match &decided {
+        None => render::line("  there is no policy: every caller may use everything"),
+        Some(decided) if decided.is_empty() => {
+            render::line("  it needs no permission, and no rule denies it");
+        }
+        Some(decided) => {
+            for (need, decision) in decided {
+                render::line(&format!("  {need}: {decision}"));
+            }
+        }
+    }
+    if !helpful.is_empty() {
+        render::line(&format!("  with the scope {} it may", helpful.join(" and ")));
+    }
+    Ok(())
+}
+
+/// The caller that is meant, with these groups and scopes.
+fn principal(explain: &cli::PolicyExplain, config: &Config) -> Option<Principal> {
+    let name = explain.principal.as_str();
+    let principal = match (name.split_once(':'), config.issuers.first()) {
+        _ if name == ANONYMOUS => return None,
+        (Some(("token", name)), _) => Principal::token(name),
+        (Some(("cert", name)), _) => Principal::certificate(name),
+        (_, Some(issuer)) if !has_token(config, name) => Principal::oauth(&issuer.issuer, name),
+        _ => Principal::token(name),
+    };
+    let granted = config.issuers.iter().flat_map(|issuer| &issuer.scopes);
+    let granted = granted.filter(|(scope, _)| explain.scopes.contains(scope));
+    let permissions = granted.flat_map(|(_, permissions)| permissions.iter().cloned()).collect();
+    let own = config.own_tokens.iter().flatten().filter(|token| token.name == principal.name());
+    let own: Vec<String> = own.flat_map(|token| token.scopes.clone()).collect();
+    let scopes = explain.scopes.iter().chain(&own).map(String::as_str);
+    Some(
+        principal
+            .clone()
+            .with_groups(explain.groups.iter().map(String::as_str))
+            .with_scopes(scopes)
+            .with_permissions(permissions),
+    )
+}
+
+fn has_token(config: &Config, name: &str) -> bool {
+    config.auth_tokens.iter().any(|token| token.name.as_deref() == Some(name))
+        || config.own_tokens.iter().flatten().any(|token| token.name == name)
+}
+
+/// The id and the name of a capability, and the permissions that it needs.
+async fn needs(config: &Config, id: &str) -> Result<(String, String, Vec<Permission>), Failure> {
+    let app = App::build(config)?;
+    app.marketplace().prepare_listing().await;
+    let catalog = app.marketplace().snapshot();
+    let found = catalog
+        .get(id)
+        .map(|entry| (entry.manifest.id.clone(), entry.name.to_string(), entry.needs().to_vec()));
+    app.end_providers().await;
+    found.ok_or_else(|| Failure::failed(not_served(&catalog, id)))
+}
+
+impl Config {
+    /// The policy as it is in force.
+    pub(crate) fn policy_with_scopes(&self, policy: &AccessPolicy) -> AccessPolicy {
+        let mut policy = self.with_program_paths(policy);
+        policy.scopes = self.issuers.iter().flat_map(|issuer| issuer.scopes.clone()).collect();
+        policy
+    }
+}

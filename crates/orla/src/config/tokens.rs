@@ -1,0 +1,233 @@
+//! The tokens that orla makes (`orla token`): a file with their names and the digests of their secrets.
+//!
+//! A secret is shown once, when it is made. It has 256 random bits, so its plain digest reveals nothing.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::SystemTime;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use orla_identity::{OwnToken, sha256};
+use orla_marketplace::attestation::{format_instant, parse_instant};
+use serde::{Deserialize, Serialize};
+
+use super::{read_text, reason};
+
+/// The default name of the file.
+pub(crate) const DEFAULT_FILE: &str = "orla.tokens.json";
+/// The version of the form.
+const VERSION: u32 = 1;
+/// The largest file that is read, in bytes.
+const MAX_FILE: u64 = 16 * 1024 * 1024;
+/// What a secret begins with, so that people and scanners of secrets recognise it.
+const PREFIX: &str = "orla_";
+
+/// A token without its secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Token {
+    pub(crate) name: String,
+    digest: [u8; 32],
+    pub(crate) scopes: Vec<String>,
+    pub(crate) created_at: SystemTime,
+    pub(crate) expires_at: Option<SystemTime>,
+}
+
+impl Token {
+    /// A new token and its secret.
+    ///
+    /// # Errors
+    /// The system has no random bytes.
+    pub(crate) fn new(
+        name: &str,
+        scopes: Vec<String>,
+        expires_at: Option<SystemTime>,
+    ) -> Result<(Self, String), String> {
+        let mut secret = [0; 32];
+        getrandom::fill(&mut secret).map_err(|err| format!("the system has no random bytes: {err}"))?;
+        let secret = format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(secret));
+        let digest = sha256(secret.as_bytes());
+        let created_at = SystemTime::now();
+        Ok((Self { name: name.to_owned(), digest, scopes, created_at, expires_at }, secret))
+    }
+
+    /// The token as the server accepts it.
+    pub(crate) fn accepted(&self) -> OwnToken {
+        let Self { name, digest, scopes, expires_at, .. } = self.clone();
+        OwnToken { name, digest, scopes, expires_at }
+    }
+
+    pub(crate) fn has_expired(&self) -> bool {
+        self.expires_at.is_some_and(|at| at <= SystemTime::now())
+    }
+}
+
+/// Reads a file; `None` if there is none.
+///
+/// # Errors
+/// A sentence with its path: it cannot be read, or is no such file.
+pub(crate) fn load(path: &Path) -> Result<Option<Vec<Token>>, String> {
+    if matches!(fs::symlink_metadata(path), Err(err) if err.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(None);
+    }
+    let text = read_text(path, MAX_FILE)?;
+    parse(&text).map(Some).map_err(|problem| format!("{}: {problem}", path.display()))
+}
+
+/// Changes a file, which is created if needed. Other processes wait meanwhile, and a reader sees the old content or the
+/// new one.
+///
+/// # Errors
+/// Those of `change`, or a sentence with the path.
+pub(crate) fn change<T>(
+    path: &Path,
+    change: impl FnOnce(&mut Vec<Token>) -> Result<T, String>,
+) -> Result<T, String> {
+    let failed = |err: std::io::Error| format!("{} cannot be written: {}", path.display(), reason(&err));
+    let directory =
+        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let lock = File::open(directory).map_err(failed)?;
+    lock.lock().map_err(failed)?;
+    let mut tokens = load(path)?.unwrap_or_default();
+    let changed = change(&mut tokens)?;
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}.partial", std::process::id()));
+    let partial = path.with_file_name(name);
+    let written = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&partial)
+        .and_then(|mut file| {
+            file.write_all(print(&tokens).as_bytes())?;
+            file.sync_all()
+        })
+        .and_then(|()| fs::rename(&partial, path));
+    written.map_err(|err| {
+        let _ = fs::remove_file(&partial);
+        failed(err)
+    })?;
+    Ok(changed)
+}
+
+fn parse(text: &str) -> Result<Vec<Token>, String> {
+    let file: Document = serde_json::from_str(text).map_err(|err| err.to_string())?;
+    if file.version != VERSION {
+        return Err(format!("expected version {VERSION}, got {}", file.version));
+    }
+    let tokens: Vec<Token> = file.tokens.into_iter().map(Row::read).collect::<Result<_, _>>()?;
+    let twice = |at: usize| tokens[..at].iter().any(|other| other.name == tokens[at].name);
+    match (0..tokens.len()).find(|at| twice(*at)) {
+        Some(at) => Err(format!("tokens[{at}].name: is there twice")),
+        None => Ok(tokens),
+    }
+}
+
+fn print(tokens: &[Token]) -> String {
+    let file = Document { version: VERSION, tokens: tokens.iter().map(Row::of).collect() };
+    // Texts can always be written.
+    format!("{}\n", serde_json::to_string_pretty(&file).unwrap_or_default())
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    version: u32,
+    tokens: Vec<Row>,
+}
+
+/// A token in the form of the file.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Row {
+    name: String,
+    /// `sha256:HEX`, of the secret.
+    hash: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    scopes: Vec<String>,
+    created_at: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    expires_at: Option<String>,
+}
+
+impl Row {
+    fn of(token: &Token) -> Self {
+        let hex: String = token.digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        Self {
+            name: token.name.clone(),
+            hash: format!("sha256:{hex}"),
+            scopes: token.scopes.clone(),
+            created_at: format_instant(token.created_at),
+            expires_at: token.expires_at.map(format_instant),
+        }
+    }
+
+    fn read(self) -> Result<Token, String> {
+        let Self { name, hash, scopes, created_at, expires_at } = self;
+        let malformed = |what: &str| format!("the token {name}: {what} is malformed");
+        let instant = |text: &str, what| parse_instant(text).ok_or_else(|| malformed(what));
+        Ok(Token {
+            digest: digest(&hash).ok_or_else(|| malformed("hash"))?,
+            created_at: instant(&created_at, "created_at")?,
+            expires_at: expires_at.map(|at| instant(&at, "expires_at")).transpose()?,
+            scopes,
+            name,
+        })
+    }
+}
+
+fn digest(hash: &str) -> Option<[u8; 32]> {
+    let hex = hash.strip_prefix("sha256:").filter(|hex| hex.len() == 64 && hex.is_ascii())?;
+    let mut digest = [0; 32];
+    for (at, byte) in digest.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Duration;
+
+    #[test]
+    fn a_file_has_digests_alone_and_is_for_its_owner() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(DEFAULT_FILE);
+        assert_eq!(load(&path), Ok(None));
+        let expires_at = SystemTime::UNIX_EPOCH + Duration::from_secs(4_000_000_000);
+        let (token, secret) = Token::new("ci", vec!["run".to_owned()], Some(expires_at)).unwrap();
+        change(&path, |tokens| {
+            tokens.push(token.clone());
+            Ok(())
+        })
+        .unwrap();
+        let text = fs::read_to_string(&path).unwrap();
+        assert!(secret.starts_with(PREFIX) && secret.len() == 48 && !text.contains(&secret));
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        let read = load(&path).unwrap().unwrap();
+        assert_eq!(read[0].accepted(), token.accepted());
+        assert_eq!(read[0].accepted().digest, sha256(secret.as_bytes()));
+        assert!(!read[0].has_expired());
+    }
+
+    #[test]
+    fn a_file_that_is_not_understood_is_an_error() {
+        for text in [
+            "",
+            "[]",
+            r#"{"version":2,"tokens":[]}"#,
+            r#"{"version":1,"tokens":[{"name":"a","hash":"sha256:00","created_at":"2026-01-01T00:00:00Z"}]}"#,
+            r#"{"version":1,"tokens":[{"name":"a"}]}"#,
+            r#"{"version":1,"tokens":[],"more":1}"#,
+        ] {
+            assert!(parse(text).is_err(), "{text}");
+        }
+        let (token, _) = Token::new("ci", Vec::new(), None).unwrap();
+        assert!(parse(&print(std::slice::from_ref(&token))).is_ok());
+        assert!(parse(&print(&[token.clone(), token])).is_err());
+    }
+}
