@@ -317,6 +317,7 @@ fn in_urls(value: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::notice::LogLevel;
     use base64::engine::general_purpose::{STANDARD, URL_SAFE};
     use proptest::prelude::*;
 
@@ -373,6 +374,20 @@ mod tests {
         };
         let clean = redactor().error(error);
         assert!(format!("{clean:?}").contains(REDACTED) && !format!("{clean:?}").contains("3cr3t"));
+    }
+
+    #[test]
+    fn a_notice_is_clean() {
+        let message = format!("half of {SECRET}");
+        let progress = Progress { progress: 1.0, total: None, message: Some(message.clone()) };
+        for notice in [
+            Notice::Progress(progress),
+            Notice::Log { level: LogLevel::Info, message: message.clone() },
+            Notice::Text(message),
+        ] {
+            let clean = format!("{:?}", redactor().notice(notice));
+            assert!(clean.contains("half of [redacted]"), "{clean}");
+        }
     }
 
     proptest! {

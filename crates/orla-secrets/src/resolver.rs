@@ -56,8 +56,11 @@ impl fmt::Display for Reference<'_> {
 pub enum Source<'p> {
     /// The user's own configuration, in this directory.
     Configuration(&'p Path),
-    /// What a package declares, in this directory. It may name files of the package, and no commands.
+    /// What a package or a project declares, in this directory. It may name files, and no commands.
     Package(&'p Path),
+    /// What a package declares that is confined. It may name only the package's own files: others would be a way around
+    /// its confinement.
+    ConfinedPackage(&'p Path),
 }
 
 /// Why a reference has no value. No message repeats a value.
@@ -109,7 +112,8 @@ pub struct Resolver {
     store: Option<SecretStore>,
     /// The credentials that systemd gave this service. They precede the store.
     credentials: Option<PathBuf>,
-    known: RefCell<HashMap<(PathBuf, String), Secret>>,
+    /// By the source and the reference.
+    known: RefCell<HashMap<String, Secret>>,
     given: RefCell<Vec<Secret>>,
     files: RefCell<BTreeSet<PathBuf>>,
 }
@@ -141,12 +145,8 @@ impl Resolver {
         reference: Reference<'_>,
         source: Source<'_>,
     ) -> Result<Secret, ReferenceError> {
-        let (Source::Configuration(directory) | Source::Package(directory)) = source;
-        // Packages may name less: what one of them may not name is not known to it either.
-        let key = match source {
-            Source::Configuration(_) => (directory.to_owned(), reference.to_string()),
-            Source::Package(_) => (directory.join("\0package"), reference.to_string()),
-        };
+        // What one source may not name is not known to it either.
+        let key = format!("{source:?} {reference}");
         let known = self.known.borrow().get(&key).cloned();
         let value = match known {
             Some(value) => value,
@@ -175,17 +175,17 @@ impl Resolver {
     fn look_up(&self, reference: Reference<'_>, source: Source<'_>) -> Result<Secret, ReferenceError> {
         match (reference, source) {
             (Reference::Secret(name), _) => self.secret(name),
-            (Reference::File(path), Source::Configuration(directory)) => {
+            (Reference::File(path), Source::Configuration(directory) | Source::Package(directory)) => {
                 self.file(&directory.join(home(path).unwrap_or_else(|| path.into())))
             }
-            (Reference::File(path), Source::Package(directory)) => {
+            (Reference::File(path), Source::ConfinedPackage(directory)) => {
                 let path = directory.join(path);
                 let inside = |path: &Path| {
                     Some(path.canonicalize().ok()?.starts_with(directory.canonicalize().ok()?))
                 };
                 if path.exists() && inside(&path) != Some(true) {
                     return Err(ReferenceError::Forbidden(
-                        "a package may name only its own files in `${file:PATH}`",
+                        "a confined package may name only its own files in `${file:PATH}`",
                     ));
                 }
                 self.file(&path)
@@ -196,9 +196,11 @@ impl Resolver {
                 let bytes = command::output(line, directory, MAX_VALUE).map_err(failed)?;
                 text(bytes).map_err(|problem| failed(format!("gave a value that {problem}")))
             }
-            (Reference::Command(_), Source::Package(_)) => Err(ReferenceError::Forbidden(
-                "`${command:LINE}` may stand only in the configuration of the user, not in a package",
-            )),
+            (Reference::Command(_), Source::Package(_) | Source::ConfinedPackage(_)) => {
+                Err(ReferenceError::Forbidden(
+                    "`${command:LINE}` may stand only in the user's own configuration, not in the files of a package or a project",
+                ))
+            }
         }
     }
 
@@ -298,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_package_names_its_own_files_and_no_commands() {
+    fn a_package_names_no_commands_and_a_confined_one_only_its_own_files() {
         let dir = tempfile::tempdir().unwrap();
         let package = dir.path().join("package");
         fs::create_dir(&package).unwrap();
@@ -306,12 +308,15 @@ mod tests {
         fs::write(package.join("inside"), "own").unwrap();
         std::os::unix::fs::symlink(dir.path().join("outside"), package.join("link")).unwrap();
         let resolver = Resolver::new(None, None);
-        let source = Source::Package(&package);
+        let source = Source::ConfinedPackage(&package);
         assert_eq!(value(&resolver, "file:inside", source).unwrap(), "own");
         for reference in ["file:../outside", "file:link", "file:/etc/passwd", "command:echo x"] {
             let refused = value(&resolver, reference, source);
             assert!(matches!(refused, Err(ReferenceError::Forbidden(_))), "{reference}");
         }
+        let free = Source::Package(&package);
+        assert_eq!(value(&resolver, "file:../outside", free).unwrap(), "x");
+        assert!(value(&resolver, "command:echo x", free).is_err());
         // What the configuration may name, the package still may not.
         let own = Source::Configuration(&package);
         assert_eq!(value(&resolver, "command:echo x", own).unwrap(), "x");

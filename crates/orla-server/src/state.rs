@@ -75,6 +75,7 @@ pub(crate) struct Settings {
 impl Settings {
     fn new(options: ServerOptions, fetch: Option<&Arc<dyn Fetch>>, previous: Option<&Self>) -> Self {
         let guard = Guard::new(&options.allowed_hosts, &options.allowed_origins);
+        let guard = if options.tls.is_some() { guard.with_tls() } else { guard };
         let auth = Authenticator::new(&options.auth, fetch, previous.map(|previous| &previous.auth));
         Self { options, guard, auth }
     }

@@ -353,16 +353,16 @@ impl App {
             packages.refused.iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
         let (secrets, mut given) = (Resolver::of_user(), Redactor::default());
         for package in &mut packages.packages {
+            let change = config.tools.get(&package.manifest.name);
+            package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
+            let changed = change.map(|change| declared(config, change)).unwrap_or_default();
+            package.confine(self.instance.sandboxes(), &changed);
             if let Some(problem) = package_secrets::fill(package, &secrets) {
                 findings.problems.push(problem);
             }
             if let Some(redaction) = &package.redaction {
                 given = given.and(redaction);
             }
-            let change = config.tools.get(&package.manifest.name);
-            package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
-            let changed = change.map(|change| declared(config, change)).unwrap_or_default();
-            package.confine(self.instance.sandboxes(), &changed);
         }
         let names: Vec<String> =
             found.registrations.iter().map(|tool| tool.manifest.id.clone()).collect();

@@ -8,11 +8,14 @@ use orla_secrets::{Resolver, Secret, Source};
 
 use crate::config::expand::expand_references;
 
-/// Fills in the references in a package's manifest. A package with a reference that has no value is unavailable; the
+/// Fills in the references in the manifest of a package whose confinement is known. A package with a reference that has no value is unavailable; the
 /// sentence says why.
 pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Option<String> {
     let since = secrets.count();
-    let source = Source::Package(&package.directory);
+    let source = match package.sandbox {
+        Some(_) => Source::ConfinedPackage(&package.directory),
+        None => Source::Package(&package.directory),
+    };
     let own = &mut package.manifest;
     let texts = own.env.iter_mut().map(|(_, value)| value).chain(&mut own.args);
     let problems: Vec<String> = texts

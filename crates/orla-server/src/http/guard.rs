@@ -17,6 +17,8 @@ use http::{StatusCode, Uri};
 pub(crate) struct Guard {
     hosts: Vec<AllowedHost>,
     origins: Vec<AllowedOrigin>,
+    /// The port of a host that names none.
+    default_port: u16,
 }
 
 /// Why a request is turned away.
@@ -32,7 +34,13 @@ impl Guard {
         Self {
             hosts: hosts.iter().filter_map(|entry| AllowedHost::parse(entry)).collect(),
             origins: origins.iter().filter_map(|entry| AllowedOrigin::parse(entry)).collect(),
+            default_port: 80,
         }
+    }
+
+    /// The same on a listener with TLS.
+    pub(crate) fn with_tls(self) -> Self {
+        Self { default_port: 443, ..self }
     }
 
     /// Whether the request's Host and Origin may be served.
@@ -77,7 +85,8 @@ impl Guard {
     }
 
     fn allows_host(&self, host: &str, port: Option<u16>) -> bool {
-        is_loopback(host) || self.hosts.iter().any(|allowed| allowed.fits(host, port))
+        is_loopback(host)
+            || self.hosts.iter().any(|allowed| allowed.fits(host, port.unwrap_or(self.default_port)))
     }
 
     fn allows_origin(&self, origin: &Origin<'_>) -> bool {
@@ -146,12 +155,11 @@ impl AllowedHost {
         Some(Self::Named { host: bare(host).to_ascii_lowercase(), port })
     }
 
-    fn fits(&self, host: &str, port: Option<u16>) -> bool {
+    fn fits(&self, host: &str, port: u16) -> bool {
         match self {
             Self::Any => true,
             Self::Named { host: name, port: wanted } => {
-                bare(host).eq_ignore_ascii_case(name)
-                    && wanted.is_none_or(|wanted| port.unwrap_or(80) == wanted)
+                bare(host).eq_ignore_ascii_case(name) && wanted.is_none_or(|wanted| port == wanted)
             }
         }
     }

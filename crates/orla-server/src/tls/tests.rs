@@ -140,3 +140,22 @@ fn a_client_is_known_as_long_as_its_authority_is_trusted_and_its_certificate_hol
     current.load(Some(&settings)).unwrap();
     assert_eq!(current.caller(&client), None);
 }
+
+#[test]
+fn a_certificate_that_ends_soon_is_warned_about() {
+    let dir = tempfile::tempdir().unwrap();
+    let authority = Authority::new();
+    let warning = |left: i64| {
+        let (certificate, key) = authority.sign(|params| {
+            params.not_after = (SystemTime::now() + Duration::from_secs(60)).into();
+            let days = Duration::from_secs(left.unsigned_abs() * 86_400);
+            if left < 0 { params.not_after -= days } else { params.not_after += days }
+        });
+        fs::write(dir.path().join("server.pem"), certificate.pem()).unwrap();
+        fs::write(dir.path().join("server.key"), key.serialize_pem()).unwrap();
+        Tls::load(&settings(dir.path())).unwrap().expires_soon()
+    };
+    assert_eq!(warning(30), None);
+    assert_eq!(warning(3).as_deref(), Some("expires in 3 days"));
+    assert_eq!(warning(-3).as_deref(), Some("has expired"));
+}

@@ -23,9 +23,6 @@ impl Clients {
     pub(super) fn new(file: &Path, root: Option<&Node>) -> Self {
         let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
         let beside = file.parent().unwrap_or(Path::new("/"));
-        let is_editors = |dir: &Path| {
-            dir.file_name().is_some_and(|name| [".vscode", ".cursor"].iter().any(|known| name == *known))
-        };
         let workspace = if is_editors(beside) { beside.parent().unwrap_or(beside) } else { beside };
         Self { workspace: workspace.to_owned(), inputs: inputs(root) }
     }
@@ -47,6 +44,17 @@ impl Clients {
             _ => None,
         })
     }
+}
+
+/// Whether a directory is that of an editor's files.
+fn is_editors(dir: &Path) -> bool {
+    dir.file_name().is_some_and(|name| [".vscode", ".cursor"].iter().any(|known| name == *known))
+}
+
+/// Whether a file is one that a project has for the clients of those who work on it.
+pub(super) fn is_of_project(file: &Path) -> bool {
+    let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+    file.file_name().is_some_and(|name| name == ".mcp.json") || file.parent().is_some_and(is_editors)
 }
 
 /// The ids and defaults of `inputs`. Malformed entries are skipped here and reported when the key is read.

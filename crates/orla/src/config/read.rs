@@ -11,7 +11,7 @@ use orla_secrets::{Reference, Resolver, Secret, Source};
 
 use super::comments::without_comments;
 use super::expand::{Values, expand};
-use super::inputs::Clients;
+use super::inputs::{Clients, is_of_project};
 use super::keys::find;
 use super::table::KEYS;
 use super::{Config, Origin, Problem, capabilities};
@@ -144,7 +144,12 @@ impl Reader<'_> {
 
     pub(super) fn word(&self, node: &Node, expected: &str) -> Result<Word, String> {
         let Shape::Scalar(scalar) = &node.kind else { return Err(unexpected(expected, node)) };
-        let source = Source::Configuration(self.directory());
+        let directory = self.directory();
+        // A project brings the files of editors along, and they are read before anyone looks at them.
+        let source = match is_of_project(self.path) {
+            true => Source::Package(directory),
+            false => Source::Configuration(directory),
+        };
         let reference = |reference: Reference<'_>| self.secrets.resolve(reference, source);
         let values = Values { variable: self.lookup, reference: &reference };
         let (text, expanded) = expand(&scalar.text, values).map_err(|problem| format!(": {problem}"))?;

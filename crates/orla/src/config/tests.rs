@@ -350,6 +350,12 @@ fn references_to_secrets_are_filled_in_anywhere_and_no_message_repeats_them() {
     assert_eq!(config.secrets.text("s3cret-value-of-token!"), "[redacted]!");
     assert!(config.named_files.contains(&dir.path().join("port")));
     assert!(config.named_files.contains(&store.path()));
+    // A project's file is not the user's own.
+    let (mut config, mut problems) = (Config::default(), Vec::new());
+    let (path, secrets) = (dir.path().join(".mcp.json"), Resolver::new(None, None));
+    let text = r#"{"mcpServers": {"a": {"command": "a", "args": ["${command:touch ran}"]}}}"#;
+    read::file(&mut config, &path, text, &|_| None, &secrets, &mut problems);
+    assert!(problems[0].to_string().contains("user's own") && !dir.path().join("ran").exists());
     let (_, problems) = read("port: ${secret:token}\nhost: ${secret:none}\n");
     assert!(problems[1].contains("orla secret set none"), "{problems:?}");
     assert!(problems[0].contains("[redacted]") && !problems[0].contains("s3cret"), "{problems:?}");
