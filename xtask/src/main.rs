@@ -38,9 +38,9 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
   interop [WHAT…]    run foreign clients and the conformance suite against the release binary
-                     (or $ORLA_BIN); WHAT is any of: conformance, python, typescript,
-                     inspector, differential, behind, pasted, openapi, examples, agents,
-                     asked, streams (default: all)
+                     (or $ORLA_BIN); WHAT is any of: conformance, sign-in, python,
+                     typescript, inspector, differential, behind, pasted, openapi, examples,
+                     agents, asked, streams (default: all)
   tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
                      branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
   suites [--from FOLDER] [WHAT…]

@@ -21,6 +21,7 @@ mod install;
 mod openapi;
 mod pasted;
 mod pattern;
+mod sign_in;
 mod streams;
 mod upstream;
 
@@ -33,6 +34,7 @@ use crate::tally::Tally;
 /// What can be asked for by name; in this order.
 const PARTS: &[&str] = &[
     "conformance",
+    "sign-in",
     "python",
     "typescript",
     "inspector",
@@ -66,6 +68,9 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     let mut tally = Tally::default();
     if wanted("conformance") {
         conformance::run(&binary, &foreign, &mut tally)?;
+    }
+    if wanted("sign-in") {
+        sign_in::run(&binary, &foreign, &mut tally)?;
     }
     for client in clients::all() {
         if wanted(client.part()) {

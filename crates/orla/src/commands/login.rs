@@ -40,7 +40,7 @@ pub(crate) fn logout(logout: &cli::Logout, source: &Source) -> Result<(), Failur
     let removed = super::small_runtime()?.block_on(upstream.sign_out(&subject));
     match removed.map_err(|error| failed(&logout.name, &error))? {
         true => render::note(&format!("signed out of {}", logout.name)),
-        false => render::note(&format!("nobody was signed in at {}", logout.name)),
+        false => render::note(&format!("there was no sign-in at {}", logout.name)),
     }
     Ok(())
 }
