@@ -8,10 +8,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::{Canned, MockExecutor, marketplace};
 use orla_marketplace::{
-    CallContext, CapabilityExecutor, CapabilityMarketplace, JsonText, Limits, Payload, ProviderType,
+    CallContext, Callers, CapabilityExecutor, CapabilityMarketplace, Counting, JsonText, Limits,
+    Payload, Period, ProviderType, QuotaRule, Rate,
 };
 
 const ROUNDS: usize = 20;
@@ -22,14 +24,31 @@ fn main() {
     let market = marketplace(Limits::default(), [("answer", Canned::Answers(Value::Int(1)))]);
     let provider = ProviderType::Custom(Arc::new(Canned::Answers(Value::Int(1))));
     let input = Payload::from_json(JsonText::parse(r#"{"a":1}"#).unwrap());
-    let (mut floor, mut path) = (Vec::new(), Vec::new());
+    let limited = marketplace(Limits::default(), [("answer", Canned::Answers(Value::Int(1)))]);
+    limited.quotas().configure((0..10).map(quota).collect());
+    let (mut floor, mut path, mut counted) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..ROUNDS {
         floor.push(runtime.block_on(directly(&provider, &input)));
         path.push(runtime.block_on(through(&market, &input)));
+        counted.push(runtime.block_on(through(&limited, &input)));
     }
-    let (floor, path) = (median(floor), median(path));
+    let (floor, path, counted) = (median(floor), median(path), median(counted));
     println!("executor alone   {:>6} ns a call", floor.as_nanos());
     println!("the call path    {:>6} ns a call", path.as_nanos());
+    println!("with ten quotas  {:>6} ns a call", counted.as_nanos());
+}
+
+/// A quota that is never reached. The first three concern the call.
+fn quota(number: usize) -> QuotaRule {
+    let mut rule = QuotaRule::new(format!("quotas[{number}]"));
+    rule.rate = Some(Rate::new(1_000_000_000, Period::Day));
+    match number {
+        0 => {}
+        1 | 2 => rule.count = Counting::Together,
+        3 => rule.to = Callers::parse(["group:other"]).unwrap(),
+        _ => rule.capabilities = vec![Pattern::new(format!("other{number}.*"))],
+    }
+    rule
 }
 
 async fn directly(provider: &ProviderType, input: &Payload) -> Duration {

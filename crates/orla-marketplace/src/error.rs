@@ -162,6 +162,16 @@ pub enum RuntimeError {
         /// `_meta["orla/quota"]` with `limit` and `retry_after_ms`.
         outcome: Box<Outcome>,
     },
+    /// The call needs an approval and did not get it; nothing of it has run.
+    #[error("{id}: not approved: {reason}")]
+    Unapproved {
+        /// The capability's name.
+        id: String,
+        /// The rule, such as `approve[0]`. It is not shown to the caller.
+        rule: String,
+        /// Why there is no approval.
+        reason: String,
+    },
     /// A limit of the host was reached.
     #[error("{id} reached a limit: {what}")]
     Limit {
@@ -214,7 +224,7 @@ impl RuntimeError {
     /// The rule of the configuration that refused the call, such as `quotas[0]`.
     pub fn rule(&self) -> Option<&str> {
         match self {
-            Self::Quota { rule, .. } => Some(rule),
+            Self::Quota { rule, .. } | Self::Unapproved { rule, .. } => Some(rule),
             _ => None,
         }
     }
@@ -237,6 +247,7 @@ impl RuntimeError {
                 KINDS.iter().find(|kind| ***kind == *error.kind).copied().unwrap_or("failed")
             }
             Self::Quota { .. } => "quota",
+            Self::Unapproved { .. } => "approval",
             Self::Limit { .. } => "limit",
             Self::Panicked { .. } => "panicked",
         }
@@ -275,7 +286,7 @@ impl RuntimeError {
 }
 
 /// The kinds of calls that a program's error may be of.
-const KINDS: [&str; 10] = [
+const KINDS: [&str; 11] = [
     "unknown-capability",
     "invalid-input",
     "invalid-output",
@@ -284,6 +295,7 @@ const KINDS: [&str; 10] = [
     "cancelled",
     "busy",
     "quota",
+    "approval",
     "unavailable",
     "limit",
 ];

@@ -19,6 +19,7 @@
 #![warn(missing_docs)]
 
 mod admission;
+mod approval;
 pub mod attestation;
 mod call;
 pub mod catalog;
@@ -53,6 +54,10 @@ pub mod testing;
 mod trace;
 
 pub use admission::breaker::BreakerLimits;
+pub use approval::{
+    AnswerError, ApprovalDecision, ApprovalRecord, ApprovalRule, Approvals, Approver, Desk,
+    PendingApproval,
+};
 pub use call::hops::Hops;
 pub use call::record::{CallRecord, RequestRecord};
 pub use call::retry::jitter;

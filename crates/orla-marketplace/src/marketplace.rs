@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use rtfs::text::excerpt;
 use tokio::sync::watch;
 
+use crate::approval::Approvals;
 use crate::call::record::{CallRecord, Observers, RequestObservers, RequestRecord};
 use crate::call::{Call, CallContext, CallScope};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
@@ -49,6 +50,7 @@ pub struct CapabilityMarketplace {
     on_unknown: ArcSwapOption<SignIn>,
     memory: Arc<MemoryBudget>,
     quotas: Arc<Quotas>,
+    approvals: Approvals,
     instance: u32,
     calls: AtomicU64,
     /// Which processes are confined, in the word of the configuration.
@@ -75,6 +77,7 @@ impl CapabilityMarketplace {
         Self {
             memory,
             quotas: Arc::default(),
+            approvals: Approvals::default(),
             catalog: ArcSwap::from_pointee(empty),
             executors: ArcSwap::default(),
             writing: Mutex::default(),
@@ -282,6 +285,11 @@ impl CapabilityMarketplace {
     /// How much each caller may use, and has used. Without rules, everyone may use everything.
     pub fn quotas(&self) -> &Arc<Quotas> {
         &self.quotas
+    }
+
+    /// Which calls a person has to approve, and those that wait for it. Without rules, there are none.
+    pub fn approvals(&self) -> &Approvals {
+        &self.approvals
     }
 
     /// Calls that run at the moment.

@@ -151,6 +151,7 @@ impl Redactor {
             | RuntimeError::Denied { .. }
             | RuntimeError::Busy { .. }
             | RuntimeError::Quota { .. }
+            | RuntimeError::Unapproved { .. }
             | RuntimeError::Limit { .. }
             | RuntimeError::Panicked { .. } => {}
             RuntimeError::InvalidInput { violations, .. } => self.violations(violations),

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use http::{HeaderMap, header};
-use orla_marketplace::{CapabilityMarketplace, Entry, Item};
+use orla_marketplace::{ApprovalDecision, CapabilityMarketplace, Entry, Item};
 use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder, text};
 use prometheus_client::metrics::counter::Counter;
@@ -36,6 +36,8 @@ pub(crate) fn content_type(headers: &HeaderMap) -> &'static str {
 pub(crate) struct Metrics {
     /// By the MCP name of the capability.
     calls: Arc<Mutex<BTreeMap<Arc<str>, CallCounts>>>,
+    /// How questions about calls ended.
+    approvals: Arc<Mutex<BTreeMap<ApprovalDecision, Counter>>>,
     /// HTTP requests that were answered.
     pub(crate) requests: Counter,
     /// Requests without a valid token, if one is required.
@@ -118,6 +120,11 @@ struct ProviderLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DecisionLabels {
+    decision: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RuleLabels {
     rule: String,
 }
@@ -129,6 +136,7 @@ const BUCKETS: [f64; 14] =
 impl Metrics {
     /// Counts the marketplace's calls from now on.
     pub(crate) fn observe(&self, market: &CapabilityMarketplace) {
+        self.observe_approvals(market);
         let calls = Arc::clone(&self.calls);
         market.on_finished(move |record| {
             let mut calls = calls.lock();
@@ -137,6 +145,14 @@ impl Metrics {
             counts.concern(&record.entry);
             counts.by_outcome.entry(record.outcome).or_default().inc();
             counts.durations.observe(record.duration.as_secs_f64());
+        });
+    }
+
+    /// Counts the decisions about calls that need an approval from now on.
+    fn observe_approvals(&self, market: &CapabilityMarketplace) {
+        let approvals = Arc::clone(&self.approvals);
+        market.approvals().on_decided(move |record| {
+            approvals.lock().entry(record.decision).or_default().inc();
         });
     }
 
@@ -217,6 +233,19 @@ impl Metrics {
                 Labelled(refusals.collect()),
             );
         }
+        let decisions = self.approvals.lock();
+        let decisions = decisions.iter();
+        let decisions: Vec<_> = decisions
+            .map(|(decision, count)| (DecisionLabels { decision: decision.word() }, count.clone()))
+            .collect();
+        if !decisions.is_empty() {
+            registry.register("approvals", "How questions about calls ended", Labelled(decisions));
+        }
+        registry.register(
+            "approvals_waiting",
+            "Calls that wait for an approval",
+            gauge(now.approvals_waiting),
+        );
         let mut out = String::new();
         if text::encode(&mut out, &registry).is_err() {
             out.clear();
@@ -242,6 +271,7 @@ pub(crate) struct Gauges {
     pub(crate) providers: Vec<Provider>,
     /// The refused calls of each quota.
     pub(crate) quota_refusals: Vec<(String, u64)>,
+    pub(crate) approvals_waiting: u64,
 }
 
 /// A provider with a process of its own.

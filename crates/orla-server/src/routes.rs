@@ -13,7 +13,7 @@ use orla_identity::Head;
 use orla_marketplace::{Item, Principal};
 
 use crate::a2a;
-use crate::admin::{quotas, status};
+use crate::admin::{approvals, quotas, status};
 use crate::http::body::{self, Body};
 use crate::http::guard::Denied;
 use crate::http::response::{closing, is_json, json, names, not_allowed, text, why_unreadable};
@@ -168,6 +168,16 @@ async fn route(
             _ => not_allowed("POST, OPTIONS"),
         },
         path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
+        "/approvals" => {
+            only_get(parts, || json(StatusCode::OK, approvals::render(core, principal.as_ref())))
+        }
+        path if path.starts_with(APPROVALS) => match parts.method {
+            Method::POST => {
+                let id = &path[APPROVALS.len()..];
+                Box::pin(approval(core, settings, principal.as_ref(), id, parts, body)).await
+            }
+            _ => not_allowed("POST, OPTIONS"),
+        },
         "/quotas" => only_get(parts, || json(StatusCode::OK, quotas::render(core, principal.as_ref()))),
         "/status" => only_get(parts, || json(StatusCode::OK, status::render(core, principal.as_ref()))),
         "/metrics" => {
@@ -213,6 +223,32 @@ async fn program(
         Ok(body) => programs::answer(core, principal, headers, &body).await,
         Err(status) => {
             closing(programs::refused(status, &why_unreadable(status, options.max_body_bytes)))
+        }
+    }
+}
+
+/// What stands before the id of an approval in a path.
+const APPROVALS: &str = "/approvals/";
+
+/// The answer to the question about a call (`POST /approvals/ID`).
+async fn approval(
+    core: &Arc<Core>,
+    settings: &Settings,
+    principal: Option<&Principal>,
+    id: &str,
+    parts: &Parts,
+    body: Incoming,
+) -> Response<Body> {
+    if !is_json(&parts.headers) {
+        let what = "Content-Type must be application/json";
+        return approvals::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what);
+    }
+    let options = &settings.options;
+    match body::of_request(body, &parts.headers, core.market.memory(), options).await {
+        Ok(body) => approvals::answer(core, principal, id, &body),
+        Err(status) => {
+            let why = why_unreadable(status, options.max_body_bytes);
+            closing(approvals::refused(status, "invalid-argument", &why))
         }
     }
 }

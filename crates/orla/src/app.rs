@@ -52,7 +52,7 @@ use crate::confined::{self, Declarations};
 use crate::findings::{Findings, sentences};
 use crate::governance::{self, Governance, Rules};
 use crate::served::{Providers, Served, Sources, limits};
-use crate::{package_secrets, programs, prompts, tokens};
+use crate::{package_secrets, programs, prompts, terminal_approver, tokens};
 
 /// The least time between two snapshots for changes of a provider.
 const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(50);
@@ -194,7 +194,9 @@ impl App {
     /// # Errors
     /// Those of [`build`](Self::build).
     pub(crate) fn build_local(config: &Config) -> Result<Self, Failure> {
-        Self::build(&Config { policy_reveal: true, ..config.clone() })
+        let app = Self::build(&Config { policy_reveal: true, ..config.clone() })?;
+        app.marketplace.approvals().set_desk(terminal_approver::desk());
+        Ok(app)
     }
 
     pub(crate) fn marketplace(&self) -> &Arc<CapabilityMarketplace> {
@@ -328,6 +330,7 @@ impl App {
             prompts: prompts.prompts,
             rules: Arc::clone(&rules),
         };
+        self.marketplace.approvals().configure(config.approve.clone());
         self.marketplace.quotas().configure(config.quotas.clone());
         self.served.publish(sources, &mut findings);
         self.rules = rules;

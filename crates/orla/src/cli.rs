@@ -218,6 +218,20 @@ pub(crate) enum Command {
         after_help = "Examples:\n  orla completions bash > ~/.local/share/bash-completion/completions/orla\n  orla completions fish > ~/.config/fish/completions/orla.fish"
     )]
     Completions { shell: clap_complete::Shell },
+    /// Show the calls of a running server that wait for an approval, and answer them
+    #[command(after_help = APPROVALS, args_conflicts_with_subcommands = false)]
+    Approvals {
+        #[command(subcommand)]
+        answer: Option<ApprovalAnswer>,
+        /// The server; http://HOST:PORT of the configuration if absent
+        #[arg(long, global = true)]
+        url: Option<String>,
+        /// Print JSON
+        #[arg(long, global = true)]
+        json: bool,
+        #[command(flatten)]
+        settings: Settings,
+    },
     /// Show what callers have used of a running server's quotas
     #[command(after_help = "ORLA_TOKEN is sent as the bearer token, if it is set.")]
     Quotas {
@@ -256,6 +270,29 @@ Examples:
   orla login github
   orla login --device github
   orla logout github";
+
+/// An answer to the question about a call.
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum ApprovalAnswer {
+    /// Let the call run, once
+    Approve {
+        /// The id that `orla approvals` shows
+        id: String,
+    },
+    /// Refuse the call
+    Deny {
+        /// The id that `orla approvals` shows
+        id: String,
+    },
+}
+
+const APPROVALS: &str = "\
+`approve` in the configuration says which calls wait for an approval. ORLA_TOKEN is sent as the bearer token, if it is set.
+
+Examples:
+  orla approvals                       what waits, with the input of each call
+  orla approvals approve 3fb2c6d41e07a895
+  orla approvals deny 3fb2c6d41e07a895 --url http://127.0.0.1:8080";
 
 const SERVE: &str = "\
 Examples:

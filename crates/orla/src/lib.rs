@@ -43,6 +43,7 @@ mod render;
 mod served;
 mod server;
 mod signals;
+mod terminal_approver;
 mod text;
 mod tokens;
 
@@ -183,6 +184,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
                 true => commands::status::watch(url.as_deref(), &source),
                 false => commands::status::run(url.as_deref(), json, &source),
             }
+        }
+        Some(Command::Approvals { answer, url, json, settings }) => {
+            let source = Cli::source(before, settings);
+            commands::approvals::run(answer.as_ref(), url.as_deref(), json, &source)
         }
         Some(Command::Quotas { url, json, settings }) => {
             commands::quotas::run(url.as_deref(), json, &Cli::source(before, settings))

@@ -220,6 +220,10 @@ impl Sources {
             let patterns = rule.capabilities.iter().map(|pattern| pattern.as_str().to_owned());
             (format!("{}.capabilities", rule.name), patterns.collect())
         }));
+        lists.extend(config.approve.iter().map(|rule| {
+            let patterns = rule.capabilities.iter().map(|pattern| pattern.as_str().to_owned());
+            (format!("{}.capabilities", rule.name), patterns.collect())
+        }));
         for (key, patterns) in lists {
             for text in patterns.iter().take(MAX_NAMED) {
                 let pattern = Pattern::new(text);

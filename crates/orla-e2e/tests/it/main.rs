@@ -8,6 +8,7 @@ mod a2a_bindings;
 mod a2a_push;
 mod a2a_server;
 mod agent;
+mod approvals;
 mod attestation;
 mod audit;
 mod builtins;

@@ -8,11 +8,13 @@
 //! - [`admission`](crate::admission): how many calls run at once, whose turn it is, and the breakers of providers that
 //!   fail
 //! - [`retry`]: when a call that failed is made again
+//! - [`clock`]: the time of a call
 //! - [`record`]: what is known of a finished call
 //! - [`stream`]: streams, whose items are read one by one
 //! - [`request`]: the path of requests for prompts, resources and completions
 //! - [`hops`]: the instances that a call has passed through
 
+mod clock;
 pub(crate) mod hops;
 mod prepared;
 pub(crate) mod record;
@@ -39,7 +41,7 @@ impl CapabilityMarketplace {
     /// See [`RuntimeError`](crate::RuntimeError); each step has its own variants.
     pub async fn call(&self, call: Call) -> RuntimeResult<Outcome> {
         // Looks up the capability and computes the deadline.
-        let prepared = self.prepare(call).await?;
+        let mut prepared = self.prepare(call).await?;
         // From here on the call is recorded exactly once, even if this future is dropped.
         let mut recording = prepared.begin_recording();
         let result = async {
@@ -48,6 +50,7 @@ impl CapabilityMarketplace {
             prepared.validate_input()?;
             // Counted for its quotas until it ends. A call that is refused here counts for none.
             let _charge = prepared.charge()?;
+            prepared.approve().await?;
             let mut retries = prepared.retries();
             let outcome = loop {
                 let attempt = {
@@ -75,12 +78,13 @@ impl CapabilityMarketplace {
     /// Those of [`call`](Self::call); [`RuntimeError::Structured`](crate::RuntimeError::Structured) of kind `type` if the capability
     /// is not a stream.
     pub async fn open(&self, call: Call) -> RuntimeResult<Arc<OpenStream>> {
-        let prepared = self.prepare(call).await?;
+        let mut prepared = self.prepare(call).await?;
         let mut recording = prepared.begin_recording();
         let opened = async {
             prepared.authorize().await?;
             prepared.validate_input()?;
             let charge = prepared.charge()?;
+            prepared.approve().await?;
             let _permits = prepared.admit(&mut recording).await?;
             let circuit = prepared.circuit()?;
             let handle = circuit.report(prepared.open().await)?;

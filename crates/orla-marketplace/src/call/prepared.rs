@@ -14,6 +14,7 @@ use super::stream::StreamHandle;
 use super::{Call, CallContext};
 use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
+use crate::approval::WaitingCall;
 use crate::catalog::{Catalog, Entry};
 use crate::error::{RuntimeError, RuntimeResult, seconds};
 use crate::executor::CapabilityExecutor;
@@ -198,6 +199,28 @@ impl PreparedCall<'_> {
         charge.map_err(|over| over.of_call(self.id()))
     }
 
+    /// Waits until a person has approved the call, if a rule wants that. The call's clock stands still meanwhile.
+    ///
+    /// # Errors
+    /// The call was not approved, or the policy has denied it meanwhile.
+    pub(super) async fn approve(&mut self) -> RuntimeResult<()> {
+        let Self { market, entry, input, ctx, .. } = self;
+        let approvals = market.approvals();
+        let Some(rule) = approvals.rule_for(ctx.scope.principal.as_ref(), entry) else { return Ok(()) };
+        let paused = ctx.clock().pause();
+        let call = WaitingCall {
+            name: &ctx.name,
+            call_id: &ctx.call_id,
+            principal: ctx.scope.principal.as_ref(),
+            client: ctx.scope.client.as_ref(),
+            cancellation: &ctx.scope.cancellation,
+        };
+        approvals.ask(rule, entry, input, &call).await?;
+        drop(paused);
+        ctx.deadline = ctx.clock().deadline();
+        self.permitted().map_err(|permission| RuntimeError::Denied { id: self.id(), permission })
+    }
+
     pub(super) fn retries(&self) -> Retries<'_> {
         let own = self.entry.retries;
         let max = self.ctx.scope.retries.map_or(own, |max| max.min(own));
@@ -290,7 +313,7 @@ impl PreparedCall<'_> {
         let Self { ctx, .. } = self;
         let overdue = async {
             tokio::select! {
-                () = tokio::time::sleep_until(ctx.deadline + BACKSTOP) => {}
+                () = ctx.clock().passed(BACKSTOP) => {}
                 () = async {
                     ctx.scope.cancellation.cancelled().await;
                     tokio::time::sleep(BACKSTOP).await;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::clock::Clock;
 use super::hops::Hops;
 use crate::admission::{CallPermit, HeldPermits};
 use crate::attestation::Custody;
@@ -58,6 +59,8 @@ pub struct CallScope {
     shared: Option<Arc<dyn Any + Send + Sync>>,
     /// The capabilities' own permits that the call and its ancestors hold.
     held: Option<Arc<HeldPermits>>,
+    /// The clock of the call around this one; in the context of a call, its own.
+    clock: Option<Arc<Clock>>,
 }
 
 /// What an executor knows of a call besides its input.
@@ -68,7 +71,8 @@ pub struct CallContext {
     pub call_id: Arc<str>,
     /// The name under which the capability is served, for messages.
     pub name: Arc<str>,
-    /// The deadline of the call.
+    /// The deadline of the call, as it was when its executor began. Executors that make calls of their own wait for
+    /// [`expired`](CallContext::expired) instead.
     pub deadline: Instant,
     /// The time from the call to its deadline, for messages.
     pub timeout: Duration,
@@ -76,6 +80,8 @@ pub struct CallContext {
     pub custody: Option<Custody>,
     /// The caller and its context.
     pub scope: CallScope,
+    /// It stands still while a call within this one waits for an approval.
+    clock: Arc<Clock>,
     /// The permit of the call. The call lends it while it waits for a call within it.
     permit: Option<Arc<CallPermit>>,
 }
@@ -94,7 +100,7 @@ impl Call {
     /// A call of `target` within the call that `ctx` belongs to: one deeper, in the same scope, with as much time as
     /// that call has left.
     pub fn within(ctx: &CallContext, target: impl Into<String>) -> Self {
-        let timeout = Some(ctx.deadline.saturating_duration_since(Instant::now()));
+        let timeout = Some(ctx.clock.deadline().saturating_duration_since(Instant::now()));
         let scope = CallScope { depth: ctx.scope.depth + 1, retries: None, ..ctx.scope.clone() };
         Self { timeout, scope, ..Self::to(target) }
     }
@@ -119,7 +125,38 @@ impl CallContext {
     /// The context of a call that has `timeout` from now on.
     pub(crate) fn new(call_id: Arc<str>, name: Arc<str>, timeout: Duration, scope: CallScope) -> Self {
         let deadline = Instant::now() + timeout;
-        Self { call_id, name, deadline, timeout, custody: None, scope, permit: None }
+        let clock = Clock::new(deadline, scope.clock.clone());
+        let scope = CallScope { clock: Some(Arc::clone(&clock)), ..scope };
+        Self { call_id, name, deadline, timeout, custody: None, scope, clock, permit: None }
+    }
+
+    /// The same with less time, if `timeout` ends before the deadline.
+    #[must_use]
+    pub fn shortened(&self, timeout: Duration) -> Self {
+        let mut ctx = self.clone();
+        if let Some(deadline) = Instant::now().checked_add(timeout)
+            && deadline < self.clock.deadline()
+        {
+            let clock = Clock::new(deadline, Some(Arc::clone(&self.clock)));
+            (ctx.deadline, ctx.timeout) = (deadline, timeout);
+            ctx.scope.clock = Some(Arc::clone(&clock));
+            ctx.clock = clock;
+        }
+        ctx
+    }
+
+    pub(crate) fn clock(&self) -> &Arc<Clock> {
+        &self.clock
+    }
+
+    /// Waits until the call's time is over. It does not pass while a call within this one waits for an approval.
+    pub async fn expired(&self) {
+        self.clock.passed(Duration::ZERO).await;
+    }
+
+    /// Whether the call's time is over.
+    pub fn is_late(&self) -> bool {
+        Instant::now() >= self.clock.deadline()
     }
 
     /// The context of a call that runs with `permit`, and with one of `held`'s permits if the capability has its own.

@@ -29,7 +29,7 @@ use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use rtfs::{Error, Event, Map, Outcome, Program, Request, Run, Ticket, Value};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use crate::call::CallContext;
@@ -185,7 +185,7 @@ impl<'a> Pending<'a> {
             tokio::select! {
                 biased;
                 () = ctx.scope.cancellation.cancelled() => return Err(cancelled()),
-                () = sleep_until(ctx.deadline) => return Err(late(ctx)),
+                () = ctx.expired() => return Err(late(ctx)),
                 (ticket, answer) = answer => {
                     self.asked.remove(&ticket);
                     return Ok((ticket, answer));
@@ -214,7 +214,7 @@ fn ended(ctx: &CallContext) -> Option<Error> {
     if ctx.scope.cancellation.is_cancelled() {
         return Some(cancelled());
     }
-    (Instant::now() >= ctx.deadline).then(|| late(ctx))
+    ctx.is_late().then(|| late(ctx))
 }
 
 fn cancelled() -> Error {

@@ -12,7 +12,6 @@ use rtfs::{
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
-use tokio::time::Instant;
 
 use super::check::{self, Served, described as problem};
 use super::compiler::Compiler;
@@ -252,14 +251,10 @@ struct Wanted {
 impl Wanted {
     /// The context of a run with a shorter deadline, if one is wanted.
     fn in_time(&self, ctx: &CallContext) -> CallContext {
-        let mut ctx = ctx.clone();
-        if let Some(wanted) = self.timeout_ms.map(Duration::from_millis)
-            && let Some(deadline) = Instant::now().checked_add(wanted)
-            && deadline < ctx.deadline
-        {
-            (ctx.deadline, ctx.timeout) = (deadline, wanted);
+        match self.timeout_ms {
+            Some(wanted) => ctx.shortened(Duration::from_millis(wanted)),
+            None => ctx.clone(),
         }
-        ctx
     }
 
     fn within(&self, host: &Limits) -> Limits {
@@ -317,7 +312,7 @@ fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Ru
         "cancelled" if ctx.scope.cancellation.is_cancelled() => {
             RuntimeError::Cancelled { id: id(), outcome: None }
         }
-        "limit" if Instant::now() >= ctx.deadline => {
+        "limit" if ctx.is_late() => {
             let structured = json!({ "error": described(error) }).to_string();
             let outcome = outcome(&structured, &error.report()).ok().map(Box::new);
             RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome }

@@ -1,4 +1,5 @@
-//! What operators look at: `/status`, `/quotas`, `/readyz` and `/metrics`.
+//! What operators look at: `/status`, `/quotas`, `/approvals`, `/readyz` and `/metrics`.
 
+pub(crate) mod approvals;
 pub(crate) mod quotas;
 pub(crate) mod status;

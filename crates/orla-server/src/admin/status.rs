@@ -273,6 +273,7 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
         uptime_ms: uptime_ms(core),
         providers: providers(&core.market, permitted(&newest, principal)),
         quota_refusals: core.market.quotas().refusals(),
+        approvals_waiting: number(core.market.approvals().waiting()),
     }
 }
 

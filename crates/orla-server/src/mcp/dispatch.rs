@@ -210,11 +210,11 @@ impl ClientChannel {
     }
 }
 
-/// How long a request may take.
-pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
+/// How long a request may take. It may have to wait for an approval, and its own time stands still meanwhile.
+pub(crate) fn limit(core: &Core, catalog: &Catalog, method: &str, name: &str) -> Duration {
     let entry = if method == "tools/call" { catalog.get(name) } else { None };
     let own = entry.and_then(|entry| entry.policy.timeout);
-    own.unwrap_or(catalog.limits().timeout)
+    own.unwrap_or(catalog.limits().timeout) + core.market.approvals().longest()
 }
 
 impl Job {
@@ -254,6 +254,14 @@ impl Job {
             Task::CallTool { tool, .. } => tool,
             Task::Get { name, .. } => name,
             _ => "",
+        }
+    }
+
+    /// The arguments of a call.
+    pub(crate) fn arguments(&self) -> Option<&Payload> {
+        match &self.task {
+            Task::CallTool { arguments, .. } => Some(arguments),
+            _ => None,
         }
     }
 
@@ -405,7 +413,7 @@ impl Caller {
     fn session_client(&self, core: &Core, job: &Job) -> Option<Arc<SessionClient>> {
         let (session, outlet) = (self.session.as_ref()?, self.outlet.as_ref()?);
         let capabilities = session.capabilities.clone().filter(|_| job.may_ask())?;
-        let limit = limit(&session.tools(), &job.method, job.subject());
+        let limit = limit(core, &session.tools(), &job.method, job.subject());
         Some(Arc::new(SessionClient {
             session: Arc::clone(session),
             capabilities,

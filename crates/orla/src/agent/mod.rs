@@ -138,6 +138,7 @@ impl<A: RunObserver> Agent<'_, A> {
             self.observer.calls(&wanted.call);
             let agreed = match &wanted.input {
                 Err(problem) => Err(problem.clone()),
+                Ok(_) if self.is_asked_about(&wanted.call) => Ok(()),
                 Ok(_) if !self.tools.needs_approval(self.approve, &wanted.call) => Ok(()),
                 Ok(_) => {
                     let asked = approval.ask(&wanted.call, self.tools.name_of(&wanted.call));
@@ -153,6 +154,13 @@ impl<A: RunObserver> Agent<'_, A> {
             Some(ctx) => ctx.wait_for(calling).await,
             None => calling.await,
         }
+    }
+
+    /// Whether the marketplace asks a person about the call anyway (`approve` of the configuration).
+    fn is_asked_about(&self, call: &ToolCall) -> bool {
+        let caller = self.within.and_then(|ctx| ctx.scope.principal.as_ref());
+        let target = self.tools.target(call);
+        target.is_some_and(|entry| self.marketplace.approvals().concerns(caller, entry))
     }
 
     async fn call_one(&self, wanted: RequestedCall, agreed: Result<(), String>) -> ToolResponse {

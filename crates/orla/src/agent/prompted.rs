@@ -225,7 +225,7 @@ impl CapabilityExecutor for PromptedExecutor {
             loop {
                 tokio::select! {
                     end = &mut driving => break end,
-                    () = sleep_until(ctx.deadline) => {
+                    () = ctx.expired() => {
                         cancellation.cancel();
                         // Its calls have their grace period.
                         break driving.await.map(|_| End::Timeout);

@@ -55,7 +55,7 @@ impl Tools {
     }
 
     /// The capability that is finally called, if it exists.
-    fn target(&self, call: &ToolCall) -> Option<&Arc<Entry>> {
+    pub(crate) fn target(&self, call: &ToolCall) -> Option<&Arc<Entry>> {
         let mut entry = self.catalog.get(&call.fn_name)?;
         let mut arguments = &call.fn_arguments;
         while let Ok(Discovery::Call) = entry.manifest.provider.settings::<Discovery>() {

@@ -100,6 +100,23 @@ impl Server {
         Ok(body)
     }
 
+    /// Posts a JSON document, and gives the answer.
+    pub(crate) async fn post(&self, path: &str, json: String) -> Result<String, Failure> {
+        let mut url = self.base.clone();
+        url.set_path(path);
+        let request = self.client.post(url).timeout(DOCUMENT).header("content-type", "application/json");
+        let response = self.send(request.body(json)).await?;
+        let status = response.status();
+        let body = self.read(response).await?;
+        match status.is_success() {
+            true => Ok(body),
+            false => Err(self.failure(
+                &refusal(&body)
+                    .unwrap_or_else(|| format!("the server answered {status}{}", quoted(&body))),
+            )),
+        }
+    }
+
     async fn send(&self, request: RequestBuilder) -> Result<Response, Failure> {
         let request = match &self.token {
             Some(token) => request.bearer_auth(token),
@@ -205,6 +222,12 @@ fn authority(host: &str, port: u16) -> String {
         _ if host.contains(':') => format!("[{host}]:{port}"),
         _ => format!("{host}:{port}"),
     }
+}
+
+/// The message of an error that the server describes.
+fn refusal(body: &str) -> Option<String> {
+    let body: Value = serde_json::from_str(body).ok()?;
+    body["error"]["message"].as_str().map(str::to_owned)
 }
 
 fn quoted(body: &str) -> String {

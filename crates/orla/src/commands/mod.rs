@@ -2,6 +2,7 @@
 
 #[cfg(feature = "agent")]
 pub(crate) mod agent;
+pub(crate) mod approvals;
 pub(crate) mod attest;
 pub(crate) mod audit;
 pub(crate) mod call;

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orla_marketplace::Desk;
 use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
 use orla_server::{Server, ServerOptions, Tls};
@@ -122,6 +123,10 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let audit = audit_of(&config)?;
     let days = QuotaDays::open(&config, app.marketplace().quotas());
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
+    if config.transport == Transport::Http {
+        // A client on a pipe has no one beside it who could answer.
+        app.marketplace().approvals().set_desk(Desk::Open);
+    }
     crate::a2a::prepare(&server, &config)?;
     crate::authorization_servers::prepare(&server);
     let shutdown = CancellationToken::new();

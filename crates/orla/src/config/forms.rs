@@ -256,6 +256,47 @@ impl Scalar for Seconds {
     }
 }
 
+/// A time above 0 and at most this long: a number of seconds, or a number with its unit.
+pub(super) struct Span(pub(super) Duration);
+
+impl Form for Span {
+    type Value = Duration;
+
+    fn read(&self, reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Duration> {
+        let most = self.0.as_secs();
+        let expected = format!("a time such as 30s, 5m, 2h or 1d, at most {most}s");
+        let text = reader.word_at(path, node, &expected)?;
+        let time = span(&text).filter(|time| !time.is_zero() && *time <= self.0);
+        let time = time.ok_or_else(|| format!(": expected {expected}, got {}", shown(node, &text)));
+        reader.noted(path, node, time)
+    }
+
+    fn schema(&self) -> Json {
+        json!({"anyOf": [{"type": "number", "exclusiveMinimum": 0}, text_schema()]})
+    }
+
+    fn default(&self, value: &Duration) -> Option<Json> {
+        Some(format!("{}s", value.as_secs()).into())
+    }
+}
+
+/// The time that a text such as `5m` or `1.5h` names; without a unit, it is seconds.
+fn span(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "" | "s" => 1.0,
+        "m" => 60.0,
+        "h" => 3_600.0,
+        "d" => 86_400.0,
+        _ => return None,
+    };
+    let number: f64 = number.trim().parse().ok()?;
+    Duration::try_from_secs_f64(number * seconds).ok()
+}
+
 /// A number above 0, and at most 1.
 pub(super) struct Share;
 

@@ -17,6 +17,7 @@
 mod access;
 pub(crate) mod agent;
 mod agents;
+mod approve;
 mod builtins;
 mod capabilities;
 mod comments;
@@ -53,7 +54,7 @@ use std::time::Duration;
 use orla_document::Position;
 use orla_identity::{BearerToken, IssuerOptions, OwnToken};
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{AccessPolicy, QuotaRule, Redactor, Registration, rtfs};
+use orla_marketplace::{AccessPolicy, ApprovalRule, QuotaRule, Redactor, Registration, rtfs};
 use orla_process::confinement::{self, Declared};
 use orla_process::environment::Environment;
 use orla_process::standby::StandbyLimits;
@@ -126,6 +127,8 @@ pub(crate) struct Config {
     pub(crate) access: Option<AccessPolicy>,
     /// Whether a denied call says which permission is missing.
     pub(crate) policy_reveal: bool,
+    /// The calls that a person has to approve.
+    pub(crate) approve: Vec<ApprovalRule>,
     /// How much callers may use.
     pub(crate) quotas: Vec<QuotaRule>,
     /// Where state is kept over a restart.
@@ -362,6 +365,7 @@ impl Default for Config {
             ca: PathBuf::new(),
             access: None,
             policy_reveal: false,
+            approve: Vec::new(),
             quotas: Vec::new(),
             state_dir: "./.orla".into(),
             allow_unauthenticated: false,

@@ -9,8 +9,8 @@ use super::forms::{
 use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
     Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, Transport, access, agents,
-    builtins, capabilities, governance, identity, inputs, openapi, plugins, quotas, remotes, servers,
-    tools,
+    approve, builtins, capabilities, governance, identity, inputs, openapi, plugins, quotas, remotes,
+    servers, tools,
 };
 use crate::exposure::Exposure;
 
@@ -112,6 +112,8 @@ fn keys() -> Vec<Key<Config>> {
             "whether the error of a denied call names the missing permission. If `false`, a denied capability looks like one that does not exist"),
         own("quotas", quotas::read, quotas::schema,
             "how much callers may use: a list of [quotas](identity.md#quotas) with `to`, `capabilities`, `per`, `calls`, `cost`, `concurrent` and `count`"),
+        own("approve", approve::read, approve::schema,
+            "the calls that a person has to [approve](identity.md#approvals): a list of rules with `capabilities`, `annotations`, `to`, `expires` and `by`"),
         key("state_dir", File, |c: &mut Config| &mut c.state_dir,
             "directory for what is kept over a restart, such as the used part of daily quotas; it is made when it is first needed").restart(),
         section("agent", agent(), "the [model](agent.md) of `orla agent` and of the tool `agent`, and its limits"),

@@ -32,7 +32,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::attestation::SigningKey;
-use orla_marketplace::{CallRecord, CapabilityMarketplace, RequestRecord};
+use orla_marketplace::{ApprovalRecord, CallRecord, CapabilityMarketplace, RequestRecord};
 use orla_server::{Server, Unauthenticated};
 use parking_lot::{Condvar, Mutex};
 
@@ -84,6 +84,7 @@ enum AuditEvent {
     Call(Box<CallRecord>),
     Request(Box<RequestRecord>),
     Unauthenticated(Unauthenticated),
+    Approval(Box<ApprovalRecord>),
     Stopped { reason: &'static str },
 }
 
@@ -118,6 +119,11 @@ impl Audit {
         marketplace.on_finished(move |record| shared.put(AuditEvent::Call(Box::new(record.clone()))));
         let shared = Arc::clone(&self.shared);
         marketplace.on_request(move |record| shared.put(AuditEvent::Request(Box::new(record.clone()))));
+        let shared = Arc::clone(&self.shared);
+        let approval = move |record: &ApprovalRecord| {
+            shared.put(AuditEvent::Approval(Box::new(record.clone())));
+        };
+        marketplace.approvals().on_decided(approval);
     }
 
     /// Records the failed authentications of a server from now on.

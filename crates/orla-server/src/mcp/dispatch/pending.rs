@@ -5,7 +5,7 @@
 //! [`answer`] runs a request. If its provider asks something, the request is answered with the question, and the
 //! work continues in a task that the server waits for. The client's next request brings a `requestState` that was
 //! sealed here. It identifies the work and the round trip. It is valid once, for this process, for the same
-//! method, name and principal, and until the work's deadline.
+//! method, name, arguments and principal, and until the work's deadline.
 //!
 //! Work that finishes between two requests keeps its reply for the next one.
 
@@ -14,7 +14,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use orla_marketplace::{JsonText, Principal};
+use orla_marketplace::attestation::{canonical_json, hash_text};
+use orla_marketplace::{JsonText, Payload, Principal};
 use parking_lot::Mutex;
 use rmcp::model::{ErrorData, RequestStateCodec, SealOptions};
 use tokio::sync::Notify;
@@ -48,13 +49,23 @@ pub(crate) struct InputFields {
 struct Target {
     method: Box<str>,
     name: Box<str>,
+    /// A call continues with the arguments that it began with, so no others come with its state.
+    arguments: Option<Payload>,
     principal: Option<Principal>,
 }
 
 impl Target {
     fn bytes(&self) -> Vec<u8> {
         let principal = self.principal.as_ref().map_or("", |principal| principal.id());
-        format!("{}\0{}\0{principal}", self.method, self.name).into_bytes()
+        format!("{}\0{}\0{principal}\0{}", self.method, self.name, self.digest()).into_bytes()
+    }
+
+    /// The digest of the arguments. It is the same for every way to write them.
+    fn digest(&self) -> String {
+        let text = self.arguments.as_ref().and_then(|arguments| arguments.json().ok());
+        let text = text.map_or("", JsonText::as_str);
+        let form = canonical_json(text).unwrap_or_else(|_| text.to_owned());
+        hash_text(form.as_bytes())
     }
 }
 
@@ -68,6 +79,7 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
     let target = Target {
         method: job.method.clone(),
         name: job.subject().into(),
+        arguments: job.arguments().cloned(),
         principal: caller.principal.clone(),
     };
     let answered = match job.input.check() {
@@ -104,7 +116,7 @@ async fn begin(
         requests.end();
         return Ok(work.await);
     }
-    let limit = dispatch::limit(&core.market.snapshot(), &target.method, &target.name);
+    let limit = dispatch::limit(core, &core.market.snapshot(), &target.method, &target.name);
     let pending = PendingRequest {
         requests,
         id: id.clone(),

@@ -307,6 +307,24 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
                 fields.insert("detail".to_owned(), json!(detail));
             }
         }
+        AuditEvent::Approval(record) => {
+            fields = begun(at, "approval");
+            fields.insert("approval".to_owned(), json!(record.id));
+            fields.insert("call_id".to_owned(), json!(&*record.call_id));
+            fields.insert("capability".to_owned(), json!(record.capability));
+            if let Some(principal) = &record.principal {
+                fields.insert("principal".to_owned(), json!(principal.name()));
+            }
+            fields.insert("rule".to_owned(), json!(record.rule));
+            fields.insert("input".to_owned(), json!(record.input));
+            fields.insert("decision".to_owned(), json!(record.decision.word()));
+            if let Some(by) = &record.by {
+                fields.insert("by".to_owned(), json!(by));
+            }
+            if let Some(via) = record.via {
+                fields.insert("via".to_owned(), json!(via));
+            }
+        }
         AuditEvent::Stopped { reason } => {
             fields = begun(at, "stopped");
             fields.insert("reason".to_owned(), json!(reason));

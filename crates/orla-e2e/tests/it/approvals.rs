@@ -1,0 +1,275 @@
+//! Approvals: calls that a person has to agree to.
+
+use orla_e2e::{Client, Pending, Request, Response, Revision, Server, World, eventually};
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+
+const ADA: &str = "adas-token-for-tests";
+const BOB: &str = "bobs-token-for-tests";
+const EVE: &str = "eves-token-for-tests";
+const CALLERS: &str =
+    "auth_tokens: {ada: adas-token-for-tests, bob: bobs-token-for-tests, eve: eves-token-for-tests}\n";
+
+/// The tool `a` needs an approval and notes each run in the file `ran`, and `b` does not.
+fn world_with(more: &str) -> World {
+    world()
+        .tool("a", sh("echo \"$*\" >> ran; echo a"))
+        .tool("b", sh("echo b"))
+        .env("ORLA_TOKEN", ADA)
+        .config(&format!("{CALLERS}audit: ./audit.jsonl\napprove:\n{more}"))
+}
+
+fn client(server: &Server, token: &str, revision: Revision) -> Client {
+    Client::connect(server.address(), revision, Some(token))
+}
+
+fn send(server: &Server, method: &str, path: &str, token: &str, body: &str) -> Response {
+    let request = Request::new(method, path)
+        .header("authorization", &format!("Bearer {token}"))
+        .header("content-type", "application/json");
+    server.http().send(&request.body(body)).expect("an answer")
+}
+
+fn pending(server: &Server, token: &str) -> Vec<Value> {
+    send(server, "GET", "/approvals", token, "").json().as_array().cloned().unwrap_or_default()
+}
+
+/// The id of the only call that waits.
+fn waiting(server: &Server) -> String {
+    eventually("a call waits for its approval", || {
+        let rows = pending(server, ADA);
+        (rows.len() == 1).then(|| rows[0]["id"].as_str().unwrap_or_default().to_owned())
+    })
+}
+
+fn answer(server: &Server, token: &str, id: &str, approve: bool) -> u16 {
+    let body = json!({ "approve": approve }).to_string();
+    send(server, "POST", &format!("/approvals/{id}"), token, &body).status
+}
+
+fn runs(server: &Server) -> usize {
+    if server.path("ran").exists() { server.read("ran").lines().count() } else { 0 }
+}
+
+/// The records of decisions in the audit, as `decision by via`.
+fn decisions(server: &Server) -> Vec<String> {
+    let word = |record: &Value, name: &str| record[name].as_str().unwrap_or("-").to_owned();
+    let audit = server.read("audit.jsonl");
+    let records = audit.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    records
+        .filter(|record| record["event"] == "approval")
+        .map(|record| ["decision", "by", "via"].map(|name| word(&record, name)).join(" "))
+        .collect()
+}
+
+#[test]
+fn a_call_waits_until_someone_answers_it_with_the_command() {
+    let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
+    let url = format!("http://{}", server.address());
+    let mut bob = client(&server, BOB, Revision::Sessionless);
+    assert_eq!(bob.call("b", json!({})).stdout(), "b\n");
+    let call = bob.begin_call("a", json!({"args": ["x"]}));
+    let id = waiting(&server);
+    let shown: Value =
+        serde_json::from_str(&server.run(&["approvals", "--json", "--url", &url]).stdout).unwrap();
+    assert_eq!(
+        (&shown[0]["id"], &shown[0]["capability"], &shown[0]["principal"], &shown[0]["input"]),
+        (&json!(id), &json!("a"), &json!("bob"), &json!({"args": ["x"]}))
+    );
+    assert!(shown[0]["expires_at"].as_str().unwrap().ends_with('Z'), "{shown}");
+    assert_eq!(runs(&server), 0);
+    let approved = server.run(&["approvals", "approve", &id, "--url", &url]);
+    assert_eq!(approved.code, Some(0), "{}", approved.all());
+    assert_eq!(bob.finish_call(call).unwrap().stdout(), "a\n");
+    let again = server.run(&["approvals", "approve", &id, "--url", &url]);
+    assert!(again.code == Some(1) && again.stderr.contains("no call waits"), "{}", again.all());
+
+    let call = bob.begin_call("a", json!({"args": ["x"]}));
+    let second = waiting(&server);
+    assert_ne!(id, second, "an approval is used once");
+    assert_eq!(server.run(&["approvals", "deny", &second, "--url", &url]).code, Some(0));
+    let refused = bob.finish_call(call).unwrap();
+    assert!(refused.sentence().contains("a: not approved: the call was denied"), "{}", refused.json);
+    assert_eq!(runs(&server), 1);
+    eventually("both decisions are in the audit", || {
+        decisions(&server) == ["approved ada orla approvals", "denied ada orla approvals"]
+    });
+}
+
+#[test]
+fn a_call_that_is_not_answered_in_time_does_not_run() {
+    let server = world_with("  - {capabilities: [a], expires: 0.2s}\n").serve();
+    for revision in [Revision::Sessionless, Revision::Session] {
+        let refused = client(&server, BOB, revision).call("a", json!({}));
+        assert!(refused.sentence().contains("no answer within 0.2 s"), "{}", refused.json);
+    }
+    let plain = send(&server, "POST", "/rtfs", BOB, r#"{"call": "a"}"#).json();
+    assert_eq!(plain["error"]["kind"], "approval");
+    assert_eq!(runs(&server), 0);
+    eventually("it is in the audit", || decisions(&server) == ["expired - -"; 3]);
+    assert!(server.read("audit.jsonl").contains(r#""outcome":"approval""#));
+    let metrics = send(&server, "GET", "/metrics", ADA, "").text();
+    assert!(metrics.contains(r#"orla_approvals_total{decision="expired"} 3"#), "{metrics}");
+    assert!(pending(&server, ADA).is_empty());
+}
+
+/// A sessionless call by a client that can be asked, up to the question.
+fn asked(server: &Server, token: &str, arguments: &Value) -> (Client, Value) {
+    let mut client = client(server, token, Revision::Sessionless);
+    let result = client.request("tools/call", able(arguments)).expect("a result");
+    assert_eq!(result["resultType"], "input_required", "{result}");
+    (client, result)
+}
+
+fn able(arguments: &Value) -> Value {
+    let can = json!({"io.modelcontextprotocol/clientCapabilities": {"elicitation": {"form": {}}}});
+    json!({"name": "a", "arguments": arguments, "_meta": can})
+}
+
+/// The call with the answer to its question.
+fn resumed(question: &Value, arguments: &Value, content: &Value) -> Value {
+    let questions = question["inputRequests"].as_object().expect("questions");
+    let key = questions.keys().next().expect("a question");
+    let mut params = able(arguments);
+    params["inputResponses"] = json!({key: content});
+    params["requestState"] = question["requestState"].clone();
+    params
+}
+
+#[test]
+fn the_callers_own_client_is_asked_and_its_yes_is_good_for_that_call_alone() {
+    let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
+    let yes = json!({"action": "accept", "content": {"approve": true}});
+    let arguments = json!({"args": ["x"]});
+    let (mut bob, question) = asked(&server, BOB, &arguments);
+    let form = question["inputRequests"].as_object().unwrap().values().next().unwrap();
+    assert_eq!(form["params"]["requestedSchema"]["properties"]["approve"]["type"], "boolean", "{form}");
+    assert!(form["params"]["message"].as_str().unwrap().contains(r#"a with {"args":["x"]}"#), "{form}");
+
+    let changed = resumed(&question, &json!({"args": ["y"]}), &yes);
+    assert_eq!(bob.request("tools/call", changed).unwrap_err().code, -32602);
+    let mut eve = client(&server, EVE, Revision::Sessionless);
+    assert_eq!(
+        eve.request("tools/call", resumed(&question, &arguments, &yes)).unwrap_err().code,
+        -32602
+    );
+    assert_eq!(runs(&server), 0);
+    let result = bob.request("tools/call", resumed(&question, &arguments, &yes)).unwrap();
+    assert_eq!(result["isError"], Value::Null, "{result}");
+    assert_eq!(
+        bob.request("tools/call", resumed(&question, &arguments, &yes)).unwrap_err().code,
+        -32602
+    );
+    assert_eq!(runs(&server), 1);
+
+    for no in [json!({"action": "decline"}), json!({"action": "accept", "content": {"approve": false}})]
+    {
+        let (mut bob, question) = asked(&server, BOB, &arguments);
+        let result = bob.request("tools/call", resumed(&question, &arguments, &no)).unwrap();
+        assert_eq!(result["isError"], true, "{result}");
+    }
+    // Whoever is asked first: the other answer counts as well.
+    let (mut bob, question) = asked(&server, BOB, &arguments);
+    assert_eq!(answer(&server, ADA, &waiting(&server), false), 200);
+    let late = bob.request("tools/call", resumed(&question, &arguments, &yes)).unwrap();
+    assert_eq!(late["isError"], true, "{late}");
+    assert_eq!(runs(&server), 1);
+    eventually("all decisions are in the audit", || {
+        let all = decisions(&server);
+        all == [
+            "approved bob elicitation",
+            "denied bob elicitation",
+            "denied bob elicitation",
+            "denied ada orla approvals",
+        ]
+    });
+}
+
+#[test]
+fn those_whom_a_rule_names_answer_and_no_others() {
+    let server = world_with("  - {capabilities: [a], expires: 60s, by: [ada]}\n").serve();
+    let mut bob = client(&server, BOB, Revision::Sessionless);
+    let call: Pending = bob.begin("tools/call", able(&json!({})));
+    let id = waiting(&server);
+    assert_eq!(pending(&server, BOB)[0]["answerable"], false, "it is bob's own");
+    assert!(pending(&server, EVE).is_empty());
+    assert_eq!(answer(&server, BOB, &id, true), 403);
+    assert_eq!(answer(&server, EVE, &id, true), 404);
+    assert_eq!(answer(&server, ADA, "0123456789abcdef", true), 404);
+    assert_eq!(send(&server, "POST", &format!("/approvals/{id}"), ADA, "{}").status, 400);
+    assert_eq!(send(&server, "POST", &format!("/approvals/{id}"), "wrong", "{}").status, 401);
+    assert_eq!(runs(&server), 0);
+    assert_eq!(answer(&server, ADA, &id, true), 200);
+    let (result, _) = bob.complete(call).unwrap();
+    assert_eq!(result["structuredContent"]["stdout"], "a\n", "{result}");
+}
+
+#[test]
+fn an_approval_that_comes_after_its_caller_has_left_is_good_for_the_same_call() {
+    let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
+    let left = client(&server, BOB, Revision::Sessionless).begin_call("a", json!({"args": ["x"]}));
+    let id = waiting(&server);
+    drop(left);
+    eventually("the caller's leaving is noticed", || decisions(&server) == ["withdrawn - -"]);
+    assert_eq!(answer(&server, ADA, &id, true), 200);
+    let mut eve = client(&server, EVE, Revision::Sessionless);
+    let eves = eve.begin_call("a", json!({"args": ["x"]}));
+    let own = waiting(&server);
+    assert_ne!(id, own);
+    assert_eq!(answer(&server, ADA, &own, false), 200);
+    assert!(eve.finish_call(eves).unwrap().is_error());
+    let mut bob = client(&server, BOB, Revision::Sessionless);
+    assert_eq!(bob.call("a", json!({"args": ["x"]})).stdout(), "a\n");
+    let _again = bob.begin_call("a", json!({"args": ["x"]}));
+    waiting(&server);
+    assert_eq!(runs(&server), 1);
+}
+
+#[test]
+fn a_program_waits_and_its_clock_stands_still() {
+    let server = world_with("  - {capabilities: [a], expires: 60s}\ntimeout: 1\n").serve();
+    let program = r#"{"program": "(str (call :a {}) (call :b {}))"}"#;
+    let value = std::thread::scope(|scope| {
+        let running = scope.spawn(|| send(&server, "POST", "/rtfs", BOB, program).json());
+        let id = waiting(&server);
+        // Longer than the program's own time.
+        let began = std::time::Instant::now();
+        eventually("the program would be late", || {
+            began.elapsed() > std::time::Duration::from_millis(2500)
+        });
+        assert_eq!(answer(&server, ADA, &id, true), 200);
+        running.join().unwrap()
+    });
+    assert!(value["value"].is_string(), "{value}");
+    let refused = r#"{"program": "(try (call :a {}) (catch e (:kind e)))"}"#;
+    let value = std::thread::scope(|scope| {
+        let running = scope.spawn(|| send(&server, "POST", "/rtfs", BOB, refused).json());
+        assert_eq!(answer(&server, ADA, &waiting(&server), false), 200);
+        running.join().unwrap()
+    });
+    assert_eq!(value["value"], "approval");
+}
+
+#[test]
+fn what_is_destructive_by_annotation_is_asked_about() {
+    let header = "#!/bin/sh\n# /// orla\n# annotations: {destructiveHint: true}\n# ///\necho gone\n";
+    let server = world_with("  - {annotations: {destructiveHint: true}, expires: 0.2s}\n")
+        .tool("wipe", header)
+        .serve();
+    let mut bob = client(&server, BOB, Revision::Sessionless);
+    assert_eq!(bob.call("b", json!({})).stdout(), "b\n");
+    assert!(bob.call("wipe", json!({})).sentence().contains("not approved"));
+}
+
+#[test]
+fn a_command_without_a_terminal_is_refused_at_once() {
+    let world = world_with("  - {capabilities: [a], expires: 60s}\n");
+    let refused = world.run(&["call", "a"]);
+    assert!(
+        refused.code == Some(1) && refused.all().contains("there is no one to ask"),
+        "{}",
+        refused.all()
+    );
+    assert!(!world.path("ran").exists());
+}

@@ -1,0 +1,483 @@
+//! Approvals: calls that a person has to agree to (`approve` of the configuration).
+//!
+//! # How it works
+//!
+//! It is one step of a call, after its quotas: if an [`ApprovalRule`] concerns the call, the call becomes a [`table`] row
+//! and waits. The question goes to the caller's own client if that can be asked (`question`), and to those who look at the
+//! table: [`Approvals::pending`] and [`Approvals::answer`] are what a front end offers them. The first answer counts. The
+//! clocks of the call and of the calls around it stand still meanwhile.
+//!
+//! # Invariants
+//!
+//! - An approval is good for one call by the same caller of the same capability, with the same manifest and the same input
+//!   (`Binding`), and is used once. Everything else asks again.
+//! - Without an explicit yes the call does not run: silence, a lost client and a full table refuse it.
+//! - Every decision is observed once, with who made it.
+
+mod question;
+mod rule;
+mod table;
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use async_trait::async_trait;
+use parking_lot::Mutex;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::attestation::{canonical_json, hash_text, manifest_form};
+use crate::catalog::Entry;
+use crate::client::Client;
+use crate::error::{RuntimeError, RuntimeResult, seconds};
+use crate::payload::{JsonText, Payload};
+use crate::principal::{ANONYMOUS, Principal};
+use table::{Binding, Opened, Question, Table};
+
+pub use rule::ApprovalRule;
+
+/// The calls that wait for an approval, and the rules.
+pub struct Approvals {
+    rules: ArcSwap<Vec<Arc<ApprovalRule>>>,
+    table: Mutex<Table>,
+    desk: Mutex<Desk>,
+    observers: ArcSwapOption<Vec<Arc<Observer>>>,
+    writing: Mutex<()>,
+}
+
+type Observer = dyn Fn(&ApprovalRecord) + Send + Sync;
+
+/// Who answers besides the caller's own client.
+#[derive(Clone, Default)]
+#[non_exhaustive]
+pub enum Desk {
+    /// No one. A call whose client cannot be asked is refused at once.
+    #[default]
+    Closed,
+    /// Those who read [`Approvals::pending`].
+    Open,
+    /// A person who can be asked directly.
+    Person(Arc<dyn Approver>),
+}
+
+/// A person who can be asked directly, such as the one at the terminal.
+#[async_trait]
+pub trait Approver: Send + Sync {
+    /// Whether the person agrees to the call that the sentence describes.
+    async fn agrees(&self, sentence: &str) -> bool;
+}
+
+/// An answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Answer {
+    is_approval: bool,
+    /// The name of the one who answered.
+    by: String,
+    via: &'static str,
+}
+
+/// A call that waits for an approval, for those who may answer or who made it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct PendingApproval {
+    /// By which it is answered.
+    pub id: String,
+    /// The id of the capability.
+    pub capability: String,
+    /// The caller.
+    pub principal: Option<Principal>,
+    /// The input.
+    pub input: Payload,
+    /// When the question expires.
+    pub expires_at: SystemTime,
+    /// The call.
+    pub call_id: Arc<str>,
+    /// Whether the one who looks may answer it.
+    pub is_answerable: bool,
+}
+
+/// A call that needs an approval, besides its input.
+pub(crate) struct WaitingCall<'a> {
+    /// The name under which the capability is served.
+    pub(crate) name: &'a str,
+    pub(crate) call_id: &'a Arc<str>,
+    pub(crate) principal: Option<&'a Principal>,
+    /// The client of the call, if it has one that can be asked.
+    pub(crate) client: Option<&'a Arc<dyn Client>>,
+    pub(crate) cancellation: &'a CancellationToken,
+}
+
+/// How the question about a call ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ApprovalRecord {
+    /// The question.
+    pub id: String,
+    /// The call.
+    pub call_id: Arc<str>,
+    /// The id of the capability.
+    pub capability: String,
+    /// The caller.
+    pub principal: Option<Principal>,
+    /// The rule, such as `approve[0]`.
+    pub rule: String,
+    /// The digest of the input.
+    pub input: String,
+    /// What was decided.
+    pub decision: ApprovalDecision,
+    /// Who answered, if anyone did.
+    pub by: Option<String>,
+    /// How: `elicitation`, `orla approvals` or `terminal`.
+    pub via: Option<&'static str>,
+}
+
+/// How a question ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum ApprovalDecision {
+    /// The call may run.
+    Approved,
+    /// The call may not run.
+    Denied,
+    /// There was no answer in time.
+    Expired,
+    /// The caller left before there was an answer.
+    Withdrawn,
+    /// There was no one to ask, or no room for the question.
+    Unasked,
+    /// An approval that came after the caller had left was used by the same call.
+    Used,
+}
+
+/// Why a question cannot be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// No such question waits; it may have been answered or have expired.
+    #[error("no call waits for an approval with this id; it may have been answered, or have expired")]
+    Unknown,
+    /// Others answer it.
+    #[error("this approval is for others to give")]
+    NotAllowed,
+}
+
+impl ApprovalDecision {
+    /// Its word, for logs, metrics and the audit.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Approved => "approved",
+            Self::Denied => "denied",
+            Self::Expired => "expired",
+            Self::Withdrawn => "withdrawn",
+            Self::Unasked => "unasked",
+            Self::Used => "used",
+        }
+    }
+}
+
+impl Default for Approvals {
+    fn default() -> Self {
+        Self {
+            rules: ArcSwap::default(),
+            table: Mutex::default(),
+            desk: Mutex::default(),
+            observers: ArcSwapOption::empty(),
+            writing: Mutex::default(),
+        }
+    }
+}
+
+impl Approvals {
+    /// Puts these rules in force. Calls that wait keep theirs.
+    pub fn configure(&self, rules: Vec<ApprovalRule>) {
+        self.rules.store(Arc::new(rules.into_iter().map(Arc::new).collect()));
+    }
+
+    /// Says who answers besides callers' own clients.
+    pub fn set_desk(&self, desk: Desk) {
+        *self.desk.lock() = desk;
+    }
+
+    /// Lets `observe` see how every question ends.
+    pub fn on_decided(&self, observe: impl Fn(&ApprovalRecord) + Send + Sync + 'static) {
+        let _writing = self.writing.lock();
+        let before = self.observers.load();
+        let before = before.iter().flat_map(|before| before.iter().map(Arc::clone));
+        let observer: Arc<Observer> = Arc::new(observe);
+        self.observers.store(Some(Arc::new(before.chain([observer]).collect())));
+    }
+
+    /// The longest that a call may wait for its approval; zero if no call has to.
+    pub fn longest(&self) -> Duration {
+        self.rules.load().iter().map(|rule| rule.expires).max().unwrap_or_default()
+    }
+
+    /// Whether a call of this capability by this caller needs an approval.
+    pub fn concerns(&self, caller: Option<&Principal>, entry: &Entry) -> bool {
+        self.rule_for(caller, entry).is_some()
+    }
+
+    /// The first rule that concerns a call.
+    pub(crate) fn rule_for(
+        &self,
+        caller: Option<&Principal>,
+        entry: &Entry,
+    ) -> Option<Arc<ApprovalRule>> {
+        self.rules.load().iter().find(|rule| rule.concerns(caller, entry)).map(Arc::clone)
+    }
+
+    /// The calls that wait for an approval, the oldest first: those that this caller may answer, and its own.
+    /// `has_permission` says whether the policy grants it `approvals:answer`.
+    pub fn pending(&self, caller: Option<&Principal>, has_permission: bool) -> Vec<PendingApproval> {
+        let (now, wall) = (Instant::now(), SystemTime::now());
+        let mut table = self.table.lock();
+        let shown = table.unanswered(now).filter_map(|question| {
+            let is_answerable = question.rule.may_answer(caller, has_permission);
+            let is_own = question.binding.caller.as_ref() == caller;
+            (is_answerable || is_own).then(|| PendingApproval {
+                id: question.id.clone(),
+                capability: question.binding.capability.clone(),
+                principal: question.binding.caller.clone(),
+                input: question.input.clone(),
+                expires_at: wall + question.expires.saturating_duration_since(now),
+                call_id: Arc::clone(&question.call_id),
+                is_answerable,
+            })
+        });
+        shown.collect()
+    }
+
+    /// How many calls wait for an approval.
+    pub fn waiting(&self) -> usize {
+        self.table.lock().unanswered(Instant::now()).count()
+    }
+
+    /// Answers a question in the name of this caller.
+    ///
+    /// # Errors
+    /// There is no such question, or the caller may not answer it. A caller learns nothing of questions that it cannot see.
+    pub fn answer(
+        &self,
+        id: &str,
+        caller: Option<&Principal>,
+        has_permission: bool,
+        is_approval: bool,
+    ) -> Result<(), AnswerError> {
+        let by = caller.map_or(ANONYMOUS, Principal::name).to_owned();
+        let answer = Answer { is_approval, by, via: "orla approvals" };
+        let now = Instant::now();
+        let question = {
+            let mut table = self.table.lock();
+            let question = table.unanswered(now).find(|question| question.id == id);
+            let question = question.ok_or(AnswerError::Unknown)?;
+            if !question.rule.may_answer(caller, has_permission) {
+                let is_own = question.binding.caller.as_ref() == caller;
+                return Err(if is_own { AnswerError::NotAllowed } else { AnswerError::Unknown });
+            }
+            table.answer(id, answer.clone(), now).ok_or(AnswerError::Unknown)?
+        };
+        self.decided(
+            &question,
+            if is_approval { ApprovalDecision::Approved } else { ApprovalDecision::Denied },
+            Some(&answer),
+        );
+        Ok(())
+    }
+
+    /// Waits until the call is approved.
+    ///
+    /// # Errors
+    /// [`RuntimeError::Unapproved`], or the call was cancelled.
+    pub(crate) async fn ask(
+        &self,
+        rule: Arc<ApprovalRule>,
+        entry: &Entry,
+        input: &Payload,
+        call: &WaitingCall<'_>,
+    ) -> RuntimeResult<()> {
+        let refused = |reason: String| {
+            let (id, rule) = (call.name.to_owned(), rule.name.clone());
+            RuntimeError::Unapproved { id, rule, reason }
+        };
+        let question = question_of(&rule, entry, input, call).map_err(refused)?;
+        let client = call.client.filter(|client| {
+            rule.may_ask_client_of(call.principal) && question::can_be_asked(&***client)
+        });
+        let desk = self.desk.lock().clone();
+        if client.is_none() && matches!(desk, Desk::Closed) {
+            self.decided(&question, ApprovalDecision::Unasked, None);
+            return Err(refused("there is no one to ask".to_owned()));
+        }
+        let opened = self.table.lock().open(question.clone(), Instant::now());
+        let (id, expires, mut answer) = match opened {
+            Err(table::TooMany) => {
+                self.decided(&question, ApprovalDecision::Unasked, None);
+                return Err(refused("too many calls wait for an approval; try again later".to_owned()));
+            }
+            Ok(Opened::Approved(approval)) => {
+                self.decided(&question, ApprovalDecision::Used, Some(&approval));
+                return Ok(());
+            }
+            Ok(Opened::Waiting { id, expires, answer }) => (id, expires, answer),
+        };
+        let question = Question { id, ..question };
+        let mut leaving = Leaving { approvals: self, question: Some(&question) };
+        let caller = call.principal.map_or(ANONYMOUS, Principal::name);
+        let text = input.json().map_or("", JsonText::as_str);
+        let sentence = question::sentence(call.name, caller, text);
+        // An answer that this call brings about itself, at the client or at the terminal.
+        let direct = async {
+            if let Some(client) = client
+                && let Some(is_approval) = question::ask(&**client, &question.id, &sentence).await
+            {
+                return Some(Answer { is_approval, by: caller.to_owned(), via: "elicitation" });
+            }
+            match &desk {
+                Desk::Person(person) => {
+                    let is_approval = person.agrees(&sentence).await;
+                    Some(Answer { is_approval, by: ANONYMOUS.to_owned(), via: "terminal" })
+                }
+                Desk::Open => std::future::pending().await,
+                Desk::Closed => None,
+            }
+        };
+        let ended = tokio::select! {
+            biased;
+            Ok(answer) = &mut answer => Ended::ByOthers(answer),
+            answer = direct => answer.map_or(Ended::Unasked, Ended::Directly),
+            () = sleep_until(expires) => Ended::Expired,
+            () = call.cancellation.cancelled() => {
+                let id = call.name.to_owned();
+                return Err(RuntimeError::Cancelled { id, outcome: None });
+            }
+        };
+        let is_unanswered = leaving.settle();
+        let ended = match ended {
+            Ended::ByOthers(answer) => Ended::ByOthers(answer),
+            // Another answer came at the same moment, and counts.
+            ended if !is_unanswered => answer.await.map_or(ended, Ended::ByOthers),
+            ended => ended,
+        };
+        let denied = || Err(refused("the call was denied".to_owned()));
+        match ended {
+            // It was recorded when it was given.
+            Ended::ByOthers(answer) => {
+                if answer.is_approval {
+                    Ok(())
+                } else {
+                    denied()
+                }
+            }
+            Ended::Directly(answer) if answer.is_approval => {
+                self.decided(&question, ApprovalDecision::Approved, Some(&answer));
+                Ok(())
+            }
+            Ended::Directly(answer) => {
+                self.decided(&question, ApprovalDecision::Denied, Some(&answer));
+                denied()
+            }
+            Ended::Unasked => {
+                self.decided(&question, ApprovalDecision::Unasked, None);
+                Err(refused("the client gave no answer".to_owned()))
+            }
+            Ended::Expired => {
+                self.decided(&question, ApprovalDecision::Expired, None);
+                Err(refused(format!("there was no answer within {}", seconds(rule.expires))))
+            }
+        }
+    }
+
+    fn decided(&self, question: &Question, decision: ApprovalDecision, answer: Option<&Answer>) {
+        let record = ApprovalRecord {
+            id: question.id.clone(),
+            call_id: Arc::clone(&question.call_id),
+            capability: question.binding.capability.clone(),
+            principal: question.binding.caller.clone(),
+            rule: question.rule.name.clone(),
+            input: question.binding.input.clone(),
+            decision,
+            by: answer.map(|answer| answer.by.clone()),
+            via: answer.map(|answer| answer.via),
+        };
+        tracing::info!(
+            id = record.id,
+            call_id = &*record.call_id,
+            capability = record.capability,
+            principal = record.principal.as_ref().map(Principal::name),
+            rule = record.rule,
+            decision = decision.word(),
+            by = record.by,
+            via = record.via,
+            "approval"
+        );
+        if let Some(observers) = &*self.observers.load() {
+            observers.iter().for_each(|observe| observe(&record));
+        }
+    }
+}
+
+/// A call that waits. Dropping it leaves the question without a caller.
+struct Leaving<'a> {
+    approvals: &'a Approvals,
+    question: Option<&'a Question>,
+}
+
+/// How the wait for an answer ended.
+enum Ended {
+    ByOthers(Answer),
+    /// The answer of the caller's client or of the person at the terminal.
+    Directly(Answer),
+    /// The client gave no answer, and there is no one else to ask.
+    Unasked,
+    Expired,
+}
+
+impl Leaving<'_> {
+    /// Removes the question. Gives whether it had no answer yet.
+    fn settle(&mut self) -> bool {
+        self.question.take().is_some_and(|question| self.approvals.table.lock().end(&question.id))
+    }
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if let Some(question) = self.question.take() {
+            self.approvals.table.lock().leave(&question.id, Instant::now());
+            self.approvals.decided(question, ApprovalDecision::Withdrawn, None);
+        }
+    }
+}
+
+/// The question about a call.
+///
+/// # Errors
+/// Why the call cannot be identified.
+fn question_of(
+    rule: &Arc<ApprovalRule>,
+    entry: &Entry,
+    input: &Payload,
+    call: &WaitingCall<'_>,
+) -> Result<Question, String> {
+    let manifest = manifest_form(&entry.manifest).map_err(|err| format!("its manifest has {err}"))?;
+    let text = input.json().map_err(|err| format!("its input is no data: {err}"))?.as_str();
+    // An input without a canonical form is its own.
+    let input_form = canonical_json(text).unwrap_or_else(|_| text.to_owned());
+    let number = getrandom::u64().map_err(|_| "the system has no random bytes for its id".to_owned())?;
+    Ok(Question {
+        id: format!("{number:016x}"),
+        binding: Binding {
+            capability: entry.manifest.id.clone(),
+            manifest: hash_text(manifest.as_bytes()),
+            input: hash_text(input_form.as_bytes()),
+            caller: call.principal.cloned(),
+        },
+        rule: Arc::clone(rule),
+        input: input.clone(),
+        call_id: Arc::clone(call.call_id),
+        expires: Instant::now() + rule.expires,
+    })
+}
+
+#[cfg(test)]
+mod tests;

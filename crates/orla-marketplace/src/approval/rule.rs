@@ -1,0 +1,72 @@
+//! What needs an approval: data of the configuration.
+
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use crate::catalog::Entry;
+use crate::id::Pattern;
+use crate::manifest::ANNOTATIONS;
+use crate::principal::{Callers, Principal};
+
+/// Calls that a person has to approve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ApprovalRule {
+    /// Its name in logs and the audit, such as `approve[0]`.
+    pub name: String,
+    /// The capabilities, by id or MCP name.
+    pub capabilities: Vec<Pattern>,
+    /// MCP's annotations that the capability must have, with these values. One that a capability does not have does not
+    /// match.
+    pub annotations: Vec<(String, bool)>,
+    /// The callers.
+    pub to: Callers,
+    /// How long a call waits for its approval: 5 min.
+    pub expires: Duration,
+    /// Who may answer. `None`: the caller's own client, and callers with the permission `approvals:answer`.
+    pub by: Option<Callers>,
+}
+
+impl ApprovalRule {
+    /// A rule for all calls.
+    pub fn new(name: impl Into<String>) -> Self {
+        Self {
+            name: name.into(),
+            capabilities: vec![Pattern::new("*")],
+            annotations: Vec::new(),
+            to: Callers::everyone(),
+            expires: Duration::from_secs(300),
+            by: None,
+        }
+    }
+
+    /// Whether a call of this capability by this caller needs an approval.
+    pub fn concerns(&self, caller: Option<&Principal>, entry: &Entry) -> bool {
+        let (id, name) = (&entry.manifest.id, &entry.name);
+        self.capabilities.iter().any(|pattern| pattern.matches(id) || pattern.matches(name))
+            && self.is_annotated(entry)
+            && self.to.matches(caller)
+    }
+
+    fn is_annotated(&self, entry: &Entry) -> bool {
+        if self.annotations.is_empty() {
+            return true;
+        }
+        let text = entry.manifest.metadata.get(ANNOTATIONS).map_or("{}", String::as_str);
+        let has: Json = serde_json::from_str(text).unwrap_or_default();
+        self.annotations
+            .iter()
+            .all(|(name, value)| has.get(name).and_then(Json::as_bool) == Some(*value))
+    }
+
+    /// Whether this caller may answer, given whether the policy grants it `approvals:answer`.
+    pub(super) fn may_answer(&self, caller: Option<&Principal>, has_permission: bool) -> bool {
+        self.by.as_ref().map_or(has_permission, |by| by.matches(caller))
+    }
+
+    /// Whether the client of the call may be asked.
+    pub(super) fn may_ask_client_of(&self, caller: Option<&Principal>) -> bool {
+        self.by.as_ref().is_none_or(|by| by.matches(caller))
+    }
+}
