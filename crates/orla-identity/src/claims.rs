@@ -71,7 +71,7 @@ impl Claims {
 
 impl IssuerOptions {
     /// The permissions that these scopes grant.
-    fn permissions_of(&self, scopes: &[&str]) -> Vec<Permission> {
+    pub(crate) fn permissions_of(&self, scopes: &[&str]) -> Vec<Permission> {
         let granted = self.scopes.iter().filter(|(scope, _)| scopes.contains(&scope.as_str()));
         granted.flat_map(|(_, permissions)| permissions.iter().cloned()).collect()
     }

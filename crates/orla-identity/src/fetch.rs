@@ -66,7 +66,12 @@ fn keys_of(metadata: Option<&Object>, issuer: &str) -> Result<String, &'static s
     if text("issuer") != Some(issuer) {
         return Err("the metadata are of another issuer");
     }
-    text("jwks_uri").map(str::to_owned).ok_or("the metadata have no jwks_uri")
+    let keys = text("jwks_uri").ok_or("the metadata have no jwks_uri")?;
+    // The configuration accepts an issuer without TLS on this machine alone.
+    if !keys.starts_with("https://") && !issuer.starts_with("http://") {
+        return Err("the metadata lead to keys without TLS");
+    }
+    Ok(keys.to_owned())
 }
 
 #[cfg(test)]
@@ -101,6 +106,7 @@ mod tests {
             read(r#"{"issuer":"https://evil.example","jwks_uri":"https://id.example/keys"}"#).is_err()
         );
         assert!(read(r#"{"issuer":"https://id.example"}"#).is_err());
+        assert!(read(r#"{"issuer":"https://id.example","jwks_uri":"http://id.example/keys"}"#).is_err());
         assert!(read("[]").is_err());
     }
 }

@@ -104,11 +104,9 @@ impl Keys {
         message: &[u8],
         signature: &[u8],
     ) -> Result<u64, &'static str> {
-        if !self.are_usable() {
-            self.fetch_first().await;
-        }
+        let is_new = !self.are_usable() && self.fetch_first().await;
         let mut set = self.usable().ok_or("the keys of the issuer are not available")?;
-        if !set.has(key_id) {
+        if !set.has(key_id) && !is_new {
             self.fetch_unknown(&set).await;
             set = self.usable().ok_or("the keys of the issuer are not available")?;
         }
@@ -119,13 +117,15 @@ impl Keys {
         self.set.load_full().filter(|set| set.fetched_at.elapsed() <= KEEP)
     }
 
-    /// Fetches keys because there are none.
-    async fn fetch_first(&self) {
+    /// Fetches keys because there are none. Whether a request was sent.
+    async fn fetch_first(&self) -> bool {
         let mut requests = self.requests.lock().await;
         let is_due = requests.any.is_none_or(|last| last.elapsed() >= RETRY);
-        if self.usable().is_none() && is_due {
+        let is_wanted = self.usable().is_none() && is_due;
+        if is_wanted {
             self.request(&mut requests).await;
         }
+        is_wanted
     }
 
     /// Fetches keys because one is not among `known`.
@@ -140,8 +140,10 @@ impl Keys {
     }
 
     async fn request(&self, requests: &mut Requests) {
+        let downloaded = self.download().await;
+        // Those that waited meanwhile take this answer, however long it took.
         requests.any = Some(Instant::now());
-        match self.download().await {
+        match downloaded {
             Ok(keys) => {
                 let is_changed = self.set.load().as_ref().is_none_or(|set| set.keys != keys);
                 let generation = self.generation() + u64::from(is_changed);
@@ -216,13 +218,15 @@ mod tests {
     struct Issuer {
         requests: AtomicUsize,
         body: parking_lot::Mutex<Option<String>>,
+        hangs: AtomicBool,
     }
 
     #[async_trait]
     impl Fetch for Issuer {
         async fn get(&self, _: &str) -> Result<Vec<u8>, String> {
             self.requests.fetch_add(1, Ordering::Relaxed);
-            tokio::time::sleep(Duration::from_millis(10)).await;
+            let takes = if self.hangs.load(Ordering::Relaxed) { 5_000 } else { 10 };
+            tokio::time::sleep(Duration::from_millis(takes)).await;
             self.body.lock().clone().map(String::into_bytes).ok_or_else(|| "gone".to_owned())
         }
 
@@ -303,5 +307,28 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(problem(&keys, "a").await, UNKNOWN);
         assert!(keys.generation() > generation);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_has_just_fetched_keys_does_not_fetch_them_again_for_the_same_token() {
+        let (issuer, keys) = keys(&["a"]);
+        assert_eq!(problem(&keys, "b").await, UNKNOWN);
+        assert_eq!(issuer.requests.load(Ordering::Relaxed), 1);
+        *issuer.body.lock() = set_of(&["a", "b"]);
+        assert_eq!(problem(&keys, "b").await, WRONG, "keys that are rotated soon after are found");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_tokens_wait_for_one_request_to_an_issuer_that_hangs() {
+        let (issuer, keys) = keys(&[]);
+        *issuer.body.lock() = None;
+        issuer.hangs.store(true, Ordering::Relaxed);
+        let mut many = tokio::task::JoinSet::new();
+        for _ in 0..50 {
+            let keys = Arc::clone(&keys);
+            many.spawn(async move { problem(&keys, "a").await });
+        }
+        assert_eq!(many.join_all().await, [GONE; 50]);
+        assert_eq!(issuer.requests.load(Ordering::Relaxed), 1);
     }
 }

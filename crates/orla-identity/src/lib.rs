@@ -60,6 +60,9 @@ use crate::issuer::Issuer;
 use crate::jws::{MAX_TOKEN, Signed, looks_signed};
 use crate::refused::RefusedTokens;
 
+/// What tokens that orla made begin with, so that people and scanners of secrets recognise them.
+pub const OWN_TOKEN: &str = "orla_";
+
 /// How callers are identified.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuthOptions {
@@ -127,6 +130,8 @@ pub struct Authenticator {
     tokens: Vec<Token>,
     own: HashMap<Digest, Own>,
     issuers: Vec<Arc<Issuer>>,
+    /// Whether there is, or was since the start, a file of tokens. One that is deleted does not open the server.
+    has_own_tokens: bool,
     is_required: bool,
     /// The proofs of possession that were used.
     proofs: Arc<RefusedTokens>,
@@ -157,8 +162,11 @@ impl Authenticator {
             known(options).or_else(|| Some(Arc::new(Issuer::new(options.clone(), Arc::clone(fetch?)))))
         };
         let own = options.own_tokens.iter().flatten().map(|token| {
+            let scopes: Vec<&str> = token.scopes.iter().map(String::as_str).collect();
+            let granted = options.issuers.iter().flat_map(|issuer| issuer.permissions_of(&scopes));
             let principal = Principal::token(&token.name)
-                .with_scopes(token.scopes.iter().map(String::as_str))
+                .with_permissions(granted.collect())
+                .with_scopes(scopes)
                 .with_fingerprint(token.digest);
             let principal = match token.expires_at {
                 Some(expires_at) => principal.with_expiry(expires_at),
@@ -166,11 +174,14 @@ impl Authenticator {
             };
             (token.digest, Own { principal, expires_at: token.expires_at })
         });
+        let has_own_tokens =
+            options.own_tokens.is_some() || previous.is_some_and(|previous| previous.has_own_tokens);
         Self {
             tokens: options.tokens.iter().map(Token::new).collect(),
             own: own.collect(),
             issuers: options.issuers.iter().filter_map(issuer).collect(),
-            is_required: options.are_required(),
+            has_own_tokens,
+            is_required: options.are_required() || has_own_tokens,
             proofs: previous.map(|previous| Arc::clone(&previous.proofs)).unwrap_or_default(),
         }
     }
@@ -190,8 +201,8 @@ impl Authenticator {
         if presented.next().is_some() {
             return Err(Denied::Invalid("the request has several tokens"));
         }
-        let credential = Credential::parse(value.as_bytes());
-        let credential = credential.ok_or(Denied::Invalid("the Authorization header is malformed"))?;
+        // Another scheme, or one without a token, brings no token (RFC 6750 §3.1).
+        let credential = Credential::parse(value.as_bytes()).ok_or(Denied::Absent)?;
         let digest = sha256(credential.token.as_bytes());
         if !credential.is_proven
             && let Some(principal) = self.bearer(&digest)?
@@ -261,6 +272,10 @@ impl Authenticator {
             let issuer = self.issuers.iter().find(|issuer| Some(&*issuer.options.issuer) == named);
             let issuer = issuer.ok_or("the token is of another issuer")?;
             return issuer.verify(token, digest, signed, now).await;
+        }
+        // One that orla made, and that was revoked, is no one else's business.
+        if token.starts_with(OWN_TOKEN) {
+            return Err(UNKNOWN);
         }
         let mut problem = UNKNOWN;
         for issuer in self.issuers.iter().filter(|issuer| issuer.introspects()) {
@@ -340,7 +355,8 @@ impl<'a> Credential<'a> {
             scheme if scheme.eq_ignore_ascii_case("dpop") => true,
             _ => return None,
         };
-        Some(Self { token: token.trim_ascii(), is_proven })
+        let token = token.trim_ascii();
+        (!token.is_empty()).then_some(Self { token, is_proven })
     }
 }
 

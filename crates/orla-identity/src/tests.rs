@@ -142,19 +142,13 @@ async fn a_credential_says_who_calls() {
     ] {
         assert_eq!(name(&authenticator, authorization).await.as_deref(), Ok(id), "{authorization}");
     }
-    for wrong in [
-        "Bearer secre",
-        "Bearer secrets",
-        "Bearer ",
-        "Bearer",
-        "Basic secret",
-        "secret",
-        "",
-        "Bearer expired",
-        "DPoP secret",
-        "Bearer secret secret",
-    ] {
+    for wrong in
+        ["Bearer secre", "Bearer secrets", "Bearer expired", "DPoP secret", "Bearer secret secret"]
+    {
         assert_eq!(name(&authenticator, wrong).await, Err("invalid token"), "{wrong}");
+    }
+    for absent in ["Bearer ", "Bearer", "Basic secret", "secret", ""] {
+        assert_eq!(name(&authenticator, absent).await, Err("no token"), "{absent}");
     }
     assert_eq!(ask(&authenticator, &HeaderMap::new()).await, Err(Denied::Absent));
     assert_eq!(ask(&Authenticator::default(), &HeaderMap::new()).await, Ok(None));
@@ -164,10 +158,27 @@ async fn a_credential_says_who_calls() {
 }
 
 #[tokio::test]
+async fn a_scope_of_a_token_that_orla_made_grants_what_the_configuration_says() {
+    let mut options = options();
+    options.issuers[0].scopes = vec![("run".to_owned(), vec!["exec".parse().unwrap()])];
+    let authenticator = Authenticator::new(&options, None, None);
+    let principal = ask(&authenticator, &headers(&[("authorization", "Bearer made")])).await;
+    assert_eq!(principal.unwrap().unwrap().permissions(), ["exec".parse().unwrap()]);
+}
+
+#[tokio::test]
 async fn an_empty_file_of_tokens_lets_nobody_in() {
     let options = AuthOptions { own_tokens: Some(Vec::new()), ..AuthOptions::default() };
     let authenticator = Authenticator::new(&options, None, None);
     assert_eq!(ask(&authenticator, &HeaderMap::new()).await, Err(Denied::Absent));
+}
+
+#[tokio::test]
+async fn a_file_of_tokens_that_is_deleted_lets_nobody_in() {
+    let options = AuthOptions { own_tokens: Some(Vec::new()), ..AuthOptions::default() };
+    let before = Authenticator::new(&options, None, None);
+    let after = Authenticator::new(&AuthOptions::default(), None, Some(&before));
+    assert_eq!(ask(&after, &HeaderMap::new()).await, Err(Denied::Absent));
 }
 
 #[tokio::test]

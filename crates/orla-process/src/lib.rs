@@ -14,8 +14,7 @@
 //! - No process, descriptor or zombie of a simple tool outlives its call, and no process its server.
 //! - Every buffer, queue and thread pool is bounded ([`limits`]).
 //! - No shell parses an argument.
-//! - No fork of the server: `posix_spawn` alone. No `unsafe` but for the two forks of a launcher, a process of one thread
-//!   (`confinement::inside`).
+//! - No fork of the server: `posix_spawn` alone. Launchers, which have one thread, make processes through `orla-sys`.
 //!
 //! # What is deliberately absent
 //!

@@ -1,6 +1,6 @@
 //! `orla policy explain`: which rules decide what a caller may do.
 
-use orla_marketplace::{ANONYMOUS, AccessPolicy, Permission, Principal};
+use orla_marketplace::{ANONYMOUS, AccessPolicy, IdentifiedBy, Permission, Principal};
 use serde_json::json;
 
 use super::not_served;
@@ -52,27 +52,41 @@ pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(
     Ok(())
 }
 
-/// The caller that is meant, with these groups and scopes.
+/// The caller that is meant, with these groups and scopes. `group:NAME` is any member of a group, `scope:NAME` any caller with
+/// a scope.
 fn principal(explain: &cli::PolicyExplain, config: &Config) -> Option<Principal> {
     let name = explain.principal.as_str();
-    let principal = match (name.split_once(':'), config.issuers.first()) {
-        _ if name == ANONYMOUS => return None,
-        (Some(("token", name)), _) => Principal::token(name),
-        (Some(("cert", name)), _) => Principal::certificate(name),
-        (_, Some(issuer)) if !has_token(config, name) => Principal::oauth(&issuer.issuer, name),
-        _ => Principal::token(name),
+    let (mut groups, mut scopes) = (explain.groups.clone(), explain.scopes.clone());
+    let subject = |name: &str| match config.issuers.first() {
+        Some(issuer) => Principal::oauth(&issuer.issuer, name),
+        None => Principal::token(name),
     };
+    let principal = match name.split_once(':') {
+        _ if name == ANONYMOUS => return None,
+        Some(("token", name)) => Principal::token(name),
+        Some(("cert", name)) => Principal::certificate(name),
+        Some(("group", group)) => {
+            groups.push(group.to_owned());
+            subject("")
+        }
+        Some(("scope", scope)) => {
+            scopes.push(scope.to_owned());
+            subject("")
+        }
+        _ if has_token(config, name) => Principal::token(name),
+        _ => subject(name),
+    };
+    if principal.identified_by() == IdentifiedBy::Token {
+        let own = config.own_tokens.iter().flatten().filter(|token| token.name == principal.name());
+        scopes.extend(own.flat_map(|token| token.scopes.clone()));
+    }
     let granted = config.issuers.iter().flat_map(|issuer| &issuer.scopes);
-    let granted = granted.filter(|(scope, _)| explain.scopes.contains(scope));
+    let granted = granted.filter(|(scope, _)| scopes.contains(scope));
     let permissions = granted.flat_map(|(_, permissions)| permissions.iter().cloned()).collect();
-    let own = config.own_tokens.iter().flatten().filter(|token| token.name == principal.name());
-    let own: Vec<String> = own.flat_map(|token| token.scopes.clone()).collect();
-    let scopes = explain.scopes.iter().chain(&own).map(String::as_str);
     Some(
         principal
-            .clone()
-            .with_groups(explain.groups.iter().map(String::as_str))
-            .with_scopes(scopes)
+            .with_groups(groups.iter().map(String::as_str))
+            .with_scopes(scopes.iter().map(String::as_str))
             .with_permissions(permissions),
     )
 }

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
-use orla_identity::{OwnToken, sha256};
+use orla_identity::{OWN_TOKEN, OwnToken, sha256};
 use orla_marketplace::attestation::{format_instant, parse_instant};
 use serde::{Deserialize, Serialize};
 
@@ -22,8 +22,6 @@ pub(crate) const DEFAULT_FILE: &str = "orla.tokens.json";
 const VERSION: u32 = 1;
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
-/// What a secret begins with, so that people and scanners of secrets recognise it.
-const PREFIX: &str = "orla_";
 
 /// A token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +45,7 @@ impl Token {
     ) -> Result<(Self, String), String> {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).map_err(|err| format!("the system has no random bytes: {err}"))?;
-        let secret = format!("{PREFIX}{}", BASE64_URL_SAFE_NO_PAD.encode(secret));
+        let secret = format!("{OWN_TOKEN}{}", BASE64_URL_SAFE_NO_PAD.encode(secret));
         let digest = sha256(secret.as_bytes());
         let created_at = SystemTime::now();
         Ok((Self { name: name.to_owned(), digest, scopes, created_at, expires_at }, secret))
@@ -206,7 +204,7 @@ mod tests {
         })
         .unwrap();
         let text = fs::read_to_string(&path).unwrap();
-        assert!(secret.starts_with(PREFIX) && secret.len() == 48 && !text.contains(&secret));
+        assert!(secret.starts_with(OWN_TOKEN) && secret.len() == 48 && !text.contains(&secret));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         let read = load(&path).unwrap().unwrap();
         assert_eq!(read[0].accepted(), token.accepted());
