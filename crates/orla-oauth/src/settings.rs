@@ -74,6 +74,10 @@ impl AuthSettings {
             GrantKind::ClientCredentials if self.client_secret.is_none() => {
                 Err("client_secret: missing, and required by this grant")
             }
+            // Otherwise the server that is called could name who gets the callers' tokens.
+            GrantKind::TokenExchange if !self.knows_its_issuer() => {
+                Err("issuer: missing, and required by this grant (or token_endpoint)")
+            }
             GrantKind::TokenExchange if self.per == Some(Per::Shared) => {
                 Err("per: a token exchange is always per caller")
             }

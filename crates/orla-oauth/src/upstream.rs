@@ -471,7 +471,7 @@ impl Upstream {
         let store = Arc::clone(&self.store);
         let done = tokio::task::spawn_blocking(move || work(&*store)).await;
         let done = done.unwrap_or_else(|_| Err("it failed".to_owned()));
-        done.map_err(|problem| Error::Failed(format!("the store of secrets: {problem}")))
+        done.map_err(|problem| Error::Failed(format!("the store of tokens: {problem}")))
     }
 }
 

@@ -28,7 +28,7 @@ const SERVICE: &str = "orla";
 /// How long a person may take to unlock the keyring.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes of a file that are read.
-const MAX_FILE: u64 = 16 << 20;
+pub(crate) const MAX_FILE: u64 = 16 << 20;
 
 /// A keyring, which keeps one text for each store.
 pub(crate) trait Keyring: Send + Sync {

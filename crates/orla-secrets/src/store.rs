@@ -7,15 +7,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::key::{
-    Keyring, NoKeyring, Protection, SystemKeyring, open_lock, read_private, write_private,
+    Keyring, MAX_FILE, NoKeyring, Protection, SystemKeyring, open_lock, read_private, write_private,
 };
 use crate::sealed::{Broken, Key, Sealed, Secrets};
 use crate::secret::Secret;
 
-/// The names of the files.
-const STORE: &str = "secrets.json";
-const KEY: &str = "secrets.key";
-const LOCK: &str = "secrets.lock";
+/// What the files of a store are called, before their extensions.
+const SECRETS: &str = "secrets";
+const TOKENS: &str = "tokens";
 /// The longest name of a secret.
 const MAX_NAME: usize = 128;
 
@@ -25,10 +24,13 @@ const MAX_NAME: usize = 128;
 /// The key is in the keyring of the operating system if there is one when the store is made, and otherwise in
 /// `secrets.key` beside it. Both files have the mode 0600.
 ///
-/// A name that a person gives is one of [`is_name`]. Other names are for programs: they appear in no list for people.
+/// The store of tokens is a second one beside it, in `tokens.json` with a key of its own. A token that is refreshed
+/// changes no file that people's secrets are in.
 #[derive(Clone)]
 pub struct SecretStore {
     directory: PathBuf,
+    /// What its files are called.
+    stem: &'static str,
     keyring: Arc<dyn Keyring>,
     /// The key that opened the store last.
     key: Arc<Mutex<Option<Key>>>,
@@ -54,7 +56,7 @@ pub enum StoreError {
     },
     /// The store exists and its key does not.
     #[error(
-        "secret store: {}: its key is missing from {place}; restore it, or remove the file and set the secrets again",
+        "secret store: {}: its key is missing from {place}; restore it, or remove the file and set the secrets or sign in again",
         .path.display()
     )]
     KeyMissing {
@@ -62,6 +64,15 @@ pub enum StoreError {
         path: PathBuf,
         /// Where its key was.
         place: String,
+    },
+    /// The change would make the store larger than what is read of it.
+    #[error(
+        "secret store: {}: the change would make it larger than {MAX_FILE} bytes; remove what is no longer needed",
+        .path.display()
+    )]
+    Full {
+        /// The store.
+        path: PathBuf,
     },
     /// The file is damaged, of a later version, or sealed with another key.
     #[error("secret store: {}: {problem}", .path.display())]
@@ -82,17 +93,22 @@ pub fn is_name(name: &str) -> bool {
 impl SecretStore {
     /// The store in a directory. Nothing is read yet, and nothing is made before the first secret is set.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
-        Self::with_keyring(directory.into(), Arc::new(SystemKeyring))
+        Self::with_keyring(directory.into(), SECRETS, Arc::new(SystemKeyring))
     }
 
     /// The store of the user: in `~/.orla`. `None` without `HOME`.
     pub fn of_user() -> Option<Self> {
-        let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
-        Some(Self::new(Path::new(&home).join(".orla")))
+        user_directory().map(Self::new)
     }
 
-    fn with_keyring(directory: PathBuf, keyring: Arc<dyn Keyring>) -> Self {
-        Self { directory, keyring, key: Arc::default() }
+    /// The user's store of tokens: in `~/.orla` too. `None` without `HOME`.
+    pub fn tokens_of_user() -> Option<Self> {
+        let directory = user_directory()?;
+        Some(Self::with_keyring(directory, TOKENS, Arc::new(SystemKeyring)))
+    }
+
+    fn with_keyring(directory: PathBuf, stem: &'static str, keyring: Arc<dyn Keyring>) -> Self {
+        Self { directory, stem, keyring, key: Arc::default() }
     }
 
     /// The value of a secret.
@@ -159,12 +175,16 @@ impl SecretStore {
 
     /// The file of the store.
     pub fn path(&self) -> PathBuf {
-        self.directory.join(STORE)
+        self.file("json")
     }
 
     /// The file of the key, if the key is in a file.
     pub fn key_path(&self) -> PathBuf {
-        self.directory.join(KEY)
+        self.file("key")
+    }
+
+    fn file(&self, extension: &str) -> PathBuf {
+        self.directory.join(self.stem).with_extension(extension)
     }
 
     fn sealed(&self) -> Result<Option<Sealed>, StoreError> {
@@ -194,7 +214,7 @@ impl SecretStore {
         let mut builder = fs::DirBuilder::new();
         let made = builder.recursive(true).mode(0o700).create(&self.directory);
         made.map_err(|source| file(&self.directory, source))?;
-        let path = self.directory.join(LOCK);
+        let path = self.file("lock");
         // Released when it is closed.
         let lock = open_lock(&path).map_err(|source| file(&path, source))?;
         lock.lock().map_err(|source| file(&path, source))?;
@@ -208,6 +228,9 @@ impl SecretStore {
         let sealed = Sealed::seal(&secrets, &key, place).and_then(|sealed| sealed.to_text());
         let text = sealed.map_err(|broken| self.unreadable(&broken))?;
         let path = self.path();
+        if text.len() as u64 > MAX_FILE {
+            return Err(StoreError::Full { path });
+        }
         write_private(&path, text.as_bytes()).map_err(|source| file(&path, source))?;
         Ok((result, place))
     }
@@ -257,7 +280,7 @@ impl SecretStore {
     /// The name of the key in the keyring.
     fn account(&self) -> String {
         let directory = fs::canonicalize(&self.directory).unwrap_or_else(|_| self.directory.clone());
-        format!("secret store in {}", directory.display())
+        format!("{} in {}", self.stem, directory.display())
     }
 
     fn remember(&self, key: &Key) {
@@ -275,7 +298,7 @@ impl SecretStore {
     fn unreadable(&self, broken: &Broken) -> StoreError {
         let problem = match broken {
             Broken::Form => {
-                "it is damaged; restore it, or remove it and set the secrets again".to_owned()
+                "it is damaged; restore it, or remove it and set the secrets or sign in again".to_owned()
             }
             Broken::Version(version) => {
                 format!("it has the version {version}; use a newer version of orla")
@@ -288,6 +311,12 @@ impl SecretStore {
         };
         StoreError::Unreadable { path: self.path(), problem }
     }
+}
+
+/// Where the stores of the user are.
+fn user_directory() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
+    Some(Path::new(&home).join(".orla"))
 }
 
 fn file(path: &Path, source: io::Error) -> StoreError {
@@ -328,7 +357,7 @@ mod tests {
     }
 
     fn without_keyring(directory: &Path) -> SecretStore {
-        SecretStore::with_keyring(directory.to_owned(), Arc::new(Fake(None)))
+        SecretStore::with_keyring(directory.to_owned(), SECRETS, Arc::new(Fake(None)))
     }
 
     fn value(store: &SecretStore, name: &str) -> Option<String> {
@@ -362,11 +391,18 @@ mod tests {
     fn the_key_is_in_the_keyring_where_there_is_one_and_nowhere_else() {
         let dir = tempfile::tempdir().unwrap();
         let keyring = Arc::new(Fake(Some(Mutex::default())));
-        let store = SecretStore::with_keyring(dir.path().to_owned(), Arc::clone(&keyring) as _);
+        let open =
+            |stem| SecretStore::with_keyring(dir.path().to_owned(), stem, Arc::clone(&keyring) as _);
+        let store = open(SECRETS);
         assert_eq!(store.set("a", "1").unwrap(), Protection::Keyring);
         assert!(!store.key_path().exists());
-        let again = SecretStore::with_keyring(dir.path().to_owned(), keyring);
-        assert_eq!(value(&again, "a").as_deref(), Some("1"));
+        assert_eq!(value(&open(SECRETS), "a").as_deref(), Some("1"));
+        // Tokens are apart.
+        let tokens = open(TOKENS);
+        tokens.set("a", "2").unwrap();
+        assert_eq!(keyring.0.as_ref().unwrap().lock().unwrap().len(), 2);
+        assert_eq!((value(&tokens, "a"), value(&store, "a")), (Some("2".into()), Some("1".into())));
+        assert_eq!(tokens.path(), dir.path().join("tokens.json"));
         // Without the keyring the store stays closed: no second one is made beside it.
         let without = without_keyring(dir.path());
         assert!(matches!(without.get("a"), Err(StoreError::Keyring { .. })));
@@ -405,6 +441,16 @@ mod tests {
             }
         });
         assert_eq!(without_keyring(dir.path()).names().unwrap().len(), 20);
+    }
+
+    #[test]
+    fn a_change_that_could_not_be_read_again_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = without_keyring(dir.path());
+        store.set("a", "1").unwrap();
+        let large = "x".repeat(usize::try_from(MAX_FILE).unwrap());
+        assert!(matches!(store.set("b", large), Err(StoreError::Full { .. })));
+        assert_eq!(store.names().unwrap(), ["a"]);
     }
 
     #[test]

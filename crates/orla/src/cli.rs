@@ -263,7 +263,7 @@ pub(crate) enum Command {
 
 const LOGIN: &str = "\
 Prints the address where to sign in, and waits until a browser on this machine returns from there. With
---device, any browser does: it is given a code. The tokens are kept in the store of secrets, are renewed
+--device, any browser does: it is given a code. The tokens are kept encrypted in ~/.orla/tokens.json, are renewed
 by themselves, and hold for a running server at once.
 
 Examples:

@@ -1,4 +1,4 @@
-//! Where the tokens of sign-ins at servers are kept: in the store of secrets.
+//! Where the tokens of sign-ins at servers are kept: in the store of tokens.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use orla_secrets::SecretStore;
 
 /// The user's store; without a home directory, tokens end with the process.
 pub(crate) fn stored() -> Tokens {
-    match SecretStore::of_user() {
+    match SecretStore::tokens_of_user() {
         Some(store) => Tokens::new(Arc::new(Store(store))),
         None => Tokens::default(),
     }

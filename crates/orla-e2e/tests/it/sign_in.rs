@@ -102,7 +102,7 @@ fn link_in(sentence: &str) -> String {
 /// Nothing that was written shows a token.
 fn assert_no_token_is_shown(server: &Server, status: &str) {
     let world: &World = server;
-    let written = format!("{}{status}{}", server.log(), world.read(".orla/secrets.json"));
+    let written = format!("{}{status}{}", server.log(), world.read(".orla/tokens.json"));
     for secret in ["at-person-", "rt-person-", "at-ada-", "at-bob-", "rt-ada-"] {
         assert!(!written.contains(secret), "{secret}: {written}");
     }

@@ -27,7 +27,7 @@ pub(crate) fn login(login: &cli::Login, source: &Source) -> Result<(), Failure> 
     });
     runtime.shutdown_background();
     done?;
-    render::note(&format!("signed in at {}; its tokens are in the store of secrets", login.name));
+    render::note(&format!("signed in at {}; its tokens are in ~/.orla/tokens.json", login.name));
     Ok(())
 }
 

@@ -28,9 +28,7 @@ fn set(store: &SecretStore, name: &str) -> Result<(), Failure> {
 }
 
 fn list(store: &SecretStore, json: bool) -> Result<(), Failure> {
-    let mut names = store.names().map_err(|err| failed(&err))?;
-    // Programs keep secrets of their own, such as tokens of servers.
-    names.retain(|name| is_name(name));
+    let names = store.names().map_err(|err| failed(&err))?;
     if json {
         return super::print_json(&names);
     }

@@ -118,8 +118,11 @@ mod tests {
                 format!("{url}, auth: {{grant: client_credentials, client_id: a}}"),
                 "auth.client_secret: missing",
             ),
+            (format!("{url}, auth: {{grant: token_exchange, client_id: a}}"), "auth.issuer: missing"),
             (
-                format!("{url}, auth: {{grant: token_exchange, client_id: a, per: shared}}"),
+                format!(
+                    "{url}, auth: {{grant: token_exchange, client_id: a, issuer: 'https://as.example', per: shared}}"
+                ),
                 "auth.per: a token exchange",
             ),
             (format!("{url}, auth: {{issuer: 'http://as.example'}}"), "issuer is not https"),
