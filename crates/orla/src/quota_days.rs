@@ -6,6 +6,8 @@
 //! file replaces the one before it in one step, so it is always whole. A server that is killed loses the counts of the last
 //! moments: at most those of [`MIN_PAUSE`], or of as long as twenty writes take.
 //!
+//! A file that cannot be read is moved aside, and the counts begin anew: the numbers in it may matter to a person.
+//!
 //! The first server to use a `state_dir` keeps the file; another one beside it says that it counts in memory alone.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
@@ -22,6 +24,8 @@ use serde::{Deserialize, Serialize};
 use crate::config::{Config, read_text, reason};
 
 const FILE: &str = "quotas.json";
+/// Where a file is moved that cannot be read.
+const UNREADABLE: &str = "quotas.unreadable.json";
 const LOCK: &str = "quotas.lock";
 /// The largest file that is read.
 const MAX_FILE: u64 = 256 << 20;
@@ -72,8 +76,7 @@ impl QuotaDays {
             && inner.has_lock()
             && let Err(why) = inner.read()
         {
-            let path = inner.dir.join(FILE);
-            tracing::error!(path = %path.display(), why, "daily quotas begin anew");
+            inner.set_aside(&why);
         }
         Self(Arc::new(inner))
     }
@@ -116,6 +119,22 @@ impl Inner {
             };
         }
         matches!(*lock, Lock::Held(_))
+    }
+
+    /// Moves the file aside. If that fails, the counts stay in memory, so that nothing is written over it.
+    fn set_aside(&self, why: &str) {
+        let path = self.dir.join(FILE);
+        let path = path.display();
+        match fs::rename(self.dir.join(FILE), self.dir.join(UNREADABLE)) {
+            Ok(()) => {
+                tracing::warn!(%path, why, moved_to = UNREADABLE, "daily quotas begin anew");
+            }
+            Err(err) => {
+                let not_moved = reason(&err);
+                tracing::error!(%path, why, not_moved, "daily quotas are counted in memory alone");
+                *self.lock.lock() = Lock::Refused;
+            }
+        }
     }
 
     fn read(&self) -> Result<(), String> {
@@ -223,13 +242,17 @@ mod tests {
     }
 
     #[test]
-    fn a_broken_file_is_no_reason_not_to_start() {
+    fn a_broken_file_is_moved_aside() {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("state")).unwrap();
         for text in ["", "{", r#"{"version":2,"written_at_ms":0,"days":[]}"#] {
-            fs::write(dir.path().join("state").join(FILE), text).unwrap();
-            let (quotas, _days) = server(dir.path());
+            let state = dir.path().join("state");
+            fs::write(state.join(FILE), text).unwrap();
+            let (quotas, days) = server(dir.path());
             assert_eq!(remaining(&quotas), Some(10));
+            days.0.write();
+            assert!(state.join(FILE).exists());
+            assert_eq!(fs::read_to_string(state.join(UNREADABLE)).unwrap(), text);
         }
     }
 }

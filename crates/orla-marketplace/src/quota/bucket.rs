@@ -1,7 +1,8 @@
 //! The arithmetic of one bucket: pure, exact, and without a clock of its own.
 //!
 //! A bucket of `calls` calls is refilled evenly in one `period`. It counts in units: one call is as many units as the
-//! period has nanoseconds, so every nanosecond refills exactly `calls` units and nothing is ever rounded.
+//! period has nanoseconds, so every nanosecond refills exactly `calls` units and nothing is ever rounded. Sums that are too
+//! large for a number stay at the largest one: only a stored number can be so large.
 
 use std::time::Duration;
 
@@ -37,13 +38,13 @@ impl Bucket {
 
     /// The units that are missing now. Time that runs backwards refills nothing.
     fn missing(&self, now: Duration, pace: Pace) -> u128 {
-        let refilled = now.saturating_sub(self.at).as_nanos() * u128::from(pace.calls);
+        let refilled = now.saturating_sub(self.at).as_nanos().saturating_mul(u128::from(pace.calls));
         self.spent.saturating_sub(refilled)
     }
 
     /// The time until `cost` calls can be taken; zero if they can be taken now.
     pub(super) fn wait_for(&self, cost: u64, now: Duration, pace: Pace) -> Duration {
-        let wanted = self.missing(now, pace) + pace.units(cost);
+        let wanted = self.missing(now, pace).saturating_add(pace.units(cost));
         let over = wanted.saturating_sub(pace.units(pace.calls));
         let nanos = over.div_ceil(u128::from(pace.calls.max(1)));
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
@@ -51,7 +52,8 @@ impl Bucket {
 
     /// Takes `cost` calls, whether they are there or not.
     pub(super) fn take(&mut self, cost: u64, now: Duration, pace: Pace) {
-        *self = Self { spent: self.missing(now, pace) + pace.units(cost), at: now.max(self.at) };
+        let spent = self.missing(now, pace).saturating_add(pace.units(cost));
+        *self = Self { spent, at: now.max(self.at) };
     }
 
     /// Whether nothing is missing.
@@ -115,6 +117,18 @@ mod tests {
         for odd in [f64::NAN, -1.0] {
             assert!(Bucket::with_spent(odd, at(0), pace).is_full(at(0), pace));
         }
+    }
+
+    #[test]
+    fn a_stored_number_without_sense_forgives_nothing() {
+        let pace = Pace { calls: u64::MAX, period: Duration::from_secs(86_400) };
+        for absurd in [1e300, f64::INFINITY] {
+            let mut bucket = Bucket::with_spent(absurd, at(0), pace);
+            assert!(!takes(&mut bucket, at(0), pace));
+            bucket.take(u64::MAX, at(1), pace);
+            assert!(!takes(&mut bucket, at(1), pace));
+        }
+        assert!(Bucket::default().is_full(Duration::MAX, pace));
     }
 
     #[test]

@@ -127,7 +127,11 @@ impl QuotaRule {
             Counting::Each => "each",
             Counting::Together => "together",
         };
-        format!("{to:?} {capabilities:?} {per} {count}")
+        // Rules without it keep the text that files already have.
+        let cost = self.rate.as_ref().map_or(&[][..], |rate| &rate.cost);
+        let cost: Vec<_> = cost.iter().map(|(pattern, cost)| (pattern.as_str(), cost)).collect();
+        let cost = if cost.is_empty() { String::new() } else { format!(" {cost:?}") };
+        format!("{to:?} {capabilities:?} {per} {count}{cost}")
     }
 
     pub(super) fn is_kept(&self) -> bool {
