@@ -39,7 +39,8 @@ pub struct ServerOptions {
     pub session_idle: Duration,
     /// The most sessions at once; beyond it a long idle one makes room: 100,000.
     pub max_sessions: usize,
-    /// The most sessionless requests that wait for answers of their clients at once; further ones fail: 1,024.
+    /// The most sessionless requests that wait for answers of their clients at once; further ones fail: 1,024. A caller
+    /// with a principal has at most a quarter of them.
     pub max_parked: usize,
     /// The longest line on a pipe, in bytes: 16 MiB.
     pub max_line_bytes: usize,

@@ -85,7 +85,7 @@ impl Core {
     pub(crate) fn new(market: Arc<CapabilityMarketplace>, options: ServerOptions) -> Arc<Self> {
         let metrics = Metrics::default();
         metrics.observe(&market);
-        Arc::new(Self {
+        let core = Arc::new(Self {
             market,
             settings: ArcSwap::from_pointee(Settings::new(options, None, None)),
             sessions: Sessions::new(),
@@ -106,7 +106,12 @@ impl Core {
             agent: OnceLock::new(),
             push: OnceLock::new(),
             fetch: OnceLock::new(),
-        })
+        });
+        let server = Arc::downgrade(&core);
+        core.market.approvals().check_callers(move |principal| {
+            server.upgrade().is_some_and(|core| core.settings.load().auth.still_knows(principal))
+        });
+        core
     }
 
     /// The agent, which answers messages of the Agent2Agent protocol.

@@ -10,7 +10,8 @@
 //! # Invariants
 //!
 //! - An approval is good for one call by the same caller of the same capability, with the same manifest and the same input
-//!   (`Binding`), and is used once. Everything else asks again.
+//!   (`Binding`), under the same rule, and is used once. Everything else asks again.
+//! - A call does not run after its caller's credential has expired or was withdrawn, whenever it was approved.
 //! - Without an explicit yes the call does not run: silence, a lost client and a full table refuse it.
 //! - Every decision is observed once, with who made it.
 
@@ -43,8 +44,11 @@ pub struct Approvals {
     table: Mutex<Table>,
     desk: Mutex<Desk>,
     observers: ArcSwapOption<Vec<Arc<Observer>>>,
+    checks: ArcSwap<Vec<Arc<CallerCheck>>>,
     writing: Mutex<()>,
 }
+
+type CallerCheck = dyn Fn(&Principal) -> bool + Send + Sync;
 
 type Observer = dyn Fn(&ApprovalRecord) + Send + Sync;
 
@@ -183,6 +187,7 @@ impl Default for Approvals {
             table: Mutex::default(),
             desk: Mutex::default(),
             observers: ArcSwapOption::empty(),
+            checks: ArcSwap::default(),
             writing: Mutex::default(),
         }
     }
@@ -206,6 +211,23 @@ impl Approvals {
         let before = before.iter().flat_map(|before| before.iter().map(Arc::clone));
         let observer: Arc<Observer> = Arc::new(observe);
         self.observers.store(Some(Arc::new(before.chain([observer]).collect())));
+    }
+
+    /// Lets `accepts` say whether the credential of a caller is still accepted once its call has been approved. Of several
+    /// servers, one has to accept it.
+    pub fn check_callers(&self, accepts: impl Fn(&Principal) -> bool + Send + Sync + 'static) {
+        let _writing = self.writing.lock();
+        let check: Arc<CallerCheck> = Arc::new(accepts);
+        let before = self.checks.load();
+        self.checks.store(Arc::new(before.iter().map(Arc::clone).chain([check]).collect()));
+    }
+
+    /// Whether the caller's credential still holds: it has not expired, and was not withdrawn.
+    fn still_accepts(&self, caller: Option<&Principal>) -> bool {
+        let Some(caller) = caller else { return true };
+        let checks = self.checks.load();
+        caller.expires_at().is_none_or(|at| SystemTime::now() < at)
+            && (checks.is_empty() || checks.iter().any(|accepts| accepts(caller)))
     }
 
     /// The longest that a call may wait for its approval; zero if no call has to.
@@ -253,6 +275,11 @@ impl Approvals {
         self.table.lock().unanswered(Instant::now()).count()
     }
 
+    /// Whether the question with this id has no answer yet.
+    pub fn is_waiting(&self, id: &str) -> bool {
+        self.table.lock().unanswered(Instant::now()).any(|question| question.id == id)
+    }
+
     /// Answers a question in the name of this caller.
     ///
     /// # Errors
@@ -288,8 +315,24 @@ impl Approvals {
     /// Waits until the call is approved.
     ///
     /// # Errors
-    /// [`RuntimeError::Unapproved`], or the call was cancelled.
+    /// [`RuntimeError::Unapproved`], also if the caller's credential does not hold any longer; or the call was cancelled.
     pub(crate) async fn ask(
+        &self,
+        rule: Arc<ApprovalRule>,
+        entry: &Entry,
+        input: &Payload,
+        call: &WaitingCall<'_>,
+    ) -> RuntimeResult<()> {
+        self.answered(Arc::clone(&rule), entry, input, call).await?;
+        if self.still_accepts(call.principal) {
+            return Ok(());
+        }
+        let reason = "the caller's credential has expired or was withdrawn meanwhile".to_owned();
+        Err(RuntimeError::Unapproved { id: call.name.to_owned(), rule: rule.name.clone(), reason })
+    }
+
+    /// Waits for the answer.
+    async fn answered(
         &self,
         rule: Arc<ApprovalRule>,
         entry: &Entry,
@@ -443,8 +486,11 @@ impl Leaving<'_> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if let Some(question) = self.question.take() {
-            self.approvals.table.lock().leave(&question.id, Instant::now());
-            self.approvals.decided(question, ApprovalDecision::Withdrawn, None);
+            let is_unanswered = self.approvals.table.lock().leave(&question.id, Instant::now());
+            // An answer of the same moment has been recorded already.
+            if is_unanswered {
+                self.approvals.decided(question, ApprovalDecision::Withdrawn, None);
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A call *waits*. If its caller leaves, the question stays, so that a client that gives up early can come back: the same
 //! call attaches to it again. An answer to a waiting call ends the question. An approval of a call whose caller has left is
-//! *kept* for the next call with the same [`Binding`], which uses it up. Everything ends when it expires.
+//! *kept* for the next call with the same [`Binding`] under the same rule, which uses it up. Everything ends when it expires.
 
 use std::sync::Arc;
 
@@ -74,7 +74,10 @@ impl Table {
     /// Begins to wait for an approval, or uses one.
     pub(super) fn open(&mut self, question: Question, now: Instant) -> Result<Opened, TooMany> {
         self.expire(now);
-        let is_same = |(other, _): &&mut (Question, State)| other.binding == question.binding;
+        // Under a rule that has changed, others may have to answer.
+        let is_same = |(other, _): &&mut (Question, State)| {
+            other.binding == question.binding && other.rule == question.rule
+        };
         let not_waiting = |(_, state): &&mut (Question, State)| !matches!(state, State::Waiting(_));
         if let Some((known, state)) = self.0.iter_mut().filter(is_same).find(not_waiting) {
             let (id, expires) = (known.id.clone(), known.expires);
@@ -101,15 +104,17 @@ impl Table {
         Ok(Opened::Waiting { id, expires, answer })
     }
 
-    /// The caller no longer waits for this question.
-    pub(super) fn leave(&mut self, id: &str, now: Instant) {
+    /// The caller no longer waits for this question. Gives whether the question had no answer yet.
+    pub(super) fn leave(&mut self, id: &str, now: Instant) -> bool {
         self.expire(now);
-        if let Some((_, state)) = self.0.iter_mut().find(|(question, _)| question.id == id) {
-            *state = State::Left;
-        }
+        let Some((_, state)) = self.0.iter_mut().find(|(question, _)| question.id == id) else {
+            return false;
+        };
+        *state = State::Left;
         self.0.retain(|(question, state)| {
             !matches!(state, State::Left) || question.input.text_bytes() <= MAX_KEPT_INPUT
         });
+        true
     }
 
     /// Ends the question, whatever its state is. Gives whether it was there.
@@ -219,6 +224,10 @@ mod tests {
         let mut changed = question("4", "bob", r#"{"n":1}"#);
         changed.binding.manifest = "sha256:1".to_owned();
         drop(waits(&mut table, changed));
+        let mut narrowed = question("6", "bob", r#"{"n":1}"#);
+        let by = Some(crate::principal::Callers::parse(["eve"]).unwrap());
+        narrowed.rule = Arc::new(ApprovalRule { by, ..ApprovalRule::new("approve[0]") });
+        drop(waits(&mut table, narrowed));
         let same = || question("5", "bob", r#"{"n":1}"#);
         assert!(matches!(table.open(same(), now), Ok(Opened::Approved(_))));
         drop(waits(&mut table, same()));

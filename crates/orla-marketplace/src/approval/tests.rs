@@ -140,6 +140,42 @@ async fn without_anyone_to_ask_a_call_is_refused_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_call_whose_callers_credential_has_ended_does_not_run() {
+    let market = market(None);
+    let is_known = Arc::new(std::sync::atomic::AtomicBool::new(true));
+    let known = Arc::clone(&is_known);
+    market.approvals().check_callers(move |_| known.load(Ordering::Relaxed));
+    let ask_and_approve = |call: Call, meanwhile: &dyn Fn()| {
+        let mut calling = Box::pin(market.call(call));
+        assert!(calling.as_mut().now_or_never().is_none());
+        meanwhile();
+        market.approvals().answer(&only(&market).id, None, true, true).unwrap();
+        calling.now_or_never().unwrap()
+    };
+    let ended = "a: not approved: the caller's credential has expired or was withdrawn meanwhile";
+    let mut expired = call("bob", "{}");
+    expired.scope.principal = Some(Principal::token("bob").with_expiry(SystemTime::UNIX_EPOCH));
+    assert_eq!(ask_and_approve(expired, &|| ()).unwrap_err().to_string(), ended);
+    let revoked = ask_and_approve(call("bob", "{}"), &|| is_known.store(false, Ordering::Relaxed));
+    assert_eq!(revoked.unwrap_err().to_string(), ended);
+    is_known.store(true, Ordering::Relaxed);
+    assert!(ask_and_approve(call("bob", "{}"), &|| ()).is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_and_a_leave_of_the_same_moment_end_a_question_once() {
+    let market = market(None);
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let records = Arc::clone(&seen);
+    market.approvals().on_decided(move |record| records.lock().push(record.decision));
+    let mut calling = Box::pin(market.call(call("bob", "{}")));
+    assert!(calling.as_mut().now_or_never().is_none());
+    market.approvals().answer(&only(&market).id, None, true, true).unwrap();
+    drop(calling);
+    assert_eq!(*seen.lock(), [ApprovalDecision::Approved]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_question_ends_with_one_record() {
     let market = market(None);
     let seen = Arc::new(Mutex::new(Vec::new()));

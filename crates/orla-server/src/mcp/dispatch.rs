@@ -210,11 +210,11 @@ impl ClientChannel {
     }
 }
 
-/// How long a request may take. It may have to wait for an approval, and its own time stands still meanwhile.
-pub(crate) fn limit(core: &Core, catalog: &Catalog, method: &str, name: &str) -> Duration {
+/// How long a request may take, besides the time that it waits for approvals.
+pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
     let entry = if method == "tools/call" { catalog.get(name) } else { None };
     let own = entry.and_then(|entry| entry.policy.timeout);
-    own.unwrap_or(catalog.limits().timeout) + core.market.approvals().longest()
+    own.unwrap_or(catalog.limits().timeout)
 }
 
 impl Job {
@@ -413,14 +413,14 @@ impl Caller {
     fn session_client(&self, core: &Core, job: &Job) -> Option<Arc<SessionClient>> {
         let (session, outlet) = (self.session.as_ref()?, self.outlet.as_ref()?);
         let capabilities = session.capabilities.clone().filter(|_| job.may_ask())?;
-        let limit = limit(core, &session.tools(), &job.method, job.subject());
+        let limit = limit(&session.tools(), &job.method, job.subject());
         Some(Arc::new(SessionClient {
             session: Arc::clone(session),
             capabilities,
             outlet: Arc::clone(outlet),
             numbers: Arc::clone(&core.question_numbers),
             cancellation: self.cancellation.clone(),
-            deadline: Instant::now() + limit,
+            deadline: Instant::now() + limit + core.market.approvals().longest(),
             open: Mutex::new(Some(Vec::new())),
         }))
     }

@@ -2,6 +2,8 @@
 
 use std::sync::atomic::Ordering;
 
+use orla_marketplace::ApprovalRule;
+use orla_marketplace::id::Pattern;
 use orla_server::ServerOptions;
 use serde_json::{Value, json};
 
@@ -398,6 +400,20 @@ async fn parked_calls_are_bounded_and_end_with_the_server() {
 }
 
 #[tokio::test]
+async fn one_caller_cannot_take_all_places_of_parked_calls() {
+    let mut options = ServerOptions::default();
+    options.max_parked = 4;
+    options.auth.tokens = vec!["one".into(), "two".into()];
+    let world = World::with(options).await;
+    let mut client = world.connect().await;
+    for (bearer, expected) in [("one", "input_required"), ("one", ""), ("two", "input_required")] {
+        client.bearer = Some(bearer);
+        let (_, answer) = ask(&mut client, call(&json!([[elicitation("a")]])), everything()).await;
+        assert_eq!(answer["result"]["resultType"].as_str().unwrap_or_default(), expected, "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_goes_away_after_it_has_answered_ends_the_call() {
     let world = World::new().await;
     let mut client = world.connect().await;
@@ -417,6 +433,10 @@ async fn a_client_that_goes_away_after_it_has_answered_ends_the_call() {
 #[tokio::test]
 async fn a_parked_call_ends_at_its_deadline() {
     let world = World::new().await;
+    // That calls of another capability may wait for longer changes nothing.
+    let mut rule = ApprovalRule::new("approve[0]");
+    rule.capabilities = vec![Pattern::new("echo")];
+    world.market.approvals().configure(vec![rule]);
     world.reload_with_timeout(&["ask"], std::time::Duration::from_millis(800));
     let mut client = world.connect().await;
     let rounds = json!([[elicitation("a")]]);

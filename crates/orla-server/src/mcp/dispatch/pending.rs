@@ -5,7 +5,8 @@
 //! [`answer`] runs a request. If its provider asks something, the request is answered with the question, and the
 //! work continues in a task that the server waits for. The client's next request brings a `requestState` that was
 //! sealed here. It identifies the work and the round trip. It is valid once, for this process, for the same
-//! method, name, arguments and principal, and until the work's deadline.
+//! method, name, arguments and principal, and until the work's deadline. The deadline moves while the work waits for
+//! an approval, and no other question moves it.
 //!
 //! Work that finishes between two requests keeps its reply for the next one.
 
@@ -15,7 +16,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use orla_marketplace::attestation::{canonical_json, hash_text};
-use orla_marketplace::{JsonText, Payload, Principal};
+use orla_marketplace::{CapabilityMarketplace, JsonText, Payload, Principal};
 use parking_lot::Mutex;
 use rmcp::model::{ErrorData, RequestStateCodec, SealOptions};
 use tokio::sync::Notify;
@@ -31,8 +32,13 @@ use crate::state::Core;
 
 /// How long work may take to end by itself after its deadline; longer than the marketplace's own backstop.
 const FINAL_TIMEOUT: Duration = Duration::from_secs(6);
+/// The least time between two looks at work whose deadline moves.
+const MIN_CHECK: Duration = Duration::from_secs(1);
 /// How long it may take to end once it is cancelled.
 const GRACE: Duration = Duration::from_secs(6);
+
+/// One caller has at most one part in so many of the requests that may wait at once.
+const PARTS: usize = 4;
 
 /// The members of a request that belong to the input requests of its provider.
 #[derive(Clone, Debug, Default)]
@@ -116,11 +122,14 @@ async fn begin(
         requests.end();
         return Ok(work.await);
     }
-    let limit = dispatch::limit(core, &core.market.snapshot(), &target.method, &target.name);
+    let limit = dispatch::limit(&core.market.snapshot(), &target.method, &target.name);
     let pending = PendingRequest {
         requests,
         id: id.clone(),
+        principal: target.principal.clone(),
+        limit,
         deadline: began + limit,
+        latest: began + limit + core.market.approvals().longest(),
         cancellation,
         state: Mutex::default(),
         done: Notify::new(),
@@ -207,7 +216,13 @@ struct PendingRequest {
     requests: Arc<InputRequests>,
     /// The id of the work's answer.
     id: Id,
+    principal: Option<Principal>,
+    /// The time of the work, besides its waits for approvals.
+    limit: Duration,
+    /// When the work ends if it waits for no approval.
     deadline: Instant,
+    /// When it ends in any case.
+    latest: Instant,
     /// Cancels the work.
     cancellation: CancellationToken,
     state: Mutex<State>,
@@ -236,7 +251,10 @@ impl PendingRequests {
     fn add(&self, core: &Arc<Core>, pending: PendingRequest, work: Work) -> Result<Resumed, ErrorData> {
         let max = core.settings.load().options.max_parked;
         let mut open = self.open.lock();
-        if open.pending.len() >= max {
+        let is_of_caller = |other: &&Arc<PendingRequest>| other.principal == pending.principal;
+        let is_too_many_of_one = pending.principal.is_some()
+            && open.pending.values().filter(is_of_caller).count() >= (max / PARTS).max(1);
+        if open.pending.len() >= max || is_too_many_of_one {
             drop(open);
             pending.requests.end();
             pending.cancellation.cancel();
@@ -312,7 +330,7 @@ impl Resumed {
             state.round += 1;
             state.round
         };
-        let left = self.pending.deadline.saturating_duration_since(Instant::now());
+        let left = self.pending.latest.saturating_duration_since(Instant::now());
         let state = all.seal(self.number, round, left, target).ok_or_else(no_randomness)?;
         let mut out = rpc::begin_result(id, 256);
         out.extend_from_slice(br#"{"resultType":"input_required","inputRequests":"#);
@@ -346,14 +364,34 @@ impl PendingRequest {
             () = self.requests.settled() => None,
         }
     }
+
+    /// Waits until the work has had its time, and moves its end while it waits for an approval.
+    async fn late(&self, market: &CapabilityMarketplace, end: &mut Instant) {
+        loop {
+            tokio::time::sleep_until(*end).await;
+            let now = Instant::now();
+            if now >= self.latest || !self.waits_for_approval(market) {
+                return;
+            }
+            *end = self.latest.min(now + self.limit.max(MIN_CHECK));
+        }
+    }
+
+    /// Whether the work may be waiting for an approval: its client is asked for one, or a request of the client is open
+    /// while others are asked.
+    fn waits_for_approval(&self, market: &CapabilityMarketplace) -> bool {
+        let approvals = market.approvals();
+        self.state.lock().attended || self.requests.keys().iter().any(|key| approvals.is_waiting(key))
+    }
 }
 
 /// Runs pending work to its end, and keeps its answer for the request that comes for it.
 async fn go_on(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut work: Work) {
+    let mut end = pending.deadline;
     let in_time = tokio::select! {
         biased;
         answer = &mut work => Some(answer),
-        () = tokio::time::sleep_until(pending.deadline) => None,
+        () = pending.late(&core.market, &mut end) => None,
         () = core.draining.cancelled() => None,
     };
     let answer = match in_time {
@@ -366,9 +404,12 @@ async fn go_on(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut w
     };
     pending.state.lock().answer = Some(answer.unwrap_or_else(lost));
     pending.done.notify_one();
+    // A person has answered late, and the client may need a moment to come for the result.
+    let kept_until =
+        if end == pending.deadline { end } else { pending.latest.min(Instant::now() + pending.limit) };
     tokio::select! {
         () = pending.taken.cancelled() => {}
-        () = tokio::time::sleep_until(pending.deadline) => {}
+        () = tokio::time::sleep_until(kept_until) => {}
         () = core.draining.cancelled() => {}
     }
     core.pending.open.lock().pending.remove(&number);
@@ -380,7 +421,7 @@ async fn overdue(core: &Core, pending: &PendingRequest, mut work: Work) -> Optio
     tokio::select! {
         biased;
         answer = &mut work => return Some(answer),
-        () = tokio::time::sleep_until(pending.deadline + FINAL_TIMEOUT) => {}
+        () = tokio::time::sleep_until(pending.deadline.max(Instant::now()) + FINAL_TIMEOUT) => {}
         () = core.abort.cancelled() => {}
     }
     pending.cancellation.cancel();

@@ -115,6 +115,11 @@ impl InputRequests {
         out
     }
 
+    /// The keys of the open questions.
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.inner.lock().open.iter().map(|question| question.key.clone()).collect()
+    }
+
     /// The next request has come: its answers go to their questions, and questions that need a capability that the client
     /// no longer declares are refused.
     pub(crate) fn resume(&self, capabilities: JsonText, answers: Option<&JsonText>) {
