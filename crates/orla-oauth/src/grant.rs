@@ -134,6 +134,19 @@ pub struct Form {
 }
 
 impl TokenRequest<'_> {
+    /// The secrets in it.
+    pub fn secrets(&self) -> Vec<Secret> {
+        let mut secrets: Vec<Secret> = self.client.secret.iter().cloned().collect();
+        match self.grant {
+            Grant::Code { code, verifier, .. } => secrets.extend([code.clone(), verifier.clone()]),
+            Grant::Refresh(text) | Grant::Exchange(text) | Grant::Device(text) => {
+                secrets.push(text.clone());
+            }
+            Grant::ClientCredentials => {}
+        }
+        secrets
+    }
+
     /// The form of the request.
     pub fn form(&self) -> Form {
         let mut fields: Vec<(&str, &str)> = vec![("grant_type", self.grant.name())];

@@ -40,6 +40,7 @@ pub mod scope;
 mod secret;
 mod settings;
 mod store;
+mod stored;
 pub mod token;
 mod upstream;
 
@@ -50,5 +51,5 @@ pub use link::Link;
 pub use scope::Scopes;
 pub use secret::Secret;
 pub use settings::{AuthSettings, GrantKind, Per};
-pub use store::{MemoryStore, TokenStore};
+pub use store::{Change, MemoryStore, TokenStore};
 pub use upstream::{Subject, Upstream};

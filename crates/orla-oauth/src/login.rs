@@ -103,7 +103,7 @@ impl SignIn {
             Some(_) | None => {}
         }
         if let Some(code) = one("error") {
-            let refusal = refusal(&code, one("error_description").as_deref());
+            let refusal = refusal(&code, one("error_description").as_deref(), &[]);
             return Err(Rejected::Failed(refusal.into()));
         }
         match one("code").filter(|code| !code.is_empty()) {

@@ -61,7 +61,7 @@ pub(crate) async fn client(
     };
     let registered: Registered = serde_json::from_slice(&response.body).map_err(|_| unreadable())?;
     if let Some(code) = registered.error {
-        return Err(refusal(&code, registered.error_description.as_deref()).into());
+        return Err(refusal(&code, registered.error_description.as_deref(), &[]).into());
     }
     let id = registered.client_id.filter(|_| (200..300).contains(&response.status));
     Ok(Client {

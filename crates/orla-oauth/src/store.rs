@@ -6,6 +6,9 @@ use parking_lot::Mutex;
 
 use crate::secret::Secret;
 
+/// What becomes of a stored text.
+pub type Change<'a> = &'a mut dyn FnMut(Option<Secret>) -> Option<Secret>;
+
 /// Keeps texts by name. Each operation is atomic, also between processes. It may block.
 pub trait TokenStore: Send + Sync {
     /// The text with this name.
@@ -19,6 +22,13 @@ pub trait TokenStore: Send + Sync {
     /// # Errors
     /// Why the store cannot be written.
     fn set(&self, name: &str, value: &Secret) -> Result<(), String>;
+
+    /// Replaces a text by what `change` makes of it; `None` removes it. No other change comes in between, so `change`
+    /// must be short.
+    ///
+    /// # Errors
+    /// Why the store cannot be read or written.
+    fn update(&self, name: &str, change: Change<'_>) -> Result<(), String>;
 
     /// Removes a text; returns whether there was one.
     ///
@@ -38,6 +48,15 @@ impl TokenStore for MemoryStore {
 
     fn set(&self, name: &str, value: &Secret) -> Result<(), String> {
         self.0.lock().insert(name.to_owned(), value.clone());
+        Ok(())
+    }
+
+    fn update(&self, name: &str, change: Change<'_>) -> Result<(), String> {
+        let mut texts = self.0.lock();
+        let old = texts.remove(name);
+        if let Some(new) = change(old) {
+            texts.insert(name.to_owned(), new);
+        }
         Ok(())
     }
 

@@ -81,7 +81,7 @@ impl From<Refusal> for Error {
 }
 
 /// Reads the answer of a token endpoint. A response without `scope` has the scopes that were requested, and one
-/// without a refresh token keeps the one before.
+/// without a refresh token keeps the one before. An error shows none of the `secrets` of the request.
 ///
 /// # Errors
 /// See [`Refusal`].
@@ -90,6 +90,7 @@ pub fn read(
     body: &[u8],
     requested: &Scopes,
     before: Option<&Secret>,
+    secrets: &[Secret],
     now: SystemTime,
 ) -> Result<Token, Refusal> {
     let unreadable =
@@ -97,7 +98,7 @@ pub fn read(
     let response: Response =
         serde_json::from_slice(body).map_err(|_| unreadable("did not answer with JSON"))?;
     if let Some(code) = response.error {
-        return Err(refusal(&code, response.error_description.as_deref()));
+        return Err(refusal(&code, response.error_description.as_deref(), secrets));
     }
     if !(200..300).contains(&status) {
         return Err(unreadable("refused without an error"));
@@ -119,15 +120,20 @@ pub fn read(
     })
 }
 
-/// The error of a response, as a sentence.
-pub fn refusal(code: &str, description: Option<&str>) -> Refusal {
-    let code = plain(code);
-    let mut text = format!("the authorization server refused: {code}");
-    let description = description.map(plain).filter(|description| !description.is_empty());
+/// The error of a response, as a sentence without the `secrets` of the request, which some servers quote.
+pub fn refusal(code: &str, description: Option<&str>, secrets: &[Secret]) -> Refusal {
+    let shown = |text: &str| plain(&without(text, secrets));
+    let mut text = format!("the authorization server refused: {}", shown(code));
+    let description = description.map(shown).filter(|description| !description.is_empty());
     if let Some(description) = description {
         text.push_str(&format!(" ({description})"));
     }
-    Refusal::Code(code, text)
+    Refusal::Code(plain(code), text)
+}
+
+fn without(text: &str, secrets: &[Secret]) -> String {
+    let secrets = secrets.iter().map(Secret::expose).filter(|secret| !secret.is_empty());
+    secrets.fold(text.to_owned(), |text, secret| text.replace(secret, "…"))
 }
 
 /// Foreign text for people: one line without control characters, of a bounded length.
@@ -157,7 +163,7 @@ mod tests {
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
     fn read_text(status: u16, body: &str) -> Result<Token, Refusal> {
-        read(status, body.as_bytes(), &Scopes::parse("a b"), Some(&Secret::new("old")), NOW)
+        read(status, body.as_bytes(), &Scopes::parse("a b"), Some(&Secret::new("old")), &[], NOW)
     }
 
     #[test]
@@ -209,6 +215,18 @@ mod tests {
             let error = Error::from(read_text(status, body).unwrap_err()).to_string();
             assert!(error.starts_with("the authorization server "), "{body}: {error}");
         }
+    }
+
+    #[test]
+    fn a_refusal_does_not_quote_the_secrets_of_the_request() {
+        let secrets = [Secret::new("hunter2"), Secret::new("t0ken".repeat(100)), Secret::new("")];
+        let token = secrets[1].expose();
+        let description = format!("{} is no token of hunter2: {token}", "x".repeat(150));
+        let Refusal::Code(code, text) = refusal("invalid_grant", Some(&description), &secrets) else {
+            panic!("it is a refusal with a code");
+        };
+        assert_eq!(code, "invalid_grant");
+        assert!(text.ends_with("x is no token of …: …)"), "{text}");
     }
 
     #[test]

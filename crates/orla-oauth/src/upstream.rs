@@ -21,6 +21,7 @@ use crate::scope::{self, Known, Scopes};
 use crate::secret::Secret;
 use crate::settings::{AuthSettings, GrantKind, Per};
 use crate::store::TokenStore;
+use crate::stored::Unsaved;
 use crate::token::{self, Refusal, Token};
 
 /// In whose name a request is made.
@@ -56,7 +57,7 @@ impl Subject {
     }
 
     /// The part of the name of its record. It is hashed, because the name of a caller can be any text.
-    fn record_key(&self) -> Option<String> {
+    pub(crate) fn record_key(&self) -> Option<String> {
         match self {
             Self::Shared => None,
             Self::Own => Some("own".to_owned()),
@@ -90,7 +91,9 @@ pub struct Upstream {
     pub(crate) settings: AuthSettings,
     pub(crate) http: Arc<Http>,
     pub(crate) store: Arc<dyn TokenStore>,
-    cache: Cache,
+    pub(crate) cache: Cache,
+    /// The refreshed tokens that could not be stored.
+    pub(crate) unsaved: Unsaved,
     /// The renewals that run.
     tasks: TaskTracker,
     /// What is known of the authorization server, until the server rejects its tokens.
@@ -127,6 +130,7 @@ impl Upstream {
             http,
             store,
             cache: Cache::default(),
+            unsaved: Unsaved::default(),
             tasks,
             discovered: tokio::sync::Mutex::default(),
             challenge: Mutex::default(),
@@ -321,7 +325,8 @@ impl Upstream {
         subject: &Subject,
         rejected: Option<&Secret>,
     ) -> Result<Option<Token>, Error> {
-        let Some(record) = self.load(subject).await? else { return Ok(None) };
+        let Some(stored) = self.load(subject).await? else { return Ok(None) };
+        let record = self.newest(subject, &stored);
         let token = record.token();
         if token.is_fresh(SystemTime::now()) && Some(&token.access) != rejected {
             return Ok(Some(token));
@@ -339,27 +344,10 @@ impl Upstream {
         let endpoint = metadata::endpoint("the token endpoint", &record.token_endpoint);
         let endpoint = endpoint.map_err(Error::Refused)?;
         match self.request(&request, endpoint, self.trust().await, Some(&refresh)).await {
-            Ok(token) => {
-                self.save(subject, record.with(&token)).await?;
-                Ok(Some(token))
-            }
-            Err(refusal) if refusal.is_final() => self.after_refusal(subject, record).await,
+            Ok(token) => Ok(self.save_refreshed(subject, &stored, record.with(&token)).await),
+            Err(refusal) if refusal.is_final() => self.after_refusal(subject, &stored).await,
             Err(refusal) => Err(refusal.into()),
         }
-    }
-
-    /// Another process may have used the refresh token before; if not, the sign-in has ended.
-    async fn after_refusal(&self, subject: &Subject, used: Record) -> Result<Option<Token>, Error> {
-        let newer = self.load(subject).await?.filter(|newer| newer.access_token != used.access_token);
-        if let Some(newer) = newer {
-            return Ok(Some(newer.token()).filter(|token| token.is_fresh(SystemTime::now())));
-        }
-        tracing::warn!(
-            server = self.name,
-            "the sign-in has ended: the refresh token is no longer accepted"
-        );
-        self.save(subject, Record { refresh_token: None, renew_at: Some(0), ..used }).await?;
-        Ok(None)
     }
 
     /// Sends a request for a token.
@@ -373,14 +361,10 @@ impl Upstream {
         let response = self.http.post(endpoint, trust, &request.form()).await;
         let response = response.map_err(|error| Refusal::Unreadable(error.to_string()))?;
         let now = SystemTime::now();
-        let token = token::read(response.status, &response.body, request.scopes, refresh, now);
+        let (status, secrets) = (response.status, request.secrets());
+        let token = token::read(status, &response.body, request.scopes, refresh, &secrets, now);
         let outcome = if token.is_ok() { "token obtained" } else { "no token obtained" };
-        tracing::debug!(
-            server = self.name,
-            grant = request.grant.name(),
-            status = response.status,
-            "{outcome}"
-        );
+        tracing::debug!(server = self.name, grant = request.grant.name(), status, "{outcome}");
         token
     }
 
@@ -412,47 +396,6 @@ impl Upstream {
         }
     }
 
-    /// The stored sign-in, if it is for this server as it is configured.
-    pub(crate) async fn load(&self, subject: &Subject) -> Result<Option<Record>, Error> {
-        let name = Record::name(&self.name, subject.record_key().as_deref());
-        let text = self.stored(move |store| store.get(&name)).await?;
-        let record = text.and_then(|text| serde_json::from_str::<Record>(text.expose()).ok());
-        Ok(record.filter(|record| self.is_ours(record)))
-    }
-
-    fn is_ours(&self, record: &Record) -> bool {
-        let settings = &self.settings;
-        let is_client = |id: &String| *id == record.client.id || id.starts_with("https://");
-        metadata::names(&record.resource, &self.server)
-            && settings.issuer.as_ref().is_none_or(|issuer| *issuer == record.issuer)
-            && settings.client_id.as_ref().is_none_or(is_client)
-    }
-
-    pub(crate) async fn save(&self, subject: &Subject, record: Record) -> Result<(), Error> {
-        let name = Record::name(&self.name, subject.record_key().as_deref());
-        let text = serde_json::to_string(&record)
-            .map_err(|err| Error::Failed(format!("the sign-in cannot be stored: {err}")))?;
-        self.stored(move |store| store.set(&name, &Secret::new(text))).await
-    }
-
-    /// Notes the scopes that the next sign-in has to ask for.
-    async fn note_missing(&self, subject: &Subject, missing: &Scopes) -> Result<(), Error> {
-        match self.load(subject).await? {
-            Some(record) if !record.missing.covers(missing) => {
-                let missing = record.missing.union(missing);
-                self.save(subject, Record { missing, ..record }).await
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Removes the sign-in of a subject from the store.
-    pub(crate) async fn forget(&self, subject: &Subject) -> Result<bool, Error> {
-        let name = Record::name(&self.name, subject.record_key().as_deref());
-        self.cache.clear();
-        self.stored(move |store| store.remove(&name)).await
-    }
-
     /// Reads the tokens from the store again when they are next needed.
     pub(crate) fn forget_cached(&self) {
         self.cache.clear();
@@ -461,17 +404,6 @@ impl Upstream {
     /// The scopes of the newest challenge.
     pub(crate) fn challenged_scopes(&self) -> Option<Scopes> {
         self.challenge.lock().as_ref()?.scopes.clone()
-    }
-
-    /// Does something with the store, which may block.
-    async fn stored<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&dyn TokenStore) -> Result<T, String> + Send + 'static,
-    ) -> Result<T, Error> {
-        let store = Arc::clone(&self.store);
-        let done = tokio::task::spawn_blocking(move || work(&*store)).await;
-        let done = done.unwrap_or_else(|_| Err("it failed".to_owned()));
-        done.map_err(|problem| Error::Failed(format!("the store of tokens: {problem}")))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orla_oauth::{Secret, TokenStore};
+use orla_oauth::{Change, Secret, TokenStore};
 use orla_providers::mcp::Tokens;
 use orla_secrets::SecretStore;
 
@@ -24,6 +24,14 @@ impl TokenStore for Store {
 
     fn set(&self, name: &str, value: &Secret) -> Result<(), String> {
         self.0.set(name, value.expose()).map(drop).map_err(|err| err.to_string())
+    }
+
+    fn update(&self, name: &str, change: Change<'_>) -> Result<(), String> {
+        let changed = self.0.update(name, |old| {
+            let new = change(old.map(|old| Secret::new(old.expose())));
+            new.map(|new| new.expose().into())
+        });
+        changed.map_err(|err| err.to_string())
     }
 
     fn remove(&self, name: &str) -> Result<bool, String> {

@@ -75,7 +75,8 @@ impl Upstream {
         }
         let form = with_client(fields, &client, client.method(Some(&found.metadata)));
         let response = self.http.post(endpoint, found.trust, &form).await?;
-        let (code, prompt, interval, life) = read(response.status, &response.body)?;
+        let (code, prompt, interval, life) =
+            read(response.status, &response.body, client.secret.as_slice())?;
         show(&prompt);
         let sign_in = SignIn {
             found,
@@ -114,13 +115,17 @@ impl Upstream {
     }
 }
 
-/// Reads the answer to the first request: the code to wait with, what is shown, the pause and the life.
-fn read(status: u16, body: &[u8]) -> Result<(Secret, DevicePrompt, Duration, Duration), Error> {
+/// Reads the answer to the first request, which had these `secrets`: the code to wait with, what is shown, the pause and the life.
+fn read(
+    status: u16,
+    body: &[u8],
+    secrets: &[Secret],
+) -> Result<(Secret, DevicePrompt, Duration, Duration), Error> {
     let unreadable =
         || Error::Failed(format!("the authorization server did not give a code (HTTP {status})"));
     let answer: Answer = serde_json::from_slice(body).map_err(|_| unreadable())?;
     if let Some(code) = answer.error {
-        return Err(refusal(&code, answer.error_description.as_deref()).into());
+        return Err(refusal(&code, answer.error_description.as_deref(), secrets).into());
     }
     let (Some(device), Some(code), Some(url)) =
         (answer.device_code, answer.user_code, answer.verification_uri)
@@ -145,13 +150,17 @@ mod tests {
         let (code, prompt, interval, life) = read(
             200,
             br#"{"device_code":"d","user_code":"AB-CD","verification_uri":"https://as.example/device","expires_in":60}"#,
+            &[],
         )
         .unwrap();
         assert_eq!((code.expose(), prompt.code.as_str()), ("d", "AB-CD"));
         assert_eq!((interval, life), (INTERVAL, Duration::from_secs(60)));
         assert!(
-            read(400, br#"{"error":"unauthorized_client"}"#).unwrap_err().to_string().contains("unauth")
+            read(400, br#"{"error":"unauthorized_client"}"#, &[])
+                .unwrap_err()
+                .to_string()
+                .contains("unauth")
         );
-        assert!(read(200, b"{}").is_err() && read(500, b"<html>").is_err());
+        assert!(read(200, b"{}", &[]).is_err() && read(500, b"<html>", &[]).is_err());
     }
 }

@@ -86,7 +86,11 @@ impl Listener {
                 }
                 Some(_) = connections.join_next(), if !connections.is_empty() => {}
                 accepted = self.listener.accept(), if connections.len() < MAX_CONNECTIONS => {
-                    let Ok((stream, _)) = accepted else { continue };
+                    let Ok((stream, _)) = accepted else {
+                        // Such as too many open files, which does not pass at once.
+                        tokio::time::sleep(Duration::from_millis(50)).await;
+                        continue;
+                    };
                     connections.spawn(serve(stream, Arc::clone(&work)));
                 }
             }
