@@ -59,7 +59,7 @@ async fn the_component_that_the_examples_have_as_text_answers() {
 async fn a_component_describes_itself_and_answers() {
     let dir = world();
     let component = component(&settings(&dir));
-    assert_eq!(component.status().state.as_deref(), Some("CREATED"));
+    assert_eq!(component.status(&[]).state.as_deref(), Some("CREATED"));
     let none: Arc<[String]> = Arc::default();
     assert!(component.learn(&none).await && !component.learn(&none).await);
     let tools = component.info().unwrap().tools.clone().unwrap();
@@ -70,7 +70,7 @@ async fn a_component_describes_itself_and_answers() {
     }
     assert_eq!(called(&component, "fail", &[]).await, ": no luck");
     assert!(called(&component, "garbage", &[]).await.starts_with("no-json: its value is not JSON"));
-    assert_eq!(component.status().state.as_deref(), Some("READY"));
+    assert_eq!(component.status(&[]).state.as_deref(), Some("READY"));
 }
 
 #[tokio::test]
@@ -158,7 +158,7 @@ async fn a_file_that_changes_is_compiled_anew_and_what_is_none_says_so() {
     assert!(broken.starts_with("gone: it is not a component"), "{broken}");
     assert_eq!(called(&component, "fail", &[]).await, broken);
     assert_eq!(compiled.load(Ordering::Relaxed), 3, "what is broken is compiled once");
-    assert_eq!(component.status().state.as_deref(), Some("CRASHED"));
+    assert_eq!(component.status(&[]).state.as_deref(), Some("CRASHED"));
     fs::remove_file(dir.path().join("c.wasm")).unwrap();
     assert!(called(&component, "fail", &[]).await.starts_with("gone: its file cannot be read"));
 }
