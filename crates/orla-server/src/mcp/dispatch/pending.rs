@@ -165,6 +165,8 @@ async fn resume(
     match next {
         None => attended.ask(&core.pending, &job.id, target),
         Some(reply) => {
+            // Its state was used, also for a request that comes before the work is removed.
+            pending.state.lock().round += 1;
             pending.taken.cancel();
             Ok(Reply { message: rpc::readdressed(reply.message, &pending.id, &job.id), ..reply })
         }
