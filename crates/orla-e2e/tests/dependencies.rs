@@ -23,8 +23,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-process", &["orla-broker", "orla-confine", "orla-marketplace", "orla-sys"]),
     ("orla-sys", &[]),
     ("orla-secrets", &[]),
+    ("orla-state", &[]),
+    ("orla-tasks", &["orla-marketplace", "orla-state"]),
     ("orla-identity", &["orla-marketplace"]),
-    ("orla-server", &["orla-identity", "orla-marketplace", "orla-mcp"]),
+    ("orla-server", &["orla-identity", "orla-marketplace", "orla-mcp", "orla-tasks"]),
     (
         "orla-providers",
         &[
@@ -49,7 +51,9 @@ const ARROWS: &[(&str, &[&str])] = &[
             "orla-providers",
             "orla-secrets",
             "orla-server",
+            "orla-state",
             "orla-sys",
+            "orla-tasks",
         ],
     ),
     ("orla-e2e", &["orla"]),

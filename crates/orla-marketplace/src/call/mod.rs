@@ -8,12 +8,14 @@
 //! - [`admission`](crate::admission): how many calls run at once, whose turn it is, and the breakers of providers that
 //!   fail
 //! - [`retry`]: when a call that failed is made again
+//! - [`checkpoint`]: the moment at which a call may run and has not begun
 //! - [`clock`]: the time of a call
 //! - [`record`]: what is known of a finished call
 //! - [`stream`]: streams, whose items are read one by one
 //! - [`request`]: the path of requests for prompts, resources and completions
 //! - [`hops`]: the instances that a call has passed through
 
+mod checkpoint;
 mod clock;
 pub(crate) mod hops;
 mod prepared;
@@ -25,6 +27,7 @@ pub(crate) mod stream;
 
 use std::sync::Arc;
 
+pub use checkpoint::Checkpoint;
 pub use scope::{Call, CallContext, CallScope};
 
 use crate::error::RuntimeResult;
@@ -58,6 +61,7 @@ impl CapabilityMarketplace {
                     let _permits = prepared.admit(&mut recording).await?;
                     // Fails at once while the provider is left alone.
                     let circuit = prepared.circuit()?;
+                    prepared.pass_checkpoint().await?;
                     circuit.report(prepared.execute().await)
                 };
                 match attempt {

@@ -273,6 +273,17 @@ impl PreparedCall<'_> {
         })
     }
 
+    /// Lets the checkpoint of the call, if it has one, note that the call runs from now on.
+    ///
+    /// # Errors
+    /// The checkpoint refuses the call.
+    pub(super) async fn pass_checkpoint(&self) -> RuntimeResult<()> {
+        match &self.ctx.scope.checkpoint {
+            Some(checkpoint) => self.in_time(checkpoint.begins(&self.entry)).await?,
+            None => Ok(()),
+        }
+    }
+
     /// Runs the executor once. The outcome counts towards `max_memory_bytes` until it is dropped.
     pub(super) async fn execute(&self) -> RuntimeResult<Outcome> {
         let executor = self.executor()?;

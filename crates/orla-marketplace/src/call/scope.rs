@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::checkpoint::Checkpoint;
 use super::clock::Clock;
 use super::hops::Hops;
 use crate::admission::{CallPermit, HeldPermits};
@@ -51,6 +52,8 @@ pub struct CallScope {
     /// The most retries, if the caller wants fewer than the capability's own. Calls within the call do not inherit
     /// it.
     pub retries: Option<u32>,
+    /// Learns that the call is about to run. Calls within the call do not inherit it.
+    pub checkpoint: Option<Arc<dyn Checkpoint>>,
     /// How many calls this one is nested in.
     pub depth: u32,
     /// The instances that the call has come through.
@@ -101,7 +104,12 @@ impl Call {
     /// that call has left.
     pub fn within(ctx: &CallContext, target: impl Into<String>) -> Self {
         let timeout = Some(ctx.clock.deadline().saturating_duration_since(Instant::now()));
-        let scope = CallScope { depth: ctx.scope.depth + 1, retries: None, ..ctx.scope.clone() };
+        let scope = CallScope {
+            depth: ctx.scope.depth + 1,
+            retries: None,
+            checkpoint: None,
+            ..ctx.scope.clone()
+        };
         Self { timeout, scope, ..Self::to(target) }
     }
 

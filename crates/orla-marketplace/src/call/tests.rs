@@ -437,3 +437,35 @@ async fn reading_what_is_vouched_for_takes_no_longer_than_the_call_may() {
     call.scope.cancellation.cancel();
     assert_eq!(market.call(call).await.unwrap_err().kind(), "cancelled");
 }
+
+/// Counts the calls that are about to run, and refuses them after so many.
+struct Gate {
+    begun: AtomicU32,
+    most: u32,
+}
+
+#[async_trait::async_trait]
+impl Checkpoint for Gate {
+    async fn begins(&self, _capability: &crate::catalog::Entry) -> RuntimeResult<()> {
+        if self.begun.fetch_add(1, Ordering::SeqCst) < self.most {
+            Ok(())
+        } else {
+            Err(crate::RuntimeError::Generic("not written".into()))
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_checkpoint_is_passed_before_a_call_runs_and_can_refuse_it() {
+    let market = marketplace(Limits::default(), [("echo", Canned::Echoes), ("stuck", Canned::Sticks)]);
+    let gate = Arc::new(Gate { begun: AtomicU32::new(0), most: 1 });
+    let guarded = |target: &str| {
+        let mut call = Call::to(target);
+        call.scope.checkpoint = Some(Arc::clone(&gate) as Arc<dyn Checkpoint>);
+        call
+    };
+    assert!(market.call(guarded("echo")).await.is_ok());
+    assert_eq!(market.call(guarded("stuck")).await.unwrap_err().to_string(), "not written");
+    assert_eq!(market.call(guarded("nothing")).await.unwrap_err().kind(), "unknown-capability");
+    assert_eq!(gate.begun.load(Ordering::SeqCst), 2, "an unknown capability never runs");
+}

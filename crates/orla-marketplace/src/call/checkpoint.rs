@@ -1,0 +1,19 @@
+//! The moment at which a call may run and has not begun.
+
+use async_trait::async_trait;
+
+use crate::catalog::Entry;
+use crate::error::RuntimeResult;
+
+/// Learns that a call is about to run, and can hold it up or refuse it.
+///
+/// A task writes down that its call runs before the call does, so that after a crash it is known what may have
+/// happened. Calls within the call do not inherit its checkpoint.
+#[async_trait]
+pub trait Checkpoint: Send + Sync {
+    /// Called once the call has its permits, before each attempt. The executor begins when this returns `Ok`.
+    ///
+    /// # Errors
+    /// Why the call must not run; it is the result of the call.
+    async fn begins(&self, capability: &Entry) -> RuntimeResult<()>;
+}

@@ -1,0 +1,155 @@
+//! What outlives a process: ordered records that are written all or none, and durably.
+//!
+//! [`StateStore`] is the seam. An engine behind it keeps records in one file, or on other machines; its users cannot
+//! tell which. A record has a key, a value, and a revision that each write changes. Keys are texts whose parts are
+//! separated by `/`, and they are ordered by their bytes. So the parts of a thing are read together, and a key that
+//! contains a time is an index by time.
+
+use std::ops::Range;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+/// Keeps records.
+#[async_trait]
+pub trait StateStore: Send + Sync {
+    /// Applies all changes or none of them. They are durable when this returns `Ok`. The revisions are those of the
+    /// changed records, in the order of the changes.
+    ///
+    /// # Errors
+    /// [`WriteError::Conflict`] if a record was not as a change expects it, and [`WriteError::Failed`] if the changes
+    /// could not be written. After `Failed` it is unknown whether they were, unless the store says so later.
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError>;
+
+    /// The record under a key.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError>;
+
+    /// The records of a range of keys.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError>;
+}
+
+/// Tells states of one record apart. A later state has a greater revision.
+pub type Revision = u64;
+
+/// A value under a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Its key.
+    pub key: String,
+    /// Its value.
+    pub value: Bytes,
+    /// Changes with each write of the record.
+    pub revision: Revision,
+}
+
+/// A change of one record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// The key of the record.
+    pub key: String,
+    /// The new value; `None` removes the record.
+    pub value: Option<Bytes>,
+    /// How the record has to be for the change to be made.
+    pub expect: Expect,
+}
+
+/// How a record has to be before a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Expect {
+    /// It may be there or not.
+    Anything,
+    /// There is none.
+    Absent,
+    /// It has this revision.
+    Revision(Revision),
+}
+
+/// Which records are listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Query {
+    /// The keys, of which the end is excluded.
+    pub keys: Range<String>,
+    /// Their order.
+    pub order: Order,
+    /// The most records that are returned.
+    pub limit: usize,
+}
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The least key first.
+    Ascending,
+    /// The greatest key first.
+    Descending,
+}
+
+/// Why changes were not made.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// A record was not as a change expected it.
+    #[error("{key} has been changed meanwhile")]
+    Conflict {
+        /// The key of that record.
+        key: String,
+    },
+    /// The changes could not be written.
+    #[error(transparent)]
+    Failed(#[from] StateError),
+}
+
+/// Why a store cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct StateError(String);
+
+impl Change {
+    /// Puts a value under a key, whatever is there.
+    pub fn put(key: impl Into<String>, value: impl Into<Bytes>) -> Self {
+        Self { key: key.into(), value: Some(value.into()), expect: Expect::Anything }
+    }
+
+    /// Removes the record under a key.
+    pub fn remove(key: impl Into<String>) -> Self {
+        Self { key: key.into(), value: None, expect: Expect::Anything }
+    }
+
+    /// The change, if the record is as expected.
+    #[must_use]
+    pub fn expecting(mut self, expect: Expect) -> Self {
+        self.expect = expect;
+        self
+    }
+}
+
+impl Query {
+    /// All records whose keys begin with `prefix`, the least key first.
+    pub fn below(prefix: &str, limit: usize) -> Self {
+        // No key has a character beyond ASCII, so this is after all of them.
+        let end = format!("{prefix}\u{7f}");
+        Self { keys: prefix.to_owned()..end, order: Order::Ascending, limit }
+    }
+
+    /// The same records in the opposite order.
+    #[must_use]
+    pub fn reversed(mut self) -> Self {
+        self.order = match self.order {
+            Order::Ascending => Order::Descending,
+            Order::Descending => Order::Ascending,
+        };
+        self
+    }
+}
+
+impl StateError {
+    /// An error that says what failed, why, and what to do.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
