@@ -10,6 +10,12 @@ pub const OFFLINE_ACCESS: &str = "offline_access";
 /// The most scopes that are kept.
 const MAX_SCOPES: usize = 256;
 
+/// Whether a text is one scope: not empty, and without spaces, quotes, backslashes and what is not ASCII
+/// (RFC 6749 §3.3).
+pub fn is_scope(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e))
+}
+
 /// A set of scopes in the order in which they were first named (RFC 6749 §3.3).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scopes(Vec<String>);
@@ -47,9 +53,7 @@ impl<S: AsRef<str>> FromIterator<S> for Scopes {
         let mut scopes: Vec<String> = Vec::new();
         for word in words {
             let word = word.as_ref();
-            let is_scope = !word.is_empty()
-                && word.bytes().all(|byte| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e));
-            if is_scope && scopes.len() < MAX_SCOPES && !scopes.iter().any(|known| known == word) {
+            if is_scope(word) && scopes.len() < MAX_SCOPES && !scopes.iter().any(|known| known == word) {
                 scopes.push(word.to_owned());
             }
         }

@@ -4,6 +4,7 @@ use std::time::{Duration, SystemTime};
 
 use orla_marketplace::CallerPattern;
 use orla_marketplace::attestation::format_instant;
+use orla_oauth::scope::is_scope;
 use serde_json::json;
 
 use super::table_of;
@@ -115,10 +116,6 @@ fn check_name<'n>(name: &'n str, config: &Config) -> Result<&'n str, String> {
         true => Err(format!("--name {name}: auth_tokens has a token of this name; choose another one")),
         false => Ok(name),
     }
-}
-
-fn is_scope(scope: &str) -> bool {
-    !scope.is_empty() && scope.bytes().all(|byte| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e))
 }
 
 /// Reads a duration: a whole number and `s`, `m`, `h`, `d` or `w`.

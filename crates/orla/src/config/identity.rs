@@ -6,6 +6,7 @@ use std::time::Duration;
 use orla_document::{Kind as Shape, Node};
 use orla_identity::{Algorithm, AuthOptions, IntrospectionOptions, IssuerOptions};
 use orla_marketplace::Permission;
+use orla_oauth::scope::is_scope;
 use serde_json::{Value, json};
 
 use super::access::read_permissions;
@@ -166,9 +167,7 @@ fn read_scopes(
     let mut scopes = Vec::new();
     for (scope, node) in pairs {
         let path = format!("{path}.{}", excerpt(&scope.text));
-        // RFC 6749 §3.3.
-        let is_token = |byte: u8| matches!(byte, 0x21 | 0x23..=0x5b | 0x5d..=0x7e);
-        if scope.text.is_empty() || !scope.text.bytes().all(is_token) {
+        if !is_scope(&scope.text) {
             reader.problem(scope.at, || {
                 format!("{path}: expected a scope, without spaces, quotes and backslashes")
             });
