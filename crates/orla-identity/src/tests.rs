@@ -111,17 +111,21 @@ fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
     pairs.iter().map(pair).collect()
 }
 
-async fn ask(of: &Authenticator, headers: &HeaderMap) -> Result<Option<Principal>, Denied> {
-    let uri = Uri::from_static("/mcp");
-    let head = Head {
+/// The head of a `GET` without TLS and without a certificate.
+fn head<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Head<'a> {
+    Head {
         headers,
-        method: &Method::POST,
-        uri: &uri,
-        is_tls: true,
+        method: &Method::GET,
+        uri,
+        is_tls: false,
         certificate: None,
         needs_certificate: false,
-    };
-    of.authenticate(&head).await
+    }
+}
+
+async fn ask(of: &Authenticator, headers: &HeaderMap) -> Result<Option<Principal>, Denied> {
+    let uri = Uri::from_static("/mcp");
+    of.authenticate(&Head { method: &Method::POST, is_tls: true, ..head(&uri, headers) }).await
 }
 
 async fn name(of: &Authenticator, authorization: &str) -> Result<String, &'static str> {
@@ -238,14 +242,7 @@ async fn an_opaque_token_is_asked_about_once() {
 fn a_challenge_leads_to_the_metadata_and_says_nothing_where_no_token_came() {
     let (_, mut authenticator) = authenticator();
     let (uri, headers) = (Uri::from_static("/mcp"), headers(&[("host", "127.0.0.1:8080")]));
-    let head = Head {
-        headers: &headers,
-        method: &Method::GET,
-        uri: &uri,
-        is_tls: false,
-        certificate: None,
-        needs_certificate: false,
-    };
+    let head = head(&uri, &headers);
     let url = r#"resource_metadata="http://127.0.0.1:8080/.well-known/oauth-protected-resource/mcp""#;
     assert_eq!(authenticator.challenge(&head, Denied::Absent), format!("Bearer {url}"));
     let invalid = authenticator.challenge(&head, Denied::Invalid("the token has expired"));
@@ -270,14 +267,7 @@ fn a_challenge_leads_to_the_metadata_and_says_nothing_where_no_token_came() {
 fn behind_a_proxy_the_audience_says_that_it_is_https() {
     let (_, authenticator) = authenticator();
     let (uri, headers) = (Uri::from_static("/"), headers(&[("host", "Orla.example")]));
-    let head = Head {
-        headers: &headers,
-        method: &Method::GET,
-        uri: &uri,
-        is_tls: false,
-        certificate: None,
-        needs_certificate: false,
-    };
+    let head = head(&uri, &headers);
     assert_eq!(authenticator.address(&head), "https://Orla.example/");
 }
 

@@ -93,8 +93,8 @@ impl Slot {
         is_usable.then_some(token)
     }
 
-    /// A fresh token that is not the `rejected` one. A renewal is one of `tasks`. Obtains it from `obtain`, which gets the token before; one at a
-    /// time. `None` if `obtain` has none.
+    /// A fresh token that is not the `rejected` one. If there is none yet, `obtain` gets one as one of `tasks`, one at
+    /// a time. `None` if `obtain` has none.
     ///
     /// # Errors
     /// That of `obtain`.
@@ -102,7 +102,7 @@ impl Slot {
         self: &Arc<Self>,
         rejected: Option<&Secret>,
         tasks: &TaskTracker,
-        obtain: impl FnOnce(Option<Arc<Token>>) -> F,
+        obtain: impl FnOnce() -> F,
     ) -> Result<Option<Arc<Token>>, Error>
     where
         F: Future<Output = Result<Option<Token>, Error>> + Send + 'static,
@@ -118,7 +118,7 @@ impl Slot {
         if let Some(ended) = renewing.as_ref().filter(|ended| ended.at >= begun) {
             return ended.failure.clone().map_or(Ok(None), Err);
         }
-        let obtained = obtain(self.token());
+        let obtained = obtain();
         let slot = Arc::clone(self);
         let renewal = tasks.spawn(async move {
             let obtained = obtained.await;
@@ -154,7 +154,7 @@ mod tests {
         let ask = || {
             let (slot, count) = (Arc::clone(&slot), Arc::clone(&count));
             TaskTracker::new().spawn(async move {
-                let obtain = |_| async move {
+                let obtain = || async move {
                     sleep(Duration::from_millis(10)).await;
                     Ok(Some(token(&format!("t{}", count.fetch_add(1, Ordering::Relaxed)), true)))
                 };
@@ -180,7 +180,7 @@ mod tests {
         let ask = || {
             let (slot, count) = (Arc::clone(&slot), Arc::clone(&count));
             TaskTracker::new().spawn(async move {
-                let obtain = |_| async move {
+                let obtain = || async move {
                     sleep(Duration::from_millis(10)).await;
                     count.fetch_add(1, Ordering::Relaxed);
                     Err(Error::Failed("no".into()))
@@ -202,7 +202,7 @@ mod tests {
         let slot = Arc::new(Slot::default());
         let asked = Arc::clone(&slot);
         let asking = TaskTracker::new().spawn(async move {
-            let obtain = |_| async {
+            let obtain = || async {
                 sleep(Duration::from_millis(10)).await;
                 Ok(Some(token("kept", true)))
             };
@@ -218,7 +218,7 @@ mod tests {
     async fn a_rejected_or_old_token_is_replaced_and_any_other_is_kept() {
         let slot = Arc::new(Slot::default());
         let obtained = async |rejected: Option<&Secret>, text: &'static str, fresh: bool| {
-            let obtain = |_| async move { Ok(Some(token(text, fresh))) };
+            let obtain = || async move { Ok(Some(token(text, fresh))) };
             let token = slot.renewed(rejected, &TaskTracker::new(), obtain).await.unwrap().unwrap();
             token.access.expose().to_owned()
         };

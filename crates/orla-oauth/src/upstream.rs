@@ -253,7 +253,7 @@ impl Upstream {
         subject: &Subject,
         rejected: Option<&Secret>,
     ) -> Result<Option<Arc<Token>>, Error> {
-        let obtain = |_| {
+        let obtain = || {
             let (upstream, subject) = (Arc::clone(self), subject.clone());
             let (wanted, rejected) = (slot.wanted(), rejected.cloned());
             async move { upstream.obtain(&subject, &wanted, rejected.as_ref()).await }
