@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::algorithm::PublicKey;
 use crate::json::Object;
 use crate::jws::Signed;
-use crate::refused::RefusedTokens;
+use crate::remembered::RememberedDigests;
 
 /// How old a proof may be, and how far in the future.
 const FRESH: Duration = Duration::from_secs(60);
@@ -31,7 +31,7 @@ pub(crate) fn check(
     proof: &str,
     request: &Request<'_>,
     thumbprint: &str,
-    used: &RefusedTokens,
+    used: &RememberedDigests,
     now: SystemTime,
 ) -> Result<(), &'static str> {
     let signed = Signed::parse(proof).map_err(|_| "the DPoP proof is malformed")?;
@@ -143,7 +143,7 @@ mod tests {
         format!("{message}.{signature}")
     }
 
-    fn check_with(proof: &str, used: &RefusedTokens) -> Result<(), &'static str> {
+    fn check_with(proof: &str, used: &RememberedDigests) -> Result<(), &'static str> {
         let thumbprint = thumbprint_of(jwk(&pair(1)).as_object().unwrap()).unwrap();
         let request = Request { method: "POST", address: ADDRESS, token: TOKEN };
         check(proof, &request, &thumbprint, used, SystemTime::now())
@@ -151,7 +151,7 @@ mod tests {
 
     #[test]
     fn a_proof_is_for_one_request_one_token_and_one_use() {
-        let used = RefusedTokens::default();
+        let used = RememberedDigests::default();
         let good = proof(|_, _| {});
         assert_eq!(check_with(&good, &used), Ok(()));
         assert_eq!(check_with(&good, &used), Err("the DPoP proof was used before"));
@@ -170,10 +170,10 @@ mod tests {
             ("algorithm", |header, _| header["alg"] = json!("ES256")),
         ];
         for (name, change) in variants {
-            assert!(check_with(&proof(change), &RefusedTokens::default()).is_err(), "{name}");
+            assert!(check_with(&proof(change), &RememberedDigests::default()).is_err(), "{name}");
         }
         let equal = proof(|_, claims| claims["htu"] = json!("https://ORLA.example:443/mcp?x#y"));
-        assert_eq!(check_with(&equal, &RefusedTokens::default()), Ok(()));
+        assert_eq!(check_with(&equal, &RememberedDigests::default()), Ok(()));
     }
 
     #[test]

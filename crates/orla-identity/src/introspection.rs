@@ -14,7 +14,7 @@ use crate::claims::Claims;
 use crate::fetch::Fetch;
 use crate::json::{Object, object};
 use crate::options::{IntrospectionOptions, IssuerOptions};
-use crate::refused::RefusedTokens;
+use crate::remembered::RememberedDigests;
 
 /// The most tokens that are asked about at once.
 const MAX_AT_ONCE: usize = 16;
@@ -26,7 +26,7 @@ pub(crate) struct Introspection {
     options: IntrospectionOptions,
     fetch: Arc<dyn Fetch>,
     active: VerifiedTokens,
-    inactive: RefusedTokens,
+    inactive: RememberedDigests,
     turns: Semaphore,
 }
 
@@ -37,7 +37,7 @@ impl Introspection {
             options,
             fetch,
             active: VerifiedTokens::default(),
-            inactive: RefusedTokens::default(),
+            inactive: RememberedDigests::default(),
             turns,
         }
     }

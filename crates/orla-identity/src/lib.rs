@@ -36,7 +36,7 @@ mod json;
 mod jws;
 mod keys;
 mod options;
-mod refused;
+mod remembered;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ use crate::cache::{Digest, Verified};
 use crate::dpop::Request;
 use crate::issuer::Issuer;
 use crate::jws::{MAX_TOKEN, Signed, looks_signed};
-use crate::refused::RefusedTokens;
+use crate::remembered::RememberedDigests;
 
 /// What tokens that orla made begin with, so that people and scanners of secrets recognise them.
 pub const OWN_TOKEN: &str = "orla_";
@@ -134,7 +134,7 @@ pub struct Authenticator {
     has_own_tokens: bool,
     is_required: bool,
     /// The proofs of possession that were used.
-    proofs: Arc<RefusedTokens>,
+    proofs: Arc<RememberedDigests>,
 }
 
 /// A bearer token of the configuration.

@@ -13,9 +13,9 @@ const MAX: usize = 16_384;
 
 /// Digests, each with the time until which it is remembered.
 #[derive(Default)]
-pub(crate) struct RefusedTokens(Mutex<HashMap<Digest, Instant>>);
+pub(crate) struct RememberedDigests(Mutex<HashMap<Digest, Instant>>);
 
-impl RefusedTokens {
+impl RememberedDigests {
     pub(crate) fn contains(&self, digest: &Digest) -> bool {
         self.0.lock().get(digest).is_some_and(|until| Instant::now() < *until)
     }
@@ -47,7 +47,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_digest_is_remembered_for_its_time_in_bounded_memory() {
-        let known = RefusedTokens::default();
+        let known = RememberedDigests::default();
         let keep = Duration::from_secs(30);
         assert!(known.add([1; 32], keep));
         assert!(!known.add([1; 32], keep) && known.contains(&[1; 32]));
