@@ -109,7 +109,9 @@ impl Http {
         request.headers_mut().insert(ACCEPT, JSON);
         *request.timeout_mut() = Some(TIMEOUT);
         let client = self.client(trust).map_err(Error::Failed)?;
-        let broken = |err: reqwest::Error| failed(format!("cannot be reached: {}", root(&err)));
+        let broken = |err: reqwest::Error| {
+            failed(format!("cannot be reached: {}", root_cause(&err).to_lowercase()))
+        };
         let mut response = client.execute(request).await.map_err(broken)?;
         let mut body = BytesMut::new();
         while let Some(chunk) = response.chunk().await.map_err(broken)? {
@@ -147,7 +149,7 @@ fn build(guard: Option<Reach>) -> Result<Client, String> {
         .referer(false)
         .connect_timeout(TIMEOUT)
         .build()
-        .map_err(|err| format!("no HTTP client can be made: {}", root(&err)))
+        .map_err(|err| format!("no HTTP client can be made: {}", root_cause(&err).to_lowercase()))
 }
 
 /// The reach of a server: the widest of the addresses of its name.
@@ -191,14 +193,14 @@ impl Resolve for Resolver {
     }
 }
 
-/// The innermost cause, which is the most specific.
-fn root(err: &dyn std::error::Error) -> String {
+/// The innermost cause of an error, which is the most specific and names no address: "connection refused".
+pub fn root_cause(err: &dyn std::error::Error) -> String {
     let mut cause = err;
     while let Some(source) = cause.source() {
         cause = source;
     }
     let text = cause.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]

@@ -236,6 +236,20 @@ mod tests {
     }
 
     #[test]
+    fn this_machine_is_told_from_others() {
+        for (text, expected) in [
+            ("http://127.0.0.1:8080/mcp", true),
+            ("http://[::1]/mcp", true),
+            ("http://localhost:1", true),
+            ("http://a.localhost", true),
+            ("http://localhost.example.com", false),
+            ("https://10.0.0.1/mcp", false),
+        ] {
+            assert_eq!(is_loopback(&url(text)), expected, "{text}");
+        }
+    }
+
+    #[test]
     fn credentials_go_to_protected_endpoints() {
         for (text, is_ok) in [
             ("https://a.example/token", true),

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use orla_oauth::root_cause;
 use orla_server::{Fetch, Server};
 use reqwest::{Client, RequestBuilder};
 
@@ -63,12 +64,12 @@ fn encoded(text: &str) -> String {
 
 async fn answer(request: RequestBuilder) -> Result<Vec<u8>, String> {
     let request = request.header("accept", "application/json").timeout(TIMEOUT);
-    let mut response = request.send().await.map_err(|err| http_client::root_cause(&err))?;
+    let mut response = request.send().await.map_err(|err| root_cause(&err))?;
     if !response.status().is_success() {
         return Err(format!("status {}", response.status().as_u16()));
     }
     let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(|err| http_client::root_cause(&err))? {
+    while let Some(chunk) = response.chunk().await.map_err(|err| root_cause(&err))? {
         if body.len() + chunk.len() > MAX_ANSWER {
             return Err(format!("the answer is larger than {MAX_ANSWER} bytes"));
         }

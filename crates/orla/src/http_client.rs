@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use orla_oauth::root_cause;
 use reqwest::{Certificate, Client, redirect};
 
 use crate::Failure;
@@ -32,14 +33,4 @@ pub(crate) fn trusting(ca: &Path) -> Result<Client, Failure> {
     }
     let client = client.build();
     client.map_err(|err| Failure::failed(format!("cannot create an HTTP client: {}", root_cause(&err))))
-}
-
-/// The innermost cause of an error, such as "connection refused".
-pub(crate) fn root_cause(err: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = err;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    let text = cause.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }

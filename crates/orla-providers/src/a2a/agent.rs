@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use orla_marketplace::seconds;
+use orla_oauth::metadata::is_loopback;
+use orla_oauth::root_cause;
 use parking_lot::Mutex;
 use reqwest::StatusCode;
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -19,7 +21,7 @@ use super::card::{Binding, Card, Interface};
 use super::dialect::Dialect;
 use super::settings::{AgentSettings, Protocol};
 use super::signature::{self, KeySet};
-use super::wire::{Clients, Fault, Flavour, Wire, host, is_local, read_bounded};
+use super::wire::{Clients, Fault, Flavour, Wire, host, read_bounded};
 
 /// The largest card, or set of keys.
 const MAX_CARD: usize = 1024 * 1024;
@@ -205,7 +207,7 @@ impl Agent {
 
     /// The card; `None` if there is none at any of its addresses.
     async fn card(&self, base: &Url, headers: &HeaderMap) -> Result<Option<Value>, Fault> {
-        let client = self.clients.get(Flavour::Any, is_local(base)).map_err(Fault::Wrong)?;
+        let client = self.clients.get(Flavour::Any, is_loopback(base)).map_err(Fault::Wrong)?;
         for place in places(base) {
             let request = client.get(place).headers(headers.clone()).header(ACCEPT, "application/json");
             let response = match request.send().await {
@@ -215,7 +217,7 @@ impl Agent {
                     return Ok(None);
                 }
                 Err(err) => {
-                    let root = super::wire::root(&err);
+                    let root = root_cause(&err).to_lowercase();
                     return Err(Fault::Away(format!("cannot be reached: {root}")));
                 }
             };
@@ -274,7 +276,7 @@ impl Agent {
     }
 
     async fn key_set(&self, url: Url) -> Result<KeySet, Fault> {
-        let client = self.clients.get(Flavour::Any, is_local(&url)).map_err(Fault::Wrong)?;
+        let client = self.clients.get(Flavour::Any, is_loopback(&url)).map_err(Fault::Wrong)?;
         let lost = |problem: &str| Fault::Wrong(format!("the keys of its card's signature: {problem}"));
         let response = client.get(url).send().await.map_err(|_| lost("fetching them failed"))?;
         if !response.status().is_success() {
@@ -428,7 +430,7 @@ fn same_origin(one: &Url, other: &Url) -> bool {
 }
 
 fn same_host(one: &Url, other: &Url) -> bool {
-    one.host_str() == other.host_str() || (is_local(one) && is_local(other))
+    one.host_str() == other.host_str() || (is_loopback(one) && is_loopback(other))
 }
 
 /// What goes with every request.

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use orla_confine::Reach;
+use orla_oauth::root_cause;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::{Client, ClientBuilder, Url, redirect};
 use url::Host;
@@ -131,7 +132,7 @@ impl Clients {
 }
 
 fn built(builder: ClientBuilder) -> Result<Client, String> {
-    builder.build().map_err(|err| format!("no HTTP client can be made: {}", root(&err)))
+    builder.build().map_err(|err| format!("no HTTP client can be made: {}", root_cause(&err)))
 }
 
 /// The system's resolver, with distinct errors.
@@ -181,13 +182,3 @@ impl fmt::Display for LookupError {
 }
 
 impl std::error::Error for LookupError {}
-
-/// The innermost cause, which is the most specific.
-pub(super) fn root(err: &dyn std::error::Error) -> String {
-    let mut cause = err;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    let text = cause.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
-}

@@ -4,8 +4,9 @@ use std::error::Error;
 use std::io;
 
 use orla_marketplace::{BoxError, NotSent, RuntimeError};
+use orla_oauth::root_cause;
 
-use super::client::{LookupError, root};
+use super::client::LookupError;
 
 /// How far a request had come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +65,7 @@ pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String
             Some(io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset) => {
                 (format!("{host} closes the connection at once"), true)
             }
-            _ => (format!("{host} cannot be reached: {}", root(err)), true),
+            _ => (format!("{host} cannot be reached: {}", root_cause(err)), true),
         };
     }
     match cause::<hyper::Error>(err) {
@@ -75,7 +76,7 @@ pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String
             (format!("{host} answers with something else than HTTP"), false)
         }
         _ if is_cut_off(err) => (format!("{host} closed the connection before it answered"), true),
-        _ => (format!("the exchange with {host} failed: {}", root(err)), true),
+        _ => (format!("the exchange with {host} failed: {}", root_cause(err)), true),
     }
 }
 

@@ -14,6 +14,7 @@ use orla_marketplace::{
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
+use orla_oauth::metadata::is_loopback;
 use orla_process::confinement::Sandbox;
 use orla_process::supervisor::{Policy, Supervisor};
 use orla_process::{Command, Instance};
@@ -21,6 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use url::Url;
 
 use super::address::{self, Address};
 use super::http::{self, Context, Remote};
@@ -247,7 +249,8 @@ impl McpServers {
     }
 
     fn client(&self, settings: &ServerSettings) -> Result<reqwest::Client, String> {
-        let is_local = matches!(&settings.reach, Reach::Http { url, .. } if http::is_local(url));
+        let is_local = matches!(&settings.reach, Reach::Http { url, .. }
+            if Url::parse(url).is_ok_and(|url| is_loopback(&url)));
         let mut client = self.clients[usize::from(is_local)].lock();
         if let Some(client) = &*client {
             return Ok(client.clone());

@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use orla_mcp::framing::{Events, TooLarge};
+use orla_oauth::root_cause;
 use reqwest::{Client, RequestBuilder, Response, Url};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::Failure;
 use crate::config::Config;
-use crate::http_client::{self, root_cause};
+use crate::http_client;
 
 const REVISION: &str = "2026-07-28";
 /// The timeout for a document. A call takes as long as the server allows.

@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use orla_oauth::root_cause;
 use reqwest::{Client, redirect};
-use url::{Host, Url};
 
 /// How long it may take to connect, TLS included.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -56,25 +56,5 @@ fn make(flavour: Flavour, is_local: bool) -> Result<Client, String> {
         .connect_timeout(CONNECT)
         .http2_adaptive_window(true)
         .build()
-        .map_err(|err| format!("no HTTP client can be made: {}", root(&err)))
-}
-
-/// Whether an address is on this machine.
-pub(in crate::a2a) fn is_local(url: &Url) -> bool {
-    match url.host() {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    }
-}
-
-/// The innermost cause, which is the most specific and names no address.
-pub(in crate::a2a) fn root(err: &dyn std::error::Error) -> String {
-    let mut cause = err;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    let text = cause.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
+        .map_err(|err| format!("no HTTP client can be made: {}", root_cause(&err).to_lowercase()))
 }

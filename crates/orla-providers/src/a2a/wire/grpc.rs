@@ -19,6 +19,7 @@ use futures_util::{Stream, StreamExt as _, stream};
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame};
 use orla_marketplace::json::whole_numbers;
+use orla_oauth::root_cause;
 use parking_lot::Mutex;
 use tonic::body::Body;
 use tonic::codegen::Service;
@@ -130,7 +131,7 @@ pub(super) fn fault(status: &Status) -> Fault {
     let code = match status.code() {
         // The connection broke; tonic has no other status for it.
         Code::Unknown if std::error::Error::source(status).is_some() => {
-            return Fault::Away(format!("broke off: {}", super::client::root(status)));
+            return Fault::Away(format!("broke off: {}", root_cause(status).to_lowercase()));
         }
         Code::Unavailable | Code::DeadlineExceeded | Code::ResourceExhausted => {
             return Fault::Away(format!("is unavailable: {said}"));

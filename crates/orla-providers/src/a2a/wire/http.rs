@@ -4,12 +4,12 @@ use a2a::{SendMessageRequest, StreamResponse, Task, error_code};
 use bytes::{Bytes, BytesMut};
 use futures_util::{StreamExt as _, stream};
 use orla_mcp::framing;
+use orla_oauth::root_cause;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 use url::Url;
 
-use super::client::root;
 use super::{Events, Fault, MAX_MESSAGE, Wire, event, refused, typed};
 use crate::a2a::dialect::{Dialect, Operation};
 
@@ -250,8 +250,8 @@ pub(in crate::a2a) async fn read(mut response: Response, limit: usize) -> Result
 pub(super) fn away(err: &reqwest::Error) -> Fault {
     Fault::Away(match err.is_connect() {
         true if err.is_timeout() => "does not accept the connection in time".to_owned(),
-        true => format!("cannot be reached: {}", root(err)),
-        false => format!("broke off: {}", root(err)),
+        true => format!("cannot be reached: {}", root_cause(err).to_lowercase()),
+        false => format!("broke off: {}", root_cause(err).to_lowercase()),
     })
 }
 

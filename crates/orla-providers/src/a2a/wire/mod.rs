@@ -11,12 +11,13 @@ mod websocket;
 use a2a::{A2AError, SendMessageRequest, StreamResponse, Task};
 use futures_util::stream::BoxStream;
 use orla_marketplace::{Hops, RuntimeError};
+use orla_oauth::metadata::is_loopback;
 use reqwest::header::{HeaderMap, HeaderValue};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use url::Url;
 
-pub(super) use client::{Clients, Flavour, is_local, root};
+pub(super) use client::{Clients, Flavour};
 pub(super) use http::read as read_bounded;
 
 use super::card::{Binding, Interface};
@@ -103,7 +104,7 @@ impl Wire {
         };
         headers.insert("a2a-version", HeaderValue::from_static(interface.dialect.version()));
         Ok(Self {
-            client: clients.get(flavour, is_local(&url))?,
+            client: clients.get(flavour, is_loopback(&url))?,
             url,
             headers,
             binding: interface.binding.clone(),

@@ -8,6 +8,7 @@ use a2a::{SendMessageRequest, StreamResponse, Task, error_code};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures_util::{SinkExt as _, StreamExt as _, stream};
+use orla_oauth::root_cause;
 use reqwest::header::{
     CONNECTION, HeaderName, HeaderValue, SEC_WEBSOCKET_ACCEPT, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_VERSION,
     UPGRADE,
@@ -137,6 +138,6 @@ fn broken(err: Error) -> Fault {
     match err {
         Error::Capacity(CapacityError::MessageTooLong { .. }) => Fault::TooLarge,
         Error::ConnectionClosed | Error::AlreadyClosed => Fault::Away("closed the socket".to_owned()),
-        err => Fault::Away(format!("broke off: {}", super::client::root(&err))),
+        err => Fault::Away(format!("broke off: {}", root_cause(&err).to_lowercase())),
     }
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use reqwest::{Client, Url, redirect};
-use url::Host;
+use orla_oauth::root_cause;
+use reqwest::{Client, redirect};
 
 /// How long it may take to connect, TLS included.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -38,46 +38,5 @@ pub(in crate::mcp) fn client(is_local: bool) -> Result<Client, String> {
         .connect_timeout(CONNECT)
         .http2_adaptive_window(true)
         .build()
-        .map_err(|err| format!("no HTTP client can be made: {}", root(&err)))
-}
-
-/// Whether an address is on this machine.
-pub(in crate::mcp) fn is_local(url: &str) -> bool {
-    let url = Url::parse(url).ok();
-    match url.as_ref().and_then(Url::host) {
-        Some(Host::Ipv4(address)) => address.is_loopback(),
-        Some(Host::Ipv6(address)) => address.is_loopback(),
-        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
-        None => false,
-    }
-}
-
-/// The innermost cause, which is the most specific and names no address.
-pub(super) fn root(err: &dyn std::error::Error) -> String {
-    let mut cause = err;
-    while let Some(source) = cause.source() {
-        cause = source;
-    }
-    let text = cause.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_lowercase()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_local;
-
-    #[test]
-    fn this_machine_is_told_from_others() {
-        for (url, expected) in [
-            ("http://127.0.0.1:8080/mcp", true),
-            ("http://[::1]/mcp", true),
-            ("http://localhost:1", true),
-            ("http://a.localhost", true),
-            ("http://localhost.example.com", false),
-            ("https://10.0.0.1/mcp", false),
-            ("no address", false),
-        ] {
-            assert_eq!(is_local(url), expected, "{url}");
-        }
-    }
+        .map_err(|err| format!("no HTTP client can be made: {}", root_cause(&err).to_lowercase()))
 }

@@ -20,10 +20,10 @@ use orla_mcp::framing::Events;
 use orla_mcp::mode::Meta;
 use orla_mcp::wire::{self, MAX_MESSAGE, Message, RpcError};
 use orla_mcp::{Caller, Fault, RequestMode, object};
+use orla_oauth::root_cause;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, Request, Response, StatusCode};
 
-use super::client::root;
 use super::headers::{self, LAST_EVENT_ID, METHOD, NAME, SESSION_ID};
 use super::link::Channel;
 use super::sender::{Unanswered, challenge};
@@ -206,7 +206,7 @@ impl<'a> Exchange<'a> {
                 Unanswered::Http(err) => err,
                 Unanswered::Token(error) => return Failure::Token(error.to_string()),
             };
-            let cause = root(&err);
+            let cause = root_cause(&err).to_lowercase();
             if err.is_connect() {
                 Failure::Lost(format!("it cannot be reached: {cause}"))
             } else if err.is_redirect() {
@@ -433,7 +433,9 @@ impl Drop for Withdrawal<'_> {
 
 /// The whole body, which is not copied if it arrived in one piece.
 pub(super) async fn whole(mut response: Response, limit: usize) -> Result<Bytes, Failure> {
-    let broken = |err: reqwest::Error| Failure::from(format!("its answer breaks off: {}", root(&err)));
+    let broken = |err: reqwest::Error| {
+        Failure::from(format!("its answer breaks off: {}", root_cause(&err).to_lowercase()))
+    };
     // The remaining length is known too, but only this shows whether the first piece is all.
     let expected = response.content_length().unwrap_or_default();
     let Some(first) = response.chunk().await.map_err(broken)? else { return Ok(Bytes::new()) };

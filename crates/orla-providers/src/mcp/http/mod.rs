@@ -50,7 +50,7 @@ use sender::{Credentials, Sender};
 use shared::{Setup, Shared, State};
 
 pub use callers::caller;
-pub(super) use client::{client, is_local};
+pub(super) use client::client;
 pub use probe::probe;
 
 /// How much longer than a server's own startup timeout a listing waits for it.

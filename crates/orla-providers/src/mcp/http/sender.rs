@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use orla_oauth::{Challenge, Secret, SignInNeeded, Subject, Upstream};
+use orla_oauth::{Challenge, Secret, SignInNeeded, Subject, Upstream, root_cause};
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Client, Request, Response, StatusCode};
@@ -50,7 +50,7 @@ pub(super) enum Unanswered {
 impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Http(err) => f.write_str(&super::client::root(err)),
+            Self::Http(err) => f.write_str(&root_cause(err).to_lowercase()),
             Self::Token(error) => error.fmt(f),
         }
     }

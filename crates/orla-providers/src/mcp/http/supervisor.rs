@@ -13,6 +13,7 @@ use orla_mcp::framing::{Event, Events};
 use orla_mcp::object::Object;
 use orla_mcp::wire::{self, Message};
 use orla_mcp::{MAX_PAGES, MAX_TOOLS, ServerInfo, input_requests, object};
+use orla_oauth::root_cause;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
@@ -269,7 +270,7 @@ async fn stream(shared: &Shared, channel: &Channel, request: Request, place: &mu
         Ok(response) => response,
         Err(Unanswered::Token(_)) => return Ended::Refused,
         Err(Unanswered::Http(err)) if err.is_connect() => {
-            let reason = format!("it cannot be reached: {}", super::client::root(&err));
+            let reason = format!("it cannot be reached: {}", root_cause(&err).to_lowercase());
             return Ended::Failed(Failure::Lost(reason));
         }
         Err(Unanswered::Http(_)) => return Ended::Cut,
