@@ -65,21 +65,11 @@ impl AccessPolicy {
         name: &str,
         needs: &'a [Permission],
     ) -> Option<&'a Permission> {
-        let rules: Vec<&Rule> =
-            self.rules.iter().filter(|rule| rule.applies(principal, id, name)).collect();
-        let denied = |need: &Permission| {
-            rules.iter().any(|rule| rule.deny.iter().any(|denied| denied.overlaps(need)))
-        };
-        let everything = |denied: &&Permission| denied.is_everything();
-        if let Some(everything) = rules.iter().find_map(|rule| rule.deny.iter().find(everything)) {
+        let applied = self.applied(principal, id, name);
+        if let Some((everything, _)) = applied.denied_altogether() {
             return Some(needs.first().unwrap_or(everything));
         }
-        let scoped = principal.map(Principal::permissions).unwrap_or_default();
-        let allowed = |need: &Permission| {
-            let granted = rules.iter().flat_map(|rule| &rule.allow).chain(scoped);
-            granted.into_iter().any(|allowed| allowed.covers(need))
-        };
-        needs.iter().find(|need| denied(need) || !allowed(need))
+        needs.iter().find(|need| !applied.decide(need).is_allowed())
     }
 
     /// What decides about each need of a capability, and about the capability itself where a rule denies it altogether.
@@ -90,33 +80,23 @@ impl AccessPolicy {
         name: &str,
         needs: &'a [Permission],
     ) -> Vec<(&'a Permission, Decision)> {
-        let rules: Vec<(usize, &Rule)> = self
-            .rules
-            .iter()
-            .enumerate()
-            .filter(|(_, rule)| rule.applies(principal, id, name))
-            .collect();
-        let scoped = principal.map(Principal::permissions).unwrap_or_default();
-        let decide = |need: &Permission| {
-            let denies = |rule: &Rule| rule.deny.iter().any(|denied| denied.overlaps(need));
-            let allows = |rule: &Rule| rule.allow.iter().any(|allowed| allowed.covers(need));
-            let find = |decides: &dyn Fn(&Rule) -> bool| rules.iter().find(|(_, rule)| decides(rule));
-            match (find(&denies), find(&allows)) {
-                (Some((at, _)), _) => Decision::DeniedBy(*at),
-                (None, Some((at, _))) => Decision::AllowedBy(*at),
-                (None, None) if scoped.iter().any(|allowed| allowed.covers(need)) => {
-                    Decision::AllowedByScope
-                }
-                (None, None) => Decision::NotGranted,
-            }
-        };
-        let altogether = rules.iter().find_map(|(at, rule)| {
-            rule.deny
-                .iter()
-                .find(|denied| denied.is_everything())
-                .map(|denied| (denied, Decision::DeniedBy(*at)))
-        });
-        altogether.into_iter().chain(needs.iter().map(|need| (need, decide(need)))).collect()
+        let applied = self.applied(principal, id, name);
+        let needs = needs.iter().map(|need| (need, applied.decide(need)));
+        applied.denied_altogether().into_iter().chain(needs).collect()
+    }
+
+    /// What decides about a caller's call of a capability.
+    fn applied<'p, 'c>(
+        &'p self,
+        principal: Option<&'c Principal>,
+        id: &str,
+        name: &str,
+    ) -> Applied<'p, 'c> {
+        let rules = self.rules.iter().enumerate();
+        Applied {
+            rules: rules.filter(|(_, rule)| rule.applies(principal, id, name)).collect(),
+            scoped: principal.map(Principal::permissions).unwrap_or_default(),
+        }
     }
 
     /// Scopes with which this caller would be permitted what it is denied, none of which can be left out. Empty if no
@@ -162,6 +142,38 @@ impl AccessPolicy {
             }
         }
         needed.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// The rules that apply to a caller and a capability, by their places, and the permissions that the caller's scopes grant.
+struct Applied<'p, 'c> {
+    rules: Vec<(usize, &'p Rule)>,
+    scoped: &'c [Permission],
+}
+
+impl<'p> Applied<'p, '_> {
+    /// The `*` with which a rule denies the capability altogether.
+    fn denied_altogether(&self) -> Option<(&'p Permission, Decision)> {
+        self.rules.iter().find_map(|(at, rule)| {
+            let everything = rule.deny.iter().find(|denied| denied.is_everything())?;
+            Some((everything, Decision::DeniedBy(*at)))
+        })
+    }
+
+    /// What decides about one need.
+    fn decide(&self, need: &Permission) -> Decision {
+        let first = |decides: &dyn Fn(&Rule) -> bool| {
+            self.rules.iter().find(|(_, rule)| decides(rule)).map(|(at, _)| *at)
+        };
+        if let Some(at) = first(&|rule| rule.deny.iter().any(|denied| denied.overlaps(need))) {
+            Decision::DeniedBy(at)
+        } else if let Some(at) = first(&|rule| rule.allow.iter().any(|allowed| allowed.covers(need))) {
+            Decision::AllowedBy(at)
+        } else if self.scoped.iter().any(|allowed| allowed.covers(need)) {
+            Decision::AllowedByScope
+        } else {
+            Decision::NotGranted
+        }
     }
 }
 
