@@ -81,6 +81,16 @@ struct Answer {
     via: &'static str,
 }
 
+impl Answer {
+    fn decision(&self) -> ApprovalDecision {
+        if self.is_approval { ApprovalDecision::Approved } else { ApprovalDecision::Denied }
+    }
+
+    fn outcome(&self) -> Result<(), String> {
+        if self.is_approval { Ok(()) } else { Err("the call was denied".to_owned()) }
+    }
+}
+
 /// A call that waits for an approval, for those who may answer or who made it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -304,11 +314,7 @@ impl Approvals {
             }
             table.answer(id, answer.clone(), now).ok_or(AnswerError::Unknown)?
         };
-        self.decided(
-            &question,
-            if is_approval { ApprovalDecision::Approved } else { ApprovalDecision::Denied },
-            Some(&answer),
-        );
+        self.decided(&question, answer.decision(), Some(&answer));
         Ok(())
     }
 
@@ -323,40 +329,46 @@ impl Approvals {
         input: &Payload,
         call: &WaitingCall<'_>,
     ) -> RuntimeResult<()> {
-        self.answered(Arc::clone(&rule), entry, input, call).await?;
-        if self.still_accepts(call.principal) {
-            return Ok(());
-        }
-        let reason = "the caller's credential has expired or was withdrawn meanwhile".to_owned();
+        let answered = tokio::select! {
+            biased;
+            answered = self.answered(&rule, entry, input, call) => answered,
+            () = call.cancellation.cancelled() => {
+                return Err(RuntimeError::Cancelled { id: call.name.to_owned(), outcome: None });
+            }
+        };
+        let reason = match answered {
+            Ok(()) if self.still_accepts(call.principal) => return Ok(()),
+            Ok(()) => "the caller's credential has expired or was withdrawn meanwhile".to_owned(),
+            Err(reason) => reason,
+        };
         Err(RuntimeError::Unapproved { id: call.name.to_owned(), rule: rule.name.clone(), reason })
     }
 
     /// Waits for the answer.
+    ///
+    /// # Errors
+    /// Why the call may not run.
     async fn answered(
         &self,
-        rule: Arc<ApprovalRule>,
+        rule: &Arc<ApprovalRule>,
         entry: &Entry,
         input: &Payload,
         call: &WaitingCall<'_>,
-    ) -> RuntimeResult<()> {
-        let refused = |reason: String| {
-            let (id, rule) = (call.name.to_owned(), rule.name.clone());
-            RuntimeError::Unapproved { id, rule, reason }
-        };
-        let question = question_of(&rule, entry, input, call).map_err(refused)?;
+    ) -> Result<(), String> {
+        let question = question_of(rule, entry, input, call)?;
         let client = call.client.filter(|client| {
             rule.may_ask_client_of(call.principal) && question::can_be_asked(&***client)
         });
         let desk = self.desk.lock().clone();
         if client.is_none() && matches!(desk, Desk::Closed) {
             self.decided(&question, ApprovalDecision::Unasked, None);
-            return Err(refused("there is no one to ask".to_owned()));
+            return Err("there is no one to ask".to_owned());
         }
         let opened = self.table.lock().open(question.clone(), Instant::now());
         let (id, expires, mut answer) = match opened {
             Err(table::TooMany) => {
                 self.decided(&question, ApprovalDecision::Unasked, None);
-                return Err(refused("too many calls wait for an approval; try again later".to_owned()));
+                return Err("too many calls wait for an approval; try again later".to_owned());
             }
             Ok(Opened::Approved(approval)) => {
                 self.decided(&question, ApprovalDecision::Used, Some(&approval));
@@ -390,10 +402,6 @@ impl Approvals {
             Ok(answer) = &mut answer => Ended::ByOthers(answer),
             answer = direct => answer.map_or(Ended::Unasked, Ended::Directly),
             () = sleep_until(expires) => Ended::Expired,
-            () = call.cancellation.cancelled() => {
-                let id = call.name.to_owned();
-                return Err(RuntimeError::Cancelled { id, outcome: None });
-            }
         };
         let is_unanswered = leaving.settle();
         let ended = match ended {
@@ -402,31 +410,20 @@ impl Approvals {
             ended if !is_unanswered => answer.await.map_or(ended, Ended::ByOthers),
             ended => ended,
         };
-        let denied = || Err(refused("the call was denied".to_owned()));
         match ended {
             // It was recorded when it was given.
-            Ended::ByOthers(answer) => {
-                if answer.is_approval {
-                    Ok(())
-                } else {
-                    denied()
-                }
-            }
-            Ended::Directly(answer) if answer.is_approval => {
-                self.decided(&question, ApprovalDecision::Approved, Some(&answer));
-                Ok(())
-            }
+            Ended::ByOthers(answer) => answer.outcome(),
             Ended::Directly(answer) => {
-                self.decided(&question, ApprovalDecision::Denied, Some(&answer));
-                denied()
+                self.decided(&question, answer.decision(), Some(&answer));
+                answer.outcome()
             }
             Ended::Unasked => {
                 self.decided(&question, ApprovalDecision::Unasked, None);
-                Err(refused("the client gave no answer".to_owned()))
+                Err("the client gave no answer".to_owned())
             }
             Ended::Expired => {
                 self.decided(&question, ApprovalDecision::Expired, None);
-                Err(refused(format!("there was no answer within {}", seconds(rule.expires))))
+                Err(format!("there was no answer within {}", seconds(rule.expires)))
             }
         }
     }
