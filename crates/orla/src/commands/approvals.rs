@@ -18,7 +18,7 @@ pub(crate) fn run(
     let runtime = super::small_runtime()?;
     let Some(answer) = answer else {
         let text = runtime.block_on(server.get("/approvals"))?;
-        return show(&text, as_json);
+        return super::print_rows("/approvals", &text, as_json, "No call waits for an approval.", table);
     };
     let (id, approve) = match answer {
         ApprovalAnswer::Approve { id } => (id, true),
@@ -38,29 +38,9 @@ pub(crate) fn run(
     Ok(())
 }
 
-fn show(text: &str, as_json: bool) -> Result<(), Failure> {
-    if as_json {
-        render::json_line(text.trim_end());
-        return Ok(());
-    }
-    let rows: Vec<Value> = serde_json::from_str(text)
-        .map_err(|_| Failure::failed("the server's /approvals is not a JSON array: is it orla?"))?;
-    match rows.is_empty() {
-        true => render::note("No call waits for an approval."),
-        false => render::out(&table(&rows)),
-    }
-    Ok(())
-}
-
 fn table(rows: &[Value]) -> String {
-    let column = |head, key: &str| {
-        let cell = |row: &Value| match &row[key] {
-            Value::Null => String::new(),
-            Value::String(text) => text.clone(),
-            other => other.to_string(),
-        };
-        (head, rows.iter().map(cell).collect::<Vec<_>>())
-    };
+    let column =
+        |head, key: &str| (head, rows.iter().map(|row| super::text_of(&row[key])).collect::<Vec<_>>());
     let columns = [
         column("ID", "id"),
         column("CAPABILITY", "capability"),

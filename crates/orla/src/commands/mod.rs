@@ -31,6 +31,7 @@ use std::sync::Arc;
 
 use clap::CommandFactory;
 use orla_marketplace::Catalog;
+use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
@@ -81,6 +82,36 @@ fn table_of(columns: &[Column], width: usize) -> String {
     let row = |at: usize| columns.iter().map(|(_, cells)| cells[at].clone()).collect();
     let rows: Vec<Vec<String>> = (0..count).map(row).collect();
     render::table(&heads, &rows, width)
+}
+
+/// What a table shows of a JSON value: a text without its quotes, and nothing for `null`.
+fn text_of(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// Prints the rows that a server has answered with: its JSON array as it came, a table, or `none` without any.
+fn print_rows(
+    path: &str,
+    answer: &str,
+    as_json: bool,
+    none: &str,
+    table: fn(&[Value]) -> String,
+) -> Result<(), Failure> {
+    if as_json {
+        render::json_line(answer.trim_end());
+        return Ok(());
+    }
+    let rows: Vec<Value> = serde_json::from_str(answer)
+        .map_err(|_| Failure::failed(format!("the server's {path} is not a JSON array: is it orla?")))?;
+    match rows.is_empty() {
+        true => render::note(none),
+        false => render::out(&table(&rows)),
+    }
+    Ok(())
 }
 
 /// The log of a command that serves nothing: only if a level is set on the command line or in the environment,

@@ -3,43 +3,33 @@
 use serde_json::Value;
 
 use super::client::Server;
+use super::text_of;
 use crate::Failure;
 use crate::config::Source;
-use crate::render;
 
 pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let server = Server::at(url, &config)?;
     let text = super::small_runtime()?.block_on(server.get("/quotas"))?;
-    if json {
-        render::json_line(text.trim_end());
-        return Ok(());
-    }
-    let rows: Vec<Value> = serde_json::from_str(&text)
-        .map_err(|_| Failure::failed("the server's /quotas is not a JSON array: is it orla?"))?;
-    match rows.is_empty() {
-        true => render::note("The server has no quotas."),
-        false => render::out(&table(&rows)),
-    }
-    Ok(())
+    super::print_rows("/quotas", &text, json, "The server has no quotas.", table)
 }
 
 fn table(rows: &[Value]) -> String {
     let column = |head, cell: fn(&Value) -> String| (head, rows.iter().map(cell).collect::<Vec<_>>());
     let mut columns = vec![
-        column("RULE", |row| text(&row["rule"])),
-        column("CALLER", |row| text(&row["caller"])),
+        column("RULE", |row| text_of(&row["rule"])),
+        column("CALLER", |row| text_of(&row["caller"])),
         column("CAPABILITIES", |row| {
             let patterns = row["capabilities"].as_array().into_iter().flatten();
-            patterns.map(text).collect::<Vec<_>>().join(", ")
+            patterns.map(text_of).collect::<Vec<_>>().join(", ")
         }),
         column("CALLS", |row| match (&row["calls"], &row["per"]) {
             (Value::Null, _) => String::new(),
-            (calls, per) => format!("{} of {} per {}", text(&row["remaining"]), calls, text(per)),
+            (calls, per) => format!("{} of {} per {}", text_of(&row["remaining"]), calls, text_of(per)),
         }),
         column("AT ONCE", |row| match &row["concurrent"] {
             Value::Null => String::new(),
-            most => format!("{} of {most}", text(&row["running"])),
+            most => format!("{} of {most}", text_of(&row["running"])),
         }),
         column("NEXT IN", |row| match row["retry_after_ms"].as_u64() {
             Some(ms) if ms > 0 => super::uptime(ms.max(100)),
@@ -48,14 +38,6 @@ fn table(rows: &[Value]) -> String {
     ];
     columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
     super::table_of(&columns, 200)
-}
-
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
 }
 
 #[cfg(test)]

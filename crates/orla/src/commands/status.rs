@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::client::Server;
+use super::text_of;
 use crate::Failure;
 use crate::config::Source;
 use crate::render;
@@ -34,14 +35,6 @@ pub(super) async fn get(server: &Server) -> Result<Value, Failure> {
         .map_err(|_| Failure::failed("the server's /status is not JSON: is it orla?"))
 }
 
-fn text(value: &Value) -> String {
-    match value {
-        Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
-    }
-}
-
 fn shown(status: &Value) -> String {
     let uptime = status["uptime_ms"].as_f64().unwrap_or_default() / 1000.0;
     let nothing = Vec::new();
@@ -49,8 +42,8 @@ fn shown(status: &Value) -> String {
     let unlisted = status["unlisted"].as_u64().filter(|more| *more > 0);
     let mut out = format!(
         "orla {}, up {uptime:.1} s, generation {}, {} capabilit{}{}\n",
-        text(&status["version"]),
-        text(&status["generation"]),
+        text_of(&status["version"]),
+        text_of(&status["generation"]),
         capabilities.len(),
         if capabilities.len() == 1 { "y" } else { "ies" },
         unlisted.map(|more| format!(" (and {more} that are not listed)")).unwrap_or_default()
@@ -72,7 +65,7 @@ pub(super) fn table(status: &Value) -> String {
     let column = |head, key: &str| {
         let cell = |capability: &Value| match &capability[key] {
             Value::Number(ms) if key == "uptime_ms" => super::uptime(ms.as_u64().unwrap_or_default()),
-            value => text(value),
+            value => text_of(value),
         };
         (head, capabilities.iter().map(cell).collect::<Vec<_>>())
     };
