@@ -296,7 +296,7 @@ impl Client {
 
     fn headers(&self, mut request: Request) -> Request {
         if let Some(token) = &self.token {
-            request = request.header("authorization", &format!("Bearer {token}"));
+            request = request.bearer(token);
         }
         match (self.revision, &self.session) {
             (Revision::Sessionless, _) => request.header("mcp-protocol-version", SESSIONLESS),

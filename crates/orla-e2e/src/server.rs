@@ -7,7 +7,7 @@ use std::process::{Child, ExitStatus};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::http::Http;
+use crate::http::{Http, Request, Response};
 use crate::mcp::{Client, Revision};
 use crate::process::{self, Process};
 use crate::wait::eventually;
@@ -83,6 +83,16 @@ impl Server {
         Client::connect(self.address, Revision::Session, None)
     }
 
+    /// A client without a session, with this bearer token.
+    pub fn client_as(&self, token: &str) -> Client {
+        Client::connect(self.address, Revision::Sessionless, Some(token))
+    }
+
+    /// A client with a session, with this bearer token.
+    pub fn session_as(&self, token: &str) -> Client {
+        Client::connect(self.address, Revision::Session, Some(token))
+    }
+
     /// A session of a client with these capabilities of its own.
     pub fn session_able_to(&self, capabilities: &Value) -> Client {
         Client::connect_able_to(self.address, capabilities)
@@ -96,6 +106,17 @@ impl Server {
     /// Plain HTTP.
     pub fn http(&self) -> Http {
         Http::new(self.address)
+    }
+
+    /// Sends a JSON document with this bearer token.
+    pub fn send_as(&self, method: &str, path: &str, token: &str, body: &str) -> Response {
+        let request = Request::new(method, path).header("content-type", "application/json").body(body);
+        self.http().send(&request.bearer(token)).expect("an answer")
+    }
+
+    /// Gets a document with this bearer token.
+    pub fn get_as(&self, path: &str, token: &str) -> Response {
+        self.send_as("GET", path, token, "")
     }
 
     /// `/status`.

@@ -1,6 +1,6 @@
 //! Approvals: calls that a person has to agree to.
 
-use orla_e2e::{Client, Pending, Request, Response, Revision, Server, World, eventually};
+use orla_e2e::{Client, Pending, Server, World, eventually};
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -20,19 +20,8 @@ fn world_with(more: &str) -> World {
         .config(&format!("{CALLERS}audit: ./audit.jsonl\napprove:\n{more}"))
 }
 
-fn client(server: &Server, token: &str, revision: Revision) -> Client {
-    Client::connect(server.address(), revision, Some(token))
-}
-
-fn send(server: &Server, method: &str, path: &str, token: &str, body: &str) -> Response {
-    let request = Request::new(method, path)
-        .header("authorization", &format!("Bearer {token}"))
-        .header("content-type", "application/json");
-    server.http().send(&request.body(body)).expect("an answer")
-}
-
 fn pending(server: &Server, token: &str) -> Vec<Value> {
-    send(server, "GET", "/approvals", token, "").json().as_array().cloned().unwrap_or_default()
+    server.get_as("/approvals", token).json().as_array().cloned().unwrap_or_default()
 }
 
 /// The id of the only call that waits.
@@ -45,7 +34,7 @@ fn waiting(server: &Server) -> String {
 
 fn answer(server: &Server, token: &str, id: &str, approve: bool) -> u16 {
     let body = json!({ "approve": approve }).to_string();
-    send(server, "POST", &format!("/approvals/{id}"), token, &body).status
+    server.send_as("POST", &format!("/approvals/{id}"), token, &body).status
 }
 
 fn runs(server: &Server) -> usize {
@@ -67,7 +56,7 @@ fn decisions(server: &Server) -> Vec<String> {
 fn a_call_waits_until_someone_answers_it_with_the_command() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
     let url = format!("http://{}", server.address());
-    let mut bob = client(&server, BOB, Revision::Sessionless);
+    let mut bob = server.client_as(BOB);
     assert_eq!(bob.call("b", json!({})).stdout(), "b\n");
     let call = bob.begin_call("a", json!({"args": ["x"]}));
     let id = waiting(&server);
@@ -100,23 +89,23 @@ fn a_call_waits_until_someone_answers_it_with_the_command() {
 #[test]
 fn a_call_that_is_not_answered_in_time_does_not_run() {
     let server = world_with("  - {capabilities: [a], expires: 0.2s}\n").serve();
-    for revision in [Revision::Sessionless, Revision::Session] {
-        let refused = client(&server, BOB, revision).call("a", json!({}));
+    for mut client in [server.client_as(BOB), server.session_as(BOB)] {
+        let refused = client.call("a", json!({}));
         assert!(refused.sentence().contains("no answer within 0.2 s"), "{}", refused.json);
     }
-    let plain = send(&server, "POST", "/rtfs", BOB, r#"{"call": "a"}"#).json();
+    let plain = server.send_as("POST", "/rtfs", BOB, r#"{"call": "a"}"#).json();
     assert_eq!(plain["error"]["kind"], "approval");
     assert_eq!(runs(&server), 0);
     eventually("it is in the audit", || decisions(&server) == ["expired - -"; 3]);
     assert!(server.read("audit.jsonl").contains(r#""outcome":"approval""#));
-    let metrics = send(&server, "GET", "/metrics", ADA, "").text();
+    let metrics = server.get_as("/metrics", ADA).text();
     assert!(metrics.contains(r#"orla_approvals_total{decision="expired"} 3"#), "{metrics}");
     assert!(pending(&server, ADA).is_empty());
 }
 
 /// A sessionless call by a client that can be asked, up to the question.
 fn asked(server: &Server, token: &str, arguments: &Value) -> (Client, Value) {
-    let mut client = client(server, token, Revision::Sessionless);
+    let mut client = server.client_as(token);
     let result = client.request("tools/call", able(arguments)).expect("a result");
     assert_eq!(result["resultType"], "input_required", "{result}");
     (client, result)
@@ -149,7 +138,7 @@ fn the_callers_own_client_is_asked_and_its_yes_is_good_for_that_call_alone() {
 
     let changed = resumed(&question, &json!({"args": ["y"]}), &yes);
     assert_eq!(bob.request("tools/call", changed).unwrap_err().code, -32602);
-    let mut eve = client(&server, EVE, Revision::Sessionless);
+    let mut eve = server.client_as(EVE);
     assert_eq!(
         eve.request("tools/call", resumed(&question, &arguments, &yes)).unwrap_err().code,
         -32602
@@ -189,7 +178,7 @@ fn the_callers_own_client_is_asked_and_its_yes_is_good_for_that_call_alone() {
 #[test]
 fn those_whom_a_rule_names_answer_and_no_others() {
     let server = world_with("  - {capabilities: [a], expires: 60s, by: [ada]}\n").serve();
-    let mut bob = client(&server, BOB, Revision::Sessionless);
+    let mut bob = server.client_as(BOB);
     let call: Pending = bob.begin("tools/call", able(&json!({})));
     let id = waiting(&server);
     assert_eq!(pending(&server, BOB)[0]["answerable"], false, "it is bob's own");
@@ -197,8 +186,8 @@ fn those_whom_a_rule_names_answer_and_no_others() {
     assert_eq!(answer(&server, BOB, &id, true), 403);
     assert_eq!(answer(&server, EVE, &id, true), 404);
     assert_eq!(answer(&server, ADA, "0123456789abcdef", true), 404);
-    assert_eq!(send(&server, "POST", &format!("/approvals/{id}"), ADA, "{}").status, 400);
-    assert_eq!(send(&server, "POST", &format!("/approvals/{id}"), "wrong", "{}").status, 401);
+    assert_eq!(server.send_as("POST", &format!("/approvals/{id}"), ADA, "{}").status, 400);
+    assert_eq!(server.send_as("POST", &format!("/approvals/{id}"), "wrong", "{}").status, 401);
     assert_eq!(runs(&server), 0);
     assert_eq!(answer(&server, ADA, &id, true), 200);
     let (result, _) = bob.complete(call).unwrap();
@@ -208,18 +197,18 @@ fn those_whom_a_rule_names_answer_and_no_others() {
 #[test]
 fn an_approval_that_comes_after_its_caller_has_left_is_good_for_the_same_call() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
-    let left = client(&server, BOB, Revision::Sessionless).begin_call("a", json!({"args": ["x"]}));
+    let left = server.client_as(BOB).begin_call("a", json!({"args": ["x"]}));
     let id = waiting(&server);
     drop(left);
     eventually("the caller's leaving is noticed", || decisions(&server) == ["withdrawn - -"]);
     assert_eq!(answer(&server, ADA, &id, true), 200);
-    let mut eve = client(&server, EVE, Revision::Sessionless);
+    let mut eve = server.client_as(EVE);
     let eves = eve.begin_call("a", json!({"args": ["x"]}));
     let own = waiting(&server);
     assert_ne!(id, own);
     assert_eq!(answer(&server, ADA, &own, false), 200);
     assert!(eve.finish_call(eves).unwrap().is_error());
-    let mut bob = client(&server, BOB, Revision::Sessionless);
+    let mut bob = server.client_as(BOB);
     assert_eq!(bob.call("a", json!({"args": ["x"]})).stdout(), "a\n");
     let _again = bob.begin_call("a", json!({"args": ["x"]}));
     waiting(&server);
@@ -231,7 +220,7 @@ fn a_program_waits_and_its_clock_stands_still() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\ntimeout: 1\n").serve();
     let program = r#"{"program": "(str (call :a {}) (call :b {}))"}"#;
     let value = std::thread::scope(|scope| {
-        let running = scope.spawn(|| send(&server, "POST", "/rtfs", BOB, program).json());
+        let running = scope.spawn(|| server.send_as("POST", "/rtfs", BOB, program).json());
         let id = waiting(&server);
         // Longer than the program's own time.
         let began = std::time::Instant::now();
@@ -244,7 +233,7 @@ fn a_program_waits_and_its_clock_stands_still() {
     assert!(value["value"].is_string(), "{value}");
     let refused = r#"{"program": "(try (call :a {}) (catch e (:kind e)))"}"#;
     let value = std::thread::scope(|scope| {
-        let running = scope.spawn(|| send(&server, "POST", "/rtfs", BOB, refused).json());
+        let running = scope.spawn(|| server.send_as("POST", "/rtfs", BOB, refused).json());
         assert_eq!(answer(&server, ADA, &waiting(&server), false), 200);
         running.join().unwrap()
     });
@@ -257,7 +246,7 @@ fn what_is_destructive_by_annotation_is_asked_about() {
     let server = world_with("  - {annotations: {destructiveHint: true}, expires: 0.2s}\n")
         .tool("wipe", header)
         .serve();
-    let mut bob = client(&server, BOB, Revision::Sessionless);
+    let mut bob = server.client_as(BOB);
     assert_eq!(bob.call("b", json!({})).stdout(), "b\n");
     assert!(bob.call("wipe", json!({})).sentence().contains("not approved"));
 }

@@ -250,8 +250,7 @@ tools:
     let checked = world.run(&["check"]);
     assert_eq!(checked.code, Some(0), "{checked:?}");
     let server = world.serve();
-    let mut client =
-        orla_e2e::Client::connect(server.address(), orla_e2e::Revision::Sessionless, Some("secret"));
+    let mut client = server.client_as("secret");
     assert_eq!(client.tool_names(), ["u"]);
 }
 
@@ -259,11 +258,7 @@ tools:
 fn secrets_are_in_no_log_and_no_answer() {
     let config = "auth_tokens: ['very-secret-token']\nlog_level: debug\n";
     let server = world().tool("t", sh("echo ok")).config(config).serve();
-    let mut client = orla_e2e::Client::connect(
-        server.address(),
-        orla_e2e::Revision::Sessionless,
-        Some("very-secret-token"),
-    );
+    let mut client = server.client_as("very-secret-token");
     assert_eq!(client.call("t", json!({})).stdout(), "ok\n");
     assert!(!server.log().contains("very-secret-token"), "{}", server.log());
 }

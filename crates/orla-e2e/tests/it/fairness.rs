@@ -1,6 +1,6 @@
 //! No neighbour starves another (RTFS capability system §6, executor isolation).
 
-use orla_e2e::{Client, Pending, Revision, eventually};
+use orla_e2e::{Client, Pending, eventually};
 use serde_json::json;
 
 use crate::{sh, world};
@@ -59,7 +59,7 @@ fn one_principals_many_calls_delay_another_by_about_one_call() {
             "max_concurrency: 1\nauth_tokens: {ada: adas-token-for-tests, bob: bobs-token-for-tests}\n",
         )
         .serve();
-    let of = |token: &str| Client::connect(server.address(), Revision::Sessionless, Some(token));
+    let of = |token: &str| server.client_as(token);
     let gauge = |name: &str, value: &str| {
         let request = orla_e2e::Request::new("GET", "/metrics")
             .header("Authorization", "Bearer adas-token-for-tests");

@@ -1,6 +1,6 @@
 //! Who may talk, and what a caller learns about what the policy denies it.
 
-use orla_e2e::{Client, Http, Request, Revision, Server, eventually};
+use orla_e2e::{Http, Server, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -48,15 +48,6 @@ fn served(more: &str) -> Server {
 const POLICY: &str = "policy:\n- {to: [ada, bob], allow: ['*']}\n- {to: [bob], deny: ['mcp:hr/*']}\n\
     - {to: [bob], capabilities: ['hidden*'], deny: ['*']}\n";
 
-fn client(server: &Server, token: &str) -> Client {
-    Client::connect(server.address(), Revision::Sessionless, Some(token))
-}
-
-fn get(server: &Server, path: &str, token: &str) -> String {
-    let request = Request::new("GET", path).header("authorization", &format!("Bearer {token}"));
-    server.http().send(&request).expect("an answer").text()
-}
-
 fn audited(server: &Server) -> Vec<Value> {
     let lines = server.read("audit.jsonl");
     lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
@@ -69,7 +60,7 @@ fn completion(kind: &str, key: &str, name: &str) -> Value {
 #[test]
 fn prompts_resources_and_completion_obey_the_policy_and_are_audited() {
     let server = served(POLICY);
-    let (mut ada, mut bob) = (client(&server, ADA), client(&server, BOB));
+    let (mut ada, mut bob) = (server.client_as(ADA), server.client_as(BOB));
     for (method, list) in [
         ("resources/list", "resources"),
         ("resources/templates/list", "resourceTemplates"),
@@ -107,13 +98,13 @@ fn prompts_resources_and_completion_obey_the_policy_and_are_audited() {
 #[test]
 fn status_and_metrics_show_nothing_that_the_caller_may_not_use() {
     let server = served(POLICY);
-    let (mut ada, mut bob) = (client(&server, ADA), client(&server, BOB));
+    let (mut ada, mut bob) = (server.client_as(ADA), server.client_as(BOB));
     assert_eq!(ada.call("hidden_one", json!({})).stdout(), "s\n");
     assert!(bob.try_call("hidden_one", json!({})).is_err());
     eventually("the server is known", || ada.tool_names().contains(&"hr__say".to_owned()));
     for path in ["/status", "/metrics"] {
-        assert!(get(&server, path, ADA).contains("hidden_one"), "{path}");
-        let seen = get(&server, path, BOB);
+        assert!(server.get_as(path, ADA).text().contains("hidden_one"), "{path}");
+        let seen = server.get_as(path, BOB).text();
         // A path of the test may contain the letters of the server's name.
         for name in ["hidden_one", "\"hr\"", "hr__", "hr."] {
             assert!(!seen.contains(name), "{path}: {name} in {seen}");
@@ -125,7 +116,7 @@ fn status_and_metrics_show_nothing_that_the_caller_may_not_use() {
 #[test]
 fn a_program_is_checked_as_if_a_denied_capability_did_not_exist() {
     let server = served(POLICY);
-    let mut bob = client(&server, BOB);
+    let mut bob = server.client_as(BOB);
     let mut check = |name: &str| {
         let program = json!({"program": format!("(call :{name} {{}})")});
         bob.call("rtfs_check", program).json.to_string()
@@ -138,9 +129,9 @@ fn a_completion_asks_the_server_for_what_the_policy_decided_on() {
     let server = served(
         "policy:\n- {to: [ada], allow: ['*']}\n- {to: [bob], capabilities: ['hr.ask'], allow: ['*']}\n",
     );
-    let mut bob = client(&server, BOB);
+    let mut bob = server.client_as(BOB);
     eventually("the server is known", || {
-        client(&server, ADA).tool_names().contains(&"hr__say".to_owned())
+        server.client_as(ADA).tool_names().contains(&"hr__say".to_owned())
     });
     // A permitted prompt's name beside a denied template's address does not open the template.
     let both = json!({"ref": {"type": "ref/resource", "name": "hr__ask", "uri": "hr://{who}"},
@@ -154,7 +145,7 @@ fn a_completion_asks_the_server_for_what_the_policy_decided_on() {
 #[test]
 fn what_is_denied_by_a_reload_is_denied_to_open_sessions_too() {
     let server = served("policy:\n- {to: [ada, bob], allow: ['*']}\n");
-    let mut bob = Client::connect(server.address(), Revision::Session, Some(BOB));
+    let mut bob = server.session_as(BOB);
     assert_eq!(bob.call("open", json!({})).stdout(), "o\n");
     let config = server.read("orla.yaml") + "- {to: [bob], capabilities: [open], deny: ['*']}\n";
     server.write("orla.yaml", &config, 0o644);
@@ -166,7 +157,7 @@ fn what_is_denied_by_a_reload_is_denied_to_open_sessions_too() {
 #[test]
 fn a_revealing_policy_says_which_permission_is_missing() {
     let server = served(&format!("policy_reveal: true\n{POLICY}"));
-    let mut bob = client(&server, BOB);
+    let mut bob = server.client_as(BOB);
     assert!(bob.call("hidden_one", json!({})).sentence().contains("it needs exec:/"));
     let denied = bob.request("resources/read", json!({"uri": "hr://pay"})).unwrap_err();
     assert!(denied.message.contains("it needs mcp:hr/hr://pay"), "{denied}");
@@ -175,7 +166,7 @@ fn a_revealing_policy_says_which_permission_is_missing() {
 #[test]
 fn what_a_server_lists_and_does_not_complete_has_no_values() {
     let server = served("");
-    let mut ada = client(&server, ADA);
+    let mut ada = server.client_as(ADA);
     for asked in
         [completion("ref/prompt", "name", "hr__ask"), completion("ref/resource", "uri", "hr://{who}")]
     {
@@ -207,26 +198,18 @@ fn weak_tokens_are_refused_and_not_shown() {
 #[test]
 fn a_peer_that_fails_to_authenticate_too_often_has_to_wait_and_a_good_token_never_does() {
     let server = served("auth: {limits: {failures_per_minute: 3, loopback: true}}\n");
-    let send = |path: &str, token: Option<&str>| {
-        let request = Request::new("GET", path);
-        let request = match token {
-            Some(token) => request.header("authorization", &format!("Bearer {token}")),
-            None => request,
-        };
-        server.http().send(&request).expect("an answer")
-    };
-    let first = send("/status", None);
+    let first = server.http().get("/status");
     assert_eq!(first.status, 401);
-    for (path, token) in [("/metrics", Some("wrong")), ("/no/such/route", Some("Wrong"))] {
-        let refused = send(path, token);
+    for (path, token) in [("/metrics", "wrong"), ("/no/such/route", "Wrong")] {
+        let refused = server.get_as(path, token);
         assert_eq!((refused.status, refused.text()), (401, first.text()), "{path}");
     }
-    let limited = send("/rtfs", Some("wrong"));
+    let limited = server.get_as("/rtfs", "wrong");
     assert_eq!(limited.status, 429);
     let wait: u64 = limited.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a time");
     assert!((1..=60).contains(&wait), "{wait}");
-    assert_eq!(send("/status", Some(ADA)).status, 200);
-    assert!(get(&server, "/metrics", ADA).contains("orla_auth_failures_total 4"));
+    assert_eq!(server.get_as("/status", ADA).status, 200);
+    assert!(server.get_as("/metrics", ADA).text().contains("orla_auth_failures_total 4"));
     let line = server.log_says(&["authentication failed"]);
     assert!(line.contains(r#""peer":"127.0.0.1""#), "{line}");
     let is_of_peer = |line: &Value| line["event"] == "unauthenticated" && line["peer"] == "127.0.0.1";

@@ -1,6 +1,6 @@
 //! What is served over HTTP beside MCP, and who may ask for it.
 
-use orla_e2e::{Client, Request, Revision, eventually};
+use orla_e2e::{Client, Request, eventually};
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -134,7 +134,7 @@ fn with_tokens_everything_but_the_probes_needs_one() {
             refused.headers
         );
         for token in ["wrong", "firs", "first2", "", "first second"] {
-            let request = Request::new("GET", path).header("authorization", &format!("Bearer {token}"));
+            let request = Request::new("GET", path).bearer(token);
             assert_eq!(http.send(&request).unwrap().status, 401, "{token}");
         }
         for token in ["Bearer first", "bearer second"] {
@@ -147,12 +147,11 @@ fn with_tokens_everything_but_the_probes_needs_one() {
     assert_eq!(http.get("/healthz").status, 200);
     let unauthorised = server.client().request("tools/list", json!({})).unwrap_err();
     assert_eq!(unauthorised.status, 401);
-    for revision in [Revision::Sessionless, Revision::Session] {
-        let mut client = Client::connect(server.address(), revision, Some("first"));
+    for mut client in [server.client_as("first"), server.session_as("first")] {
         assert_eq!(client.call("t", json!({})).stdout(), "ok\n");
     }
     // A session belongs to the token that opened it.
-    let mine = Client::connect(server.address(), Revision::Session, Some("first"));
+    let mine = server.session_as("first");
     let mut theirs = Client::resume(server.address(), &mine);
     theirs.token = Some("second".to_owned());
     assert_eq!(theirs.request("tools/list", json!({})).unwrap_err().status, 404);

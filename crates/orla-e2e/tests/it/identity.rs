@@ -1,7 +1,7 @@
 //! Who calls: access tokens of an authorization server, and the tokens that orla makes.
 
 use orla_e2e::issuer::{AUDIENCE, Issuer};
-use orla_e2e::{Client, Request, Response, Revision, Server, eventually};
+use orla_e2e::{Request, Response, Server, eventually};
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -10,31 +10,6 @@ const ADA: &str = "tok-ada-0123456789abcdef";
 
 fn served(config: &str) -> Server {
     world().tool("a", sh("echo a")).tool("b", sh("echo b")).config(config).serve()
-}
-
-fn client(server: &Server, token: &str) -> Client {
-    Client::connect(server.address(), Revision::Sessionless, Some(token))
-}
-
-fn session(server: &Server, token: &str) -> Client {
-    Client::connect(server.address(), Revision::Session, Some(token))
-}
-
-fn send(server: &Server, request: Request, token: Option<&str>) -> Response {
-    let request = match token {
-        Some(token) => request.header("authorization", &format!("Bearer {token}")),
-        None => request,
-    };
-    server.http().send(&request).expect("an answer")
-}
-
-fn get(server: &Server, path: &str, token: Option<&str>) -> Response {
-    send(server, Request::new("GET", path), token)
-}
-
-fn rtfs(server: &Server, body: &Value, token: &str) -> Response {
-    let request = Request::new("POST", "/rtfs").header("content-type", "application/json");
-    send(server, request.body(body.to_string()), Some(token))
 }
 
 fn challenge(response: &Response) -> &str {
@@ -50,8 +25,8 @@ fn tokens_of_an_authorization_server_say_who_calls_and_rules_name_groups_scopes_
     let server = served(&issuer.config("{}", policy));
     for algorithm in ["RS256", "ES256", "EdDSA"] {
         let token = issuer.token(algorithm, |_, claims| claims["aud"] = json!(["x", AUDIENCE]));
-        assert_eq!(client(&server, &token).call("a", json!({})).stdout(), "a\n", "{algorithm}");
-        assert_eq!(session(&server, &token).call("a", json!({})).stdout(), "a\n", "{algorithm}");
+        assert_eq!(server.client_as(&token).call("a", json!({})).stdout(), "a\n", "{algorithm}");
+        assert_eq!(server.session_as(&token).call("a", json!({})).stdout(), "a\n", "{algorithm}");
     }
     assert_eq!(issuer.key_requests(), 1);
     for (subject, groups, scope, tools) in [
@@ -64,7 +39,7 @@ fn tokens_of_an_authorization_server_say_who_calls_and_rules_name_groups_scopes_
         ("anonymous", &["group:dev"], "", &[]),
     ] {
         let token = issuer.token_of(subject, groups, scope);
-        assert_eq!(client(&server, &token).tool_names(), tools, "{subject} {groups:?} {scope}");
+        assert_eq!(server.client_as(&token).tool_names(), tools, "{subject} {groups:?} {scope}");
     }
     assert!(!server.log().contains(&issuer.token("EdDSA", |_, _| {})[..200]));
 }
@@ -74,14 +49,14 @@ fn a_caller_without_a_token_is_led_to_the_authorization_server() {
     let issuer = Issuer::start();
     let server = served(&issuer.config("{'tools:run': [exec], admin: ['*']}", ""));
     for path in ["", "/mcp"] {
-        let answer = get(&server, &format!("/.well-known/oauth-protected-resource{path}"), None);
+        let answer = server.http().get(&format!("/.well-known/oauth-protected-resource{path}"));
         let metadata: Value = serde_json::from_str(&answer.text()).expect("JSON");
         assert_eq!((answer.status, &metadata["resource"]), (200, &json!(AUDIENCE)));
         assert_eq!(metadata["authorization_servers"], json!([issuer.url]));
         assert_eq!(metadata["scopes_supported"], json!(["tools:run", "admin"]));
     }
     for path in ["/status", "/metrics", "/nowhere", "/.well-known/agent-card.json"] {
-        let answer = get(&server, path, None);
+        let answer = server.http().get(path);
         let challenge = challenge(&answer);
         assert_eq!(answer.status, 401, "{path}");
         assert!(challenge.contains("/.well-known/oauth-protected-resource/mcp\""), "{challenge}");
@@ -90,9 +65,9 @@ fn a_caller_without_a_token_is_led_to_the_authorization_server() {
             "{challenge}"
         );
     }
-    assert!(challenge(&get(&server, "/status", Some("x.y.z"))).contains("error=\"invalid_token\""));
-    assert_eq!(get(&server, "/healthz", None).status, 200);
-    let card = get(&server, "/.well-known/agent-card.json", Some(&issuer.token_of("ada", &[], "")));
+    assert!(challenge(&server.get_as("/status", "x.y.z")).contains("error=\"invalid_token\""));
+    assert_eq!(server.http().get("/healthz").status, 200);
+    let card = server.get_as("/.well-known/agent-card.json", &issuer.token_of("ada", &[], ""));
     assert!(
         card.text().contains(&format!("{}/.well-known/openid-configuration", issuer.url)),
         "{}",
@@ -107,27 +82,27 @@ fn a_caller_who_lacks_a_scope_is_told_which_where_the_policy_reveals() {
     let policy = "audit: audit.jsonl\npolicy:\n- {to: ['*'], capabilities: [a], allow: ['*']}\n";
     let server = served(&issuer.config(scopes, &format!("policy_reveal: true\n{policy}")));
     let (poor, rich) = (issuer.token_of("ada", &[], ""), issuer.token_of("ada", &[], "tools:run"));
-    assert_eq!(client(&server, &poor).begin_call("b", json!({})).status(), 403);
-    let call = session(&server, &poor).post("tools/call", Some("b"));
+    assert_eq!(server.client_as(&poor).begin_call("b", json!({})).status(), 403);
+    let call = server.session_as(&poor).post("tools/call", Some("b"));
     let body = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "b"}});
     let answer = server.http().send(&call.body(body.to_string())).expect("an answer");
     let told = challenge(&answer);
     assert_eq!(answer.status, 403, "{}", answer.text());
     assert!(told.contains(r#"error="insufficient_scope", scope="tools:run""#), "{told}");
     assert!(told.contains("resource_metadata="), "{told}");
-    let answer = rtfs(&server, &json!({"call": "b"}), &poor);
+    let answer = server.send_as("POST", "/rtfs", &poor, r#"{"call": "b"}"#);
     assert_eq!((answer.status, challenge(&answer).contains("scope=\"tools:run\"")), (403, true));
-    assert_eq!(rtfs(&server, &json!({"call": "b"}), &rich).status, 200);
-    assert_eq!(client(&server, &rich).call("b", json!({})).stdout(), "b\n");
+    assert_eq!(server.send_as("POST", "/rtfs", &rich, r#"{"call": "b"}"#).status, 200);
+    assert_eq!(server.client_as(&rich).call("b", json!({})).stdout(), "b\n");
     eventually("the denial is recorded", || server.read("audit.jsonl").contains("\"denied\""));
     drop(server);
     let server = served(&issuer.config(scopes, policy));
-    let hidden = client(&server, &poor).try_call("b", json!({})).unwrap_err();
+    let hidden = server.client_as(&poor).try_call("b", json!({})).unwrap_err();
     assert_eq!(
         hidden.message.replace('b', "z"),
-        client(&server, &poor).try_call("z", json!({})).unwrap_err().message.replace('b', "z")
+        server.client_as(&poor).try_call("z", json!({})).unwrap_err().message.replace('b', "z")
     );
-    assert_eq!(rtfs(&server, &json!({"call": "b"}), &poor).status, 200);
+    assert_eq!(server.send_as("POST", "/rtfs", &poor, r#"{"call": "b"}"#).status, 200);
 }
 
 #[test]
@@ -135,19 +110,19 @@ fn keys_rotate_and_outlive_their_issuer() {
     let issuer = Issuer::start();
     let server = served(&issuer.config("{}", ""));
     let good = issuer.token("RS256", |_, _| {});
-    assert_eq!(get(&server, "/status", Some(&good)).status, 200);
+    assert_eq!(server.get_as("/status", &good).status, 200);
     issuer.add_other_key("new");
     let rotated = issuer.signed_by(&issuer.other, "RS256", |header, _| header["kid"] = json!("new"));
-    assert_eq!(get(&server, "/status", Some(&rotated)).status, 200);
+    assert_eq!(server.get_as("/status", &rotated).status, 200);
     assert_eq!(issuer.key_requests(), 2);
     for id in ["x", "y"] {
         let unknown = issuer.signed_by(&issuer.other, "RS256", |header, _| header["kid"] = json!(id));
-        assert_eq!(get(&server, "/status", Some(&unknown)).status, 401);
+        assert_eq!(server.get_as("/status", &unknown).status, 401);
     }
     assert_eq!(issuer.key_requests(), 2);
     issuer.go();
     let another = issuer.token("EdDSA", |_, _| {});
-    assert_eq!(get(&server, "/status", Some(&another)).status, 200);
+    assert_eq!(server.get_as("/status", &another).status, 200);
 }
 
 #[test]
@@ -166,20 +141,21 @@ fn several_issuers_are_told_apart_and_opaque_tokens_are_introspected() {
         (two.token_of("ada", &[], ""), "b"),
         ("opaque-and-active".to_owned(), "b"),
     ] {
-        assert_eq!(client(&server, &token).tool_names(), [tool]);
+        assert_eq!(server.client_as(&token).tool_names(), [tool]);
     }
-    assert_eq!(get(&server, "/status", Some("opaque-and-forged")).status, 401);
+    assert_eq!(server.get_as("/status", "opaque-and-forged").status, 401);
     let swapped = two.token("ES256", |_, claims| claims["iss"] = json!(one.url));
-    assert_eq!(get(&server, "/status", Some(&swapped)).status, 401);
+    assert_eq!(server.get_as("/status", &swapped).status, 401);
     // One is a token and one a subject: a session of the one is not the other's.
-    let of_token = session(&server, ADA);
-    let mut of_subject = client(&server, &one.token_of("ada", &[], ""));
+    let of_token = server.session_as(ADA);
+    let mut of_subject = server.client_as(&one.token_of("ada", &[], ""));
     of_subject.set_session(of_token.session());
     let request = of_token.post("tools/list", None);
     let headers = request.headers.into_iter().filter(|(name, _)| name != "authorization");
     let stolen = Request { headers: headers.collect(), ..request };
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).to_string();
-    let answer = send(&server, stolen.body(body), Some(&one.token_of("ada", &[], "")));
+    let stolen = stolen.bearer(&one.token_of("ada", &[], "")).body(body);
+    let answer = server.http().send(&stolen).expect("an answer");
     assert_eq!(answer.status, 404, "{}", answer.text());
 }
 
@@ -192,8 +168,8 @@ fn a_token_that_orla_makes_is_shown_once_and_ends_with_its_sessions() {
     let secret = made.stdout.trim().to_owned();
     assert_eq!((made.code, secret.len()), (Some(0), 48), "{made:?}");
     assert!(!server.read("orla.tokens.json").contains(&secret));
-    eventually("it is accepted", || get(&server, "/status", Some(&secret)).status == 200);
-    let mut open = session(&server, &secret);
+    eventually("it is accepted", || server.get_as("/status", &secret).status == 200);
+    let mut open = server.session_as(&secret);
     assert_eq!(open.call("a", json!({})).stdout(), "a\n");
     assert_ne!(server.run(&["token", "create", "--name", "ci"]).code, Some(0), "the name is taken");
     for name in ["ada", "anonymous", "group:x", "c*"] {
@@ -203,7 +179,7 @@ fn a_token_that_orla_makes_is_shown_once_and_ends_with_its_sessions() {
     assert!(listed.contains("ci") && listed.contains("deploy") && !listed.contains(&secret), "{listed}");
     assert_eq!(server.run(&["token", "revoke", "ci"]).code, Some(0));
     assert_eq!(server.run(&["token", "revoke", "ci"]).code, Some(1));
-    eventually("it is refused", || get(&server, "/status", Some(&secret)).status == 401);
+    eventually("it is refused", || server.get_as("/status", &secret).status == 401);
     let refused = open.try_call("a", json!({})).unwrap_err();
     assert!([401, 404].contains(&refused.status), "{refused:?}");
     assert!(!server.log().contains(&secret));

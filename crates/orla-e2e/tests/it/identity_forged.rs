@@ -164,7 +164,7 @@ fn forged_tokens_are_answered_alike_on_every_route_and_cause_one_request_for_key
     let server = world().tool("a", sh("echo a")).config(&issuer.config("{}", "")).serve();
     let mut http = Http::new(server.address());
     let mut ask = |method: &str, path: &str, token: &str| {
-        let request = Request::new(method, path).header("authorization", &format!("Bearer {token}"));
+        let request = Request::new(method, path).bearer(token);
         let request = request.header("accept", "application/json, text/event-stream");
         let request = request.header("content-type", "application/json");
         let body = if method == "POST" { "{}" } else { "" };

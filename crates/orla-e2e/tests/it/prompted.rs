@@ -192,11 +192,11 @@ fn a_run_has_the_rights_of_its_caller_and_each_of_its_calls_is_audited() {
         .tool("other", safe("echo other"))
         .config(&(asking(&model, "") + policy))
         .serve();
-    let mut eve = Client::connect(server.address(), Revision::Sessionless, Some("eve-token"));
+    let mut eve = server.client_as("eve-token");
     assert_eq!(eve.tool_names(), ["greet", "other"], "who may not reach the model has no agent");
     let unknown = eve.try_call("agent", json!({"prompt": "x"})).unwrap_err();
     assert!(unknown.message.starts_with("unknown tool: agent"), "{unknown}");
-    let mut ada = Client::connect(server.address(), Revision::Sessionless, Some("ada-token"));
+    let mut ada = server.client_as("ada-token");
     assert_eq!(ada.tool_names(), ["agent", "greet"]);
     assert_eq!(ada.call("agent", json!({"prompt": "x"})).text(), "so");
     let asked = model.asked();

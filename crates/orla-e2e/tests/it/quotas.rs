@@ -1,6 +1,6 @@
 //! Quotas: how much each caller may use.
 
-use orla_e2e::{Client, Request, Response, Revision, Server, World, eventually};
+use orla_e2e::{Server, World, eventually};
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -17,28 +17,13 @@ fn world_with(quotas: &str) -> World {
         .config(&format!("{CALLERS}audit: ./audit.jsonl\nquotas:\n{quotas}"))
 }
 
-fn client(server: &Server, token: &str, revision: Revision) -> Client {
-    Client::connect(server.address(), revision, Some(token))
-}
-
-fn send(server: &Server, method: &str, path: &str, token: &str, body: &str) -> Response {
-    let request = Request::new(method, path)
-        .header("authorization", &format!("Bearer {token}"))
-        .header("content-type", "application/json");
-    server.http().send(&request.body(body)).expect("an answer")
-}
-
-fn get(server: &Server, path: &str, token: &str) -> Response {
-    send(server, "GET", path, token, "")
-}
-
 #[test]
 fn a_caller_makes_as_many_calls_as_its_quota_has_and_others_are_not_concerned() {
     let server = world_with("  - {to: [bob], capabilities: [a], per: minute, calls: 5}\n").serve();
     let results: Vec<_> = std::thread::scope(|scope| {
         let work = || {
             scope.spawn(|| {
-                let mut bob = client(&server, BOB, Revision::Sessionless);
+                let mut bob = server.client_as(BOB);
                 (0..4).map(|_| bob.call("a", json!({}))).collect::<Vec<_>>()
             })
         };
@@ -53,24 +38,24 @@ fn a_caller_makes_as_many_calls_as_its_quota_has_and_others_are_not_concerned() 
         assert!((1..=12_000).contains(&wait), "{}", result.json);
         assert!(result.sentence().contains("quota exceeded: 5 calls per minute"), "{}", result.json);
     }
-    let mut bob = client(&server, BOB, Revision::Session);
+    let mut bob = server.session_as(BOB);
     assert!(bob.call("a", json!({})).is_error());
     assert_eq!(bob.call("b", json!({})).stdout(), "b\n");
-    let mut ada = client(&server, ADA, Revision::Sessionless);
+    let mut ada = server.client_as(ADA);
     assert_eq!(ada.call("a", json!({})).stdout(), "a\n");
 
-    let plain = send(&server, "POST", "/rtfs", BOB, r#"{"call": "a"}"#);
+    let plain = server.send_as("POST", "/rtfs", BOB, r#"{"call": "a"}"#);
     assert_eq!((plain.status, &plain.json()["error"]["kind"]), (429, &json!("quota")));
     let wait: u64 = plain.header("retry-after").unwrap().parse().unwrap();
     assert!((1..=12).contains(&wait), "{wait}");
     let program = r#"{"program": "(try (call :a {}) (catch e (:kind e)))"}"#;
-    assert_eq!(send(&server, "POST", "/rtfs", BOB, program).json()["value"], "quota");
+    assert_eq!(server.send_as("POST", "/rtfs", BOB, program).json()["value"], "quota");
 
-    let metrics = get(&server, "/metrics", ADA).text();
+    let metrics = server.get_as("/metrics", ADA).text();
     assert!(metrics.contains(r#"orla_quota_refusals_total{rule="quotas[0]"} 30"#), "{metrics}");
-    let own = &get(&server, "/status", BOB).json()["quotas"][0];
+    let own = &server.get_as("/status", BOB).json()["quotas"][0];
     assert_eq!((&own["remaining"], &own["caller"]), (&json!(0), &json!("bob")));
-    assert_eq!(get(&server, "/status", ADA).json()["quotas"], Value::Null);
+    assert_eq!(server.get_as("/status", ADA).json()["quotas"], Value::Null);
     eventually("the audit names the rule", || {
         let audit = server.read("audit.jsonl");
         let line = audit.lines().find(|line| line.contains(r#""outcome":"quota""#))?;
@@ -90,13 +75,13 @@ fn calls_at_once_are_bounded_and_a_refusal_comes_at_once() {
     let server = world_with("  - {to: ['*'], capabilities: [slow], concurrent: 2}\n")
         .tool("slow", sh("while [ ! -e go ]; do sleep 0.02; done; echo done"))
         .serve();
-    let mut running: Vec<_> = (0..2).map(|_| client(&server, BOB, Revision::Sessionless)).collect();
+    let mut running: Vec<_> = (0..2).map(|_| server.client_as(BOB)).collect();
     let pending: Vec<_> = running.iter_mut().map(|bob| bob.begin_call("slow", json!({}))).collect();
-    eventually("both run", || get(&server, "/quotas", ADA).json()[0]["running"] == 2);
-    let third = client(&server, BOB, Revision::Sessionless).call("slow", json!({}));
+    eventually("both run", || server.get_as("/quotas", ADA).json()[0]["running"] == 2);
+    let third = server.client_as(BOB).call("slow", json!({}));
     assert!(third.sentence().contains("quota exceeded: 2 calls at once"), "{}", third.json);
     assert!(third.json["_meta"]["orla/quota"]["retry_after_ms"].as_u64() > Some(0));
-    let mut ada = client(&server, ADA, Revision::Sessionless);
+    let mut ada = server.client_as(ADA);
     let adas = ada.begin_call("slow", json!({}));
     server.write("go", "", 0o644);
     assert!(!ada.finish_call(adas).unwrap().is_error());
@@ -111,18 +96,18 @@ fn what_is_used_of_a_day_is_kept_over_a_reload_a_restart_and_a_crash() {
     let quota = |calls: u32| format!("  - {{to: [bob], capabilities: [a], per: day, calls: {calls}}}\n");
     let mut server = world_with(&quota(5)).serve();
     let calls = |server: &Server, count: usize| {
-        let mut bob = client(server, BOB, Revision::Sessionless);
+        let mut bob = server.client_as(BOB);
         (0..count).filter(|_| !bob.call("a", json!({})).is_error()).count()
     };
     assert_eq!(calls(&server, 2), 2);
     server.write("orla.yaml", server.read("orla.yaml").replace("calls: 5", "calls: 6"), 0o644);
-    let before = get(&server, "/status", ADA).json()["generation"].as_u64();
+    let before = server.get_as("/status", ADA).json()["generation"].as_u64();
     server.signal(rustix::process::Signal::HUP);
-    eventually("the reload", || get(&server, "/status", ADA).json()["generation"].as_u64() > before);
+    eventually("the reload", || server.get_as("/status", ADA).json()["generation"].as_u64() > before);
     assert_eq!(calls(&server, 1), 1);
     server.terminate();
     server.start_again();
-    let left = |server: &Server| get(server, "/quotas", ADA).json()[0]["remaining"].clone();
+    let left = |server: &Server| server.get_as("/quotas", ADA).json()[0]["remaining"].clone();
     assert_eq!(left(&server), 3);
     assert_eq!(calls(&server, 1), 1);
     eventually("it is written", || server.read(".orla/quotas.json").contains(r#""spent":3.9"#));

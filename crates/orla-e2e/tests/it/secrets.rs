@@ -1,6 +1,5 @@
 //! No secret gets into a log, an error, the status or the audit log.
 
-use orla_e2e::{Client, Revision};
 use serde_json::json;
 
 use crate::audit::reload;
@@ -65,7 +64,7 @@ capabilities:
         shown.push((format!("orla {}", arguments.join(" ")), finished.all()));
     }
     let mut server = world.serve();
-    let mut client = Client::connect(server.address(), Revision::Sessionless, Some("CANARY-token"));
+    let mut client = server.client_as("CANARY-token");
     let listed = client.request("tools/list", json!({}));
     shown.push(("tools/list".to_owned(), format!("{listed:?}")));
     for (name, arguments) in [
@@ -81,8 +80,7 @@ capabilities:
         let answer = server.http().send(&request).expect("an answer");
         shown.push((path.to_owned(), answer.text()));
     }
-    let wrong = Client::connect(server.address(), Revision::Sessionless, Some("CANARY-key"))
-        .request("tools/list", json!({}));
+    let wrong = server.client_as("CANARY-key").request("tools/list", json!({}));
     shown.push(("a wrong token".to_owned(), format!("{wrong:?}")));
     reload(&server);
     server.terminate();
@@ -121,7 +119,7 @@ fn a_secret_reaches_what_asks_for_it_and_is_blotted_out_of_everything_that_comes
     }
     let mut server = world.serve();
     let call = |server: &orla_e2e::Server, name: &str| {
-        let mut client = Client::connect(server.address(), Revision::Sessionless, Some(FIRST));
+        let mut client = server.client_as(FIRST);
         let result = client.call(name, json!({}));
         (result.text(), format!("{result:?}"))
     };

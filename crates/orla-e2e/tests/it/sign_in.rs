@@ -176,8 +176,7 @@ fn each_caller_signs_in_by_a_link_of_its_own_and_is_itself() {
     let authority = Authority::start();
     let server = authority.world("{grant: authorization_code, per: caller}", TOKENS).serve();
     let call = |token: &str| {
-        let mut client =
-            orla_e2e::Client::connect(server.address(), orla_e2e::Revision::Sessionless, Some(token));
+        let mut client = server.client_as(token);
         client.call("up__who", json!({}))
     };
     for (name, token) in [("ada", "ada-token-0123456789"), ("bob", "bob-token-0123456789")] {
@@ -199,11 +198,7 @@ fn a_client_that_opens_links_is_asked_to_and_its_call_goes_on() {
     let tokens = "auth_tokens:\n  ada: ada-token-0123456789\n";
     let server = authority.world("{per: caller}", tokens).serve();
     let capabilities = json!({"elicitation": {"url": {}}});
-    let mut client = orla_e2e::Client::connect(
-        server.address(),
-        orla_e2e::Revision::Sessionless,
-        Some("ada-token-0123456789"),
-    );
+    let mut client = server.client_as("ada-token-0123456789");
     let meta = json!({"io.modelcontextprotocol/clientCapabilities": capabilities});
     let params = json!({"name": "up__who", "arguments": {}, "_meta": meta});
     let asked = client.request("tools/call", params.clone()).expect("a question");

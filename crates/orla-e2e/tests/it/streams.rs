@@ -240,8 +240,7 @@ fn a_source_is_a_resource_that_can_be_subscribed_to() {
         .config(config)
         .tool("../news", sh("echo $$ > pid; while :; do n=$((n+1)); echo $n; sleep 0.05; done"))
         .serve_quietly();
-    let connect =
-        |token| orla_e2e::Client::connect(server.address(), orla_e2e::Revision::Session, Some(token));
+    let connect = |token| server.session_as(token);
     let mut client = connect("t0ken-of-one");
     let listed = client.request("resources/list", json!({})).expect("a list");
     assert_eq!(listed["resources"][0]["uri"], "stream://news", "{listed}");
