@@ -1,17 +1,30 @@
 //! The command line: what can be written, and the help that teaches it.
 
+#[cfg(feature = "agent")]
+mod agent;
+mod attest;
+mod identity;
+mod rtfs;
+mod sandbox;
+#[cfg(test)]
+mod tests;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use orla_marketplace::attestation::PublicKey;
 use orla_marketplace::discovery::MAX_LIMIT;
 
 #[cfg(feature = "agent")]
-use crate::config::Approve;
+pub(crate) use agent::Agent;
+pub(crate) use attest::{Attest, Audit, Verify};
+pub(crate) use identity::{
+    ApprovalAnswer, Login, Logout, Policy, PolicyExplain, Secret, Token, TokenCreate,
+};
+pub(crate) use rtfs::{CheckPrograms, Rtfs, RtfsCommand};
+pub(crate) use sandbox::{Sandbox, SandboxExplain, SandboxLearn, SandboxRun};
+
 use crate::config::Source;
-#[cfg(feature = "agent")]
-use crate::config::table::MAX_STEPS;
 
 /// The clients that `orla connect` knows.
 pub(crate) const CLIENTS: [&str; 10] = [
@@ -111,11 +124,11 @@ pub(crate) enum Command {
     #[command(after_help = CALL)]
     Call(Call),
     /// Run a program in RTFS over everything that is served
-    #[command(after_help = RTFS)]
+    #[command(after_help = rtfs::RTFS)]
     Rtfs(Rtfs),
     /// Have a model answer a prompt, with the help of everything that is served
     #[cfg(feature = "agent")]
-    #[command(after_help = AGENT)]
+    #[command(after_help = agent::AGENT)]
     Agent(Agent),
     /// Check the configuration, the tools and the prompts without serving
     #[command(
@@ -139,12 +152,12 @@ pub(crate) enum Command {
         command: Sandbox,
     },
     /// Sign in at a server of mcpServers that has `auth`
-    #[command(after_help = LOGIN)]
+    #[command(after_help = identity::LOGIN)]
     Login(Login),
     /// Remove the tokens of a sign-in, and give them back to the authorization server
     Logout(Logout),
     /// Attest capabilities in their present state: sign their manifests and their content
-    #[command(after_help = ATTEST)]
+    #[command(after_help = attest::ATTEST)]
     Attest(Attest),
     /// Show the attestations of what would be served, and whether they still hold
     #[command(
@@ -152,7 +165,7 @@ pub(crate) enum Command {
     )]
     Verify(Verify),
     /// Keep the secrets that a configuration refers to as `${secret:NAME}`
-    #[command(after_help = SECRET)]
+    #[command(after_help = identity::SECRET)]
     Secret {
         #[command(subcommand)]
         command: Secret,
@@ -219,7 +232,7 @@ pub(crate) enum Command {
     )]
     Completions { shell: clap_complete::Shell },
     /// Show the calls of a running server that wait for an approval, and answer them
-    #[command(after_help = APPROVALS, args_conflicts_with_subcommands = false)]
+    #[command(after_help = identity::APPROVALS, args_conflicts_with_subcommands = false)]
     Approvals {
         #[command(subcommand)]
         answer: Option<ApprovalAnswer>,
@@ -260,39 +273,6 @@ pub(crate) enum Command {
         settings: Settings,
     },
 }
-
-const LOGIN: &str = "\
-Prints the address where to sign in, and waits until a browser on this machine returns from there. With
---device, any browser does: it is given a code. The tokens are kept encrypted in ~/.orla/tokens.json, are renewed
-by themselves, and hold for a running server at once.
-
-Examples:
-  orla login github
-  orla login --device github
-  orla logout github";
-
-/// An answer to the question about a call.
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum ApprovalAnswer {
-    /// Let the call run, once
-    Approve {
-        /// The id that `orla approvals` shows
-        id: String,
-    },
-    /// Refuse the call
-    Deny {
-        /// The id that `orla approvals` shows
-        id: String,
-    },
-}
-
-const APPROVALS: &str = "\
-`approve` in the configuration says which calls wait for an approval. ORLA_TOKEN is sent as the bearer token, if it is set.
-
-Examples:
-  orla approvals                       what waits, with the input of each call
-  orla approvals approve 3fb2c6d41e07a895
-  orla approvals deny 3fb2c6d41e07a895 --url http://127.0.0.1:8080";
 
 const SERVE: &str = "\
 Examples:
@@ -335,36 +315,6 @@ Examples:
   orla describe weather__current --json | jq .input.json_schema
   orla describe ls --url http://127.0.0.1:8080   on a running server; ORLA_TOKEN is sent as its token";
 
-const RTFS: &str = "\
-The value of the program's last form is printed as RTFS would read it. `input` is what --input gave.
-A module `my.mod` is the file my/mod.rtfs beside the program. A file called check is ./check.
-
-Examples:
-  orla rtfs -e '(map inc [1 2 3])'
-  orla rtfs -e '(call :math.add {:a 1 :b 2})'
-  orla rtfs report.rtfs --input '{\"city\": \"Paris\"}' --json --trace
-  echo '(+ 1 2)' | orla rtfs -
-  orla rtfs check report.rtfs
-  orla rtfs fmt --check *.rtfs
-  orla rtfs fmt < draft.rtfs
-
-With --jsonl, each line {\"src\": …, \"type\"?: …} gives a line {\"value\", \"type\", \"json\"?, \"matches\"?} or
-{\"error\": {\"kind\", \"message\", \"line\", \"column\"}}, each in a fresh environment.";
-
-#[cfg(feature = "agent")]
-const AGENT: &str = "\
-The model is the one that --model or the configuration names; else the first one of an Ollama on this
-machine; else that of OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, whichever is set first. Its
-answer goes to standard output as it comes, and each call is one line of standard error. Before it calls
-what may destroy something, you are asked; where there is no terminal, that is not called.
-
-Examples:
-  orla agent 'which of my notes are about Lisbon?'
-  orla agent --model claude-sonnet-4-6 --yes 'tidy up the notes'
-  orla agent --model openai::qwen3 --base-url http://127.0.0.1:8000/v1 hello
-  git diff | orla agent --system reviewer.md - > review.md
-  orla agent --json 'what time is it?' | jq -r 'select(.type == \"tool_call\").name'";
-
 const CALL: &str = "\
 A value is JSON where it parses as JSON, else text: n=1 is a number, 'n=\"1\"' a text. `args=[…]` is
 appended to the tool's command line, and `stdin=…` is piped to it. An image or other bytes go to a pipe
@@ -377,71 +327,6 @@ Examples:
   orla call add --json '{\"a\": 1, \"b\": 2}'
   orla call swatch --output swatch.png
   orla call add a=1 b=2 --url http://127.0.0.1:8080";
-
-const CHECK_PROGRAMS: &str = "\
-Programs are compared with what this server would serve: capabilities, what they take and give. Exits 1 if
-something cannot succeed, 0 if there are warnings only.
-
-Examples:
-  orla rtfs check report.rtfs tools/*.rtfs
-  orla rtfs check --json - < report.rtfs          for editors: a line for each finding";
-
-const SECRET: &str = "\
-Secrets are encrypted in ~/.orla/secrets.json. The key is in the keyring of this system if it has one,
-and otherwise in ~/.orla/secrets.key. A running server has a new value after SIGHUP, or at once with
-`watch: true`.
-
-Examples:
-  orla secret set github/token              asks for the value
-  pass show github | orla secret set github/token
-  orla secret list
-In orla.yaml:
-  env: {GITHUB_TOKEN: \"${secret:github/token}\"}";
-const ATTEST: &str = "\
-Attestations go into orla.attestations.json beside the configuration. They count where the
-configuration trusts the key, and as long as neither the capability's manifest nor what it runs
-changes. With `require_attestation: true`, nothing else is served.
-
-Examples:
-  orla attest --new-key ops.pem --authority ops   make a key; paste what it prints into orla.yaml
-  orla attest --key ops.pem                       vouch for everything that is served
-  orla attest deploy --key ops.pem --expires 90   vouch for one, for 90 days
-  orla verify                                     what holds now";
-
-const AUDIT: &str = "\
-Exits 1 at the first line that was changed, removed, added or moved, and says which and why. A log that
-was made anew as a whole shows only with --key (`audit_key` signs it), a cut end only with --heads
-(`audit_heads` keeps them elsewhere); what could not be checked is said.
-
-Examples:
-  orla audit verify                the file that `audit` in orla.yaml names
-  orla audit verify audit.jsonl --key ed25519:… --heads /mnt/other/heads.jsonl";
-
-const SANDBOX_RUN: &str = "\
-The command gets the same sandbox as a tool that declares these permissions, the streams of this terminal, and
-the small environment of tools. It may read its own program, and its scripts only as a permission says.
-Relative paths lead from this directory. The exit code is that of the command.
-
-Examples:
-  orla sandbox run -- ls /root                                  refused
-  orla sandbox run --permission fs:read:. -- wc -l notes.txt
-  orla sandbox run --permission net --permission fs:write:out -- python3 fetch.py
-  orla sandbox run --limit memory=64Mi --limit processes=4 -- sh -i";
-
-const SANDBOX_EXPLAIN: &str = "\
-Examples:
-  orla sandbox explain reports
-  orla sandbox explain reports --json | jq .write";
-
-const SANDBOX_LEARN: &str = "\
-The call runs without confinement, recorded by strace, which has to be installed. What is proposed covers this
-call alone: read it before you paste it, and try other arguments too. Several files of a directory become the
-directory; names of hosts are those that were looked up.
-
-Examples:
-  orla sandbox learn reports
-  orla sandbox learn fetch -- url=https://example.com
-  orla sandbox learn fetch --json -- --json '{\"url\": \"https://example.com\"}'";
 
 const CONNECT: &str = "\
 Examples:
@@ -497,59 +382,6 @@ pub(crate) struct Serve {
 /// `orla doctor`.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Sandbox {
-    /// Run a command with the given permissions and nothing else
-    #[command(after_help = SANDBOX_RUN)]
-    Run(SandboxRun),
-    /// Say in plain sentences what a capability may do, and by what that is enforced
-    #[command(after_help = SANDBOX_EXPLAIN)]
-    Explain(SandboxExplain),
-    /// Call a capability once, unconfined, and propose the smallest permissions for what it did
-    #[command(after_help = SANDBOX_LEARN)]
-    Learn(SandboxLearn),
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct SandboxLearn {
-    /// The name or id of a capability with a process
-    pub(crate) name: String,
-    /// The arguments of the call, as of `orla call`
-    #[arg(last = true, value_name = "ARGUMENT")]
-    pub(crate) arguments: Vec<String>,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct SandboxRun {
-    /// A permission, such as fs:read:DIR, fs:write:DIR, net or exec:FILE; may be given several times
-    #[arg(long = "permission", short, value_name = "WORD")]
-    pub(crate) permissions: Vec<String>,
-    /// A limit: memory, cpu_seconds, processes, open_files, file_size or wall; may be given several times
-    #[arg(long = "limit", short, value_name = "NAME=VALUE")]
-    pub(crate) limits: Vec<String>,
-    /// The command and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct SandboxExplain {
-    /// The name or id of a capability, or the name of a provider that could not be confined
-    pub(crate) name: String,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -635,286 +467,6 @@ pub(crate) struct Call {
     pub(crate) settings: Settings,
 }
 
-#[cfg(feature = "agent")]
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Agent {
-    /// The prompt; `-` is standard input
-    pub(crate) prompt: String,
-    /// The model; as PROVIDER::NAME if its name does not determine the provider
-    #[arg(long, value_name = "NAME")]
-    pub(crate) model: Option<String>,
-    /// Where the model is reached [default: at its provider]
-    #[arg(long, value_name = "URL", value_parser = base_url)]
-    pub(crate) base_url: Option<String>,
-    /// The environment variable that holds the key [default: the provider's own, unless there is a base URL]
-    #[arg(long, value_name = "VARIABLE")]
-    pub(crate) api_key_env: Option<String>,
-    /// A file with the system prompt
-    #[arg(long, value_name = "FILE")]
-    pub(crate) system: Option<PathBuf>,
-    /// Print everything that happens as JSON lines
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Agree to every call
-    #[arg(long, short, conflicts_with = "approve")]
-    pub(crate) yes: bool,
-    /// Which calls to ask you about: never, destructive or always [default: destructive]
-    #[arg(long, value_name = "WHICH", value_parser = approve)]
-    pub(crate) approve: Option<Approve>,
-    /// How often the model may be asked [default: 20]
-    #[arg(long, value_name = "N", value_parser = steps)]
-    pub(crate) max_steps: Option<usize>,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[cfg(feature = "agent")]
-fn base_url(text: &str) -> Result<String, String> {
-    let url = text.parse::<reqwest::Url>().ok();
-    let is_one = url.is_some_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host());
-    // It may hold a password, and is not repeated.
-    is_one.then(|| text.to_owned()).ok_or_else(|| "expected http://HOST:PORT/PATH".to_owned())
-}
-
-#[cfg(feature = "agent")]
-fn approve(text: &str) -> Result<Approve, String> {
-    Approve::of_word(text).ok_or_else(|| "expected never, destructive or always".to_owned())
-}
-
-#[cfg(feature = "agent")]
-fn steps(text: &str) -> Result<usize, String> {
-    let steps = text.parse().ok().filter(|steps| (1..=MAX_STEPS).contains(steps));
-    steps.ok_or_else(|| format!("expected a whole number from 1 to {MAX_STEPS}"))
-}
-
-/// `orla login`.
-#[derive(Debug, Args)]
-pub(crate) struct Login {
-    /// The server, by its name in mcpServers
-    pub(crate) name: String,
-    /// Sign in with a code, in a browser on any machine
-    #[arg(long)]
-    pub(crate) device: bool,
-    /// Sign in for this caller (`token:NAME`, `cert:NAME`), where each caller has its own sign-in
-    #[arg(long, value_name = "CALLER")]
-    pub(crate) caller: Option<String>,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-/// `orla logout`.
-#[derive(Debug, Args)]
-pub(crate) struct Logout {
-    /// The server, by its name in mcpServers
-    pub(crate) name: String,
-    /// Sign out for this caller, where each caller has its own sign-in
-    #[arg(long, value_name = "CALLER")]
-    pub(crate) caller: Option<String>,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Attest {
-    /// Names or ids of capabilities; everything that is served if there are none
-    pub(crate) names: Vec<String>,
-    /// The secret key to sign with
-    #[arg(long, value_name = "FILE")]
-    pub(crate) key: Option<PathBuf>,
-    /// The authority of the key [default: its name in trusted_keys]
-    #[arg(long, value_name = "NAME")]
-    pub(crate) authority: Option<String>,
-    /// After how many days the attestations end to hold [default: never]
-    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
-    pub(crate) expires: Option<u32>,
-    /// Where to write them [default: `attestations` of the configuration, orla.attestations.json]
-    #[arg(long, value_name = "FILE")]
-    pub(crate) out: Option<PathBuf>,
-    /// Make a key, write it to FILE for its owner alone, and print the lines that trust it
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "key", "expires", "out"])]
-    pub(crate) new_key: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct Verify {
-    /// Names or ids of capabilities; everything but built-ins if there are none
-    pub(crate) names: Vec<String>,
-    /// Print a JSON array: id, status, authority, created_at, expires_at, reason, content_hash
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Secret {
-    /// Set a secret to the value that is given on standard input
-    Set {
-        /// Its name: letters, digits, `_`, `-`, `.` and `/`
-        name: String,
-    },
-    /// List the names of all secrets
-    List {
-        /// As a JSON array
-        #[arg(long)]
-        json: bool,
-    },
-    /// Remove a secret
-    Remove {
-        /// Its name
-        name: String,
-    },
-}
-
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Token {
-    /// Make a token and print it, once; a file keeps its hash
-    #[command(after_help = "Example:\n  orla token create --name ci --scope deploy --expires 30d")]
-    Create(TokenCreate),
-    /// Show the tokens, without their secrets
-    List {
-        /// Print a JSON array: name, state, scopes, created_at, expires_at
-        #[arg(long)]
-        json: bool,
-        #[command(flatten)]
-        settings: Settings,
-    },
-    /// Make a token invalid; its sessions end
-    Revoke {
-        /// The name of the token
-        name: String,
-        #[command(flatten)]
-        settings: Settings,
-    },
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct TokenCreate {
-    /// The name of its bearer, for rules and the audit
-    #[arg(long, value_name = "NAME")]
-    pub(crate) name: String,
-    /// A scope of the token, which rules can name as scope:SCOPE; may be given several times
-    #[arg(long = "scope", value_name = "SCOPE")]
-    pub(crate) scopes: Vec<String>,
-    /// How long it is valid, such as 30d or 12h [default: until it is revoked]
-    #[arg(long, value_name = "DURATION", value_parser = crate::commands::token::parse_duration)]
-    pub(crate) expires: Option<std::time::Duration>,
-    /// Replace a token of this name, whose secret becomes invalid
-    #[arg(long)]
-    pub(crate) replace: bool,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Policy {
-    /// Say whether a caller may call a capability, and which rule decides
-    #[command(
-        after_help = "Examples:\n  orla policy explain ada deploy\n  orla policy explain ada deploy --group ops --scope deploy\n  orla policy explain token:ci deploy"
-    )]
-    Explain(PolicyExplain),
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct PolicyExplain {
-    /// The caller: a name, token:NAME, cert:NAME or anonymous
-    pub(crate) principal: String,
-    /// The capability, by id or name
-    pub(crate) capability: String,
-    /// A group that the caller is a member of; may be given several times
-    #[arg(long = "group", value_name = "GROUP")]
-    pub(crate) groups: Vec<String>,
-    /// A scope of the caller's token; may be given several times
-    #[arg(long = "scope", value_name = "SCOPE")]
-    pub(crate) scopes: Vec<String>,
-    /// Print a JSON object: principal, capability, allowed, permissions, scopes
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum Audit {
-    /// Check that no line was changed, removed, added or moved
-    #[command(after_help = AUDIT)]
-    Verify {
-        /// The log [default: `audit` of the configuration]
-        file: Option<PathBuf>,
-        /// A public key, ed25519:BASE64, that must have signed the log; several if the key has changed
-        #[arg(long, value_name = "KEY", value_parser = public_key)]
-        key: Vec<PublicKey>,
-        /// Heads of the log, in the form of `audit_heads`
-        #[arg(long, value_name = "FILE")]
-        heads: Option<PathBuf>,
-        #[command(flatten)]
-        settings: Settings,
-    },
-}
-
-fn public_key(text: &str) -> Result<PublicKey, String> {
-    PublicKey::parse(text).map_err(|err| err.to_string())
-}
-
-#[derive(Args, Clone, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
-pub(crate) struct Rtfs {
-    #[command(subcommand)]
-    pub(crate) command: Option<RtfsCommand>,
-    /// The program; `-` is standard input; without one, a dialogue at the terminal
-    #[arg(conflicts_with_all = ["expression", "jsonl"])]
-    pub(crate) file: Option<PathBuf>,
-    /// The program itself
-    #[arg(short = 'e', value_name = "EXPRESSION", conflicts_with = "jsonl")]
-    pub(crate) expression: Option<String>,
-    /// What the program sees as `input`
-    #[arg(long, value_name = "JSON", conflicts_with = "jsonl")]
-    pub(crate) input: Option<String>,
-    /// Print the value as JSON
-    #[arg(long, conflicts_with = "jsonl")]
-    pub(crate) json: bool,
-    /// Answer each line of standard input, a JSON object with a program, with one of standard output
-    #[arg(long)]
-    pub(crate) jsonl: bool,
-    /// Print every call with its input, output and time to standard error
-    #[arg(long)]
-    pub(crate) trace: bool,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
-#[derive(Clone, Debug, Subcommand)]
-pub(crate) enum RtfsCommand {
-    /// Lay programs out in place, comments and line breaks kept
-    Fmt {
-        /// Only list files that are not formatted, and exit 1 if there are any
-        #[arg(long)]
-        check: bool,
-        /// The programs; `-`, or none, formats standard input to standard output
-        files: Vec<PathBuf>,
-    },
-    /// Find errors in a program without running it
-    #[command(after_help = CHECK_PROGRAMS)]
-    Check(CheckPrograms),
-}
-
-#[derive(Args, Clone, Debug)]
-pub(crate) struct CheckPrograms {
-    /// The programs; `-` is standard input
-    #[arg(required_unless_present = "expression", conflicts_with = "expression")]
-    pub(crate) files: Vec<PathBuf>,
-    /// The program itself
-    #[arg(short = 'e', value_name = "EXPRESSION")]
-    pub(crate) expression: Option<String>,
-    /// Print each finding as a line of JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    #[command(flatten)]
-    pub(crate) settings: Settings,
-}
-
 impl Settings {
     fn into_source(self, source: &mut Source) {
         source.file = self.config.or_else(|| source.file.take());
@@ -981,80 +533,5 @@ impl Cli {
         before.into_source(&mut source);
         after.into_source(&mut source);
         source
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::CommandFactory;
-
-    fn source(words: &[&str]) -> Source {
-        let cli = Cli::try_parse_from(words).unwrap();
-        match cli.command {
-            Some(Command::Serve(after)) => Cli::serve_source(cli.serve, Some(after)),
-            Some(Command::Call(call)) => Cli::source(cli.serve, call.settings),
-            _ => Cli::serve_source(cli.serve, None),
-        }
-    }
-
-    #[test]
-    fn help_can_be_asked_for_as_a_command() {
-        for words in [&["orla", "help"][..], &["orla", "help", "call"]] {
-            let help = Cli::try_parse_from(words).unwrap_err();
-            assert_eq!(help.kind(), clap::error::ErrorKind::DisplayHelp, "{words:?}");
-        }
-    }
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn flags_win_over_what_the_program_was_built_with() {
-        let set = |value: &str| ("port", "port", OsString::from(value));
-        let base =
-            Source { file: Some("built.yaml".into()), flags: vec![set("1")], ..Source::default() };
-        for (words, file) in
-            [(&["orla", "--port", "2"][..], "built.yaml"), (&["orla", "--port=2", "--config=c"], "c")]
-        {
-            let mut cli = Cli::try_parse_from(words).unwrap();
-            cli.serve.base = base.clone();
-            let source = Cli::serve_source(cli.serve, None);
-            assert_eq!(source.file, Some(file.into()));
-            assert_eq!(source.flags, [set("1"), ("--port", "port", "2".into())]);
-        }
-    }
-
-    #[test]
-    fn flags_work_before_and_after_every_form_of_serve() {
-        for words in [
-            &["orla", "--port", "0", "--stdio"][..],
-            &["orla", "serve", "--port", "0", "--stdio"],
-            &["orla", "run", "--stdio", "--port=0"],
-            &["orla", "--port", "0", "run", "--stdio"],
-        ] {
-            let flags = source(words).flags;
-            let keys: Vec<_> =
-                flags.iter().map(|(_, key, value)| (*key, value.to_str().unwrap())).collect();
-            assert!(
-                keys.contains(&("port", "0")) && keys.contains(&("transport", "stdio")),
-                "{words:?}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_flag_after_the_command_wins() {
-        let source =
-            source(&["orla", "--timeout", "1", "--config", "a", "call", "ls", "--timeout", "2"]);
-        assert_eq!(source.flags.last().unwrap().2, "2");
-        assert_eq!(source.file, Some("a".into()));
-    }
-
-    #[test]
-    fn a_negative_value_reaches_the_check_that_explains_it() {
-        assert_eq!(source(&["orla", "--timeout", "-1"]).flags[0].2, "-1");
     }
 }

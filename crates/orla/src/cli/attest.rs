@@ -1,0 +1,84 @@
+//! Attestations and the audit log.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use orla_marketplace::attestation::PublicKey;
+
+use super::Settings;
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Attest {
+    /// Names or ids of capabilities; everything that is served if there are none
+    pub(crate) names: Vec<String>,
+    /// The secret key to sign with
+    #[arg(long, value_name = "FILE")]
+    pub(crate) key: Option<PathBuf>,
+    /// The authority of the key [default: its name in trusted_keys]
+    #[arg(long, value_name = "NAME")]
+    pub(crate) authority: Option<String>,
+    /// After how many days the attestations end to hold [default: never]
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub(crate) expires: Option<u32>,
+    /// Where to write them [default: `attestations` of the configuration, orla.attestations.json]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// Make a key, write it to FILE for its owner alone, and print the lines that trust it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["names", "key", "expires", "out"])]
+    pub(crate) new_key: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Verify {
+    /// Names or ids of capabilities; everything but built-ins if there are none
+    pub(crate) names: Vec<String>,
+    /// Print a JSON array: id, status, authority, created_at, expires_at, reason, content_hash
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Clone, Debug, Subcommand)]
+pub(crate) enum Audit {
+    /// Check that no line was changed, removed, added or moved
+    #[command(after_help = AUDIT)]
+    Verify {
+        /// The log [default: `audit` of the configuration]
+        file: Option<PathBuf>,
+        /// A public key, ed25519:BASE64, that must have signed the log; several if the key has changed
+        #[arg(long, value_name = "KEY", value_parser = public_key)]
+        key: Vec<PublicKey>,
+        /// Heads of the log, in the form of `audit_heads`
+        #[arg(long, value_name = "FILE")]
+        heads: Option<PathBuf>,
+        #[command(flatten)]
+        settings: Settings,
+    },
+}
+
+pub(super) const ATTEST: &str = "\
+Attestations go into orla.attestations.json beside the configuration. They count where the
+configuration trusts the key, and as long as neither the capability's manifest nor what it runs
+changes. With `require_attestation: true`, nothing else is served.
+
+Examples:
+  orla attest --new-key ops.pem --authority ops   make a key; paste what it prints into orla.yaml
+  orla attest --key ops.pem                       vouch for everything that is served
+  orla attest deploy --key ops.pem --expires 90   vouch for one, for 90 days
+  orla verify                                     what holds now";
+
+const AUDIT: &str = "\
+Exits 1 at the first line that was changed, removed, added or moved, and says which and why. A log that
+was made anew as a whole shows only with --key (`audit_key` signs it), a cut end only with --heads
+(`audit_heads` keeps them elsewhere); what could not be checked is said.
+
+Examples:
+  orla audit verify                the file that `audit` in orla.yaml names
+  orla audit verify audit.jsonl --key ed25519:… --heads /mnt/other/heads.jsonl";
+
+fn public_key(text: &str) -> Result<PublicKey, String> {
+    PublicKey::parse(text).map_err(|err| err.to_string())
+}
