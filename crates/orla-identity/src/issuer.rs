@@ -61,7 +61,7 @@ impl Issuer {
             return Err("the type of the token is not accepted (auth.oauth.types)");
         }
         let key_id = signed.key_id()?;
-        // The claims first: a token that is none for orla makes it send no request.
+        // The claims are checked first, so that a token for another audience causes no request for keys.
         let claims = Claims::check(&signed.claims, options, now)?;
         let generation =
             keys.verify(key_id, signed.algorithm, signed.message, &signed.signature).await?;

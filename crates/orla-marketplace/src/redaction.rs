@@ -6,7 +6,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! Other transformations. A program that is given a secret can always say it in a form that no one recognises.
+//! Other transformations. A program that is given a secret can always write it in a form that is not recognised.
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
@@ -27,7 +27,7 @@ use crate::payload::{JsonText, Payload};
 /// What stands in the place of a secret.
 pub const REDACTED: &str = "[redacted]";
 
-/// The fewest bytes of a value that is looked for. A shorter one would hide words that are no secrets.
+/// The fewest bytes of a value that is looked for. A shorter one would hide words that are not secrets.
 const MIN_VALUE: usize = 4;
 
 /// Replaces secrets in texts. Two of them are equal if they know the same values.

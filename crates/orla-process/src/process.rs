@@ -21,7 +21,7 @@ pub(crate) enum Streams {
 }
 
 /// Kills the group of a process, and the process itself even if it has moved to another group. It must not have been
-/// reaped: until then the id is theirs. That there is none any more is fine.
+/// reaped: until then the id is theirs. A process that has ended already is not an error.
 pub(crate) fn kill(leader: Pid) {
     let _ = kill_process_group(leader, Signal::KILL);
     let _ = kill_process(leader, Signal::KILL);

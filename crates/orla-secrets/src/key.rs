@@ -32,7 +32,7 @@ pub(crate) const MAX_FILE: u64 = 16 << 20;
 
 /// A keyring, which keeps one text for each store.
 pub(crate) trait Keyring: Send + Sync {
-    /// The text that is kept for `account`; `None` if there is none.
+    /// The text that is kept for `account`, if any.
     fn get(&self, account: &str) -> Result<Option<Zeroizing<String>>, NoKeyring>;
 
     /// Keeps a text for `account`.
@@ -104,7 +104,7 @@ fn in_time<T: Send + 'static>(
     })
 }
 
-/// Reads a file that its owner alone may read; `None` if there is none.
+/// Reads a file that its owner alone may read; `None` if it does not exist.
 pub(crate) fn read_private(path: &Path) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let file = match fs::File::open(path) {
         Ok(file) => file,

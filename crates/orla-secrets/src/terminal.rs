@@ -9,7 +9,7 @@ use crate::secret::Secret;
 /// Reads a line from the terminal on standard input, which does not show what is typed.
 ///
 /// # Errors
-/// Standard input is no terminal, or cannot be read.
+/// Standard input is not a terminal, or cannot be read.
 pub fn read_hidden() -> io::Result<Secret> {
     let hidden = Hidden::start()?;
     let mut line = String::new();

@@ -160,7 +160,7 @@ impl Core {
         self.sessions.end_unknown(&self.settings.load().auth);
     }
 
-    /// Sets the way to authorization servers. The first one stays.
+    /// Sets what sends requests to authorization servers. The first one stays.
     pub(crate) fn fetch_with(&self, fetch: Arc<dyn Fetch>) {
         drop(self.fetch.set(fetch));
         self.reconfigure(self.settings.load().options.clone());

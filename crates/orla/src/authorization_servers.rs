@@ -1,4 +1,4 @@
-//! The way to authorization servers: their metadata, their keys, and what they say of opaque tokens.
+//! Requests to authorization servers: for their metadata, their keys, and the introspection of opaque tokens.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,7 +15,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The largest answer, in bytes.
 const MAX_ANSWER: usize = 1024 * 1024;
 
-/// Gives a server the way to authorization servers.
+/// Lets a server send requests to authorization servers.
 pub(crate) fn prepare(server: &Server) {
     server.fetch_with(Arc::new(AuthorizationServers::default()));
 }

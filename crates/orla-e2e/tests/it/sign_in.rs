@@ -172,7 +172,7 @@ fn a_sign_in_without_a_browser_on_this_machine_is_by_a_code() {
 #[test]
 fn each_caller_signs_in_by_a_link_of_its_own_and_is_itself() {
     const TOKENS: &str = "auth_tokens:\n  ada: ada-token-0123456789\n  bob: bob-token-0123456789\n";
-    // It says only to those who have signed in which tools it has.
+    // The server lists its tools only to callers that have signed in.
     let authority = Authority::start();
     let server = authority.world("{grant: authorization_code, per: caller}", TOKENS).serve();
     let call = |token: &str| {

@@ -106,7 +106,7 @@ fn a_client_is_known_by_its_token_or_its_certificate_and_by_nothing_else() {
         .build()
         .unwrap();
     assert!(status(&stranger, address, None).is_err());
-    // Plain HTTP is told where it is.
+    // The answer to plain HTTP says that the port speaks HTTPS.
     let plain = server.http().send(&Request::new("GET", "/healthz")).unwrap();
     assert_eq!((plain.status, plain.text().contains("https://")), (400, true));
     let url = format!("https://localhost:{}", address.port());

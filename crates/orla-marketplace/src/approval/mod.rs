@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! It is one step of a call, after its quotas: if an [`ApprovalRule`] concerns the call, the call becomes a [`table`] row
-//! and waits. The question goes to the caller's own client if that can be asked (`question`), and to those who look at the
-//! table: [`Approvals::pending`] and [`Approvals::answer`] are what a front end offers them. The first answer counts. The
+//! and waits. The question goes to the caller's own client if that can be asked (`question`), and to the front
+//! ends: [`Approvals::pending`] lists the table, and [`Approvals::answer`] answers a row. The first answer counts. The
 //! clocks of the call and of the calls around it stand still meanwhile.
 //!
 //! # Invariants
@@ -59,7 +59,7 @@ pub enum Desk {
     /// No one. A call whose client cannot be asked is refused at once.
     #[default]
     Closed,
-    /// Those who read [`Approvals::pending`].
+    /// The callers to whom a front end shows [`Approvals::pending`].
     Open,
     /// A person who can be asked directly.
     Person(Arc<dyn Approver>),
@@ -76,7 +76,7 @@ pub trait Approver: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     is_approval: bool,
-    /// The name of the one who answered.
+    /// The name of the principal that answered.
     by: String,
     via: &'static str,
 }
@@ -91,7 +91,7 @@ impl Answer {
     }
 }
 
-/// A call that waits for an approval, for those who may answer or who made it.
+/// A call that waits for an approval, as a caller sees it that made the call or may answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PendingApproval {
@@ -107,7 +107,7 @@ pub struct PendingApproval {
     pub expires_at: SystemTime,
     /// The call.
     pub call_id: Arc<str>,
-    /// Whether the one who looks may answer it.
+    /// Whether the caller that sees it may answer it.
     pub is_answerable: bool,
 }
 

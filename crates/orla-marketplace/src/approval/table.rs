@@ -117,7 +117,7 @@ impl Table {
         true
     }
 
-    /// Ends the question, whatever its state is. Gives whether it was there.
+    /// Removes the question in any state. Returns whether it was there.
     pub(super) fn end(&mut self, id: &str) -> bool {
         let before = self.0.len();
         self.0.retain(|(question, _)| question.id != id);

@@ -32,7 +32,7 @@ impl Pace {
 impl Bucket {
     /// A bucket from which `calls` have been taken.
     pub(super) fn with_spent(calls: f64, now: Duration, pace: Pace) -> Self {
-        // A cast saturates, and a stored number below zero is none.
+        // A cast saturates: a stored number below zero counts as zero.
         Self { spent: (calls * pace.period.as_nanos() as f64).ceil() as u128, at: now }
     }
 

@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! - At no time has a caller made more calls than its buckets have had (property-tested in `bucket`), whatever the number
+//! - At no time has a caller made more calls than its buckets have had (property-tested in `bucket`), with any number
 //!   of threads: the counts have one lock, which is held for no longer than the arithmetic takes.
 //! - The table is bounded ([`MAX_COUNTS`]). If it is full of counts that still matter, callers without one are refused.
 //! - A reload keeps the counts of every rule that it keeps, also if its bounds change.
@@ -42,7 +42,7 @@ pub use rule::{Counting, Period, QuotaRule, Rate};
 const MAX_COUNTS: usize = 200_000;
 /// The number of counts from which full buckets are removed.
 const FIRST_SWEEP: usize = 1024;
-/// What a caller with too many calls at once is told to wait: when one of them ends is not known.
+/// The `retry_after` of a caller with too many calls at once. It is not known when one of them ends.
 const CONCURRENT_RETRY: Duration = Duration::from_secs(1);
 
 /// What has been used of the quotas.
@@ -103,7 +103,7 @@ pub(crate) struct OverQuota {
     retry_after: Duration,
 }
 
-/// What has been used of one rule by one caller, or by those who share a count.
+/// What has been used of one rule by one caller, or by the callers that share a count.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct QuotaUsage {
@@ -126,7 +126,7 @@ pub struct QuotaUsage {
 pub struct StoredCount {
     /// Identifies the rule.
     pub rule: String,
-    /// Identifies the caller, or those who share the count.
+    /// Identifies the caller, or the callers that share the count.
     pub caller: String,
     /// The calls that have been made and not been refilled.
     pub spent: f64,

@@ -1,5 +1,5 @@
 //! From where the server may be talked to: Host and Origin, checked on every route before a body is read
-//! (RFC 1 §10.4). Who talks to it is for `orla-identity`.
+//! (RFC 1 §10.4). `orla-identity` identifies callers.
 //!
 //! # How it works
 //!

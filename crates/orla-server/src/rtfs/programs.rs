@@ -10,8 +10,7 @@
 //! the calls that it makes. A client that disconnects withdraws its program ([`Exchange`]).
 //!
 //! An error of the program is a normal response (200). 400 means a malformed body, 429 that the caller exceeds a quota, 503
-//! overload. If they are known
-//! at once, they are plain JSON even if the client accepts event streams.
+//! overload. If they are known at once, they are plain JSON even if the client accepts event streams.
 
 use std::borrow::Cow;
 use std::sync::Arc;

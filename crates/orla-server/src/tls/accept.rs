@@ -17,10 +17,10 @@ const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; cha
 content-length: 37\r\nconnection: close\r\n\r\nthis port speaks HTTPS: use https://\n";
 
 /// Makes a TLS connection of a new one, and finds the caller that its certificate names. A client that speaks plain HTTP
-/// is told so.
+/// gets an answer that says so.
 ///
 /// # Errors
-/// The client speaks no TLS, or the handshake failed.
+/// The client does not speak TLS, or the handshake failed.
 pub(crate) async fn accept(
     tls: &Arc<Tls>,
     mut stream: TcpStream,

@@ -52,7 +52,7 @@ pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(
     Ok(())
 }
 
-/// The caller that is meant, with these groups and scopes. `group:NAME` is any member of a group, `scope:NAME` any caller with
+/// The caller of this name, with these groups and scopes. `group:NAME` is any member of a group, `scope:NAME` any caller with
 /// a scope.
 fn principal(explain: &cli::PolicyExplain, config: &Config) -> Option<Principal> {
     let name = explain.principal.as_str();

@@ -124,7 +124,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let days = QuotaDays::open(&config, app.marketplace().quotas());
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
     if config.transport == Transport::Http {
-        // A client on a pipe has no one beside it who could answer.
+        // On a pipe, only the client itself can be asked.
         app.marketplace().approvals().set_desk(Desk::Open);
     }
     crate::a2a::prepare(&server, &config)?;

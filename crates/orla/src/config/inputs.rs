@@ -51,7 +51,7 @@ fn is_editors(dir: &Path) -> bool {
     dir.file_name().is_some_and(|name| [".vscode", ".cursor"].iter().any(|known| name == *known))
 }
 
-/// Whether a file is one that a project has for the clients of those who work on it.
+/// Whether a file is one in which a project configures the clients of its developers.
 pub(super) fn is_of_project(file: &Path) -> bool {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     file.file_name().is_some_and(|name| name == ".mcp.json") || file.parent().is_some_and(is_editors)

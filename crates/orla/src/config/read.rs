@@ -145,7 +145,7 @@ impl Reader<'_> {
     pub(super) fn word(&self, node: &Node, expected: &str) -> Result<Word, String> {
         let Shape::Scalar(scalar) = &node.kind else { return Err(unexpected(expected, node)) };
         let directory = self.directory();
-        // A project brings the files of editors along, and they are read before anyone looks at them.
+        // A project contains files for editors, and they are read before a person has looked at them.
         let source = match is_of_project(self.path) {
             true => Source::Package(directory),
             false => Source::Configuration(directory),

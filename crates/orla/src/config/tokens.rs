@@ -62,10 +62,10 @@ impl Token {
     }
 }
 
-/// Reads a file; `None` if there is none.
+/// Reads a file; `None` if it does not exist.
 ///
 /// # Errors
-/// A sentence with its path: it cannot be read, or is no such file.
+/// A sentence with its path: it cannot be read, or is not a file of tokens.
 pub(crate) fn load(path: &Path) -> Result<Option<Vec<Token>>, String> {
     if matches!(fs::symlink_metadata(path), Err(err) if err.kind() == std::io::ErrorKind::NotFound) {
         return Ok(None);
