@@ -116,7 +116,7 @@ impl Watcher {
             if (change.and_more || change.paths.iter().any(is_moved))
                 && let Err(err) = self.arm()
             {
-                tracing::warn!(error = %err, "files are not watched any more");
+                tracing::warn!(error = %err, "files are no longer watched for changes");
             }
             if change.and_more || !change.paths.is_empty() {
                 return change;

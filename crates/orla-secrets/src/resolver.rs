@@ -74,7 +74,7 @@ pub enum ReferenceError {
         name: String,
     },
     /// No secret can have this name.
-    #[error("`{name}` is no name of a secret: use letters, digits, `_`, `-`, `.` and `/`")]
+    #[error("`{name}` is not a valid name of a secret: use letters, digits, `_`, `-`, `.` and `/`")]
     Name {
         /// The name.
         name: String,

@@ -271,7 +271,7 @@ impl App {
         let mut found = self
             .tools
             .load(&config.tools_dir, process, &overrides(config), sandboxes)
-            .map_err(|err| format!("tools directory {err}"))?;
+            .map_err(|err| format!("tools_dir: {err}; it must be a directory that orla can read"))?;
         let rules = Arc::new(self.governance.rules(config)?);
         self.instance.set_environment(config.environment());
         self.provide_executors(config);

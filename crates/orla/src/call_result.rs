@@ -187,8 +187,10 @@ impl CallResult {
         self.losses().iter().for_each(|loss| render::warning(loss));
         if let Some(Refused { tried, permission }) = &self.refused {
             render::note(&match permission {
-                Some(word) => format!("its sandbox probably refused it to {tried}: {word} allows that"),
-                None => format!("its sandbox refused it to {tried}, which no permission allows"),
+                Some(word) => format!(
+                    "its sandbox probably did not let it {tried}; the permission {word} allows that"
+                ),
+                None => format!("its sandbox did not let it {tried}; no permission allows that"),
             });
         }
         match self.sentence() {

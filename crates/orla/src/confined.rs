@@ -87,8 +87,8 @@ impl Declarations {
         let places = &sandbox.grants().filter(|grants| !grants.is_open)?.write;
         let exposed = places.iter().find_map(|place| self.exposed(Path::new(place)))?;
         Some(format!(
-            "{name}: it may write to {}, which decides what processes may do from the next start on; give it `fs:write` of \
-             a directory without declarations",
+            "{name}: it may write to {}, whose declarations decide what processes may do; give it `fs:write` \
+             of a directory without tools, packages and configuration",
             exposed.display()
         ))
     }

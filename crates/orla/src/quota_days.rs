@@ -6,9 +6,9 @@
 //! file replaces the one before it in one step, so it is always whole. A server that is killed loses the counts of the last
 //! moments: at most those of [`MIN_PAUSE`], or of as long as twenty writes take.
 //!
-//! A file that cannot be read is moved aside, and the counts begin anew: the numbers in it may matter to a person.
+//! A file that cannot be read is moved aside, and the counts start at zero: the numbers in it may matter to a person.
 //!
-//! The first server to use a `state_dir` keeps the file; another one beside it says that it counts in memory alone.
+//! The first server to use a `state_dir` keeps the file; another one beside it says that it counts only in memory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
@@ -113,7 +113,7 @@ impl Inner {
                 Ok(file) => Lock::Held(file),
                 Err(why) => {
                     let dir = self.dir.display();
-                    tracing::warn!(state_dir = %dir, why, "daily quotas are counted in memory alone");
+                    tracing::warn!(state_dir = %dir, why, "daily quotas are counted only in memory");
                     Lock::Refused
                 }
             };
@@ -127,11 +127,11 @@ impl Inner {
         let path = path.display();
         match fs::rename(self.dir.join(FILE), self.dir.join(UNREADABLE)) {
             Ok(()) => {
-                tracing::warn!(%path, why, moved_to = UNREADABLE, "daily quotas begin anew");
+                tracing::warn!(%path, why, moved_to = UNREADABLE, "daily quotas start at zero");
             }
             Err(err) => {
                 let not_moved = reason(&err);
-                tracing::error!(%path, why, not_moved, "daily quotas are counted in memory alone");
+                tracing::error!(%path, why, not_moved, "daily quotas are counted only in memory");
                 *self.lock.lock() = Lock::Refused;
             }
         }

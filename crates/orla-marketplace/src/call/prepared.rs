@@ -315,7 +315,7 @@ impl PreparedCall<'_> {
     fn executor(&self) -> RuntimeResult<Arc<dyn CapabilityExecutor>> {
         let provider = &self.entry.manifest.provider;
         self.market.executor_of(provider).ok_or_else(|| {
-            self.unavailable(format!("no executor runs providers of kind {} any more", provider.kind()))
+            self.unavailable(format!("no executor runs providers of kind {}", provider.kind()))
         })
     }
 

@@ -565,7 +565,7 @@ fn enforce(profile: &Profile, is_open: bool, home: Option<&Path>) -> Result<Sand
 
 #[cfg(not(target_os = "linux"))]
 fn enforce(_: &Profile, _: bool, _: Option<&Path>) -> Result<Sandbox, Vec<String>> {
-    Err(vec!["processes can be confined on Linux alone".to_owned()])
+    Err(vec!["processes can only be confined on Linux".to_owned()])
 }
 
 /// The number of a limit, as processes name it to each other.

@@ -11,7 +11,7 @@
 //!                     CRASHED ◀─────────────┘   after a backoff ─▶ STARTING
 //!                        │ `max_failures` in a row
 //!                        ▼
-//!                     STOPPED   until a file changes or the configuration is loaded anew
+//!                     STOPPED   until a file changes or the configuration is reloaded
 //! ```
 //!
 //! # Invariants (RFC 2 §7.1), property-tested
@@ -80,9 +80,9 @@ pub(super) enum Event {
     Changed,
     /// The last call in flight is over.
     Drained,
-    /// The configuration was loaded anew.
+    /// The configuration was reloaded.
     Revived,
-    /// It is not needed any more.
+    /// It is no longer needed.
     Stop,
     /// The time of [`State::timeout`] is over.
     Timer,

@@ -193,7 +193,7 @@ impl<S: Service> Task<S> {
             match woken {
                 Woken::Stop => {
                     stopping = true;
-                    self.happened(Event::Stop, "it is not needed any more").await;
+                    self.happened(Event::Stop, "it is no longer needed").await;
                 }
                 Woken::Request(request) => {
                     self.yield_for_batch().await;
@@ -417,7 +417,7 @@ impl<S: Service> Task<S> {
             Some(_) if self.has_another_environment() => {
                 self.happened(Event::Changed, "its environment has changed").await;
             }
-            Some(_) => self.happened(Event::Revived, "the configuration was loaded anew").await,
+            Some(_) => self.happened(Event::Revived, "the configuration was reloaded").await,
             None => {}
         }
         if start {

@@ -75,10 +75,7 @@ impl Service for Package {
         let capsule = &*self.manifest.name;
         match packages::load(&self.directory) {
             Ok((package, _)) if package.manifest.name != self.manifest.name => {
-                tracing::warn!(
-                    capsule,
-                    "its new name takes effect when the configuration is loaded anew"
-                );
+                tracing::warn!(capsule, "its new name takes effect at a reload of the configuration");
                 None
             }
             Ok((mut package, _)) => {
@@ -90,7 +87,7 @@ impl Service for Package {
                 if package.manifest.declared.changed_by(&self.changed) != self.manifest.declared {
                     tracing::warn!(
                         capsule,
-                        "the manifest in force stays: its new permissions and limits take effect when the configuration is loaded anew"
+                        "the manifest in force stays: its new permissions and limits take effect at a reload of the configuration"
                     );
                     return None;
                 }

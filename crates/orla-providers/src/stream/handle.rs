@@ -399,7 +399,7 @@ impl StreamHandle for Opened {
         sent.map_err(|unsent| match unsent {
             Unsent::Closed => failed(&self.name, "it accepts no more values"),
             Unsent::Gone => {
-                let reason = "the other end takes nothing any more".to_owned();
+                let reason = "the other end no longer accepts values".to_owned();
                 RuntimeError::Unavailable { id: self.name.to_string(), reason, source: None }
             }
         })

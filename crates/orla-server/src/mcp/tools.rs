@@ -205,7 +205,7 @@ impl Listings {
 /// The answer to `tools/list`: the page after `cursor` of what `principal` may call.
 ///
 /// # Errors
-/// A cursor that none of our pages gave.
+/// No page of this server gave the cursor.
 pub(crate) fn list_page(
     id: &Id,
     catalog: &Catalog,
@@ -282,8 +282,12 @@ pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(&*rpc::text(cursor).ok()?).ok()?;
         String::from_utf8(bytes).ok()?.strip_prefix("after:").map(str::to_owned)
     };
-    read()
-        .ok_or_else(|| ErrorData::invalid_params("this cursor is of no list that was given here", None))
+    read().ok_or_else(|| {
+        ErrorData::invalid_params(
+            "unknown cursor: this server did not issue it; list again without a cursor",
+            None,
+        )
+    })
 }
 
 /// The answer to a `tools/call` that gave an outcome. It holds the outcome's memory until it is sent.

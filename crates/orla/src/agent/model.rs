@@ -309,7 +309,7 @@ fn key(
     let own = kind.default_key_env_name().filter(|_| config.base_url.is_none());
     let Some(name) = config.api_key_env.as_deref().or(own) else { return Ok(None) };
     let key = variable(name);
-    key.map(Some).ok_or_else(|| Failure::usage(format!("{name} is not set: it holds the model's key")))
+    key.map(Some).ok_or_else(|| Failure::usage(format!("{name} is not set: set it to the model's key")))
 }
 
 /// Why a model gave no answer, in one line.

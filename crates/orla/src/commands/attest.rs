@@ -133,7 +133,11 @@ fn read_key(path: &Path) -> Result<SigningKey, Failure> {
 fn new_key(path: &Path, authority: Option<&str>) -> Result<(), Failure> {
     let (key, text) = SigningKey::generate().map_err(|err| Failure::failed(err.to_string()))?;
     let failed = |err: std::io::Error| {
-        Failure::failed(format!("{} cannot be written: {}", path.display(), reason(&err)))
+        Failure::failed(format!(
+            "{} cannot be written: {}; name a file that does not exist yet",
+            path.display(),
+            reason(&err)
+        ))
     };
     let mut options = OpenOptions::new();
     // An existing key is never overwritten.

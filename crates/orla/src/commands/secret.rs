@@ -75,7 +75,7 @@ fn check(name: &str) -> Result<(), Failure> {
     match is_name(name) {
         true => Ok(()),
         false => Err(Failure::usage(format!(
-            "{name:?} is no name of a secret: use letters, digits, `_`, `-`, `.` and `/`"
+            "{name:?} is not a valid name of a secret: use letters, digits, `_`, `-`, `.` and `/`"
         ))),
     }
 }

@@ -95,7 +95,7 @@ fn keys() -> Vec<Key<Config>> {
         key("sandbox", Choice(SANDBOX), |c| &mut c.sandbox.mode,
             "which processes are [confined](sandbox.md): `declared`, those with `permissions`; `strict`, all; `off`, none"),
         key("sandbox_fallback", Choice(FALLBACK), |c| &mut c.sandbox.fallback,
-            "what becomes of a process that cannot be confined as declared: `refuse`, it is unavailable; `allow`, it runs unconfined"),
+            "what happens to a process that cannot be confined as declared: `refuse`, it is unavailable; `allow`, it runs unconfined"),
         key("pass_env", Variables, |c| &mut c.pass_env,
             "environment variables that every process gets in addition to [the default ones](tools.md#how-arguments-arrive): names, or patterns with `*`; `ORLA_PASS_ENV` adds to these"),
         key("allow", Texts, |c| &mut c.allow,

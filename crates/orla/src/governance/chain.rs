@@ -240,7 +240,7 @@ impl Walk {
             return Err(Break { line, reason });
         }
         if !cut_off.is_empty() {
-            let reason = "it was cut off, as by a crash; the next start of the server vouches for it";
+            let reason = "it is incomplete, as after a crash; the next start of the server confirms it";
             return Err(Break { line: self.line + 1, reason });
         }
         if self.known.is_some_and(|known| known.seq > self.chain.seq) {

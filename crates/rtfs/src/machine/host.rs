@@ -124,7 +124,7 @@ impl Run {
 
 /// Why a stream of another run, or of another process, gives nothing.
 pub(super) fn not_open() -> Error {
-    Error::new("unavailable", "this stream is not open any more: it belonged to an earlier run")
+    Error::new("unavailable", "this stream is closed: it belonged to an earlier run")
 }
 
 fn empty_map() -> Value {
