@@ -334,9 +334,8 @@ fn tasks_are_of_those_who_began_them_and_only_what_they_may_use_is_theirs() {
     let card = Request::new("GET", "/.well-known/agent-card.json");
     assert_eq!(send(&server, &card).status, 401);
     assert_eq!(send(&server, &rpc("ListTasks", &json!({}))).status, 401);
-    let with = |who: &str, request: Request| {
-        send(&server, &request.header("authorization", &format!("Bearer {who}-secret"))).json()
-    };
+    let with =
+        |who: &str, request: Request| send(&server, &request.bearer(&format!("{who}-secret"))).json();
     let ada = with("a", card.clone());
     assert_eq!(ada["securitySchemes"]["bearer"]["httpAuthSecurityScheme"]["scheme"], "Bearer");
     assert!(ada.to_string().contains("\"broken\""));

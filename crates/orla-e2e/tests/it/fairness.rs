@@ -59,18 +59,15 @@ fn one_principals_many_calls_delay_another_by_about_one_call() {
             "max_concurrency: 1\nauth_tokens: {ada: adas-token-for-tests, bob: bobs-token-for-tests}\n",
         )
         .serve();
-    let of = |token: &str| server.client_as(token);
     let gauge = |name: &str, value: &str| {
-        let request = orla_e2e::Request::new("GET", "/metrics")
-            .header("Authorization", "Bearer adas-token-for-tests");
-        let text = server.http().send(&request).unwrap().text();
+        let text = server.get_as("/metrics", "adas-token-for-tests").text();
         text.lines().any(|line| line.contains(name) && line.ends_with(value))
     };
-    let mut bobs: Vec<_> = (0..10).map(|_| of("bobs-token-for-tests")).collect();
+    let mut bobs: Vec<_> = (0..10).map(|_| server.client_as("bobs-token-for-tests")).collect();
     let pending: Vec<Pending> =
         bobs.iter_mut().map(|client| client.begin_call("slow", json!({"by": "bob"}))).collect();
     eventually("bob's calls wait", || gauge("waiting", " 9"));
-    let mut ada = of("adas-token-for-tests");
+    let mut ada = server.client_as("adas-token-for-tests");
     let call = ada.begin_call("slow", json!({"by": "ada"}));
     eventually("ada's call waits too", || gauge("waiting", " 10"));
     server.write("go", "", 0o644);

@@ -13,8 +13,7 @@ fn served(config: &str) -> Server {
 }
 
 fn challenge(response: &Response) -> &str {
-    let found = response.headers.iter().find(|(name, _)| name == "www-authenticate");
-    found.map_or("", |(_, value)| value)
+    response.header("www-authenticate").unwrap_or_default()
 }
 
 #[test]
@@ -146,7 +145,7 @@ fn several_issuers_are_told_apart_and_opaque_tokens_are_introspected() {
     assert_eq!(server.get_as("/status", "opaque-and-forged").status, 401);
     let swapped = two.token("ES256", |_, claims| claims["iss"] = json!(one.url));
     assert_eq!(server.get_as("/status", &swapped).status, 401);
-    // One is a token and one a subject: a session of the one is not the other's.
+    // The session of a token is not accessible to a subject of the same name.
     let of_token = server.session_as(ADA);
     let mut of_subject = server.client_as(&one.token_of("ada", &[], ""));
     of_subject.set_session(of_token.session());

@@ -346,7 +346,7 @@ fn a_program_is_called_under_the_same_guard_and_policy_as_everything() {
     let server = world().config("auth_tokens: [s3cret]\ndeny: [rtfs]\n").serve_quietly();
     let program = post(&json!({"program": "1"}));
     assert_eq!(server.http().send(&program).unwrap().status, 401);
-    let answer = server.http().send(&program.header("authorization", "Bearer s3cret")).unwrap();
+    let answer = server.http().send(&program.bearer("s3cret")).unwrap();
     assert_eq!(answer.json()["error"]["kind"], "unknown-capability", "{}", answer.text());
 }
 

@@ -76,9 +76,7 @@ capabilities:
         shown.push((name.to_owned(), format!("{:?}", client.try_call(name, arguments))));
     }
     for path in ["/status", "/metrics", "/readyz"] {
-        let request = orla_e2e::Request::new("GET", path).header("Authorization", "Bearer CANARY-token");
-        let answer = server.http().send(&request).expect("an answer");
-        shown.push((path.to_owned(), answer.text()));
+        shown.push((path.to_owned(), server.get_as(path, "CANARY-token").text()));
     }
     let wrong = server.client_as("CANARY-key").request("tools/list", json!({}));
     shown.push(("a wrong token".to_owned(), format!("{wrong:?}")));

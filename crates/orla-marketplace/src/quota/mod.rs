@@ -232,7 +232,7 @@ impl Quotas {
         let mut counts = self.counts.lock();
         let counter = |rule: QuotaRule| {
             let identity = rule.identity();
-            // Two rules may be the same but for their bounds: each takes over the first that is left.
+            // Rules may differ only in their bounds. Each takes over the first of the kept ones that is left.
             match kept.iter().position(|(known, _)| *known == identity) {
                 Some(at) => {
                     let (_, before) = kept.remove(at);

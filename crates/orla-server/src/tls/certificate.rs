@@ -21,7 +21,7 @@ impl Certificate {
     pub(super) fn parse(der: &[u8]) -> Option<Self> {
         let (_, certificate) = X509Certificate::from_der(der).ok()?;
         let mut common = certificate.subject().iter_common_name();
-        // With several names, none of them is the name.
+        // A certificate with several common names does not name a caller by one of them.
         let common_name = match (common.next(), common.next()) {
             (Some(name), None) => name.as_str().ok().map(str::to_owned),
             _ => None,
