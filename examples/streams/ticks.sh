@@ -1,5 +1,5 @@
 #!/bin/sh
-# Counts for as long as somebody listens.
+# Counts until its reader stops reading.
 n=0
 while :; do
   n=$((n + 1))

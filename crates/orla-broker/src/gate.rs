@@ -30,7 +30,7 @@ pub(crate) struct Gate {
     lookups: Arc<Semaphore>,
 }
 
-/// Why there is no connection. The process is told.
+/// Why there is no connection. Its text is sent to the process.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
     /// The host and port are not declared.

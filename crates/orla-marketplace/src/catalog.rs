@@ -328,7 +328,7 @@ impl Catalog {
         helpful.unwrap_or_default()
     }
 
-    /// Whether this caller may use everything whose id has this prefix, whatever permission it needs.
+    /// Whether this caller may use everything whose id has this prefix, with any permission that it needs.
     pub(crate) fn permits_prefix(&self, principal: Option<&Principal>, prefix: &str) -> bool {
         let (id, name) = (format!("{prefix}*"), format!("{}*", prefix.replace('.', "__")));
         let needs = vec![Permission::needed("*")];

@@ -43,7 +43,7 @@ pub enum Message {
     },
     /// Something that needs no answer.
     Notification {
-        /// What is told.
+        /// The method.
         method: String,
         /// What goes with it.
         params: Option<JsonText>,

@@ -28,7 +28,7 @@ use tokio::time::{Instant, sleep_until};
 
 /// The most paths a change names; more of them count all the same.
 const NAMED: usize = 64;
-/// A change is told after this many quiet times although things go on changing.
+/// A change is reported after this many times `quiet`, even if more changes follow.
 const AT_MOST: u32 = 10;
 /// Directories whose content is made by machines.
 const IGNORED: [&str; 4] = [".git", "node_modules", "__pycache__", "target"];
@@ -79,7 +79,7 @@ struct State {
 }
 
 impl Watcher {
-    /// Watches `targets`; a change is told when there was none for `quiet`.
+    /// Watches `targets`. Changes are reported once none has followed for `quiet`.
     ///
     /// # Errors
     /// The system has no more watches or descriptors.

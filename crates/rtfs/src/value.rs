@@ -178,7 +178,7 @@ impl Value {
         }
     }
 
-    /// Whether it is a function of any kind. Collections that can be called are none.
+    /// Whether it is a function of any kind. Keywords and collections, which can be called too, do not count.
     pub fn is_function(&self) -> bool {
         matches!(self, Self::Native(_) | Self::Code(_) | Self::Closure(_))
     }

@@ -42,7 +42,7 @@ jq -cn '{jsonrpc: "2.0", method: "orla.hello",
 # Ends when orla closes standard input.
 while IFS= read -r line; do
   { read -r id; read -r method; } < <(jq -r '(.id | tojson), .method' <<<"$line")
-  [ "$id" != null ] || continue # a notification: nobody waits for an answer
+  [ "$id" != null ] || continue # a notification gets no response
   case $method in
     initialize)
       answer "$id" "$(jq -c '{protocolVersion: .params.protocolVersion, capabilities: {tools: {}},

@@ -27,7 +27,7 @@ server.registerTool(
   },
   async ({ title, text }) => {
     const uri = `notes:///${++last}`;
-    // Whoever has listed the resources is told that there is another.
+    // Clients that have listed the resources are notified of the new one.
     const resource = server.registerResource(title, uri, { mimeType: "text/plain" }, async () => ({
       contents: [{ uri, mimeType: "text/plain", text }],
     }));
@@ -46,7 +46,7 @@ server.registerTool(
   async ({ text }) => {
     const holds = (note) => `${note.title}\n${note.text}`.toLowerCase().includes(text.toLowerCase());
     const found = [...notes].filter(([, note]) => holds(note));
-    return said(found.map(([uri, note]) => `${uri} ${note.title}`).join("\n") || "There is none.");
+    return said(found.map(([uri, note]) => `${uri} ${note.title}`).join("\n") || "No note was found.");
   },
 );
 

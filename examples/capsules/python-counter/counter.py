@@ -7,7 +7,7 @@ Try it:
     orla call counter__add by=2 --url http://127.0.0.1:8080       # twice: the total is kept
     orla call counter__count_down from=5 --url http://127.0.0.1:8080
 
-Every call runs in a thread of its own, so that a slow one holds nobody up; the main thread reads.
+Every call runs in a thread of its own, so a slow one does not delay others; the main thread reads.
 """
 
 import json
@@ -73,7 +73,7 @@ def count_down(arguments, progress, cancelled):
 
 def call(request):
     number, params = request["id"], request["params"]
-    token = params.get("_meta", {}).get("progressToken")  # absent: nobody wants to know
+    token = params.get("_meta", {}).get("progressToken")  # absent if the caller wants no progress
 
     def progress(done, of, message):
         if token is not None:
@@ -103,7 +103,7 @@ def main():
             if cancelled:
                 cancelled.set()
         elif "id" not in message:
-            continue  # another notification: nobody waits for an answer
+            continue  # another notification: it gets no response
         elif method == "tools/call":
             running[message["id"]] = threading.Event()
             threading.Thread(target=call, args=[message], daemon=True).start()

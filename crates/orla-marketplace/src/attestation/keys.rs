@@ -37,7 +37,7 @@ impl PublicKey {
     /// Reads a key as it is written.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is not a public key.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let bytes = text.trim().strip_prefix(PREFIX).and_then(|rest| STANDARD.decode(rest).ok());
         let bytes = bytes.and_then(|bytes| bytes.try_into().ok());
@@ -83,7 +83,7 @@ impl SigningKey {
     /// Reads a key in PEM.
     ///
     /// # Errors
-    /// It is none.
+    /// The text is not a secret key in PEM.
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let body = text.trim().strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(END));
         let body: String = body.ok_or(KeyError::Secret)?.split_whitespace().collect();

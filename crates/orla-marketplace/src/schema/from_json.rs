@@ -1,6 +1,6 @@
 //! JSON Schema → [`TypeExpr`].
 //!
-//! Whatever a type cannot express becomes `:any` or is left out, so a type admits everything that its schema
+//! What a type cannot express becomes `:any` or is left out, so a type admits everything that its schema
 //! admits and perhaps more. There are two exceptions: `:int` does not admit `1.0`, which JSON Schema takes for an
 //! integer, and a `format` is checked, while JSON Schema treats it as an annotation.
 
@@ -22,7 +22,7 @@ const MAX_REPLACED: usize = 200;
 
 /// The type that comes nearest to a JSON Schema, with the schema's text attached.
 ///
-/// Whatever a type cannot express becomes `:any` or is left out, so a type admits everything that its schema
+/// What a type cannot express becomes `:any` or is left out, so a type admits everything that its schema
 /// admits and perhaps more. There are two exceptions: `:int` does not admit `1.0`, which JSON Schema takes for an
 /// integer, and formats are checked. References within the schema are replaced by their targets, up to a bound
 /// beyond which they are `:any`. One that leads back to itself is a `[:ref Name]`, and the type carries the

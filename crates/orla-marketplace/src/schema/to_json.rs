@@ -1,7 +1,7 @@
 //! [`TypeExpr`] → JSON Schema.
 //!
 //! A schema describes values in JSON, where keywords, symbols, instants and UUIDs are strings and sets are arrays.
-//! Whatever JSON Schema cannot express is left out, so the schema admits the JSON of every value of the type and
+//! What JSON Schema cannot express is left out, so the schema admits the JSON of every value of the type and
 //! perhaps more. Below a `not` it is the other way round: the schema there admits only JSON of values of the type.
 //! There is one exception: to JSON Schema `1.0` is an integer.
 

@@ -29,14 +29,14 @@ use crate::sealed::STARTS;
 
 /// What the command line shows instead of the program.
 const ARG0: &str = "tool-launcher";
-/// How long a start waits for a compartment to be emptied before it takes another one.
+/// How long a start waits for a compartment to be emptied before it uses another one.
 const CLEARING: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
-/// The most compartments of a profile that wait for a program. Each is two small processes.
+/// Maximum number of idle compartments of a profile. Each is two small processes.
 const MAX_IDLE: usize = 8;
-/// A compartment that has waited so long ends when the next one begins to wait, if it is not the only one.
+/// A compartment that has been idle for this long ends when the next one becomes idle, if it is not the only one.
 const IDLE: Duration = Duration::from_secs(10);
-/// Directories that a temporary directory can be mounted on, in a namespace of its own: the first that has nothing to
-/// do with the program.
+/// Directories on which a temporary directory can be mounted, in a namespace of its own. The first one that the
+/// program does not use is taken.
 const MOUNT_POINTS: &[&str] = &[
     "/mnt",
     "/media",
@@ -55,11 +55,11 @@ const MOUNT_POINTS: &[&str] = &[
 #[derive(Debug)]
 pub(crate) struct Launcher {
     setup: [Vec<Vec<u8>>; 6],
-    /// What the profile speaks of.
+    /// The paths in the profile.
     paths: Vec<PathBuf>,
-    /// What of it may be written.
+    /// Those of them that may be written.
     writable: Vec<PathBuf>,
-    /// What its brokers connect to, and the hash of the profile; `None` where there is no broker.
+    /// The hosts that its brokers connect to, and the hash of the profile; `None` without a broker.
     hosts: Option<(Allowed, String)>,
     /// The paths as they are declared, and what each led to.
     declared: Vec<(PathBuf, Option<Identity>)>,
@@ -67,7 +67,7 @@ pub(crate) struct Launcher {
     idle: Arc<Idle>,
 }
 
-/// The compartments of a profile in which nothing runs, the one that waits longest first.
+/// The idle compartments of a profile; the one that has been idle longest is first.
 #[derive(Debug, Default)]
 struct Idle(Mutex<VecDeque<(Compartment, Instant)>>);
 
@@ -95,16 +95,16 @@ impl Idle {
 /// A program to start.
 #[derive(Debug)]
 pub(crate) struct Start<'a> {
-    /// What is executed.
+    /// The file to execute.
     pub(crate) file: &'a Path,
-    /// What it is called.
+    /// The name that the program gets as its argument zero.
     pub(crate) arg0: &'a OsStr,
     pub(crate) directory: Option<&'a Path>,
     pub(crate) args: Vec<&'a OsStr>,
     pub(crate) env: Vec<(&'a OsStr, &'a OsStr)>,
     /// Its own files and directories, which it may read.
     pub(crate) read: Vec<PathBuf>,
-    /// Those that it may run programs of, too.
+    /// Those of them from which it may also run programs.
     pub(crate) run: Vec<PathBuf>,
     /// Whether the program is a shell, and its first argument the script.
     pub(crate) is_by_shell: bool,

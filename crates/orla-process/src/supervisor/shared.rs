@@ -52,12 +52,12 @@ pub(super) struct Cancelled {
     pub(super) next: u64,
 }
 
-/// What the task is told besides requests. A later command takes the place of an earlier one.
+/// Commands for the task, besides requests. A later command takes the place of an earlier one.
 #[derive(Debug)]
 pub(super) struct PendingCommands<S> {
     /// Start the process.
     pub(super) start: bool,
-    /// The configuration was loaded anew; the service may be another.
+    /// The configuration was reloaded; the service may be another.
     pub(super) loaded: Option<Arc<S>>,
     /// Tell the protocol that what it shares with the handles has changed.
     pub(super) shared_changed: bool,
@@ -159,7 +159,7 @@ impl<S: Service> Shared<S> {
         std::mem::take(&mut *self.cancelled.lock())
     }
 
-    /// Changes what the task is told, and wakes it.
+    /// Changes the commands for the task, and wakes it.
     pub(super) fn command(&self, change: impl FnOnce(&mut PendingCommands<S>)) {
         change(&mut self.commands.lock());
         self.news.notify_one();

@@ -97,7 +97,7 @@ impl Signature {
 /// The signatures of a card.
 ///
 /// # Errors
-/// One that is none.
+/// An entry is not a signature.
 pub(super) fn signatures(card: &Value) -> Result<Vec<Signature>, String> {
     let listed = match card.get("signatures") {
         None | Some(Value::Null) => return Ok(Vec::new()),

@@ -57,7 +57,7 @@ pub fn is_unlearned(provider: &ProviderType) -> bool {
 /// The capabilities of a capsule, as far as they are known: those that it lists; before that, or if it lists none,
 /// the capsule itself.
 ///
-/// A single tool has the capsule's name, whatever its own; several have ids of the form `CAPSULE.TOOL`. If the
+/// A single tool has the capsule's name instead of its own; several have ids of the form `CAPSULE.TOOL`. If the
 /// manifest gives a prefix, the id is the prefix and the tool's own name.
 pub(super) fn registrations(capsule: &Arc<Supervised<Package>>) -> Vec<Registration> {
     let info = capsule.info();

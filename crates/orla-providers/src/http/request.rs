@@ -2,7 +2,7 @@
 //!
 //! # Invariants
 //!
-//! - Whatever the input, the request goes to the base URL's origin, below its path.
+//! - With any input, the request goes to the base URL's origin, below its path.
 //! - No argument leaves its segment of the path, its query parameter, its header field.
 
 use std::borrow::Cow;
@@ -461,7 +461,7 @@ fn add_credentials(
     Ok(())
 }
 
-/// What goes with a request wherever it goes.
+/// The header fields of every request, including those that follow a redirect to another origin.
 fn common(http: &HttpCapability) -> HeaderMap {
     let accept = match &http.options.accept[..] {
         [] => "application/json, text/*;q=0.9, */*;q=0.8".to_owned(),

@@ -11,7 +11,7 @@ use super::settings::PluginSettings;
 
 pub(super) type MayStart = dyn Fn() -> Result<(), String> + Send + Sync;
 
-/// There is none.
+/// A component. Without the feature `wasm`, no value of this type exists.
 #[derive(Debug)]
 pub(super) struct Component(Infallible);
 

@@ -59,7 +59,7 @@ struct One<'a> {
 /// Reads a catalogue: the capabilities that `settings` serve and that have not passed through `own`.
 ///
 /// # Errors
-/// It is none.
+/// The body is not a catalogue.
 pub(super) fn read(body: &Bytes, settings: &RemoteSettings, own: &str) -> Result<Listing, String> {
     let page: Page<'_> =
         serde_json::from_slice(body).map_err(|err| format!("invalid catalogue: {err}"))?;

@@ -3,18 +3,17 @@
 //! # How it works
 //!
 //! [`Scanner::scan`] lists the directory, looks at each entry without opening it, and reads the first
-//! bytes of the executable files. What is made of it is decided by pure functions, [`plan`] and
-//! [`describe`]. A file is never read whole, and no process is started. Fifos, sockets, devices and
+//! bytes of the executable files. Two pure functions, [`plan`] and [`describe`], make tools of it. A file is never read whole, and no process is started. Fifos, sockets, devices and
 //! dangling links are never opened. A program in RTFS (`*.rtfs`) is only named: the crate `orla`,
 //! which knows the language, reads it.
 //!
-//! The scanner remembers what a file said of itself, and reads it again only when the file has changed:
-//! of a thousand files that are as they were, each costs two `stat`s.
+//! The scanner remembers the description of each file, and reads it again only when the file has changed.
+//! An unchanged file costs two `stat`s.
 //!
 //! # What is deliberately absent
 //!
-//! No file is fatal. What cannot be used is left out with its reason, and what can be used in part is
-//! served with a finding that says where the fault is.
+//! No file is fatal. A file that is not a tool is left out with its reason, and a tool with a fault is kept with a
+//! finding that says where the fault is.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -44,11 +43,11 @@ pub struct Discovery {
     pub programs: Vec<ProgramFile>,
     /// Directories with a `tool.yaml` or `orla-tool.json`, in the order of their names.
     pub packages: Vec<PathBuf>,
-    /// What the owner of the directory should know; everything works all the same.
+    /// Warnings for the owner of the directory.
     pub warnings: Vec<Finding>,
     /// What was declared and is not in force. `orla check` fails on these.
     pub problems: Vec<Finding>,
-    /// What is no tool, with the reason.
+    /// Files that are not tools, with the reason.
     pub skipped: Vec<Finding>,
 }
 
@@ -63,9 +62,9 @@ pub struct Found {
     pub interpreter: Option<String>,
     /// What it does. Never empty.
     pub description: String,
-    /// What it says of itself.
+    /// Its metadata.
     pub metadata: Metadata,
-    /// The first fault in what it says, with its place. The tool must not run then.
+    /// The first fault in its metadata, with its place. A tool with a fault must not run.
     pub fault: Option<String>,
     /// What was read of it: the same as before if it was not read again.
     pub read: Arc<Described>,
@@ -103,7 +102,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// A tools directory that is there and cannot be used.
+/// A tools directory that exists but cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {reason}", .path.display())]
 pub struct DirectoryError {
@@ -116,7 +115,7 @@ pub struct DirectoryError {
 /// Finds tools, and remembers what it has read.
 #[derive(Debug, Default)]
 pub struct Scanner {
-    /// What the files of the newest scan said, in the versions in which they said it.
+    /// The descriptions of the files of the newest scan, with the versions of the files.
     known: HashMap<PathBuf, (Versions, Arc<Described>)>,
 }
 
@@ -128,7 +127,7 @@ struct Versions {
 }
 
 impl Versions {
-    /// None where a file cannot be looked at, or may change without getting another version.
+    /// `None` if a file cannot be examined, or may change without getting another version.
     fn settled(path: &Path, sidecar: Option<&Path>, now: SystemTime) -> Option<Self> {
         let of = |path| FileVersion::of(path).filter(|version| version.is_settled(now));
         let sidecar = match sidecar {

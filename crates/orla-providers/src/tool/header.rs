@@ -8,22 +8,22 @@
 //! # ///
 //! ```
 //!
-//! The comment mark is `#`, `//`, `--` or `;`; what follows it is YAML, read by
-//! [`metadata`](super::metadata). Pure functions over the first bytes of a file.
+//! The comment mark is `#`, `//`, `--` or `;`. The rest of each line is YAML. This module only finds the block;
+//! [`metadata`](super::metadata) reads its keys. Pure functions over the first bytes of a file.
 
 use orla_process::shebang::FileKind;
 
-/// What is read of every file: enough for the shebang and most first paragraphs.
+/// Bytes that are read of every file: enough for the shebang and most first paragraphs.
 pub const FIRST_READ: usize = 512;
-/// What is read where the comments at the top go on beyond [`FIRST_READ`].
+/// Bytes that are read if the comments at the top continue beyond [`FIRST_READ`].
 pub const HEADER_READ: usize = 4 * 1024;
-/// What is read where a metadata block goes on beyond [`HEADER_READ`]; a block has to end within it.
+/// Bytes that are read if a metadata block continues beyond [`HEADER_READ`]. A block must end within them.
 pub const BLOCK_READ: usize = 64 * 1024;
 
 /// What the comments at the top of a file hold.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Header {
-    /// The metadata block, or why it is none.
+    /// The metadata block, or why it cannot be used.
     pub block: Option<Result<Block, BlockFault>>,
     /// The first paragraph of comments, as one line.
     pub paragraph: Option<String>,
@@ -40,7 +40,7 @@ pub struct Block {
     pub cut: Vec<usize>,
 }
 
-/// A metadata block that has no end, or text that is none.
+/// A metadata block that has no end, is not UTF-8, or is not the first one.
 #[derive(Debug, PartialEq, Eq)]
 pub struct BlockFault {
     /// The line of the file, from 1.
@@ -49,8 +49,8 @@ pub struct BlockFault {
     pub message: String,
 }
 
-/// How much of the file has to be read, when this much of it is known and the file goes on: `None`
-/// when this is enough. Never more than [`BLOCK_READ`].
+/// How many bytes of the file must be read, if it is longer than `head`; `None` if `head` is enough. Never more
+/// than [`BLOCK_READ`].
 pub fn wanted(head: &[u8]) -> Option<usize> {
     if head.len() >= BLOCK_READ || FileKind::of(head) == FileKind::Binary {
         return None;

@@ -1,7 +1,7 @@
 //! Which entries of a directory are tools, and under which names: a pure function over the listing.
 //!
 //! The order of the listing does not matter, so the same directory gives the same tools on every
-//! start, whatever the file system does.
+//! start, on any file system.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};

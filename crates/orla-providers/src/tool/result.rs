@@ -1,4 +1,4 @@
-//! From how a program ended to what its caller is told (RFC 1 §5.3, §5.4).
+//! Turns the end of a program into the result for its caller (RFC 1 §5.3, §5.4).
 //!
 //! | what happened | what comes back |
 //! |---|---|

@@ -17,7 +17,7 @@ struct Report {
     landlock_abi: i32,
     seccomp: bool,
     namespaces: bool,
-    /// Why there are none.
+    /// Why processes cannot have user namespaces here.
     #[serde(skip_serializing_if = "Option::is_none")]
     namespaces_missing: Option<String>,
     cgroup: &'static str,

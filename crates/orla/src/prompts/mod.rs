@@ -1,7 +1,7 @@
 //! Prompts: Markdown files that clients offer to people (RFC 1 §9.1, "prompt to tool execution flow").
 //!
-//! Every `*.md` file directly in `prompts_dir` is a prompt, named after the file; `README.md` and hidden
-//! files are none. A front matter may say more:
+//! Every `*.md` file directly in `prompts_dir` is a prompt, named after the file, except `README.md` and hidden
+//! files. A front matter may say more:
 //!
 //! ```text
 //! ---

@@ -70,7 +70,7 @@ pub enum Capability {
         /// What it gives, if it says so.
         output: Option<TypeExpr>,
     },
-    /// There is none.
+    /// No capability has this id.
     Unknown {
         /// Ids that are like it, the nearest first.
         similar: Vec<String>,

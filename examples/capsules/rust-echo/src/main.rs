@@ -27,7 +27,7 @@ struct Said {
 
 #[tool_router]
 impl Echo {
-    /// Says what it is told.
+    /// Repeats its input.
     #[tool]
     fn echo(&self, Parameters(said): Parameters<Said>) -> String {
         said.text

@@ -62,7 +62,7 @@ impl Link {
 /// Opens a connection to the server, in both modes if it knows both.
 ///
 /// # Errors
-/// Why there is none, for people.
+/// Why no connection could be opened, as a text for people.
 pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, String> {
     let (sessionless, session) = tokio::join!(discover(shared), initialize(shared));
     let failure = match (&sessionless, &session) {
