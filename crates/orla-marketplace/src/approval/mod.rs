@@ -172,7 +172,7 @@ pub enum AnswerError {
     #[error("no call waits for an approval with this id; it may have been answered, or have expired")]
     Unknown,
     /// Others answer it.
-    #[error("this approval is for others to give")]
+    #[error("you may not answer this approval")]
     NotAllowed,
 }
 

@@ -90,7 +90,7 @@ pub enum Flaw {
     #[error("its signature is not that of {0}")]
     BadSignature(String),
     /// It was made in the future.
-    #[error("it begins to hold only at {}", format_instant(*.0))]
+    #[error("it is not valid before {}", format_instant(*.0))]
     TooEarly(SystemTime),
     /// Its time is over.
     #[error("it expired at {}", format_instant(*.0))]

@@ -105,7 +105,7 @@ pub fn description_text(described: &Json) -> String {
         }
     }
     if let Some(authority) = described["attestation"]["authority"].as_str() {
-        out.push_str(&format!("\nAttested by {authority}, and as it was then\n"));
+        out.push_str(&format!("\nAttested by {authority}, and unchanged since\n"));
     }
     let example = &described["example"];
     out.push_str(&format!(

@@ -235,7 +235,7 @@ impl Agent {
                 }
                 StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
                     let problem = "the credentials are missing or not accepted";
-                    return Err(Fault::Wrong(format!("it does not give its card: {problem}")));
+                    return Err(Fault::Wrong(format!("its card cannot be fetched: {problem}")));
                 }
                 _ => {}
             }
@@ -295,7 +295,7 @@ pub fn check(endpoint: &str, protocol: &str) -> Result<(), String> {
     let protocol = Protocol::named(protocol)
         .ok_or_else(|| "protocol: expected http, websocket or grpc".to_owned())?;
     if protocol == Protocol::Grpc && cfg!(not(feature = "a2a-grpc")) {
-        return Err("protocol: this build speaks no gRPC".to_owned());
+        return Err("protocol: this build does not support gRPC".to_owned());
     }
     let mut settings = AgentSettings::new("", endpoint);
     settings.protocol = protocol;

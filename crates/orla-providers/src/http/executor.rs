@@ -123,7 +123,7 @@ impl HttpExecutor {
         let exchange = self.exchange(&http, prepared, "it", &arrived);
         let whole = tokio::time::timeout(patience, exchange)
             .await
-            .map_err(|_| format!("it did not come within {}", seconds(patience)))?
+            .map_err(|_| format!("it did not arrive within {}", seconds(patience)))?
             .map_err(|err| err.to_string())?;
         match whole.status.is_success() {
             true => Ok(whole.body),

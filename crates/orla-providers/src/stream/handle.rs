@@ -298,7 +298,7 @@ impl Opened {
             let _ = timeout(heartbeat / 2, writer.ping()).await;
         }
         timeout(heartbeat / 2, fed(source, feed)).await.unwrap_or_else(|_| {
-            Err(Cut::passing(format!("nothing has come for {}", seconds(heartbeat))))
+            Err(Cut::passing(format!("nothing was received for {}", seconds(heartbeat))))
         })
     }
 

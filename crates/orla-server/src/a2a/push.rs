@@ -106,7 +106,7 @@ impl Caller {
             HookResult::NoTask => return Err(A2AError::task_not_found(task)),
             HookResult::Full => {
                 return Err(A2AError::invalid_params(
-                    "the task has as many configurations as it may have",
+                    "the task already has the maximum number of push notification configurations",
                 ));
             }
             HookResult::Over => {}

@@ -99,7 +99,7 @@ impl Wire {
             Binding::JsonRpc | Binding::Rest => Flavour::Any,
             Binding::WebSocket => Flavour::Http1,
             Binding::Grpc if cfg_grpc() => Flavour::Http2,
-            Binding::Grpc => return Err("this build speaks no gRPC".to_owned()),
+            Binding::Grpc => return Err("this build does not support gRPC".to_owned()),
             Binding::Other(name) => return Err(format!("{name} is not spoken here")),
         };
         headers.insert("a2a-version", HeaderValue::from_static(interface.dialect.version()));

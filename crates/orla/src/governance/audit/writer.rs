@@ -192,7 +192,7 @@ impl Writer {
             Ok(opened) => opened,
             Err(why) => {
                 let path = shared.path.display();
-                tracing::error!(%path, reason = why, "the audit log was moved, and goes on where it is");
+                tracing::error!(%path, reason = why, "the audit log was moved, but a new file cannot be opened; records go to the moved file");
                 return;
             }
         };
