@@ -90,10 +90,10 @@ Examples:
   orla agent \"what is in /tmp?\"      have a model answer with the help of the tools
   orla connect claude-code --write    tell a client about this server
 
-Settings come from flags, then ORLA_* variables (ORLA_PORT=9000), then orla.yaml, orla.yml or
-orla.json, then defaults. `orla schema` prints every key. SIGHUP reloads.
+A flag overrides a variable (ORLA_PORT=9000), a variable overrides orla.yaml, orla.yml or orla.json, and the \
+file overrides the default. `orla schema` prints every key. SIGHUP reloads.
 
-Exit codes: 0 all went well, 1 the operation failed, 2 wrong usage or configuration.";
+Exit codes: 0 success, 1 the operation failed, 2 wrong usage or configuration.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -295,8 +295,8 @@ Examples:
   orla new capsule notes --lang python   a package in ./tools: one process for all calls";
 
 const SEARCH: &str = "\
-The best ones come first. Names count most, then titles, descriptions, and what parameters are called
-and are about. Not every word has to fit, and the last one may be the beginning of a word.
+The best matches come first. Matches in names count most, then titles, descriptions and parameters. A match \
+need not contain all words, and the last word may be incomplete.
 
 Examples:
   orla search send email
@@ -307,8 +307,8 @@ Examples:
 Then: orla describe ID, orla call ID";
 
 const DESCRIBE: &str = "\
-Types are shown in RTFS notation and as JSON Schema. The example is made of the examples, defaults and
-choices that the schema gives, and can be pasted.
+Types are shown in RTFS notation and as JSON Schema. The example call is built from the examples, defaults and \
+enumerations in the schema, and can be pasted.
 
 Examples:
   orla describe weather.current
@@ -316,10 +316,10 @@ Examples:
   orla describe ls --url http://127.0.0.1:8080   on a running server; ORLA_TOKEN is sent as its token";
 
 const CALL: &str = "\
-A value is JSON where it parses as JSON, else text: n=1 is a number, 'n=\"1\"' a text. `args=[…]` is
-appended to the tool's command line, and `stdin=…` is piped to it. An image or other bytes go to a pipe
-as they are; a terminal shows an image if it can (kitty, iTerm2), and a list of objects as a table.
-With --url, ORLA_TOKEN is sent as the bearer token.
+A value is JSON if it parses as JSON, and otherwise text: n=1 is a number, 'n=\"1\"' is text. `args=[…]` is \
+appended to the tool's command line, and `stdin=…` is its standard input. On a terminal, an image is shown if the \
+terminal can (kitty, iTerm2), and a list of objects is a table. To a pipe, bytes go unchanged. With --url, \
+ORLA_TOKEN is sent as the bearer token.
 
 Examples:
   orla call ls path=/tmp all=true

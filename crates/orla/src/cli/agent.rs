@@ -41,10 +41,10 @@ pub(crate) struct Agent {
 }
 
 pub(super) const AGENT: &str = "\
-The model is the one that --model or the configuration names; else the first one of an Ollama on this
-machine; else that of OPENAI_API_KEY, ANTHROPIC_API_KEY or GEMINI_API_KEY, whichever is set first. Its
-answer goes to standard output as it comes, and each call is one line of standard error. Before it calls
-what may destroy something, you are asked; where there is no terminal, that is not called.
+orla uses the model that --model or the configuration names; without one, the first model of an Ollama on this \
+machine; without Ollama, a model of the first provider whose key is set (OPENAI_API_KEY, ANTHROPIC_API_KEY, \
+GEMINI_API_KEY). The answer is streamed to standard output, and each call is one line on standard error. orla asks \
+you before a destructive call. Without a terminal, it does not make such a call.
 
 Examples:
   orla agent 'which of my notes are about Lisbon?'

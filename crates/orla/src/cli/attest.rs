@@ -60,20 +60,20 @@ pub(crate) enum Audit {
 }
 
 pub(super) const ATTEST: &str = "\
-Attestations go into orla.attestations.json beside the configuration. They count where the
-configuration trusts the key, and as long as neither the capability's manifest nor what it runs
-changes. With `require_attestation: true`, nothing else is served.
+orla writes attestations to orla.attestations.json beside the configuration. An attestation is valid if the \
+configuration trusts its key, and until the capability's manifest or content changes. With \
+`require_attestation: true`, orla serves only capabilities with a valid attestation.
 
 Examples:
   orla attest --new-key ops.pem --authority ops   make a key; paste what it prints into orla.yaml
-  orla attest --key ops.pem                       vouch for everything that is served
-  orla attest deploy --key ops.pem --expires 90   vouch for one, for 90 days
-  orla verify                                     what holds now";
+  orla attest --key ops.pem                       attest everything that is served
+  orla attest deploy --key ops.pem --expires 90   attest one capability, for 90 days
+  orla verify                                     show which attestations are valid";
 
 const AUDIT: &str = "\
-Exits 1 at the first line that was changed, removed, added or moved, and says which and why. A log that
-was made anew as a whole shows only with --key (`audit_key` signs it), a cut end only with --heads
-(`audit_heads` keeps them elsewhere); what could not be checked is said.
+Exits 1 at the first line that was changed, removed, added or moved, and says which and why. Only --key finds a \
+log that was replaced as a whole (`audit_key` signs it). Only --heads finds a missing end (`audit_heads` keeps heads \
+elsewhere). The command says what it could not check.
 
 Examples:
   orla audit verify                the file that `audit` in orla.yaml names

@@ -20,10 +20,11 @@ pub(crate) enum ApprovalAnswer {
 }
 
 pub(super) const APPROVALS: &str = "\
-`approve` in the configuration says which calls wait for an approval. ORLA_TOKEN is sent as the bearer token, if it is set.
+`approve` in the configuration says which calls wait for an approval. ORLA_TOKEN is sent as the bearer token, if \
+it is set.
 
 Examples:
-  orla approvals                       what waits, with the input of each call
+  orla approvals                       the waiting calls, with their inputs
   orla approvals approve 3fb2c6d41e07a895
   orla approvals deny 3fb2c6d41e07a895 --url http://127.0.0.1:8080";
 
@@ -55,9 +56,9 @@ pub(crate) struct Logout {
 }
 
 pub(super) const LOGIN: &str = "\
-Prints the address where to sign in, and waits until a browser on this machine returns from there. With
---device, any browser does: it is given a code. The tokens are kept encrypted in ~/.orla/tokens.json, are renewed
-by themselves, and hold for a running server at once.
+Prints the address where to sign in, and waits until a browser on this machine returns from there. With --device, \
+prints an address and a code for a browser on any machine. orla keeps the tokens encrypted in ~/.orla/tokens.json and \
+renews them. A running server uses them from its next call on.
 
 Examples:
   orla login github
@@ -85,9 +86,8 @@ pub(crate) enum Secret {
 }
 
 pub(super) const SECRET: &str = "\
-Secrets are encrypted in ~/.orla/secrets.json. The key is in the keyring of this system if it has one,
-and otherwise in ~/.orla/secrets.key. A running server has a new value after SIGHUP, or at once with
-`watch: true`.
+Secrets are encrypted in ~/.orla/secrets.json. The key is in the keyring of this system if it has one, and \
+otherwise in ~/.orla/secrets.key. A running server uses a new value after SIGHUP, or at once with `watch: true`.
 
 Examples:
   orla secret set github/token              asks for the value

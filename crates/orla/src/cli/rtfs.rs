@@ -64,8 +64,8 @@ pub(crate) struct CheckPrograms {
 }
 
 pub(super) const RTFS: &str = "\
-The value of the program's last form is printed as RTFS would read it. `input` is what --input gave.
-A module `my.mod` is the file my/mod.rtfs beside the program. A file called check is ./check.
+Prints the value of the program's last form in RTFS notation. `input` is the value of --input. The module \
+`my.mod` is the file my/mod.rtfs beside the program. Write ./check to run a file named check.
 
 Examples:
   orla rtfs -e '(map inc [1 2 3])'
@@ -76,12 +76,12 @@ Examples:
   orla rtfs fmt --check *.rtfs
   orla rtfs fmt < draft.rtfs
 
-With --jsonl, each line {\"src\": …, \"type\"?: …} gives a line {\"value\", \"type\", \"json\"?, \"matches\"?} or
-{\"error\": {\"kind\", \"message\", \"line\", \"column\"}}, each in a fresh environment.";
+With --jsonl, each input line {\"src\": …, \"type\"?: …} is a program of its own. Its output line is {\"value\", \
+\"type\", \"json\"?, \"matches\"?} or {\"error\": {\"kind\", \"message\", \"line\", \"column\"}}.";
 
 const CHECK_PROGRAMS: &str = "\
-Programs are compared with what this server would serve: capabilities, what they take and give. Exits 1 if
-something cannot succeed, 0 if there are warnings only.
+Compares programs with the capabilities that this server would serve, and with their types. Exits 1 if there is \
+an error, and 0 if there are only warnings.
 
 Examples:
   orla rtfs check report.rtfs tools/*.rtfs

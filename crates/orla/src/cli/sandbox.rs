@@ -60,9 +60,9 @@ pub(crate) struct SandboxLearn {
 }
 
 const SANDBOX_RUN: &str = "\
-The command gets the same sandbox as a tool that declares these permissions, the streams of this terminal, and
-the small environment of tools. It may read its own program, and its scripts only as a permission says.
-Relative paths lead from this directory. The exit code is that of the command.
+The command runs in the sandbox of a tool with these permissions, with the streams of this terminal and the small \
+environment of tools. It may read its own program. To read a script, it needs a permission. Relative paths are \
+relative to this directory. The exit code is that of the command.
 
 Examples:
   orla sandbox run -- ls /root                                  refused
@@ -76,9 +76,9 @@ Examples:
   orla sandbox explain reports --json | jq .write";
 
 const SANDBOX_LEARN: &str = "\
-The call runs without confinement, recorded by strace, which has to be installed. What is proposed covers this
-call alone: read it before you paste it, and try other arguments too. Several files of a directory become the
-directory; names of hosts are those that were looked up.
+The call runs without confinement under strace, which must be installed. The proposal covers only this call: read \
+it before you paste it, and try other arguments too. Several files of a directory become the directory. The names of \
+hosts are those that the program looked up.
 
 Examples:
   orla sandbox learn reports
