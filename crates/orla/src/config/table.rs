@@ -32,7 +32,7 @@ fn keys() -> Vec<Key<Config>> {
         key("transport", Choice(Transport::WORDS), |c: &mut Config| &mut c.transport,
             "`http` or `stdio`").restart(),
         key("host", Text("text that is not empty"), |c: &mut Config| &mut c.host,
-            "address to listen on; an address that other machines can reach needs `auth_tokens`").restart(),
+            "address to listen on; an address that other machines can reach needs `auth_tokens` or another way to [identify](identity.md) callers").restart(),
         key("port", Count(0, u16::MAX), |c: &mut Config| &mut c.port,
             "port to listen on; `0` selects a free port").restart(),
         key("timeout", Seconds(DAY), |c| &mut c.timeout,
