@@ -229,7 +229,7 @@ impl App {
         let sentence = |(name, variables): (String, BTreeSet<String>)| {
             let variables = variables.into_iter().collect::<Vec<_>>().join(", ");
             format!(
-                "{name}: its script mentions {variables}, which orla has and does not pass to it; add `pass_env: [{variables}]` to its declaration if it needs that"
+                "{name}: its script mentions {variables}, which orla has and does not pass to it; add `pass_env: [{variables}]` to its declaration if it needs them"
             )
         };
         all.into_iter().filter(|(_, variables)| !variables.is_empty()).map(sentence).collect()

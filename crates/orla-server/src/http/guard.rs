@@ -52,7 +52,10 @@ impl Guard {
         for origin in headers.get_all(ORIGIN) {
             let origin = origin.to_str().ok().and_then(Origin::parse);
             if !origin.is_some_and(|origin| self.allows_origin(&origin)) {
-                return Err(Denied::because(StatusCode::FORBIDDEN, "this Origin is not allowed here"));
+                return Err(Denied::because(
+                    StatusCode::FORBIDDEN,
+                    "this Origin is not allowed; `allowed_origins` in the configuration of orla adds others",
+                ));
             }
         }
         Ok(())
@@ -72,7 +75,7 @@ impl Guard {
                 Some(named.ok_or_else(|| bad("the Host header is malformed"))?)
             }
         };
-        // HTTP/2 says it in `:authority`, a request in absolute form in its target: both count.
+        // HTTP/2 names the host in `:authority`, and a request in absolute form in its target. Both count.
         let target = uri.authority().map(|target| (target.host(), target.port_u16()));
         let mut hosts = header.into_iter().chain(target).peekable();
         if hosts.peek().is_none() {
@@ -81,7 +84,10 @@ impl Guard {
         if hosts.all(|(host, port)| self.allows_host(host, port)) {
             return Ok(());
         }
-        Err(Denied::because(StatusCode::FORBIDDEN, "this Host is not allowed here"))
+        Err(Denied::because(
+            StatusCode::FORBIDDEN,
+            "this Host is not allowed; `allowed_hosts` in the configuration of orla adds others",
+        ))
     }
 
     fn allows_host(&self, host: &str, port: Option<u16>) -> bool {
