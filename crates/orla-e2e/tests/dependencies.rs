@@ -24,7 +24,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-sys", &[]),
     ("orla-secrets", &[]),
     ("orla-state", &[]),
-    ("orla-tasks", &["orla-marketplace", "orla-state"]),
+    ("orla-tasks", &["orla-marketplace", "orla-mcp", "orla-state"]),
     ("orla-identity", &["orla-marketplace"]),
     ("orla-server", &["orla-identity", "orla-marketplace", "orla-mcp", "orla-tasks"]),
     (

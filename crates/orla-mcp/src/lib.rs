@@ -16,6 +16,7 @@
 #![warn(missing_docs)]
 
 pub mod answer;
+pub mod call_result;
 pub mod conversation;
 pub mod framing;
 pub mod input_requests;

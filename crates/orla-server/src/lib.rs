@@ -56,9 +56,9 @@ use tokio_util::sync::CancellationToken;
 pub use a2a::{Push, PushSender};
 pub use admin::status::StatusRow;
 pub use listener::{BindError, Bound};
-pub use mcp::tools::call_result_json;
 pub use options::{AgentOptions, ServerOptions, Unauthenticated};
 pub use orla_identity::{AuthOptions, BearerToken, Fetch, IssuerOptions, OwnToken};
+pub use orla_mcp::call_result::call_result_json;
 
 pub use throttle::AuthLimits;
 pub use tls::{CertificateName, Tls, TlsError, TlsSettings};

@@ -1,1 +1,45 @@
 //! Tasks: calls that outlive their callers.
+//!
+//! # How it works
+//!
+//! [`Tasks`] is the one door: HTTP, MCP, A2A and the command line use it. A task is accepted when its record is durable
+//! ([`StateStore`](orla_state::StateStore)), waits in the [`queue`], and is then an ordinary call of the marketplace
+//! ([`run`]). The call's checkpoint writes down that the call runs before it does. What a task says while it runs is in
+//! memory alone ([`live`]) and is written with the next change of its state.
+//!
+//! Every change of a record expects the revision that it was made from. So of two changes at once, such as an end and a
+//! cancellation, one is made, and the other sees its result ([`records`]).
+//!
+//! # Invariants
+//!
+//! - No terminal state changes ([`State::after`]).
+//! - A call that cannot be repeated does not run a second time ([`may_begin`](state::may_begin)): it ends as
+//!   interrupted ([`recovery`](state::recovery)).
+//! - A caller sees its own tasks alone. Another's task and an unknown one have the same answer.
+//! - A task that nobody waits for and that does not run is in the store alone.
+
+#![warn(missing_docs)]
+
+mod client;
+mod error;
+mod keys;
+mod live;
+mod options;
+mod queue;
+mod records;
+mod resume;
+mod run;
+mod service;
+mod start;
+mod state;
+mod task;
+#[cfg(test)]
+mod tests;
+mod timers;
+
+pub use error::TaskError;
+pub use options::TaskOptions;
+pub use service::{Filter, Started, TaskCounts, Tasks, Viewer};
+pub use start::NewTask;
+pub use state::{Event, Recovery, Repeat, State, may_begin, recovery};
+pub use task::{Failure, LogLine, Owner, Place, Question, Task, TaskId, TaskProgress, Timestamp};

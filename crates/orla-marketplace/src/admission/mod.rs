@@ -299,9 +299,9 @@ impl CallPermit {
     }
 
     /// The call runs, until the guard is dropped.
-    pub(crate) fn hold(&self, permit: Permit) -> RunningCall<'_> {
+    pub(crate) fn hold(self: &Arc<Self>, permit: Permit) -> RunningCall {
         self.held.lock().permit = Some(permit);
-        RunningCall(self)
+        RunningCall(Arc::clone(self))
     }
 
     /// The call waits for something that may take long, until the guard is dropped.
@@ -328,9 +328,9 @@ fn one_more(count: &AtomicUsize, max: usize) -> bool {
 }
 
 /// A call that runs and holds its [`CallPermit`].
-pub(crate) struct RunningCall<'a>(&'a CallPermit);
+pub(crate) struct RunningCall(Arc<CallPermit>);
 
-impl Drop for RunningCall<'_> {
+impl Drop for RunningCall {
     fn drop(&mut self) {
         let mut held = self.0.held.lock();
         held.permit = None;

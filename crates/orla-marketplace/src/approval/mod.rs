@@ -235,9 +235,13 @@ impl Approvals {
     /// Whether the caller's credential still holds: it has not expired, and was not withdrawn.
     fn still_accepts(&self, caller: Option<&Principal>) -> bool {
         let Some(caller) = caller else { return true };
+        caller.expires_at().is_none_or(|at| SystemTime::now() < at) && self.knows(caller)
+    }
+
+    /// Whether the caller's credential was not withdrawn. It may have expired.
+    pub fn knows(&self, caller: &Principal) -> bool {
         let checks = self.checks.load();
-        caller.expires_at().is_none_or(|at| SystemTime::now() < at)
-            && (checks.is_empty() || checks.iter().any(|accepts| accepts(caller)))
+        checks.is_empty() || checks.iter().any(|accepts| accepts(caller))
     }
 
     /// The longest that a call may wait for its approval; zero if no call has to.

@@ -66,13 +66,30 @@ impl CapabilityMarketplace {
                 };
                 match attempt {
                     Ok(outcome) => break outcome,
-                    Err(error) => retries.wait_or_fail(error).await?,
+                    Err(error) => retries.wait_or_fail(&prepared, error).await?,
                 }
             };
             prepared.validate_output(outcome)
         }
         .await;
         prepared.finish(recording, result)
+    }
+
+    /// Whether a call would be refused before anything of it happens: for what does not exist, is denied or unavailable,
+    /// or because of its input. It counts for no quota, and is recorded only if it is refused.
+    ///
+    /// # Errors
+    /// Those of [`call`](Self::call) up to the validation of the input.
+    pub async fn check(&self, call: Call) -> RuntimeResult<()> {
+        let prepared = self.prepare(call).await?;
+        let checked = async {
+            prepared.authorize().await?;
+            prepared.validate_input()
+        };
+        match checked.await {
+            Ok(()) => Ok(()),
+            refused => prepared.finish(prepared.begin_recording(), refused),
+        }
     }
 
     /// Opens a stream (RTFS capability system §3.2). The path is that of a call up to its permits, but it is not tried

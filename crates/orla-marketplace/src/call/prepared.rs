@@ -53,8 +53,8 @@ pub(super) struct PreparedCall<'m> {
 }
 
 /// The permits with which a call runs.
-pub(super) struct Permits<'a> {
-    _running: RunningCall<'a>,
+pub(super) struct Permits {
+    _running: RunningCall,
     _own: Option<Permit>,
 }
 
@@ -62,8 +62,7 @@ pub(super) struct Permits<'a> {
 pub(super) struct Circuit<'a>(Option<Attempt<'a>>);
 
 /// The attempts that a call has left.
-pub(super) struct Retries<'a> {
-    prepared: &'a PreparedCall<'a>,
+pub(super) struct Retries {
     max: u32,
     made: u32,
 }
@@ -84,9 +83,9 @@ impl CapabilityMarketplace {
             tracing::info!(tool = excerpt(&call.target, SHOWN), caller, "unknown tool");
             return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
         };
-        let Call { target, input, timeout, scope } = call;
+        let Call { target, input, timeout, patience, scope } = call;
         let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
-        let own = own.unwrap_or(catalog.limits.timeout);
+        let own = own.or(patience).unwrap_or(catalog.limits.timeout);
         let timeout = timeout.map_or(own, |caller| caller.min(own));
         let mut ctx = CallContext::new(self.next_call_id(), Arc::clone(&entry.name), timeout, scope);
         ctx.custody = entry.policy.custody.clone().filter(|custody| custody.required().is_some());
@@ -221,14 +220,16 @@ impl PreparedCall<'_> {
         self.permitted().map_err(|permission| RuntimeError::Denied { id: self.id(), permission })
     }
 
-    pub(super) fn retries(&self) -> Retries<'_> {
+    pub(super) fn retries(&self) -> Retries {
         let own = self.entry.retries;
         let max = self.ctx.scope.retries.map_or(own, |max| max.min(own));
-        Retries { prepared: self, max, made: 0 }
+        Retries { max, made: 0 }
     }
 
-    /// Waits for the permits to run: the capability's own, then one of the server's.
-    pub(super) async fn admit(&self, recording: &mut Recording) -> RuntimeResult<Permits<'_>> {
+    /// Waits for the permits to run: the capability's own, then one of the server's. The clock of a call that has a
+    /// checkpoint stands still meanwhile: nothing of it has happened, and no caller waits for it.
+    pub(super) async fn admit(&mut self, recording: &mut Recording) -> RuntimeResult<Permits> {
+        let paused = self.ctx.scope.checkpoint.is_some().then(|| self.ctx.clock().pause());
         let own = match &self.entry.admission {
             Some(admission) => {
                 if let Some(size) = self.ctx.held().and_then(|held| held.waits_for_itself()) {
@@ -242,6 +243,10 @@ impl PreparedCall<'_> {
             None => None,
         };
         let permit = self.enter(self.catalog.admission_of(&self.entry)).await?;
+        if let Some(paused) = paused {
+            drop(paused);
+            self.ctx.deadline = self.ctx.clock().deadline();
+        }
         recording.admitted();
         Ok(Permits { _running: self.permit.hold(permit), _own: own })
     }
@@ -250,13 +255,17 @@ impl PreparedCall<'_> {
         let Self { entry, ctx, .. } = self;
         let principal = ctx.scope.principal.as_ref();
         let lane = Lane { principal, capability: &entry.name, provider: &entry.provider };
-        let permit = self.in_time(admission.enter(lane)).await?.map_err(|full| RuntimeError::Busy {
+        let entered = match ctx.scope.checkpoint {
+            Some(_) => self.unless_cancelled(admission.enter(lane)).await?,
+            None => self.in_time(admission.enter(lane)).await?,
+        };
+        let permit = entered.map_err(|full| RuntimeError::Busy {
             id: self.id(),
             running: full.running,
             waiting: full.waiting,
         })?;
         // A call that was admitted at its very end is not started.
-        if Instant::now() >= ctx.deadline { Err(self.timed_out()) } else { Ok(permit) }
+        if Instant::now() >= ctx.clock().deadline() { Err(self.timed_out()) } else { Ok(permit) }
     }
 
     /// # Errors
@@ -342,6 +351,15 @@ impl PreparedCall<'_> {
         }
     }
 
+    /// What `future` returns, until the call is cancelled.
+    async fn unless_cancelled<T>(&self, future: impl Future<Output = T>) -> RuntimeResult<T> {
+        tokio::select! {
+            biased;
+            output = future => Ok(output),
+            () = self.ctx.scope.cancellation.cancelled() => Err(self.cancelled()),
+        }
+    }
+
     /// What `future` returns, within the call's time and until the call is cancelled.
     async fn in_time<T>(&self, future: impl Future<Output = T>) -> RuntimeResult<T> {
         tokio::select! {
@@ -402,13 +420,17 @@ impl Circuit<'_> {
     }
 }
 
-impl Retries<'_> {
+impl Retries {
     /// Waits until the call that failed with `error` is made again.
     ///
     /// # Errors
     /// `error`, if another attempt is not allowed or cannot help.
-    pub(super) async fn wait_or_fail(&mut self, error: RuntimeError) -> RuntimeResult<()> {
-        let ctx = &self.prepared.ctx;
+    pub(super) async fn wait_or_fail(
+        &mut self,
+        prepared: &PreparedCall<'_>,
+        error: RuntimeError,
+    ) -> RuntimeResult<()> {
+        let ctx = &prepared.ctx;
         let left = ctx.deadline.saturating_duration_since(Instant::now());
         let Some(wait) = wait_before_retry(&error, self.max, self.made, left, jitter()) else {
             return Err(error);
@@ -417,7 +439,7 @@ impl Retries<'_> {
         tracing::debug!(capability = &*ctx.name, retries = self.made, %error, "the call is made again");
         tokio::select! {
             () = tokio::time::sleep(wait) => Ok(()),
-            () = ctx.scope.cancellation.cancelled() => Err(self.prepared.cancelled()),
+            () = ctx.scope.cancellation.cancelled() => Err(prepared.cancelled()),
         }
     }
 }

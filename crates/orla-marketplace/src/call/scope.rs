@@ -28,6 +28,9 @@ pub struct Call {
     pub input: Payload,
     /// A shorter time than the capability's own, if the caller has less.
     pub timeout: Option<Duration>,
+    /// The time of a call whose capability has none of its own, if that is not the server's. Calls within the call do not
+    /// inherit it.
+    pub patience: Option<Duration>,
     /// The caller and its context.
     pub scope: CallScope,
 }
@@ -96,6 +99,7 @@ impl Call {
             target: target.into(),
             input: Payload::empty(),
             timeout: None,
+            patience: None,
             scope: CallScope::default(),
         }
     }

@@ -14,16 +14,17 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use orla_marketplace::{
-    ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Payload, Principal, Reservation,
-    RuntimeError, RuntimeResult,
+    ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Principal, Reservation, RuntimeError,
 };
 use parking_lot::Mutex;
 use rmcp::model::ErrorData;
 use serde_json::value::RawValue;
 
 use crate::mcp::protocol::PAGE;
-use crate::mcp::rpc::{self, Id, push_json};
+use crate::mcp::rpc::{self, Id};
 use orla_mcp::ParamHeader;
+pub(crate) use orla_mcp::call_result::Form;
+use orla_mcp::call_result::{push_result, size};
 use orla_mcp::object::Object;
 
 /// The tools of one snapshot, rendered as they are needed.
@@ -317,136 +318,11 @@ pub(crate) fn failure(id: &Id, error: &RuntimeError, form: Form) -> Bytes {
     answer(id, &Err(error), form)
 }
 
-/// The result of `tools/call` for an outcome, as JSON text: as a session's client receives it, but with a
-/// structured value of any kind. Parts that arrived as JSON stay unchanged.
-pub fn call_result_json(result: &RuntimeResult<Outcome>) -> String {
-    let result = result.as_ref();
-    let mut out = Vec::with_capacity(size(&result));
-    push_result(&mut out, &result, Form::Local);
-    String::from_utf8(out).unwrap_or_default()
-}
-
-/// The kind of client that a result is written for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// Structured content may be of any kind.
-    Sessionless,
-    /// Before 2026-07-28 structured content is an object, and clients check that. Any other value is wrapped as the member
-    /// `result` of one.
-    Session,
-    /// The same, for a tool whose advertised output schema wraps its values in `result`. Objects are wrapped too.
-    SessionWrapped,
-    /// For a command of this program.
-    Local,
-}
-
 fn answer(id: &Id, result: &Result<&Outcome, &RuntimeError>, form: Form) -> Bytes {
     let mut out = rpc::begin_result(id, size(result));
     push_result(&mut out, result, form);
     out.extend_from_slice(rpc::END);
     out.into()
-}
-
-/// The approximate size of the result in bytes.
-fn size(result: &Result<&Outcome, &RuntimeError>) -> usize {
-    let outcome = result.map_or_else(RuntimeError::outcome, Some);
-    let structured = outcome.and_then(|outcome| outcome.structured.as_ref());
-    let structured = structured.and_then(|value| value.json().ok()).map_or(0, length);
-    let given = |text: Option<&JsonText>| text.map_or(0, length);
-    let content = given(outcome.and_then(|outcome| outcome.content.as_ref()));
-    let meta = given(outcome.and_then(|outcome| outcome.meta.as_ref()));
-    256 + content + 2 * structured + meta
-}
-
-fn push_result(out: &mut Vec<u8>, result: &Result<&Outcome, &RuntimeError>, form: Form) {
-    let (outcome, error) = match *result {
-        Ok(outcome) => (Some(outcome), None),
-        Err(error) => (error.outcome(), Some(error)),
-    };
-    let structured = match outcome.and_then(|outcome| outcome.structured.as_ref()).map(Payload::json) {
-        Some(Err(unfit)) if error.is_none() => return push_result(out, &Err(&unfit), form),
-        structured => structured.and_then(Result::ok),
-    };
-    out.extend_from_slice(if form == Form::Sessionless {
-        br#"{"resultType":"complete","content":"#
-    } else {
-        br#"{"content":"#
-    });
-    let content = outcome.and_then(|outcome| outcome.content.as_ref());
-    match error {
-        None => push_content(out, content, structured),
-        Some(error) => push_failed_content(out, content, error),
-    }
-    if let Some(value) = structured {
-        let is_wrapped = match form {
-            Form::Session => !value.as_str().starts_with('{'),
-            Form::SessionWrapped => true,
-            Form::Sessionless | Form::Local => false,
-        };
-        let (before, after) = if is_wrapped { (r#"{"result":"#, "}") } else { ("", "") };
-        out.extend_from_slice(br#","structuredContent":"#);
-        out.extend_from_slice(before.as_bytes());
-        out.extend_from_slice(value.bytes());
-        out.extend_from_slice(after.as_bytes());
-    }
-    let declared = outcome.and_then(|outcome| outcome.is_error);
-    if let Some(is_error) = error.map(|_| true).or(declared) {
-        let member: &[u8] = if is_error { br#","isError":true"# } else { br#","isError":false"# };
-        out.extend_from_slice(member);
-    }
-    if let Some(meta) = outcome.and_then(|outcome| outcome.meta.as_ref()) {
-        out.extend_from_slice(br#","_meta":"#);
-        out.extend_from_slice(meta.bytes());
-    }
-    out.push(b'}');
-}
-
-fn push_content(out: &mut Vec<u8>, content: Option<&JsonText>, structured: Option<&JsonText>) {
-    match (content, structured) {
-        (Some(content), _) => out.extend_from_slice(content.bytes()),
-        (None, Some(value)) => {
-            out.push(b'[');
-            push_text_block(out, |out| push_value_as_text(out, value.as_str()));
-            out.push(b']');
-        }
-        (None, None) => out.extend_from_slice(b"[]"),
-    }
-}
-
-/// The output before the failure, and the failure.
-fn push_failed_content(out: &mut Vec<u8>, content: Option<&JsonText>, error: &RuntimeError) {
-    let blocks = content.map(|content| content.as_str().trim()).unwrap_or_default();
-    let blocks = blocks.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or_default();
-    let blocks = blocks.trim();
-    out.push(b'[');
-    out.extend_from_slice(blocks.as_bytes());
-    // A report of a provider in MCP's own form goes out unchanged.
-    if !matches!(error, RuntimeError::Reported { .. }) {
-        if !blocks.is_empty() {
-            out.push(b',');
-        }
-        push_text_block(out, |out| push_json(out, &error.to_string()));
-    }
-    out.push(b']');
-}
-
-fn push_text_block(out: &mut Vec<u8>, text: impl FnOnce(&mut Vec<u8>)) {
-    out.extend_from_slice(br#"{"type":"text","text":"#);
-    text(out);
-    out.push(b'}');
-}
-
-/// A value as the text of a block: a string is its own text, any other value its JSON.
-fn push_value_as_text(out: &mut Vec<u8>, json: &str) {
-    if json.starts_with('"') {
-        out.extend_from_slice(json.as_bytes());
-    } else {
-        push_json(out, json);
-    }
-}
-
-fn length(text: &JsonText) -> usize {
-    text.bytes().len()
 }
 
 #[cfg(test)]

@@ -1,0 +1,51 @@
+//! Why a request about a task is refused.
+
+use orla_marketplace::RuntimeError;
+use orla_state::StateError;
+
+use crate::state::State;
+use crate::task::TaskId;
+
+/// Why a request about a task is refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TaskError {
+    /// There is no such task, or it is another caller's.
+    #[error("there is no task {0}")]
+    Unknown(String),
+    /// The call cannot be made: its capability does not exist, is denied or unavailable, or its input is invalid.
+    #[error(transparent)]
+    Refused(#[from] RuntimeError),
+    /// The idempotency key is malformed.
+    #[error("the idempotency key {0}")]
+    InvalidKey(&'static str),
+    /// The caller used this idempotency key for another input.
+    #[error("the idempotency key {key:?} was used for another call, by task {id}; use another key")]
+    KeyConflict {
+        /// The key.
+        key: String,
+        /// The task that it started.
+        id: TaskId,
+    },
+    /// Too many tasks wait or run.
+    #[error("{0} tasks wait or run already; try again later")]
+    Full(usize),
+    /// The task is over.
+    #[error("the task is over: it is {0}")]
+    Over(State),
+    /// The task is no program, so it awaits no events.
+    #[error("the task is no program, so it awaits no events")]
+    NoProgram,
+    /// The name of an event is empty or too long.
+    #[error("the name of an event has from 1 to 256 characters")]
+    InvalidEvent,
+    /// No question of the task has this key.
+    #[error("the task does not ask {0:?}")]
+    NotAsked(String),
+    /// Tasks end with this process, and it is about to end.
+    #[error("the server is about to end; try again later")]
+    Closing,
+    /// The state cannot be read or written.
+    #[error("{0}")]
+    State(#[from] StateError),
+}

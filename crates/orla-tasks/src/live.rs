@@ -1,0 +1,165 @@
+//! What is known of tasks in this process alone: those that run, and those who look on.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use orla_marketplace::rtfs::text::excerpt;
+use orla_marketplace::{Notice, NoticeSink};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::client::Questions;
+use crate::task::{LogLine, Task, TaskId, TaskProgress};
+
+/// The most lines of a task's log that are kept.
+const LINES: usize = 50;
+/// The most characters of a line that are kept.
+const LINE: usize = 1000;
+
+/// The tasks that run here, and those who look on.
+#[derive(Default)]
+pub(crate) struct Live {
+    running: Mutex<HashMap<TaskId, Arc<Running>>>,
+    watched: Mutex<HashMap<TaskId, watch::Sender<Arc<Task>>>>,
+    /// At so many tasks that are watched, those are dropped that no one watches any more.
+    sweep_at: AtomicUsize,
+}
+
+/// A task that runs here.
+#[derive(Default)]
+pub(crate) struct Running {
+    /// Cancelled to end its call.
+    pub(crate) cancellation: CancellationToken,
+    /// What it asks, and who gets the answers.
+    pub(crate) questions: Questions,
+    said: Mutex<Said>,
+}
+
+/// What a call has said.
+#[derive(Default)]
+struct Said {
+    progress: Option<TaskProgress>,
+    log: VecDeque<LogLine>,
+}
+
+/// A task that runs here until this is dropped.
+pub(crate) struct Registered<'a> {
+    live: &'a Live,
+    id: &'a TaskId,
+    pub(crate) running: Arc<Running>,
+}
+
+impl Live {
+    /// Registers a task that is about to run. `None` if it runs already.
+    pub(crate) fn register<'a>(&'a self, id: &'a TaskId) -> Option<Registered<'a>> {
+        let running = Arc::new(Running::default());
+        let mut all = self.running.lock();
+        if all.contains_key(id) {
+            return None;
+        }
+        all.insert(id.clone(), Arc::clone(&running));
+        Some(Registered { live: self, id, running })
+    }
+
+    pub(crate) fn running(&self, id: &TaskId) -> Option<Arc<Running>> {
+        self.running.lock().get(id).cloned()
+    }
+
+    /// Ends the calls of all tasks that run here.
+    pub(crate) fn cancel_all(&self) {
+        self.running.lock().values().for_each(|running| running.cancellation.cancel());
+    }
+
+    /// Changes of a task from now on.
+    pub(crate) fn watch(&self, task: Arc<Task>) -> watch::Receiver<Arc<Task>> {
+        let mut watched = self.watched.lock();
+        if watched.len() >= self.sweep_at.load(Ordering::Relaxed) {
+            watched.retain(|_, sender| sender.receiver_count() > 0);
+            self.sweep_at.store(2 * watched.len() + 16, Ordering::Relaxed);
+        }
+        watched.entry(task.id.clone()).or_insert_with(|| watch::Sender::new(task)).subscribe()
+    }
+
+    /// Shows a task to those who look on.
+    pub(crate) fn publish(&self, task: &Task) {
+        let mut watched = self.watched.lock();
+        if let Some(sender) = watched.get(&task.id) {
+            // Of two changes at once, the later one stays.
+            sender.send_if_modified(|shown| {
+                let is_newer = !shown.state.is_terminal();
+                if is_newer {
+                    *shown = Arc::new(task.clone());
+                }
+                is_newer
+            });
+            if task.state.is_terminal() {
+                watched.remove(&task.id);
+            }
+        }
+    }
+
+    /// Shows to those who look on what a task says.
+    fn said(&self, id: &TaskId, running: &Running) {
+        if let Some(sender) = self.watched.lock().get(id) {
+            sender.send_if_modified(|shown| {
+                if shown.state.is_terminal() {
+                    return false;
+                }
+                running.fill(Arc::make_mut(shown));
+                true
+            });
+        }
+    }
+}
+
+impl Drop for Registered<'_> {
+    fn drop(&mut self) {
+        self.live.running.lock().remove(self.id);
+    }
+}
+
+impl Running {
+    /// Puts what the call has said into its record.
+    pub(crate) fn fill(&self, task: &mut Task) {
+        let said = self.said.lock();
+        if said.progress.is_some() {
+            task.progress.clone_from(&said.progress);
+        }
+        if !said.log.is_empty() {
+            task.log = said.log.iter().cloned().collect();
+        }
+    }
+
+    fn take(&self, notice: Notice) {
+        let mut said = self.said.lock();
+        match notice {
+            Notice::Progress(progress) => {
+                let message = progress.message.map(|message| excerpt(&message, LINE));
+                let (progress, total) = (progress.progress, progress.total);
+                said.progress = Some(TaskProgress { progress, total, message });
+            }
+            Notice::Log { level, message } => {
+                if said.log.len() >= LINES {
+                    said.log.pop_front();
+                }
+                let message = excerpt(&message, LINE);
+                said.log.push_back(LogLine { level: level.as_str().to_owned(), message });
+            }
+            // The text is part of the result.
+            Notice::Text(_) => {}
+        }
+    }
+}
+
+/// Takes what the call of a task says. It holds the tasks weakly, since sinks may outlive them.
+pub(crate) fn sink(live: &Arc<Live>, id: &TaskId, running: &Arc<Running>) -> NoticeSink {
+    let (live, id, running) = (Arc::downgrade(live), id.clone(), Arc::clone(running));
+    NoticeSink::new(move |notice| {
+        running.take(notice);
+        if let Some(live) = live.upgrade() {
+            live.said(&id, &running);
+        }
+    })
+}

@@ -1,0 +1,158 @@
+//! Reading and changing the records of tasks.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use orla_marketplace::JsonText;
+use orla_state::{Change, Expect, Query, Revision, StateError, WriteError};
+
+use crate::error::TaskError;
+use crate::keys::{self, OwnerKey};
+use crate::service::Inner;
+use crate::state::Event;
+use crate::task::{Task, TaskId, Timestamp};
+
+/// Why a task was not changed.
+#[derive(Debug)]
+pub(crate) enum Unchanged {
+    /// There is no such task.
+    Unknown,
+    /// The event cannot happen: this is the task.
+    Refused(Task),
+    /// The state cannot be read or written.
+    State(StateError),
+}
+
+impl From<StateError> for Unchanged {
+    fn from(error: StateError) -> Self {
+        Self::State(error)
+    }
+}
+
+impl Unchanged {
+    pub(crate) fn of(self, id: &TaskId) -> TaskError {
+        match self {
+            Self::Unknown => TaskError::Unknown(id.to_string()),
+            Self::Refused(task) => TaskError::Over(task.state),
+            Self::State(error) => TaskError::State(error),
+        }
+    }
+}
+
+impl Inner {
+    /// The record of a task.
+    pub(crate) async fn load(&self, id: &TaskId) -> Result<Option<(Task, Revision)>, StateError> {
+        let Some(record) = self.store.get(&keys::task(id)).await? else { return Ok(None) };
+        let task = Task::read(id.clone(), &record.value).map_err(|err| {
+            StateError::new(format!(
+                "the record of task {id} cannot be read: {err}; a newer version of orla may have written it"
+            ))
+        })?;
+        Ok(Some((task, record.revision)))
+    }
+
+    /// A text that is kept beside a task.
+    pub(crate) async fn text(&self, key: &str) -> Result<Option<JsonText>, StateError> {
+        let Some(record) = self.store.get(key).await? else { return Ok(None) };
+        let text = JsonText::parse(record.value)
+            .map_err(|err| StateError::new(format!("{key} of the state is no JSON: {err}")))?;
+        Ok(Some(text))
+    }
+
+    /// Applies an event to a task, durably. `edit` completes the record, and gives what is written with it. It may be
+    /// called several times, if the task changes meanwhile.
+    pub(crate) async fn change(
+        &self,
+        id: &TaskId,
+        event: Event,
+        edit: impl Fn(&mut Task) -> Result<Vec<Change>, StateError> + Send,
+    ) -> Result<Task, Unchanged> {
+        loop {
+            let (mut task, revision) = self.load(id).await?.ok_or(Unchanged::Unknown)?;
+            let before = task.state;
+            if !task.apply(event, Timestamp::now()) {
+                return Err(Unchanged::Refused(task));
+            }
+            let mut changes = edit(&mut task)?;
+            if task.state.is_terminal() {
+                changes.extend(self.ended(&task));
+            }
+            changes
+                .push(Change::put(keys::task(id), record(&task)?).expecting(Expect::Revision(revision)));
+            match self.store.write(changes).await {
+                Ok(_) => {
+                    self.counts.moved(before, task.state);
+                    self.live.publish(&task);
+                    return Ok(task);
+                }
+                Err(WriteError::Conflict { .. }) => {}
+                Err(WriteError::Failed(error)) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// What is written when a task ends.
+    fn ended(&self, task: &Task) -> Vec<Change> {
+        let id = &task.id;
+        let expires = task.updated_at.plus_millis(self.keep_millis(task));
+        vec![
+            Change::remove(keys::open(id)),
+            Change::put(keys::timer(expires, crate::timers::KEEP, id.as_str()), Bytes::new()),
+        ]
+    }
+
+    /// How long a task is kept after its end.
+    fn keep_millis(&self, task: &Task) -> u64 {
+        let keep = u64::try_from(self.options.load().keep.as_millis()).unwrap_or(u64::MAX);
+        task.keep_ms.map_or(keep, |wanted| wanted.min(keep))
+    }
+
+    /// Removes a task and everything of it.
+    pub(crate) async fn remove(&self, task: &Task) -> Result<(), StateError> {
+        /// How many records of a run are removed at once.
+        const BATCH: usize = 1000;
+        let id = &task.id;
+        loop {
+            let rows = self.store.list(Query::below(&keys::run(id), BATCH)).await?;
+            if rows.is_empty() {
+                break;
+            }
+            self.write(rows.into_iter().map(|row| Change::remove(row.key)).collect()).await?;
+        }
+        let owner = OwnerKey::of(task.owner.as_ref().map(crate::task::Owner::id));
+        let mut changes = vec![
+            Change::remove(keys::task(id)),
+            Change::remove(keys::input(id)),
+            Change::remove(keys::result(id)),
+            Change::remove(keys::open(id)),
+            Change::remove(keys::owner(&owner, id)),
+        ];
+        changes.extend(task.key.as_ref().map(|key| Change::remove(keys::idempotency(&owner, key))));
+        self.write(changes).await
+    }
+
+    /// Makes changes that expect nothing.
+    pub(crate) async fn write(&self, changes: Vec<Change>) -> Result<(), StateError> {
+        match self.store.write(changes).await {
+            Ok(_) => Ok(()),
+            Err(WriteError::Failed(error)) => Err(error),
+            Err(conflict @ WriteError::Conflict { .. }) => Err(StateError::new(conflict.to_string())),
+        }
+    }
+
+    /// The record of a task with what it has said since it was written.
+    pub(crate) fn shown(&self, mut task: Task) -> Arc<Task> {
+        if !task.state.is_terminal()
+            && let Some(running) = self.live.running(&task.id)
+        {
+            running.fill(&mut task);
+        }
+        Arc::new(task)
+    }
+}
+
+/// The value of a task's record.
+pub(crate) fn record(task: &Task) -> Result<Vec<u8>, StateError> {
+    task.write()
+        .map_err(|err| StateError::new(format!("the record of task {} is no JSON: {err}", task.id)))
+}

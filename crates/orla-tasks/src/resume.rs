@@ -1,0 +1,72 @@
+//! Taking up the tasks of a process that has ended.
+
+use orla_state::{Query, StateError};
+
+use crate::error::TaskError;
+use crate::keys::{self, OwnerKey};
+use crate::records::Unchanged;
+use crate::service::Tasks;
+use crate::state::{Event, Recovery, recovery};
+use crate::task::{Failure, Owner, Task, TaskId};
+
+impl Tasks {
+    /// Takes up the tasks that the process before this one left, and runs tasks from now on. To be called once, after the
+    /// capabilities are known.
+    ///
+    /// # Errors
+    /// The state cannot be read or written.
+    pub async fn resume(&self) -> Result<(), TaskError> {
+        /// How many records are read at once.
+        const BATCH: usize = 1000;
+        if self.0.started.set(()).is_err() {
+            return Ok(());
+        }
+        let mut query = Query::below(keys::OPEN, BATCH);
+        loop {
+            let rows = self.0.store.list(query.clone()).await?;
+            for row in &rows {
+                if let Some(id) = row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse) {
+                    self.take_up(&id).await?;
+                }
+            }
+            match rows.last() {
+                Some(last) if rows.len() == BATCH => query.keys.start = format!("{}\0", last.key),
+                _ => break,
+            }
+        }
+        self.serve_queue();
+        self.serve_timers();
+        Ok(())
+    }
+
+    async fn take_up(&self, id: &TaskId) -> Result<(), StateError> {
+        let inner = &self.0;
+        let Some((task, _)) = inner.load(id).await? else { return Ok(()) };
+        match recovery(task.state, task.begun) {
+            Recovery::Leave => {}
+            Recovery::Run => {
+                let owner = owner(&task);
+                *inner.unfinished.lock().entry(owner.clone()).or_default() += 1;
+                inner.counts.entered(task.state);
+                inner.enqueue(owner, id.clone());
+            }
+            Recovery::Interrupt => {
+                inner.counts.entered(task.state);
+                let failure = Failure::interrupted(&task.capability);
+                let ended = inner.change(id, Event::Interrupt, |task| {
+                    task.error = Some(failure.clone());
+                    Ok(Vec::new())
+                });
+                if let Err(Unchanged::State(error)) = ended.await {
+                    return Err(error);
+                }
+                tracing::warn!(task = %id, capability = task.capability, "a task was interrupted");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn owner(task: &Task) -> OwnerKey {
+    OwnerKey::of(task.owner.as_ref().map(Owner::id))
+}

@@ -1,0 +1,391 @@
+//! Running a task: an ordinary call of the marketplace, whose checkpoint writes down that it runs.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::program::IDS;
+use orla_marketplace::{
+    Call, Checkpoint, Client, Entry, JsonText, Outcome, Payload, Principal, RuntimeError, RuntimeResult,
+    jitter,
+};
+use orla_mcp::call_result::call_result_json;
+use orla_state::{Change, StateError};
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::client::TaskClient;
+use crate::error::TaskError;
+use crate::keys::{self, OwnerKey};
+use crate::live::{Running, sink};
+use crate::records::Unchanged;
+use crate::service::{Inner, Tasks};
+use crate::state::{Event, Repeat, State, may_begin};
+use crate::task::{Failure, Owner, Task, TaskId};
+
+/// The longest wait before the state is written again after a failure, or a call is made again that found no room.
+const LONGEST: Duration = Duration::from_secs(30);
+
+impl Tasks {
+    /// Runs the tasks of the queue, as there are places.
+    pub(crate) fn serve_queue(&self) {
+        let inner = Arc::clone(&self.0);
+        self.0.tracker.spawn(async move {
+            loop {
+                let place = tokio::select! {
+                    () = inner.closing.cancelled() => return,
+                    place = Arc::clone(&inner.places).acquire_owned() => place,
+                };
+                // The semaphore is never closed.
+                let Ok(place) = place else { return };
+                let id = loop {
+                    let queued = inner.queued.notified();
+                    let next = inner.queue.lock().pop();
+                    match next {
+                        Some(id) => break id,
+                        None => tokio::select! {
+                            () = inner.closing.cancelled() => return,
+                            () = queued => {}
+                        },
+                    }
+                };
+                let own = Arc::clone(&inner);
+                inner.tracker.spawn(async move { own.run(id, place).await });
+            }
+        });
+    }
+}
+
+/// A place among the tasks that wait or run. It is given back unless it is kept.
+pub(crate) struct Place<'a> {
+    inner: &'a Inner,
+    owner: Option<OwnerKey>,
+}
+
+impl Place<'_> {
+    pub(crate) fn keep(mut self) {
+        self.owner = None;
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            self.inner.give_place_back(&owner);
+        }
+    }
+}
+
+impl Inner {
+    /// Takes a place among the tasks that wait or run.
+    pub(crate) fn take_place(&self, owner: &OwnerKey, is_named: bool) -> Result<Place<'_>, TaskError> {
+        let max = self.options.load().max_tasks;
+        let mut unfinished = self.unfinished.lock();
+        let all: usize = unfinished.values().sum();
+        let own = unfinished.get(owner).copied().unwrap_or_default();
+        let share = if is_named { (max / 4).max(1) } else { max };
+        if all >= max || own >= share {
+            return Err(TaskError::Full(if all >= max { all } else { own }));
+        }
+        *unfinished.entry(owner.clone()).or_default() += 1;
+        Ok(Place { inner: self, owner: Some(owner.clone()) })
+    }
+
+    fn give_place_back(&self, owner: &OwnerKey) {
+        let mut unfinished = self.unfinished.lock();
+        if let Some(count) = unfinished.get_mut(owner) {
+            *count = count.saturating_sub(1);
+            if *count == 0 {
+                unfinished.remove(owner);
+            }
+        }
+    }
+
+    /// A task neither waits nor runs any more.
+    pub(crate) fn left(&self, task: &Task) {
+        self.give_place_back(&OwnerKey::of(task.owner.as_ref().map(Owner::id)));
+    }
+
+    /// Puts a task into the queue.
+    pub(crate) fn enqueue(&self, owner: OwnerKey, id: TaskId) {
+        self.queue.lock().push(owner, id);
+        self.queued.notify_one();
+    }
+
+    /// Whether a task is a program, which may await events.
+    pub(crate) fn is_program(&self, task: &Task) -> bool {
+        task.is_program
+            || task.capability == IDS[0]
+            || self.market.get(&task.capability).is_some_and(|entry| repeat(&entry) == Repeat::Journaled)
+    }
+
+    /// Runs a task to its end.
+    async fn run(self: &Arc<Self>, id: TaskId, place: OwnedSemaphorePermit) {
+        let Some(registered) = self.live.register(&id) else { return };
+        let running = Arc::clone(&registered.running);
+        let place = Arc::new(Mutex::new(Some(place)));
+        let mut wait = Duration::from_millis(50);
+        loop {
+            match self.attempt(&id, &running, &place).await {
+                Attempt::Over(task) => {
+                    self.left(&task);
+                    return;
+                }
+                Attempt::Closing => return,
+                Attempt::Later(why) => {
+                    tracing::warn!(task = %id, why, "the task waits and is tried again");
+                    tokio::select! {
+                        () = self.closing.cancelled() => return,
+                        () = running.cancellation.cancelled() => {}
+                        () = tokio::time::sleep(wait.mul_f64(0.5 + jitter() / 2.0)) => {}
+                    }
+                    wait = (wait * 2).min(LONGEST);
+                }
+            }
+        }
+    }
+
+    async fn attempt(
+        self: &Arc<Self>,
+        id: &TaskId,
+        running: &Arc<Running>,
+        place: &Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    ) -> Attempt {
+        let (task, input) = match self.to_run(id).await {
+            Ok(Some((task, input))) if !task.state.is_terminal() => (task, input),
+            Ok(Some((task, _))) => return Attempt::Over(task),
+            // It was removed.
+            Ok(None) => return Attempt::Closing,
+            Err(error) => return Attempt::Later(error.to_string()),
+        };
+        let mark = Arc::new(Mark {
+            tasks: Arc::downgrade(self),
+            id: id.clone(),
+            owner: task.principal(),
+            place: Arc::clone(place),
+            before: task.begun,
+            seen: Mutex::default(),
+        });
+        let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
+        call.patience = Some(self.options.load().timeout);
+        call.scope.principal = task.principal();
+        call.scope.client = self.client_of(&task);
+        call.scope.notices = sink(&self.live, id, running);
+        call.scope.cancellation = running.cancellation.clone();
+        call.scope.checkpoint = Some(Arc::clone(&mark) as Arc<dyn Checkpoint>);
+        let result = self.market.call(call).await;
+        let seen = std::mem::take(&mut *mark.seen.lock());
+        if self.abort.is_cancelled() && result.is_err() {
+            return Attempt::Closing;
+        }
+        match (seen, &result) {
+            (Seen::NotWritten(why), _) => return Attempt::Later(why),
+            (Seen::Nothing, Err(RuntimeError::Busy { .. })) => {
+                return Attempt::Later("there are too many calls".to_owned());
+            }
+            (Seen::MayNotRepeat, _) => {
+                let failure = Failure::interrupted(&task.capability);
+                return self.end(id, running, Event::Interrupt, None, Some(failure)).await;
+            }
+            (Seen::Nothing | Seen::Begun, _) => {}
+        }
+        let (event, text, failure) = self.ending(&task, result);
+        self.end(id, running, event, Some(text), failure).await
+    }
+
+    /// What a task is after its call.
+    fn ending(&self, task: &Task, result: RuntimeResult<Outcome>) -> (Event, String, Option<Failure>) {
+        let max = self.options.load().max_result_bytes;
+        let text = call_result_json(&result);
+        let result = match text.len() > max {
+            true => Err(RuntimeError::Limit {
+                id: task.capability.clone(),
+                what: format!("its result has {} bytes, and a task keeps {max}", text.len()),
+            }),
+            false => result,
+        };
+        match &result {
+            // A provider may state the failure without making it an error.
+            Ok(outcome) if outcome.is_error != Some(true) => (Event::Complete, text, None),
+            Ok(outcome) => {
+                let message = outcome.last_text();
+                let message =
+                    message.unwrap_or_else(|| format!("{} reported an error", task.capability));
+                (Event::Fail, text, Some(Failure { kind: "failed".to_owned(), message, at: None }))
+            }
+            Err(error) => {
+                let failure = Failure::of(error);
+                let event = match failure.kind == "interrupted" {
+                    true => Event::Interrupt,
+                    false => Event::Fail,
+                };
+                let text = if text.len() > max { call_result_json(&result) } else { text };
+                (event, text, Some(failure))
+            }
+        }
+    }
+
+    /// Writes the end of a task.
+    async fn end(
+        &self,
+        id: &TaskId,
+        running: &Running,
+        event: Event,
+        text: Option<String>,
+        failure: Option<Failure>,
+    ) -> Attempt {
+        let text = text.map(bytes::Bytes::from);
+        let mut wait = Duration::from_millis(50);
+        loop {
+            let ended = self.change(id, event, |task| {
+                running.fill(task);
+                task.error.clone_from(&failure);
+                Ok(text.iter().map(|text| Change::put(keys::result(id), text.clone())).collect())
+            });
+            match ended.await {
+                Ok(task) | Err(Unchanged::Refused(task)) => return Attempt::Over(task),
+                Err(Unchanged::Unknown) => return Attempt::Closing,
+                Err(Unchanged::State(error)) => {
+                    // The call has run: its result is written as soon as that is possible.
+                    tracing::error!(task = %id, %error, "the end of a task cannot be written yet");
+                }
+            }
+            tokio::select! {
+                () = self.closing.cancelled() => return Attempt::Closing,
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST),
+            }
+        }
+    }
+
+    async fn to_run(&self, id: &TaskId) -> Result<Option<(Task, JsonText)>, StateError> {
+        let Some((task, _)) = self.load(id).await? else { return Ok(None) };
+        let input = self.text(&keys::input(id)).await?;
+        Ok(input.map(|input| (task, input)))
+    }
+
+    fn client_of(self: &Arc<Self>, task: &Task) -> Option<Arc<dyn Client>> {
+        let capabilities = JsonText::from(task.client.clone()?);
+        let tasks = Arc::downgrade(self);
+        Some(Arc::new(TaskClient { tasks, id: task.id.clone(), capabilities }))
+    }
+
+    /// Removes an answered question from the record.
+    pub(crate) async fn answered(
+        &self,
+        id: &TaskId,
+        key: &str,
+        running: &Running,
+    ) -> Result<(), StateError> {
+        loop {
+            let Some((task, _)) = self.load(id).await? else { return Ok(()) };
+            if task.state != State::InputRequired {
+                return Ok(());
+            }
+            let left = task.questions.iter().filter(|question| question.key != key).count();
+            let event = if left == 0 { Event::Answer } else { Event::Ask };
+            let changed = self.change(id, event, |task| {
+                running.fill(task);
+                task.questions.retain(|question| question.key != key);
+                Ok(Vec::new())
+            });
+            return match changed.await {
+                Ok(_) | Err(Unchanged::Unknown | Unchanged::Refused(_)) => Ok(()),
+                Err(Unchanged::State(error)) => Err(error),
+            };
+        }
+    }
+}
+
+/// How an attempt to run a task ended.
+enum Attempt {
+    /// The task is over.
+    Over(Task),
+    /// The process is about to end. The task stays as it is.
+    Closing,
+    /// Nothing of it has run, for this reason.
+    Later(String),
+}
+
+/// Writes down that the call of a task runs.
+struct Mark {
+    tasks: Weak<Inner>,
+    id: TaskId,
+    owner: Option<Principal>,
+    /// Given back when the call begins.
+    place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+    /// What its record said before this attempt.
+    before: Option<Repeat>,
+    seen: Mutex<Seen>,
+}
+
+/// What happened at the checkpoint.
+#[derive(Debug, Default)]
+enum Seen {
+    /// It was not reached.
+    #[default]
+    Nothing,
+    /// The call ran.
+    Begun,
+    /// The call may have run before and cannot be repeated.
+    MayNotRepeat,
+    /// It could not be written down that the call runs, so it did not.
+    NotWritten(String),
+}
+
+#[async_trait]
+impl Checkpoint for Mark {
+    async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
+        let unavailable = |reason: &str| RuntimeError::Unavailable {
+            id: capability.name.to_string(),
+            reason: reason.to_owned(),
+            source: None,
+        };
+        let Some(tasks) = self.tasks.upgrade().filter(|tasks| !tasks.closing.is_cancelled()) else {
+            return Err(unavailable("the server is about to end"));
+        };
+        if !self.owner.as_ref().is_none_or(|owner| tasks.market.approvals().knows(owner)) {
+            let permission = "a credential that has not been withdrawn".to_owned();
+            return Err(RuntimeError::Denied { id: capability.name.to_string(), permission });
+        }
+        let now = repeat(capability);
+        let is_first = matches!(*self.seen.lock(), Seen::Nothing);
+        if !is_first && now != Repeat::Never {
+            return Ok(());
+        }
+        if !may_begin(self.before, now) {
+            *self.seen.lock() = Seen::MayNotRepeat;
+            return Err(unavailable("it may have run before, and must not run again"));
+        }
+        // Its record says so already.
+        if self.before != Some(now) {
+            let begun = tasks.change(&self.id, Event::Begin, |task| {
+                task.begun = Some(now);
+                Ok(Vec::new())
+            });
+            match begun.await {
+                Ok(_) => {}
+                Err(Unchanged::Unknown | Unchanged::Refused(_)) => {
+                    return Err(RuntimeError::Cancelled {
+                        id: capability.name.to_string(),
+                        outcome: None,
+                    });
+                }
+                Err(Unchanged::State(error)) => {
+                    *self.seen.lock() = Seen::NotWritten(error.to_string());
+                    return Err(unavailable("the state cannot be written"));
+                }
+            }
+        }
+        *self.seen.lock() = Seen::Begun;
+        drop(self.place.lock().take());
+        Ok(())
+    }
+}
+
+/// Whether the calls of a capability can be made again.
+pub(crate) fn repeat(entry: &Entry) -> Repeat {
+    match entry.manifest.is_idempotent() {
+        true => Repeat::Freely,
+        false => Repeat::Never,
+    }
+}

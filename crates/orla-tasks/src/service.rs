@@ -1,0 +1,360 @@
+//! [`Tasks`]: the one door to tasks.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use arc_swap::ArcSwap;
+use orla_marketplace::{CapabilityMarketplace, ClientError, JsonText, Principal};
+use orla_state::{Change, Order, Query, StateStore};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::error::TaskError;
+use crate::keys::{self, OwnerKey};
+use crate::live::Live;
+use crate::options::TaskOptions;
+use crate::queue::Queue;
+use crate::state::{Event, State};
+use crate::task::{Task, TaskId};
+
+/// The tasks of an instance. Cloning shares them.
+///
+/// Its methods must be called within a runtime.
+#[derive(Clone)]
+pub struct Tasks(pub(crate) Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) store: Arc<dyn StateStore>,
+    pub(crate) market: Arc<CapabilityMarketplace>,
+    pub(crate) options: ArcSwap<TaskOptions>,
+    pub(crate) live: Arc<Live>,
+    pub(crate) counts: Counts,
+    pub(crate) queue: Mutex<Queue>,
+    /// Notified when a task enters the queue.
+    pub(crate) queued: Notify,
+    /// Held by the tasks that have left the queue and have not begun.
+    pub(crate) places: Arc<Semaphore>,
+    /// How many tasks of each caller wait or run.
+    pub(crate) unfinished: Mutex<HashMap<OwnerKey, usize>>,
+    /// Notified when a timer may be due earlier than the one that is waited for.
+    pub(crate) timer_set: Notify,
+    pub(crate) tracker: TaskTracker,
+    /// No task begins any more.
+    pub(crate) closing: CancellationToken,
+    /// Everything ends at once.
+    pub(crate) abort: CancellationToken,
+    pub(crate) started: OnceLock<()>,
+}
+
+/// Who looks at tasks.
+#[derive(Clone, Copy, Debug)]
+pub enum Viewer<'a> {
+    /// The one who runs the instance: sees the tasks of all callers.
+    Operator,
+    /// A caller, with or without a principal: sees its own.
+    Caller(Option<&'a Principal>),
+}
+
+/// A task that was asked for.
+#[derive(Clone, Debug)]
+pub struct Started {
+    /// The task.
+    pub task: Arc<Task>,
+    /// Whether it is new. If not, the same caller started it with the same idempotency key.
+    pub is_new: bool,
+}
+
+/// Which tasks are listed, the newest first.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Filter {
+    /// Only those in one of these states; all if it is empty.
+    pub states: Vec<State>,
+    /// Only those of this capability, by id or name as it was given.
+    pub capability: Option<String>,
+    /// Only those that are older than this task.
+    pub before: Option<TaskId>,
+    /// The most that are listed; 100 if it is not given, 1,000 at most.
+    pub limit: Option<usize>,
+}
+
+/// How many tasks there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TaskCounts {
+    /// In the order of [`State::ALL`]: for states that are not terminal, the tasks in them; for the others, those that
+    /// ended so since the start.
+    pub by_state: [u64; State::ALL.len()],
+}
+
+/// The counts of tasks while they change.
+#[derive(Debug, Default)]
+pub(crate) struct Counts([AtomicU64; State::ALL.len()]);
+
+impl Counts {
+    fn at(state: State) -> usize {
+        State::ALL.iter().position(|other| *other == state).unwrap_or_default()
+    }
+
+    pub(crate) fn entered(&self, state: State) {
+        self.0[Self::at(state)].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn moved(&self, from: State, to: State) {
+        let left = |count: u64| count.checked_sub(1);
+        let _ = self.0[Self::at(from)].fetch_update(Ordering::Relaxed, Ordering::Relaxed, left);
+        self.entered(to);
+    }
+}
+
+impl Tasks {
+    /// The tasks in a store. Nothing runs before [`resume`](Self::resume), and the store is not read before.
+    pub fn open(
+        store: Arc<dyn StateStore>,
+        market: Arc<CapabilityMarketplace>,
+        options: TaskOptions,
+    ) -> Self {
+        /// How many tasks may wait for a permit of the marketplace at once. The others wait in the queue of tasks, so
+        /// that calls find room in that of the marketplace.
+        const PLACES: usize = 64;
+        Self(Arc::new(Inner {
+            store,
+            market,
+            options: ArcSwap::from_pointee(options),
+            live: Arc::default(),
+            counts: Counts::default(),
+            queue: Mutex::default(),
+            queued: Notify::new(),
+            places: Arc::new(Semaphore::new(PLACES)),
+            unfinished: Mutex::default(),
+            timer_set: Notify::new(),
+            tracker: TaskTracker::new(),
+            closing: CancellationToken::new(),
+            abort: CancellationToken::new(),
+            started: OnceLock::new(),
+        }))
+    }
+
+    /// Puts other options in force.
+    pub fn configure(&self, options: TaskOptions) {
+        self.0.options.store(Arc::new(options));
+    }
+
+    /// A task as it stands, with what it has said so far.
+    ///
+    /// # Errors
+    /// The viewer has no such task, or the state cannot be read.
+    pub async fn get(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
+        let unknown = || TaskError::Unknown(orla_marketplace::rtfs::text::excerpt(id, 100));
+        let parsed = TaskId::parse(id).ok_or_else(unknown)?;
+        let (task, _) = self.0.load(&parsed).await?.ok_or_else(unknown)?;
+        if !viewer.sees(&task) {
+            return Err(unknown());
+        }
+        Ok(self.0.shown(task))
+    }
+
+    /// The input of a task.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub async fn input(&self, id: &TaskId) -> Result<Option<JsonText>, TaskError> {
+        Ok(self.0.text(&keys::input(id)).await?)
+    }
+
+    /// The result of a task's call, as [`call_result_json`](orla_mcp::call_result::call_result_json) writes it. A failed
+    /// call has one too, with `isError`. `None` if there is none yet, or if the call never ran to its end.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub async fn result(&self, id: &TaskId) -> Result<Option<JsonText>, TaskError> {
+        Ok(self.0.text(&keys::result(id)).await?)
+    }
+
+    /// Tasks, the newest first.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub async fn list(&self, filter: &Filter, viewer: Viewer<'_>) -> Result<Vec<Arc<Task>>, TaskError> {
+        /// How many records are read at once.
+        const BATCH: usize = 256;
+        let limit = filter.limit.unwrap_or(100).min(1000);
+        let prefix = match viewer {
+            Viewer::Operator => keys::TASKS.to_owned(),
+            Viewer::Caller(caller) => keys::owned(&OwnerKey::of_caller(caller)),
+        };
+        let mut query = Query { order: Order::Descending, ..Query::below(&prefix, BATCH) };
+        if let Some(before) = &filter.before {
+            query.keys.end = format!("{prefix}{before}");
+        }
+        let mut found = Vec::new();
+        while found.len() < limit {
+            let rows = self.0.store.list(query.clone()).await?;
+            let is_last = rows.len() < query.limit;
+            for row in &rows {
+                let Some(id) = row.key.strip_prefix(&prefix).and_then(TaskId::parse) else { continue };
+                let task = match viewer {
+                    Viewer::Operator => Task::read(id, &row.value).ok(),
+                    Viewer::Caller(_) => self.0.load(&id).await?.map(|(task, _)| task),
+                };
+                if let Some(task) = task.filter(|task| viewer.sees(task) && filter.fits(task))
+                    && found.len() < limit
+                {
+                    found.push(self.0.shown(task));
+                }
+            }
+            match rows.last() {
+                Some(last) if !is_last => query.keys.end.clone_from(&last.key),
+                _ => break,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Waits until a task is over, asks its caller, or the deadline has come. Gives the task as it stands then.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn wait(
+        &self,
+        id: &str,
+        viewer: Viewer<'_>,
+        deadline: Instant,
+    ) -> Result<Arc<Task>, TaskError> {
+        let mut changes = self.subscribe(id, viewer).await?;
+        let settled =
+            changes.wait_for(|task| task.state.is_terminal() || task.state == State::InputRequired);
+        // At the deadline, or if it is over, the task is as it was last seen.
+        if let Ok(Ok(task)) = timeout_at(deadline, settled).await {
+            return Ok(Arc::clone(&task));
+        }
+        self.get(id, viewer).await
+    }
+
+    /// The changes of a task, from how it stands now to its end.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub async fn subscribe(
+        &self,
+        id: &str,
+        viewer: Viewer<'_>,
+    ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
+        let changes = self.0.live.watch(self.get(id, viewer).await?);
+        // It may have changed between being read and being watched.
+        self.0.live.publish(&*self.get(id, viewer).await?);
+        Ok(changes)
+    }
+
+    /// Cancels a task: it is `cancelled` when this returns, and then its call is ended.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); [`TaskError::Over`] if it was over already.
+    pub async fn cancel(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
+        let seen = self.get(id, viewer).await?;
+        let running = self.0.live.running(&seen.id);
+        let cancelled = self.0.change(&seen.id, Event::Cancel, |task| {
+            if let Some(running) = &running {
+                running.fill(task);
+            }
+            Ok(Vec::new())
+        });
+        let task = cancelled.await.map_err(|unchanged| unchanged.of(&seen.id))?;
+        // It may have left the queue meanwhile. One that is still there is over when it is its turn.
+        if let Some(running) = running.or_else(|| self.0.live.running(&seen.id)) {
+            running.cancellation.cancel();
+        }
+        Ok(Arc::new(task))
+    }
+
+    /// Sends an event to a task that is a program. It is kept until the program awaits it.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); the task is over or no program, or the name is no name.
+    pub async fn event(
+        &self,
+        id: &str,
+        viewer: Viewer<'_>,
+        name: &str,
+        value: JsonText,
+    ) -> Result<(), TaskError> {
+        let task = self.get(id, viewer).await?;
+        if name.is_empty() || name.chars().count() > 256 {
+            return Err(TaskError::InvalidEvent);
+        }
+        if task.state.is_terminal() {
+            return Err(TaskError::Over(task.state));
+        }
+        if !self.0.is_program(&task) {
+            return Err(TaskError::NoProgram);
+        }
+        let key = keys::event(&task.id, name);
+        self.0.write(vec![Change::put(key, value.bytes().clone())]).await?;
+        Ok(())
+    }
+
+    /// Answers a question of a task (`Err` if the client refuses it).
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); the task is over, or asks no such question.
+    pub async fn answer(
+        &self,
+        id: &str,
+        viewer: Viewer<'_>,
+        key: &str,
+        answer: Result<JsonText, ClientError>,
+    ) -> Result<(), TaskError> {
+        let task = self.get(id, viewer).await?;
+        if task.state.is_terminal() {
+            return Err(TaskError::Over(task.state));
+        }
+        let running = self.0.live.running(&task.id);
+        let Some(running) = running.filter(|running| running.questions.answer(key, answer)) else {
+            return Err(TaskError::NotAsked(key.to_owned()));
+        };
+        self.0.answered(&task.id, key, &running).await?;
+        Ok(())
+    }
+
+    /// How many tasks there are.
+    pub fn counts(&self) -> TaskCounts {
+        TaskCounts { by_state: self.0.counts.0.each_ref().map(|count| count.load(Ordering::Relaxed)) }
+    }
+
+    /// No task begins any more. Those that run may still end, until [`close`](Self::close).
+    pub fn drain(&self) {
+        self.0.closing.cancel();
+    }
+
+    /// Ends what runs, and returns when nothing of it runs any more. The tasks stay in the store as they are, as after a
+    /// crash.
+    pub async fn close(&self) {
+        self.drain();
+        self.0.abort.cancel();
+        self.0.live.cancel_all();
+        self.0.tracker.close();
+        self.0.tracker.wait().await;
+    }
+}
+
+impl Viewer<'_> {
+    pub(crate) fn sees(&self, task: &Task) -> bool {
+        match self {
+            Self::Operator => true,
+            Self::Caller(caller) => {
+                let owner = task.owner.as_ref().map(crate::task::Owner::id);
+                owner == caller.map(|caller| &**caller.id())
+            }
+        }
+    }
+}
+
+impl Filter {
+    fn fits(&self, task: &Task) -> bool {
+        (self.states.is_empty() || self.states.contains(&task.state))
+            && self.capability.as_ref().is_none_or(|name| *name == task.capability)
+    }
+}

@@ -1,0 +1,164 @@
+//! Accepting a task.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use orla_marketplace::program::IDS;
+use orla_marketplace::{Call, JsonText, Payload, Principal};
+use orla_state::{Change, Expect, WriteError};
+
+use crate::error::TaskError;
+use crate::keys::{self, OwnerKey};
+use crate::records::record;
+use crate::service::{Inner, Started, Tasks};
+use crate::state::State;
+use crate::task::{Owner, Task, TaskId, Timestamp, raw};
+
+/// The most bytes of an idempotency key.
+const MAX_KEY: usize = 256;
+
+/// A task to be started.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct NewTask {
+    /// The capability, by id or MCP name.
+    pub capability: String,
+    /// Whether it is shown as a program, not as a call of `rtfs`.
+    pub is_program: bool,
+    /// The input.
+    pub input: Payload,
+    /// Under which the caller starts the task at most once.
+    pub key: Option<String>,
+    /// The caller.
+    pub caller: Option<Principal>,
+    /// What the caller's client can be asked: the JSON object of its MCP capabilities. `None`: nothing.
+    pub client: Option<JsonText>,
+    /// How long the caller needs the task after its end, in milliseconds, if less than `task_keep`.
+    pub keep_ms: Option<u64>,
+}
+
+impl NewTask {
+    /// A call of a capability.
+    pub fn call(capability: impl Into<String>, input: Payload, caller: Option<Principal>) -> Self {
+        let capability = capability.into();
+        Self { capability, is_program: false, input, key: None, caller, client: None, keep_ms: None }
+    }
+
+    /// A program in RTFS: `input` is that of the capability `rtfs`, with `program` and `input`.
+    pub fn program(input: Payload, caller: Option<Principal>) -> Self {
+        Self { is_program: true, ..Self::call(IDS[0], input, caller) }
+    }
+}
+
+impl Tasks {
+    /// Accepts a task, durably. It runs when it is its turn.
+    ///
+    /// With an idempotency key that the caller has used before, this is the task that it started then.
+    ///
+    /// # Errors
+    /// The call cannot be made ([`TaskError::Refused`]), the key was used for another call, there are too many tasks, or
+    /// the state cannot be written.
+    pub async fn start(&self, new: NewTask) -> Result<Started, TaskError> {
+        let inner = &self.0;
+        if inner.closing.is_cancelled() {
+            return Err(TaskError::Closing);
+        }
+        if let Some(key) = &new.key {
+            check_key(key)?;
+            if let Some(task) = inner.same(&new, key).await? {
+                return Ok(Started { task: inner.shown(task), is_new: false });
+            }
+        }
+        let mut call = Call::to(&*new.capability).with(new.input.clone());
+        call.scope.principal.clone_from(&new.caller);
+        inner.market.check(call).await?;
+        let input = new.input.json()?.clone();
+        let owner = OwnerKey::of_caller(new.caller.as_ref());
+        let place = inner.take_place(&owner, new.caller.is_some())?;
+        let now = Timestamp::now();
+        let task = Task {
+            id: TaskId::new(),
+            capability: new.capability.clone(),
+            is_program: new.is_program,
+            state: State::Queued,
+            owner: new.caller.as_ref().map(Owner::of),
+            key: new.key.clone(),
+            created_at: now,
+            updated_at: now,
+            begun: None,
+            progress: None,
+            log: Vec::new(),
+            client: new.client.as_ref().and_then(raw),
+            questions: Vec::new(),
+            error: None,
+            keep_ms: new.keep_ms,
+        };
+        let id = &task.id;
+        let mut changes = vec![
+            Change::put(keys::task(id), record(&task)?).expecting(Expect::Absent),
+            Change::put(keys::input(id), input.bytes().clone()),
+            Change::put(keys::owner(&owner, id), Bytes::new()),
+            Change::put(keys::open(id), Bytes::new()),
+        ];
+        if let Some(key) = &new.key {
+            let key = keys::idempotency(&owner, key);
+            changes.push(Change::put(key, id.to_string()).expecting(Expect::Absent));
+        }
+        match inner.store.write(changes).await {
+            Ok(_) => {}
+            Err(WriteError::Failed(error)) => return Err(error.into()),
+            Err(WriteError::Conflict { .. }) => {
+                drop(place);
+                // Another request with the key was faster.
+                let key = new.key.as_deref().unwrap_or_default();
+                let task = inner.same(&new, key).await?.ok_or(TaskError::Closing)?;
+                return Ok(Started { task: inner.shown(task), is_new: false });
+            }
+        }
+        place.keep();
+        inner.counts.entered(State::Queued);
+        inner.enqueue(owner, task.id.clone());
+        Ok(Started { task: Arc::new(task), is_new: true })
+    }
+}
+
+impl Inner {
+    /// The task that the caller started with this key.
+    ///
+    /// # Errors
+    /// It makes another call.
+    async fn same(&self, new: &NewTask, key: &str) -> Result<Option<Task>, TaskError> {
+        let owner = OwnerKey::of_caller(new.caller.as_ref());
+        let Some(row) = self.store.get(&keys::idempotency(&owner, key)).await? else { return Ok(None) };
+        let id = std::str::from_utf8(&row.value).ok().and_then(TaskId::parse);
+        let Some(id) = id else { return Ok(None) };
+        let Some((task, _)) = self.load(&id).await? else { return Ok(None) };
+        let input = self.text(&keys::input(&id)).await?.map(Payload::from_json);
+        let is_same = task.capability == new.capability
+            && input.is_some_and(|input| are_equal(&input, &new.input));
+        match is_same {
+            true => Ok(Some(task)),
+            false => Err(TaskError::KeyConflict { key: key.to_owned(), id }),
+        }
+    }
+}
+
+/// Whether two inputs are the same data.
+fn are_equal(one: &Payload, other: &Payload) -> bool {
+    match (one.json(), other.json()) {
+        (Ok(one), Ok(other)) if one == other => true,
+        _ => match (one.value(), other.value()) {
+            (Ok(one), Ok(other)) => one == other,
+            _ => false,
+        },
+    }
+}
+
+fn check_key(key: &str) -> Result<(), TaskError> {
+    match key {
+        "" => Err(TaskError::InvalidKey("is empty")),
+        key if key.len() > MAX_KEY => Err(TaskError::InvalidKey("has more than 256 bytes")),
+        key if key.chars().any(char::is_control) => Err(TaskError::InvalidKey("has control characters")),
+        _ => Ok(()),
+    }
+}

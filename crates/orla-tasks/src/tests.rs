@@ -1,0 +1,344 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use orla_marketplace::rtfs::Value;
+use orla_marketplace::testing::{Canned, MockExecutor, PATIENCE};
+use orla_marketplace::{ANNOTATIONS, CapabilityMarketplace, Limits, Payload, Principal, RuntimeError};
+use orla_state::{Change, Expect, Order, Query, Record, Revision, StateError, StateStore, WriteError};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use tokio::time::Instant;
+
+use crate::{
+    Event, Filter, NewTask, Recovery, Repeat, State, Task, TaskError, TaskOptions, Tasks, Viewer,
+    may_begin, recovery,
+};
+
+/// A store in memory, which fails if it is told to.
+#[derive(Default)]
+struct Store {
+    rows: Mutex<BTreeMap<String, (Bytes, Revision)>>,
+    revision: AtomicU32,
+    fails: AtomicU32,
+}
+
+#[async_trait]
+impl StateStore for Store {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        if self
+            .fails
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+            .is_ok()
+        {
+            return Err(StateError::new("the disk is full").into());
+        }
+        let mut rows = self.rows.lock();
+        for change in &changes {
+            let found = rows.get(&change.key).map(|(_, revision)| *revision);
+            let fits = match change.expect {
+                Expect::Anything => true,
+                Expect::Absent => found.is_none(),
+                Expect::Revision(revision) => found == Some(revision),
+            };
+            if !fits {
+                return Err(WriteError::Conflict { key: change.key.clone() });
+            }
+        }
+        let revision = u64::from(self.revision.fetch_add(1, Ordering::Relaxed)) + 1;
+        let made = changes.len();
+        for Change { key, value, .. } in changes {
+            match value {
+                Some(value) => drop(rows.insert(key, (value, revision))),
+                None => drop(rows.remove(&key)),
+            }
+        }
+        Ok(vec![revision; made])
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        let found = self.rows.lock().get(key).cloned();
+        Ok(found.map(|(value, revision)| Record { key: key.to_owned(), value, revision }))
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        let rows = self.rows.lock();
+        let records = rows.range(query.keys).map(|(key, (value, revision))| Record {
+            key: key.clone(),
+            value: value.clone(),
+            revision: *revision,
+        });
+        Ok(match query.order {
+            Order::Ascending => records.take(query.limit).collect(),
+            Order::Descending => records.rev().take(query.limit).collect(),
+        })
+    }
+}
+
+fn market() -> Arc<CapabilityMarketplace> {
+    let market = CapabilityMarketplace::new(Limits::default());
+    market.register_executor(Arc::new(MockExecutor)).unwrap();
+    for (id, canned, hint) in [
+        ("echo", Canned::Echoes, false),
+        ("fails", Canned::Fails("it fails".to_owned()), false),
+        ("hangs", Canned::Hangs, false),
+        ("hangs_idempotent", Canned::Hangs, true),
+        ("reports", Canned::Reports(3), false),
+    ] {
+        let mut manifest = canned.manifest(id);
+        let hints = format!(r#"{{"idempotentHint": {hint}}}"#);
+        manifest.metadata.insert(ANNOTATIONS.to_owned(), hints);
+        market.register_capability(manifest).unwrap();
+    }
+    Arc::new(market)
+}
+
+async fn tasks(store: &Arc<Store>) -> Tasks {
+    let tasks = Tasks::open(Arc::clone(store) as Arc<dyn StateStore>, market(), TaskOptions::default());
+    tasks.resume().await.unwrap();
+    tasks
+}
+
+fn new(capability: &str) -> NewTask {
+    NewTask::call(capability, Payload::from_value(Value::from(7)), None)
+}
+
+const ANYONE: Viewer<'_> = Viewer::Caller(None);
+
+async fn ended(tasks: &Tasks, id: &str) -> Arc<Task> {
+    tasks.wait(id, ANYONE, Instant::now() + PATIENCE).await.unwrap()
+}
+
+async fn reaches(tasks: &Tasks, id: &str, state: State) {
+    let mut changes = tasks.subscribe(id, ANYONE).await.unwrap();
+    tokio::time::timeout(PATIENCE, changes.wait_for(|task| task.state == state)).await.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_task_runs_and_its_result_is_kept() {
+    let store = Arc::default();
+    let tasks = tasks(&store).await;
+    let started = tasks.start(new("echo")).await.unwrap();
+    assert!(started.is_new && started.task.state == State::Queued);
+    let id = started.task.id.as_str();
+    assert_eq!(ended(&tasks, id).await.state, State::Completed);
+    let result = tasks.result(&started.task.id).await.unwrap().unwrap();
+    assert!(result.as_str().contains(r#""structuredContent":7"#), "{result}");
+    let failed = tasks.start(new("fails")).await.unwrap().task;
+    let failed = ended(&tasks, failed.id.as_str()).await;
+    assert_eq!((failed.state, &*failed.error.as_ref().unwrap().message), (State::Failed, "it fails"));
+    let ids: Vec<_> = tasks.list(&Filter::default(), ANYONE).await.unwrap();
+    assert_eq!([&ids[0].id, &ids[1].id], [&failed.id, &started.task.id], "the newest first");
+    assert!(store.rows.lock().keys().all(|key| !key.starts_with("open/")));
+}
+
+#[tokio::test]
+async fn one_key_is_one_task_and_another_input_conflicts() {
+    let store = Arc::default();
+    let tasks = tasks(&store).await;
+    let with_key = |capability| NewTask { key: Some("k".to_owned()), ..new(capability) };
+    let all = (0..20).map(|_| {
+        let tasks = tasks.clone();
+        tokio::spawn(async move { tasks.start(with_key("echo")).await.unwrap() })
+    });
+    let mut is_new = 0;
+    let mut ids = Vec::new();
+    for one in all.collect::<Vec<_>>() {
+        let started = one.await.unwrap();
+        is_new += usize::from(started.is_new);
+        ids.push(started.task.id.clone());
+    }
+    ids.dedup();
+    assert_eq!((is_new, ids.len()), (1, 1));
+    assert!(matches!(tasks.start(with_key("fails")).await, Err(TaskError::KeyConflict { .. })));
+    let other = NewTask { caller: Some(Principal::token("ada")), ..with_key("fails") };
+    assert!(tasks.start(other).await.unwrap().is_new, "another caller's keys are its own");
+}
+
+#[tokio::test]
+async fn a_caller_sees_its_own_tasks_alone() {
+    let store = Arc::default();
+    let tasks = tasks(&store).await;
+    let [ada, bob] = ["ada", "bob"].map(Principal::token);
+    let own = NewTask { caller: Some(ada.clone()), ..new("echo") };
+    let id = tasks.start(own).await.unwrap().task.id.clone();
+    let unknown = |viewer| {
+        let (tasks, id) = (tasks.clone(), id.clone());
+        async move { matches!(tasks.get(id.as_str(), viewer).await, Err(TaskError::Unknown(_))) }
+    };
+    assert!(!unknown(Viewer::Caller(Some(&ada))).await && !unknown(Viewer::Operator).await);
+    assert!(unknown(Viewer::Caller(Some(&bob))).await && unknown(ANYONE).await);
+    assert!(matches!(tasks.get("no id", ANYONE).await, Err(TaskError::Unknown(_))));
+    for (viewer, count) in [(Viewer::Caller(Some(&ada)), 1), (Viewer::Operator, 1), (ANYONE, 0)] {
+        assert_eq!(tasks.list(&Filter::default(), viewer).await.unwrap().len(), count);
+    }
+}
+
+#[tokio::test]
+async fn a_cancelled_task_ends_its_call_and_stays_cancelled() {
+    let store = Arc::default();
+    let tasks = tasks(&store).await;
+    let id = tasks.start(new("hangs")).await.unwrap().task.id.clone();
+    reaches(&tasks, id.as_str(), State::Working).await;
+    assert_eq!(tasks.cancel(id.as_str(), ANYONE).await.unwrap().state, State::Cancelled);
+    assert!(matches!(tasks.cancel(id.as_str(), ANYONE).await, Err(TaskError::Over(State::Cancelled))));
+    tasks.close().await;
+    assert_eq!(tasks.get(id.as_str(), ANYONE).await.unwrap().state, State::Cancelled);
+}
+
+#[tokio::test]
+async fn after_a_crash_the_queued_run_the_repeatable_run_again_and_the_others_are_interrupted() {
+    let store: Arc<Store> = Arc::default();
+    let before = tasks(&store).await;
+    let mut ids = Vec::new();
+    for capability in ["hangs", "hangs_idempotent"] {
+        let id = before.start(new(capability)).await.unwrap().task.id.clone();
+        reaches(&before, id.as_str(), State::Working).await;
+        ids.push(id);
+    }
+    // One that waits still, since the process begins no more.
+    before.close().await;
+    let resting =
+        Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), TaskOptions::default());
+    let queued = resting.start(new("echo")).await.unwrap().task.id.clone();
+    let after = tasks(&store).await;
+    let interrupted = ended(&after, ids[0].as_str()).await;
+    assert_eq!(interrupted.state, State::Interrupted);
+    let error = interrupted.error.as_ref().unwrap();
+    assert!(error.kind == "interrupted" && error.message.starts_with("hangs was running"), "{error:?}");
+    assert_eq!(ended(&after, queued.as_str()).await.state, State::Completed);
+    reaches(&after, ids[1].as_str(), State::Working).await;
+    assert!(after.cancel(ids[1].as_str(), ANYONE).await.is_ok(), "it runs again");
+}
+
+#[tokio::test]
+async fn what_would_be_refused_is_refused_at_once_and_leaves_nothing() {
+    let store: Arc<Store> = Arc::default();
+    let tasks = tasks(&store).await;
+    let refused = tasks.start(new("nothing")).await;
+    assert!(matches!(refused, Err(TaskError::Refused(RuntimeError::Unknown { .. }))));
+    store.fails.store(1, Ordering::Relaxed);
+    assert!(matches!(tasks.start(new("echo")).await, Err(TaskError::State(_))));
+    assert!(store.rows.lock().is_empty());
+    assert_eq!(tasks.counts().by_state, [0; 7]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_store_that_fails_holds_up_a_task_and_loses_nothing() {
+    let store: Arc<Store> = Arc::default();
+    let tasks = tasks(&store).await;
+    let resting = tasks.0.places.clone().acquire_many_owned(63).await.unwrap();
+    let id = tasks.start(new("echo")).await.unwrap().task.id.clone();
+    store.fails.store(3, Ordering::Relaxed);
+    assert_eq!(ended(&tasks, id.as_str()).await.state, State::Completed);
+    drop(resting);
+}
+
+#[tokio::test(start_paused = true)]
+async fn finished_tasks_go_after_their_time_with_everything_of_them() {
+    let store: Arc<Store> = Arc::default();
+    let mut options = TaskOptions::default();
+    options.keep = Duration::ZERO;
+    let tasks = Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), options);
+    tasks.resume().await.unwrap();
+    let keyed = NewTask { key: Some("k".to_owned()), ..new("echo") };
+    let id = tasks.start(keyed).await.unwrap().task.id.clone();
+    while tasks.get(id.as_str(), ANYONE).await.is_ok() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+    while !store.rows.lock().is_empty() {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_a_task_says_is_in_its_record() {
+    let store: Arc<Store> = Arc::default();
+    let tasks = tasks(&store).await;
+    let id = tasks.start(new("reports")).await.unwrap().task.id.clone();
+    let task = ended(&tasks, id.as_str()).await;
+    assert_eq!(task.progress.as_ref().map(|progress| progress.progress), Some(3.0));
+}
+
+const EVENTS: [Event; 7] = [
+    Event::Begin,
+    Event::Ask,
+    Event::Answer,
+    Event::Complete,
+    Event::Fail,
+    Event::Cancel,
+    Event::Interrupt,
+];
+
+/// What a simulated task has been through.
+#[derive(Debug)]
+struct Simulated {
+    state: State,
+    begun: Option<Repeat>,
+    runs: u32,
+}
+
+proptest! {
+    #[test]
+    fn a_call_that_cannot_be_repeated_runs_once_and_no_end_changes(
+        repeat in prop_oneof![Just(Repeat::Never), Just(Repeat::Freely), Just(Repeat::Journaled)],
+        // An event, or a crash.
+        steps in prop::collection::vec((0..9usize, any::<bool>()), 0..200)
+    ) {
+        let mut task = Simulated { state: State::Queued, begun: None, runs: 0 };
+        // The attempt of this process has begun.
+        let mut runs_now = false;
+        let mut before = None;
+        for (step, is_durable) in steps {
+            let was = task.state;
+            match EVENTS.get(step) {
+                Some(Event::Begin) => {
+                    if !runs_now && may_begin(before, repeat) && task.state.after(Event::Begin).is_some() {
+                        // The mark is durable before the call runs: a crash between the two runs nothing.
+                        task.state = State::Working;
+                        task.begun = Some(repeat);
+                        if is_durable {
+                            task.runs += 1;
+                            runs_now = true;
+                        } else {
+                            crash(&mut task, &mut runs_now, &mut before);
+                        }
+                    }
+                }
+                Some(event @ (Event::Complete | Event::Ask | Event::Answer)) if !runs_now => {
+                    let _ = event;
+                }
+                Some(event) => {
+                    if let Some(next) = task.state.after(*event) {
+                        task.state = next;
+                    }
+                }
+                None => crash(&mut task, &mut runs_now, &mut before),
+            }
+            if was.is_terminal() {
+                prop_assert_eq!(task.state, was);
+            }
+            prop_assert!(repeat != Repeat::Never || task.runs <= 1, "{:?}", task);
+        }
+    }
+}
+
+fn crash(task: &mut Simulated, runs_now: &mut bool, before: &mut Option<Repeat>) {
+    *runs_now = false;
+    *before = task.begun;
+    if recovery(task.state, task.begun) == Recovery::Interrupt {
+        task.state = task.state.after(Event::Interrupt).unwrap_or(task.state);
+    }
+}
+
+#[test]
+fn every_state_is_read_as_it_is_written() {
+    for state in State::ALL {
+        assert_eq!(state.as_str().parse(), Ok(state));
+        assert_eq!(serde_json::to_string(&state).unwrap(), format!("{:?}", state.as_str()));
+        assert!(EVENTS.iter().all(|event| !state.is_terminal() || state.after(*event).is_none()));
+    }
+}

@@ -1,0 +1,76 @@
+//! What is due at an instant: one timer in the process for the earliest row of the store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orla_state::{Change, Query, StateError};
+
+use crate::keys;
+use crate::service::{Inner, Tasks};
+use crate::task::{TaskId, Timestamp};
+
+/// A task that is over is removed.
+pub(crate) const KEEP: &str = "keep";
+
+/// The longest time until the rows are looked at again: clocks are set, and other processes write rows.
+const LOOK: Duration = Duration::from_secs(60);
+/// How many rows are handled at once.
+const BATCH: usize = 256;
+
+impl Tasks {
+    /// Does what is due, from now on.
+    pub(crate) fn serve_timers(&self) {
+        let inner = Arc::clone(&self.0);
+        self.0.tracker.spawn(async move {
+            loop {
+                let set = inner.timer_set.notified();
+                let wait = inner.do_due().await.unwrap_or_else(|error| {
+                    tracing::warn!(%error, "timers cannot be read");
+                    LOOK
+                });
+                tokio::select! {
+                    () = inner.closing.cancelled() => return,
+                    () = set => {}
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+        });
+    }
+}
+
+impl Inner {
+    /// Does what is due now. Gives the time until the next row.
+    async fn do_due(self: &Arc<Self>) -> Result<Duration, StateError> {
+        loop {
+            let rows = self.store.list(Query::below(keys::TIMERS, BATCH)).await?;
+            let now = Timestamp::now();
+            for row in &rows {
+                let Some((at, kind, id)) = keys::parse_timer(&row.key) else { continue };
+                if at > now {
+                    return Ok(Duration::from_millis(at.0 - now.0).min(LOOK));
+                }
+                if self.closing.is_cancelled() {
+                    return Ok(LOOK);
+                }
+                self.due(kind, id).await?;
+                self.write(vec![Change::remove(row.key.clone())]).await?;
+            }
+            if rows.len() < BATCH {
+                return Ok(LOOK);
+            }
+        }
+    }
+
+    async fn due(&self, kind: &str, id: &str) -> Result<(), StateError> {
+        match (kind, TaskId::parse(id)) {
+            (KEEP, Some(id)) => match self.load(&id).await? {
+                Some((task, _)) => self.remove(&task).await,
+                None => Ok(()),
+            },
+            _ => {
+                tracing::warn!(kind, id, "a timer of an unknown kind is dropped");
+                Ok(())
+            }
+        }
+    }
+}
