@@ -160,6 +160,7 @@ const BELOW_REGISTRY: &[&str] = &[
 /// Where conditional compilation by feature is allowed, with the feature.
 const FEATURES: &[(&str, &str)] = &[
     ("orla-marketplace", "testing"),
+    ("orla-state", "testing"),
     ("orla-providers", "a2a-grpc"),
     ("orla-providers", "wasm"),
     ("orla-server", "a2a-grpc"),

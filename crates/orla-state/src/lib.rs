@@ -5,16 +5,32 @@
 //! separated by `/`, and they are ordered by their bytes. So the parts of a thing are read together, and a key that
 //! contains a time is an index by time.
 
+mod embedded;
+mod limits;
+mod memory;
+#[cfg(feature = "testing")]
+#[expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a suite panics where a promise is broken"
+)]
+pub mod testing;
+
 use std::ops::Range;
 
 use async_trait::async_trait;
 use bytes::Bytes;
 
+pub use embedded::{Embedded, FILE, OpenError};
+pub use limits::{Limits, MAX_KEY};
+pub use memory::Memory;
+
 /// Keeps records.
 #[async_trait]
 pub trait StateStore: Send + Sync {
-    /// Applies all changes or none of them. They are durable when this returns `Ok`. The revisions are those of the
-    /// changed records, in the order of the changes.
+    /// Applies all changes or none of them, each to what those before it made. They are durable when this returns
+    /// `Ok`. The revisions are those of the changed records, in the order of the changes. If the future is dropped,
+    /// the changes may be made or not.
     ///
     /// # Errors
     /// [`WriteError::Conflict`] if a record was not as a change expects it, and [`WriteError::Failed`] if the changes
@@ -32,6 +48,9 @@ pub trait StateStore: Send + Sync {
     /// # Errors
     /// The store cannot be read.
     async fn list(&self, query: Query) -> Result<Vec<Record>, StateError>;
+
+    /// Finishes what was begun, and leaves the state so that another process can open it. Later operations fail.
+    async fn close(&self) {}
 }
 
 /// Tells states of one record apart. A later state has a greater revision.

@@ -1,0 +1,158 @@
+//! The engine in one file: SQLite with a write-ahead log.
+//!
+//! # How it works
+//!
+//! One thread writes ([`writer`]). It takes all batches that wait, applies them in one transaction, and answers them
+//! once the log has been synced; batches that arrive meanwhile are the next transaction. Another thread reads
+//! ([`reader`]), and a third one moves what the log holds into the main file ([`checkpoint`]). The futures of the store
+//! only send to these threads, so that no task blocks.
+//!
+//! # Invariants
+//!
+//! - One process has the state: it holds a lock on the directory. SQLite's own locks stay as they are, so that other
+//!   programs can read the file meanwhile.
+//! - A file that is refused is not changed, and nothing is left beside it ([`open`]).
+//! - After [`Embedded::close`] everything is in the main file.
+
+mod checkpoint;
+mod database;
+mod file;
+mod open;
+mod reader;
+mod writer;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::limits::{Limits, check, check_key};
+use crate::{Change, Query, Record, Revision, StateError, StateStore, WriteError};
+
+pub use open::{FILE, OpenError};
+use reader::Read;
+use writer::Write;
+
+/// Batches that wait to be written, and their bytes. A caller that finds the queue full waits.
+const QUEUED_WRITES: usize = 4096;
+const QUEUED_BYTES: usize = 64 << 20;
+/// Reads that wait.
+const QUEUED_READS: usize = 1024;
+
+/// Keeps records in one file of a directory.
+pub struct Embedded {
+    /// Until the store is closed.
+    queues: RwLock<Option<Queues>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Room for the bytes of batches that wait.
+    room: Arc<Semaphore>,
+    limits: Limits,
+}
+
+#[derive(Clone)]
+struct Queues {
+    writes: mpsc::Sender<Write>,
+    reads: mpsc::Sender<Read>,
+    /// Closed when the main file is whole and the lock is released.
+    closed: mpsc::Sender<()>,
+}
+
+impl Embedded {
+    /// Opens the state of a directory. Makes both if they do not exist.
+    ///
+    /// This takes a few milliseconds, however many records there are, and blocks meanwhile.
+    ///
+    /// # Errors
+    /// The state cannot be used, or another process uses it. A file that exists is left as it is.
+    pub fn open(directory: &Path) -> Result<Self, OpenError> {
+        Self::open_with(directory, Limits::default())
+    }
+
+    /// Opens the state with limits of its own.
+    ///
+    /// # Errors
+    /// As for [`Embedded::open`].
+    pub fn open_with(directory: &Path, limits: Limits) -> Result<Self, OpenError> {
+        let opened = open::open(directory)?;
+        let (writes, write_queue) = mpsc::channel(QUEUED_WRITES);
+        let (reads, read_queue) = mpsc::channel(QUEUED_READS);
+        let (closed, closing) = mpsc::channel(1);
+        let thread = writer::start(opened, write_queue, read_queue, closing)?;
+        let queues = Queues { writes, reads, closed };
+        Ok(Self {
+            queues: RwLock::new(Some(queues)),
+            thread: Mutex::new(Some(thread)),
+            room: Arc::new(Semaphore::new(QUEUED_BYTES)),
+            limits,
+        })
+    }
+
+    /// Whether a directory has a state, however it may be.
+    pub fn exists(directory: &Path) -> bool {
+        open::exists(directory)
+    }
+
+    fn queues(&self) -> Result<Queues, StateError> {
+        self.queues.read().clone().ok_or_else(closed)
+    }
+
+    async fn read<T>(
+        &self,
+        read: impl FnOnce(oneshot::Sender<Result<T, StateError>>) -> Read,
+    ) -> Result<T, StateError> {
+        let (answer, result) = oneshot::channel();
+        self.queues()?.reads.send(read(answer)).await.map_err(|_| closed())?;
+        result.await.map_err(|_| closed())?
+    }
+}
+
+#[async_trait]
+impl StateStore for Embedded {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        let size = check(&changes, &self.limits)?.min(QUEUED_BYTES);
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(size).await.map_err(|_| closed())?;
+        let (answer, result) = oneshot::channel();
+        let write = Write { changes, answer, _room: room };
+        self.queues()?.writes.send(write).await.map_err(|_| closed())?;
+        result.await.map_err(|_| closed())?
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        check_key(key)?;
+        let key = key.to_owned();
+        self.read(|answer| Read::Get { key, answer }).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        if query.keys.is_empty() || query.limit == 0 {
+            return Ok(Vec::new());
+        }
+        self.read(|answer| Read::List { query, answer }).await
+    }
+
+    async fn close(&self) {
+        let queues = self.queues.write().take();
+        if let Some(Queues { writes, reads, closed }) = queues {
+            drop((writes, reads));
+            closed.closed().await;
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        self.queues.write().take();
+        if let Some(thread) = self.thread.lock().take() {
+            // A panic of the thread was its own.
+            drop(thread.join());
+        }
+    }
+}
+
+fn closed() -> StateError {
+    StateError::new("the state is closed")
+}
