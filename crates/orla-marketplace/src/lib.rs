@@ -71,7 +71,8 @@ pub use executor::{
 };
 pub use manifest::{
     ANNOTATIONS, Availability, CallPolicy, CapabilityAttestation, CapabilityManifest,
-    CapabilityProvenance, DeclaredBy, LISTED, Listing, Registration, TITLE, is_idempotent,
+    CapabilityProvenance, DeclaredBy, LISTED, Listing, Registration, TASK, TITLE, TaskSupport,
+    is_idempotent,
 };
 pub use marketplace::CapabilityMarketplace;
 pub use memory::{MemoryBudget, OverBudget, Reservation};

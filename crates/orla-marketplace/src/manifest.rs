@@ -34,7 +34,7 @@ pub struct CapabilityManifest {
     pub provenance: Option<CapabilityProvenance>,
     /// What it needs to be allowed, such as `net:api.example.com`.
     pub permissions: Vec<String>,
-    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`], [`LISTED`].
+    /// Everything else. Known keys: [`TITLE`], [`ANNOTATIONS`], [`TASK`], [`LISTED`].
     pub metadata: HashMap<String, String>,
 }
 
@@ -42,6 +42,8 @@ pub struct CapabilityManifest {
 pub const TITLE: &str = "title";
 /// Metadata key: the JSON text of MCP's tool annotations (`readOnlyHint`, …).
 pub const ANNOTATIONS: &str = "annotations";
+/// Metadata key: whether the capability is called as a task, as [`TaskSupport`] writes it.
+pub const TASK: &str = "task";
 /// Metadata key: the JSON text of an object whose members clients see in lists, beside those that the manifest has
 /// fields for: `icons`, `_meta` and other members from its provider.
 pub const LISTED: &str = "listed";
@@ -73,15 +75,59 @@ impl CapabilityManifest {
 
     /// The metadata without a field of its own in lists.
     pub fn other_metadata(&self) -> BTreeMap<&str, &str> {
-        let others =
-            self.metadata.iter().filter(|(key, _)| ![TITLE, ANNOTATIONS, LISTED].contains(&&***key));
+        let others = self
+            .metadata
+            .iter()
+            .filter(|(key, _)| ![TITLE, ANNOTATIONS, TASK, LISTED].contains(&&***key));
         others.map(|(key, value)| (key.as_str(), value.as_str())).collect()
+    }
+
+    /// Whether it is called as a task; `None` if nothing is declared. Then it may be called either way, and clients
+    /// get a task only if they ask for one.
+    pub fn task_support(&self) -> Option<TaskSupport> {
+        self.metadata.get(TASK).and_then(|word| TaskSupport::parse(word))
+    }
+
+    /// Declares whether it is called as a task.
+    pub fn set_task_support(&mut self, support: TaskSupport) {
+        self.metadata.insert(TASK.to_owned(), support.as_str().to_owned());
     }
 
     /// Whether making a call twice does no more than making it once: its annotations say that it only reads
     /// (`readOnlyHint`) or that repeating it has no effect (`idempotentHint`).
     pub fn is_idempotent(&self) -> bool {
         is_idempotent(self.metadata.get(ANNOTATIONS).map_or("{}", String::as_str))
+    }
+}
+
+/// Whether a capability is called as a task: a call that outlives its caller (design §15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TaskSupport {
+    /// Only as a task. A caller that cannot have one gets an error.
+    Required,
+    /// Either way. A client that can have tasks gets one.
+    Optional,
+    /// Never as a task.
+    Forbidden,
+}
+
+impl TaskSupport {
+    /// Each of them with its word in declarations and in MCP's `execution.taskSupport`.
+    pub const WORDS: [(&str, Self); 3] =
+        [("required", Self::Required), ("optional", Self::Optional), ("forbidden", Self::Forbidden)];
+
+    /// The one of this word.
+    pub fn parse(word: &str) -> Option<Self> {
+        Self::WORDS.iter().find(|(known, _)| *known == word).map(|(_, support)| *support)
+    }
+
+    /// Its word.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Required => "required",
+            Self::Optional => "optional",
+            Self::Forbidden => "forbidden",
+        }
     }
 }
 

@@ -24,7 +24,7 @@ pub struct Principal(Arc<Inner>);
 
 #[derive(Clone)]
 struct Inner {
-    /// `token:NAME`, `cert:NAME` or `oauth:ISSUER NAME`. An issuer has no space in it.
+    /// `token:NAME`, `cert:NAME`, `schedule:NAME` or `oauth:ISSUER NAME`. An issuer has no space in it.
     id: Arc<str>,
     /// Where the name begins in the id.
     name_at: usize,
@@ -43,6 +43,8 @@ pub enum IdentifiedBy<'a> {
     Token,
     /// A client certificate.
     Certificate,
+    /// It is no client but a schedule of the configuration.
+    Schedule,
     /// An access token of the authorization server with this issuer identifier.
     OAuth(&'a str),
 }
@@ -63,6 +65,11 @@ impl Principal {
         Self::of(&format!("{OAUTH}{} ", issuer.replace(' ', "%20")), name)
     }
 
+    /// The schedule of the configuration with this name.
+    pub fn schedule(name: &str) -> Self {
+        Self::of(SCHEDULE, name)
+    }
+
     fn of(prefix: &str, name: &str) -> Self {
         Self(Arc::new(Inner {
             id: format!("{prefix}{name}").into(),
@@ -81,6 +88,9 @@ impl Principal {
     pub fn from_id(id: &str) -> Self {
         if let Some(name) = id.strip_prefix(CERTIFICATE) {
             return Self::certificate(name);
+        }
+        if let Some(name) = id.strip_prefix(SCHEDULE) {
+            return Self::schedule(name);
         }
         match id.strip_prefix(OAUTH).and_then(|rest| rest.split_once(' ')) {
             Some((issuer, name)) => Self::oauth(issuer, name),
@@ -147,6 +157,7 @@ impl Principal {
         match kind.strip_prefix(OAUTH) {
             Some(issuer) => IdentifiedBy::OAuth(issuer.trim_end()),
             None if kind == CERTIFICATE => IdentifiedBy::Certificate,
+            None if kind == SCHEDULE => IdentifiedBy::Schedule,
             None => IdentifiedBy::Token,
         }
     }
@@ -185,6 +196,7 @@ impl Principal {
 
 const TOKEN: &str = "token:";
 const CERTIFICATE: &str = "cert:";
+const SCHEDULE: &str = "schedule:";
 const OAUTH: &str = "oauth:";
 
 impl PartialEq for Principal {

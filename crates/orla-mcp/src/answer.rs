@@ -3,7 +3,9 @@
 
 use std::borrow::Cow;
 
-use orla_marketplace::{JsonText, LogLevel, Notice, Outcome, Payload, Progress, SurfaceNotice};
+use orla_marketplace::{
+    JsonText, LogLevel, Notice, Outcome, Payload, Progress, SurfaceNotice, TaskSupport,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
@@ -27,6 +29,8 @@ pub struct ListedTool {
     pub output_schema: Option<Value>,
     /// Hints about what it does.
     pub annotations: Option<Value>,
+    /// How it runs (2025-11-25).
+    pub execution: Option<Value>,
     /// The other members of the object, such as `icons` and `_meta`.
     #[serde(skip)]
     pub more: Option<JsonText>,
@@ -35,13 +39,20 @@ pub struct ListedTool {
 impl ListedTool {
     /// Reads one tool.
     fn read(text: &str) -> Option<Self> {
-        const KNOWN: [&str; 6] =
-            ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+        const KNOWN: [&str; 7] =
+            ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution"];
         let mut tool: Self = serde_json::from_str(text).ok()?;
         let mut rest = Object::parse(text)?;
         KNOWN.iter().for_each(|known| rest.remove(known));
         tool.more = rest.members().next().is_some().then(|| rest.to_json());
         Some(tool)
+    }
+}
+
+impl ListedTool {
+    /// Whether its server says that it is called as a task.
+    pub fn task_support(&self) -> Option<TaskSupport> {
+        TaskSupport::parse(self.execution.as_ref()?.get("taskSupport")?.as_str()?)
     }
 }
 

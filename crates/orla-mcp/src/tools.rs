@@ -1,7 +1,7 @@
 //! Tools as capabilities.
 
 use orla_marketplace::schema::type_from_json_schema;
-use orla_marketplace::{ANNOTATIONS, DeclaredBy, LISTED, Registration, TITLE};
+use orla_marketplace::{ANNOTATIONS, DeclaredBy, LISTED, Registration, TASK, TITLE, TaskSupport};
 
 use super::answer::ListedTool;
 
@@ -26,6 +26,11 @@ pub fn describe(registration: &mut Registration, tool: &ListedTool, has_descript
     }
     if let Some(annotations) = tool.annotations.as_ref().filter(|annotations| annotations.is_object()) {
         manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
+    }
+    // A server that cannot run a tool as a task says nothing of what orla can.
+    let support = tool.task_support().filter(|support| *support != TaskSupport::Forbidden);
+    if let Some(support) = support.filter(|_| !manifest.metadata.contains_key(TASK)) {
+        manifest.set_task_support(support);
     }
     if let Some(more) = &tool.more {
         manifest.metadata.insert(LISTED.to_owned(), more.to_string());

@@ -102,6 +102,11 @@ impl Server {
             .map_err(|err| format!("{}: tasks cannot be kept there: {err}", file.display()))
     }
 
+    /// Serves these tasks. They are closed when the server ends. Without them, clients find none. The first ones stay.
+    pub fn serve_tasks(&self, tasks: orla_tasks::Tasks) {
+        self.core.serve_tasks(tasks);
+    }
+
     /// Sends push notifications of the agent's tasks through this sender. Without one, clients that ask for them are refused.
     /// The first sender stays.
     pub fn push_with(&self, sender: Arc<dyn PushSender>) {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use orla_identity::{Authenticator, Fetch};
 use orla_marketplace::{CapabilityMarketplace, Catalog, discovery};
+use orla_tasks::Tasks;
 use parking_lot::Mutex;
 use rmcp::model::{
     Implementation, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability,
@@ -58,6 +59,7 @@ pub(crate) struct Core {
     pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
     /// The certificates of the listener.
     pub(crate) tls: tls::Current,
+    tasks: OnceLock<Tasks>,
     agent: OnceLock<Agent>,
     /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
@@ -103,6 +105,7 @@ impl Core {
             auth_failures: Mutex::default(),
             on_unauthenticated: OnceLock::new(),
             tls: tls::Current::default(),
+            tasks: OnceLock::new(),
             agent: OnceLock::new(),
             push: OnceLock::new(),
             fetch: OnceLock::new(),
@@ -117,6 +120,16 @@ impl Core {
     /// The agent, which answers messages of the Agent2Agent protocol.
     pub(crate) fn agent(&self) -> &Agent {
         self.agent.get_or_init(|| Agent::new(&self.settings.load().options.agent))
+    }
+
+    /// The calls that outlive their callers, if the program supports them.
+    pub(crate) fn tasks(&self) -> Option<&Tasks> {
+        self.tasks.get()
+    }
+
+    /// Sets the tasks. The first ones stay.
+    pub(crate) fn serve_tasks(&self, tasks: Tasks) {
+        drop(self.tasks.set(tasks));
     }
 
     /// The sender of push notifications.

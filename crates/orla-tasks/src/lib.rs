@@ -29,6 +29,7 @@ mod queue;
 mod records;
 mod resume;
 mod run;
+mod schedule;
 mod service;
 mod start;
 mod state;
@@ -39,7 +40,10 @@ mod timers;
 
 pub use error::TaskError;
 pub use options::TaskOptions;
+pub use schedule::{Expression, ExpressionError, Overlap, Schedule, ScheduleStatus, Schedules};
 pub use service::{Filter, Started, TaskCounts, Tasks, Viewer};
 pub use start::NewTask;
 pub use state::{Event, Recovery, Repeat, State, may_begin, recovery};
-pub use task::{Failure, LogLine, Owner, Place, Question, Task, TaskId, TaskProgress, Timestamp};
+pub use task::{
+    Failure, LogLine, Owner, Place, Question, Refusal, Task, TaskId, TaskProgress, Timestamp,
+};

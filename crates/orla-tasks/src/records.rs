@@ -102,7 +102,7 @@ impl Inner {
     }
 
     /// How long a task is kept after its end.
-    fn keep_millis(&self, task: &Task) -> u64 {
+    pub(crate) fn keep_millis(&self, task: &Task) -> u64 {
         let keep = u64::try_from(self.options.load().keep.as_millis()).unwrap_or(u64::MAX);
         task.keep_ms.map_or(keep, |wanted| wanted.min(keep))
     }

@@ -169,6 +169,7 @@ impl Inner {
         let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
         call.patience = Some(self.options.load().timeout);
         call.scope.principal = task.principal();
+        call.scope.is_task = true;
         call.scope.client = self.client_of(&task);
         call.scope.notices = sink(&self.live, id, running);
         call.scope.cancellation = running.cancellation.clone();
@@ -211,7 +212,11 @@ impl Inner {
                 let message = outcome.last_text();
                 let message =
                     message.unwrap_or_else(|| format!("{} reported an error", task.capability));
-                (Event::Fail, text, Some(Failure { kind: "failed".to_owned(), message, at: None }))
+                (
+                    Event::Fail,
+                    text,
+                    Some(Failure { kind: "failed".to_owned(), message, at: None, refusal: None }),
+                )
             }
             Err(error) => {
                 let failure = Failure::of(error);

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use orla_marketplace::{CapabilityMarketplace, ClientError, JsonText, Principal};
@@ -19,7 +20,7 @@ use crate::live::Live;
 use crate::options::TaskOptions;
 use crate::queue::Queue;
 use crate::state::{Event, State};
-use crate::task::{Task, TaskId};
+use crate::task::{Task, TaskId, Timestamp};
 
 /// The tasks of an instance. Cloning shares them.
 ///
@@ -317,6 +318,17 @@ impl Tasks {
         };
         self.0.answered(&task.id, key, &running).await?;
         Ok(())
+    }
+
+    /// How long a task is kept from its acceptance on, at least. That of a task that is not over grows with its age.
+    pub fn lifetime(&self, task: &Task) -> Duration {
+        let over = match task.state.is_terminal() {
+            true => Duration::ZERO,
+            false => self.0.options.load().timeout,
+        };
+        let seen = if task.state.is_terminal() { task.updated_at } else { Timestamp::now() };
+        let age = Duration::from_millis(seen.0.saturating_sub(task.created_at.0));
+        age.saturating_add(over).saturating_add(Duration::from_millis(self.0.keep_millis(task)))
     }
 
     /// How many tasks there are.

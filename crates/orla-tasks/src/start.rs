@@ -29,6 +29,8 @@ pub struct NewTask {
     pub input: Payload,
     /// Under which the caller starts the task at most once.
     pub key: Option<String>,
+    /// The schedule of the configuration that starts it.
+    pub schedule: Option<String>,
     /// The caller.
     pub caller: Option<Principal>,
     /// What the caller's client can be asked: the JSON object of its MCP capabilities. `None`: nothing.
@@ -41,7 +43,16 @@ impl NewTask {
     /// A call of a capability.
     pub fn call(capability: impl Into<String>, input: Payload, caller: Option<Principal>) -> Self {
         let capability = capability.into();
-        Self { capability, is_program: false, input, key: None, caller, client: None, keep_ms: None }
+        Self {
+            capability,
+            is_program: false,
+            input,
+            key: None,
+            schedule: None,
+            caller,
+            client: None,
+            keep_ms: None,
+        }
     }
 
     /// A program in RTFS: `input` is that of the capability `rtfs`, with `program` and `input`.
@@ -71,6 +82,7 @@ impl Tasks {
         }
         let mut call = Call::to(&*new.capability).with(new.input.clone());
         call.scope.principal.clone_from(&new.caller);
+        call.scope.is_task = true;
         inner.market.check(call).await?;
         let input = new.input.json()?.clone();
         let owner = OwnerKey::of_caller(new.caller.as_ref());
@@ -82,6 +94,7 @@ impl Tasks {
             is_program: new.is_program,
             state: State::Queued,
             owner: new.caller.as_ref().map(Owner::of),
+            schedule: new.schedule.clone(),
             key: new.key.clone(),
             created_at: now,
             updated_at: now,

@@ -36,6 +36,9 @@ pub struct Task {
     /// Who started it; `None` for a caller without a principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
+    /// The schedule of the configuration that started it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
     /// The idempotency key that its caller gave it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
@@ -125,6 +128,21 @@ pub struct Failure {
     /// Where in the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Place>,
+    /// The error of the Model Context Protocol with which the provider refused the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
+}
+
+/// An error of the Model Context Protocol.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The JSON-RPC code.
+    pub code: i64,
+    /// What the provider said.
+    pub message: String,
+    /// What it added, as JSON text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
 }
 
 /// A place in a program.
@@ -287,10 +305,18 @@ impl Failure {
             Some(own) => own.message.to_string(),
             None => error.to_string(),
         };
+        let refusal = match error {
+            RuntimeError::Refused { code, message, data, .. } => Some(Refusal {
+                code: *code,
+                message: rtfs::text::excerpt(message, Self::SHOWN),
+                data: data.as_ref().map(JsonText::to_string),
+            }),
+            _ => None,
+        };
         let at = own
             .and_then(|own| own.at.as_deref())
             .map(|at| Place { line: at.position.line, column: at.position.column });
-        Self { kind, message: rtfs::text::excerpt(&message, Self::SHOWN), at }
+        Self { kind, message: rtfs::text::excerpt(&message, Self::SHOWN), at, refusal }
     }
 
     /// The call was running when its server ended, and cannot be repeated.
@@ -298,7 +324,7 @@ impl Failure {
         let message = format!(
             "{capability} was running when the server ended; it is not idempotent, so it was not run again"
         );
-        Self { kind: "interrupted".to_owned(), message, at: None }
+        Self { kind: "interrupted".to_owned(), message, at: None, refusal: None }
     }
 }
 

@@ -332,6 +332,9 @@ fn apply(registration: &mut Registration, change: &ToolOverride) {
     if let Some(description) = &change.description {
         registration.manifest.description.clone_from(description);
     }
+    if let Some(support) = change.task {
+        registration.manifest.set_task_support(support);
+    }
     let is_own_process = matches!(registration.manifest.provider, ProviderType::Custom(_));
     if !is_own_process && change.declared != Declared::default() {
         registration.policy = registration.policy.clone().unavailable(

@@ -18,7 +18,7 @@ use crate::approval::WaitingCall;
 use crate::catalog::{Catalog, Entry};
 use crate::error::{RuntimeError, RuntimeResult, seconds};
 use crate::executor::CapabilityExecutor;
-use crate::manifest::{Availability, DeclaredBy};
+use crate::manifest::{Availability, DeclaredBy, TaskSupport};
 use crate::marketplace::CapabilityMarketplace;
 use crate::memory::OverBudget;
 use crate::outcome::Outcome;
@@ -138,9 +138,21 @@ impl PreparedCall<'_> {
             let admitted = self.in_time(custody.admit()).await?;
             admitted.map_err(|permission| RuntimeError::Denied { id: self.id(), permission })?;
         }
-        match entry.unavailable() {
-            Some(reason) => Err(self.unavailable(reason.to_owned())),
-            None => Ok(()),
+        let refusal = entry.unavailable().or_else(|| self.task_refusal());
+        refusal.map_or(Ok(()), |reason| Err(self.unavailable(reason.to_owned())))
+    }
+
+    /// Why the call cannot be made, because it is that of a task, or because it is not.
+    fn task_refusal(&self) -> Option<&'static str> {
+        let scope = &self.ctx.scope;
+        match self.entry.manifest.task_support()? {
+            TaskSupport::Required if !scope.is_task => Some(
+                "it runs only as a task: use `orla task run`, POST /tasks, or an MCP client that supports tasks",
+            ),
+            TaskSupport::Forbidden if scope.is_task && scope.depth == 0 => {
+                Some("it never runs as a task; call it directly")
+            }
+            _ => None,
         }
     }
 

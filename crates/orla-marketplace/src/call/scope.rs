@@ -57,6 +57,8 @@ pub struct CallScope {
     pub retries: Option<u32>,
     /// Learns that the call is about to run. Calls within the call do not inherit it.
     pub checkpoint: Option<Arc<dyn Checkpoint>>,
+    /// Whether the call is that of a task, or within one.
+    pub is_task: bool,
     /// How many calls this one is nested in.
     pub depth: u32,
     /// The instances that the call has come through.

@@ -9,7 +9,7 @@ use super::example::example;
 use crate::attestation::format_instant;
 use crate::catalog::Entry;
 use crate::json::value_from_json;
-use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance};
+use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance, TaskSupport};
 use crate::payload::JsonText;
 use crate::permission::Permission;
 use crate::route::Routed;
@@ -47,6 +47,7 @@ pub fn description(entry: &Entry) -> Json {
     add("output", types(manifest.output_schema.as_ref(), entry.output_schema().as_ref(), of_output));
     let annotations = manifest.metadata.get(ANNOTATIONS);
     add("annotations", annotations.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default());
+    add("task", json!(manifest.task_support().map(TaskSupport::as_str)));
     add("metadata", json!(manifest.other_metadata()));
     let permissions: Vec<&str> = entry.needs().iter().map(Permission::as_str).collect();
     add("permissions", json!(permissions));
@@ -84,6 +85,12 @@ pub fn description_text(described: &Json) -> String {
                 out.push_str(&format!("{enforcement}\n"));
             }
         }
+    }
+    match described["task"].as_str() {
+        Some("required") => out.push_str("\nIs called only as a task\n"),
+        Some("optional") => out.push_str("\nMay be called as a task\n"),
+        Some("forbidden") => out.push_str("\nIs never called as a task\n"),
+        _ => {}
     }
     if described["metadata"].is_object() {
         out.push_str(&format!("\nMetadata: {}\n", described["metadata"]));

@@ -20,6 +20,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use orla_document::{Key, Kind, Node, Position, Scalar, SyntaxError};
+use orla_marketplace::TaskSupport;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::rtfs::text::{excerpt, nearest};
@@ -28,7 +29,7 @@ use orla_process::confinement::Declared;
 use semver::Version;
 
 use super::packages::MANIFESTS;
-use crate::tool::metadata::{Remark, limits, misspelt_confinement, pass_env, permissions};
+use crate::tool::metadata::{Remark, limits, misspelt_confinement, pass_env, permissions, task};
 
 /// What a package says of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -65,6 +66,8 @@ pub struct Manifest {
     pub args: Vec<String>,
     /// Whether it starts with the server.
     pub eager: bool,
+    /// Whether its tools are called as tasks.
+    pub task: Option<TaskSupport>,
     /// The first schema that cannot be enforced. Everything else is valid.
     pub fault: Option<Remark>,
 }
@@ -122,8 +125,17 @@ const MAX_NAME: usize = 128;
 /// The longest prefix; a served name has at most 64 characters.
 const MAX_PREFIX: usize = 40;
 
-const COMMON: &[&str] =
-    &["name", "version", "entrypoint", "description", "permissions", "limits", "mcp", "language"];
+const COMMON: &[&str] = &[
+    "name",
+    "version",
+    "entrypoint",
+    "description",
+    "permissions",
+    "limits",
+    "task",
+    "mcp",
+    "language",
+];
 const FOR_PEOPLE: &[&str] = &["author", "license", "repository", "homepage", "keywords", "dependencies"];
 const RUNTIME: &[&str] = &["startup_timeout_ms", "hot_load", "env", "pass_env", "args", "eager"];
 
@@ -188,6 +200,7 @@ impl Reader {
         let description = self.optional(members, "description", "description", text);
         let permissions = self.optional(members, "permissions", "permissions", permissions);
         let limits = self.optional(members, "limits", "limits", limits);
+        let task = self.optional(members, "task", "task", task);
         let input_schema = self.schema(mcp, "input_schema", input_from_declaration);
         let output_schema = self.schema(mcp, "output_schema", schema_from_declaration);
         let prefix = self.optional(mcp, "prefix", "mcp.prefix", prefix);
@@ -222,6 +235,7 @@ impl Reader {
             pass_env: pass_env.unwrap_or_default(),
             args: args.unwrap_or_default(),
             eager: eager.unwrap_or_default(),
+            task,
             fault: self.schema_faults.first().cloned(),
         })
     }

@@ -109,6 +109,9 @@ impl Package {
         manifest.input_schema.clone_from(&own.input_schema);
         manifest.output_schema.clone_from(&own.output_schema);
         manifest.permissions = own.declared.permissions.clone().unwrap_or_default();
+        if let Some(support) = own.task {
+            manifest.set_task_support(support);
+        }
         manifest
     }
 }

@@ -12,6 +12,7 @@
 //! | `permissions` | what it needs to be allowed, and is confined to |
 //! | `limits` | what its processes may use |
 //! | `prestart` | how many processes wait for a call before it comes; they read their arguments from standard input |
+//! | `task` | whether it is called as a task: `required`, `optional` or `forbidden` |
 //! | `pass_env` | patterns of the server's variables that it gets besides the usual ones |
 //!
 //! Each key is read by itself, so that every fault is reported with its place in the file. A tool with a fault is
@@ -21,6 +22,7 @@
 use std::time::Duration;
 
 use orla_document::{Key, Kind, Node, Position};
+use orla_marketplace::TaskSupport;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::rtfs::text::{excerpt, nearest};
@@ -54,6 +56,8 @@ pub struct Metadata {
     pub declared: Declared,
     /// How many processes wait for a call before it comes.
     pub prestart: Option<usize>,
+    /// Whether it is called as a task.
+    pub task: Option<TaskSupport>,
     /// Patterns of the server's variables that it gets besides the usual ones.
     pub pass_env: Vec<Pattern>,
 }
@@ -118,7 +122,7 @@ fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Rema
     (reader.metadata, reader.remarks)
 }
 
-const KEYS: [&str; 12] = [
+const KEYS: [&str; 13] = [
     "title",
     "description",
     "input_schema",
@@ -130,6 +134,7 @@ const KEYS: [&str; 12] = [
     "permissions",
     "limits",
     "prestart",
+    "task",
     "pass_env",
 ];
 
@@ -176,6 +181,7 @@ impl Reader {
             }
             "limits" => limits(node).map(|limits| metadata.declared.limits = limits),
             "prestart" => prestart(node).map(|count| metadata.prestart = Some(count)),
+            "task" => task(node).map(|support| metadata.task = Some(support)),
             "pass_env" => pass_env(node).map(|patterns| metadata.pass_env = patterns),
             unknown => {
                 let shown = excerpt(unknown, SHOWN);
@@ -346,6 +352,12 @@ fn prestart(node: &Node) -> Result<usize, String> {
         .ok_or_else(|| expected(&format!("a whole number from 0 to {MAX_PRESTART}"), node))
 }
 
+/// Whether a capability is called as a task.
+pub(crate) fn task(node: &Node) -> Result<TaskSupport, String> {
+    let support = node.as_text().and_then(TaskSupport::parse);
+    support.ok_or_else(|| expected("required, optional or forbidden", node))
+}
+
 fn annotations(node: &Node) -> Result<Value, String> {
     let Kind::Map(members) = &node.kind else { return Err(expected("an object", node)) };
     let is_boolean = |node: &Node| node.as_scalar().is_some_and(|scalar| scalar.as_bool().is_some());
@@ -388,7 +400,7 @@ mod tests {
     fn every_key_is_read() {
         let (metadata, remarks) = read_file(
             b"title: Adder\ndescription: Adds.\noutput: json\ntimeout: 1.5\nargs: [-n, 5]\n\
-              annotations: {readOnlyHint: true}\npermissions: ['net:example.com']\n",
+              annotations: {readOnlyHint: true}\ntask: required\npermissions: ['net:example.com']\n",
         );
         assert_eq!(remarks, []);
         assert_eq!(metadata.title.as_deref(), Some("Adder"));
@@ -397,6 +409,7 @@ mod tests {
         assert_eq!(metadata.timeout, Some(Duration::from_millis(1500)));
         assert_eq!(metadata.args, ["-n", "5"]);
         assert_eq!(metadata.annotations, Some(serde_json::json!({"readOnlyHint": true})));
+        assert_eq!(metadata.task, Some(TaskSupport::Required));
         assert_eq!(metadata.declared.permissions.unwrap(), ["net:example.com"]);
     }
 
@@ -410,6 +423,7 @@ mod tests {
             ("timeout: -1\n", "1:10: timeout: expected seconds above 0 and at most 86400, got -1"),
             ("timeout: 1e-12\n", "1:10: timeout: expected seconds above 0 and at most 86400, got 1e-12"),
             ("timeout: 1e19\n", "1:10: timeout: expected seconds above 0 and at most 86400, got 1e+19"),
+            ("task: yes\n", "1:7: task: expected required, optional or forbidden, got \"yes\""),
             ("output: xml\n", "1:9: output: expected text, json or mcp, got \"xml\""),
             ("args: -n\n", "1:7: args: expected a list of texts, got \"-n\""),
             ("title: {}\n", "1:8: title: expected text, got {}"),

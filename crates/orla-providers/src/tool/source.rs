@@ -149,6 +149,9 @@ fn registration(
     if let Some(annotations) = metadata.annotations {
         manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
     }
+    if let Some(support) = metadata.task {
+        manifest.set_task_support(support);
+    }
     let mut registration = Registration::from(manifest);
     registration.policy.timeout = declared.limits.wall.or(metadata.timeout);
     if let Some(Err(reason)) = sandbox.map(|sandbox| sandbox.available()) {

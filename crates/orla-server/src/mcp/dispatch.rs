@@ -19,7 +19,9 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{Call, Catalog, Client, JsonText, LogLevel, Payload, Principal, RuntimeError};
 use parking_lot::Mutex;
-use rmcp::model::{DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig};
+use rmcp::model::{
+    DiscoverResult, ErrorCode, ErrorData, InitializeResult, ResultType, ServerConfig, TASKS_EXTENSION_ID,
+};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -34,7 +36,8 @@ use crate::mcp::rpc::{self, Id, Meta, Params, push_json};
 use crate::mcp::session::Session;
 use crate::mcp::session::client::SessionClient;
 use crate::mcp::surfaces::{self, SurfaceRequest, method_not_found};
-use crate::mcp::tools::{self, CacheHint, Form, Listing};
+use crate::mcp::tasks;
+use crate::mcp::tools::{self, CacheHint, Form, ListForm, Listing};
 use crate::state::{Core, capabilities, implementation, instructions};
 use crate::step_up::StepUp;
 use orla_mcp::object::Object;
@@ -48,12 +51,16 @@ pub(crate) struct Job {
     meta: Meta,
     /// The members that belong to the input requests of its provider.
     pub(crate) input: InputFields,
+    /// Whether it declares the extension for tasks.
+    declares_tasks: bool,
 }
 
 enum Task {
     CallTool {
         tool: String,
         arguments: Payload,
+        /// `params.task`, unchecked.
+        task: Option<JsonText>,
     },
     ListTools {
         cursor: Option<JsonText>,
@@ -245,7 +252,8 @@ impl Job {
             },
             _ => InputFields::default(),
         };
-        Self { id, method: method.into(), task, meta, input }
+        let declares_tasks = meta.has_capabilities && tasks::is_declared(params.declared());
+        Self { id, method: method.into(), task, meta, input, declares_tasks }
     }
 
     /// What the request is about: a tool's or a prompt's name, a resource's address.
@@ -299,7 +307,7 @@ impl Job {
         headers: &HeaderMap,
         principal: Option<&Principal>,
     ) -> Result<(), Refused> {
-        let Task::CallTool { tool, arguments } = &self.task else { return Ok(()) };
+        let Task::CallTool { tool, arguments, .. } = &self.task else { return Ok(()) };
         let catalog = core.market.snapshot();
         if catalog.visible(principal, tool).is_none() {
             // The call reports the problem.
@@ -320,15 +328,26 @@ impl Job {
         caller: &Caller,
         asks: &ClientChannel,
     ) -> Result<Bytes, ErrorData> {
-        let Self { id, method, task, meta, .. } = self;
+        let Self { id, method, task, meta, input, declares_tasks } = self;
         let wanted = NoticeOptions {
             progress_token: meta.progress_token,
             log_level: caller.session.as_deref().map(Session::log_level).or(meta.log_level),
         };
         match (task, &*method) {
-            (Task::CallTool { tool, arguments }, _) => {
+            (Task::CallTool { tool, arguments, task }, _) => {
+                let asked = tasks::start::Asked { task: task.as_ref(), declares: declares_tasks };
+                let capabilities = caller.client_capabilities(input.capabilities);
+                match tasks::start::mode(core, caller, &tool, asked).await? {
+                    tasks::start::Mode::Plain => {}
+                    tasks::start::Mode::Task { tasks, keep_ms } => {
+                        let start = tasks::start::Start { keep_ms, capabilities };
+                        return start.run(core, tasks, caller, &id, &tool, arguments).await;
+                    }
+                }
                 let call = caller.call(tool, arguments, wanted, meta.traceparent, asks);
-                call_tool(core, &id, call, caller, asks).await
+                let continues =
+                    declares_tasks.then_some(tasks::start::Start { keep_ms: None, capabilities });
+                call_tool(core, &id, call, caller, asks, continues).await
             }
             (Task::ListTools { cursor }, _) => list_tools(core, &id, cursor.as_ref(), caller).await,
             (Task::List { cursor }, method) => {
@@ -342,7 +361,8 @@ impl Job {
             (Task::Other { .. }, "server/discover") if caller.is_modern() => Ok(discover(core, &id)),
             (Task::Other { params }, "subscriptions/listen") if caller.is_modern() => {
                 let call = caller.about(wanted, meta.traceparent, asks);
-                listen::listen(core, &id, &params, call, caller).await
+                let watched = tasks::watch::Watched::of(core, caller, &params, declares_tasks).await?;
+                listen::listen(core, &id, &params, call, caller, watched).await
             }
             (Task::Other { params }, "logging/setLevel") if caller.session.is_some() => {
                 set_level(&id, &params, caller)
@@ -363,6 +383,16 @@ impl Job {
             }
             (Task::Other { params }, "resources/unsubscribe") if caller.session.is_some() => {
                 listen::unsubscribe(core, &id, &params, caller).await
+            }
+            (Task::Other { params }, method) if method.starts_with("tasks/") => {
+                let request = tasks::methods::Request {
+                    id: &id,
+                    method,
+                    params: &params,
+                    declares: declares_tasks,
+                    client: asks.client(),
+                };
+                request.answer(core, caller).await
             }
             (Task::Other { .. }, _) => Err(method_not_found(&method)),
         }
@@ -404,6 +434,22 @@ impl Caller {
         call
     }
 
+    /// Notes what the caller's token lacks, if that is why a call was refused.
+    pub(crate) fn needs_scope(&self, core: &Core, target: &str, error: &RuntimeError) {
+        if let Some(step_up) = StepUp::after(core, self.principal.as_ref(), target, error) {
+            // A request is refused at most once.
+            drop(self.step_up.set(step_up));
+        }
+    }
+
+    /// What the client of a call can be asked.
+    fn client_capabilities(&self, declared: Option<JsonText>) -> Option<JsonText> {
+        match &self.session {
+            Some(session) => session.capabilities.clone(),
+            None => declared,
+        }
+    }
+
     /// What a request to surfaces carries.
     fn about(&self, wanted: NoticeOptions, traceparent: Option<Arc<str>>, asks: &ClientChannel) -> Call {
         self.call(String::new(), Payload::empty(), wanted, traceparent, asks)
@@ -412,8 +458,12 @@ impl Caller {
     /// The session's client as this request sees it, if it can be asked.
     fn session_client(&self, core: &Core, job: &Job) -> Option<Arc<SessionClient>> {
         let (session, outlet) = (self.session.as_ref()?, self.outlet.as_ref()?);
-        let capabilities = session.capabilities.clone().filter(|_| job.may_ask())?;
-        let limit = limit(&session.tools(), &job.method, job.subject());
+        let waits_for_task = &*job.method == "tasks/result";
+        let capabilities = session.capabilities.clone().filter(|_| job.may_ask() || waits_for_task)?;
+        let limit = match waits_for_task {
+            true => tasks::methods::MAX_WAIT,
+            false => limit(&session.tools(), &job.method, job.subject()),
+        };
         Some(Arc::new(SessionClient {
             session: Arc::clone(session),
             capabilities,
@@ -457,12 +507,24 @@ pub(crate) fn initialize(core: &Core, id: &Id, revision: Revision) -> Bytes {
         .with_server_info(implementation())
         .with_instructions(instructions(&catalog))
         .with_protocol_version(revision.version());
+    if revision < Revision::V2025_11_25 || core.tasks().is_none() {
+        return serialized(id, &result);
+    }
+    // The SDK has no type for the tasks of this revision.
+    let mut result = serde_json::to_value(&result).unwrap_or_default();
+    result["capabilities"]["tasks"] =
+        serde_json::json!({"list": {}, "cancel": {}, "requests": {"tools": {"call": {}}}});
     serialized(id, &result)
 }
 
 fn discover(core: &Core, id: &Id) -> Bytes {
     let catalog = core.market.snapshot();
-    let config = ServerConfig::new(capabilities(&catalog))
+    let mut capabilities = capabilities(&catalog);
+    if core.tasks().is_some() {
+        let extension = (TASKS_EXTENSION_ID.to_owned(), serde_json::Map::new());
+        capabilities.extensions.get_or_insert_default().extend([extension]);
+    }
+    let config = ServerConfig::new(capabilities)
         .with_server_info(implementation())
         .with_instructions(instructions(&catalog));
     let result = DiscoverResult::from_server_info(Revision::served(), config)
@@ -492,7 +554,11 @@ async fn list_tools(
     let malformed = |_| ErrorData::invalid_params("the cursor is malformed", None);
     let cursor = cursor.map(JsonText::as_raw).transpose().map_err(malformed)?;
     let principal = caller.principal.as_ref();
-    tools::list_page(id, &catalog, &listing, cursor, principal, caller.cache_hint(core))
+    let form = match caller.cache_hint(core) {
+        Some(hint) => ListForm::Sessionless(hint),
+        None => ListForm::Session { has_tasks: core.tasks().is_some() },
+    };
+    tools::list_page(id, &catalog, &listing, cursor, principal, form)
 }
 
 async fn call_tool(
@@ -501,6 +567,7 @@ async fn call_tool(
     mut call: Call,
     caller: &Caller,
     asks: &ClientChannel,
+    continues: Option<tasks::start::Start>,
 ) -> Result<Bytes, ErrorData> {
     call.scope.catalog = match &caller.session {
         Some(session) => Some(tools_of(core, session, &call.target).await),
@@ -512,14 +579,18 @@ async fn call_tool(
     };
     let target = call.target.clone();
     let result = core.market.call(call).await;
-    if let Err(error) = &result
-        && let Some(step_up) = StepUp::after(core, caller.principal.as_ref(), &target, error)
-    {
-        // Only this place sets it.
-        drop(caller.step_up.set(step_up));
+    if let Err(error) = &result {
+        caller.needs_scope(core, &target, error);
     }
     match result {
-        Ok(outcome) => Ok(tools::success(id, &outcome, form)),
+        Ok(outcome) => {
+            if let (Some(start), Some(tasks)) = (continues, core.tasks())
+                && let Some(input) = tasks::start::continuation(&outcome)
+            {
+                return start.run(core, tasks, caller, id, &target, input).await;
+            }
+            Ok(tools::success(id, &outcome, form))
+        }
         Err(error @ RuntimeError::Unknown { .. }) => {
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
@@ -541,7 +612,7 @@ fn gave_nothing(error: &RuntimeError) -> bool {
 
 /// The snapshot in which a session calls a tool: only the one that it last listed. Before it has listed, an
 /// unknown tool may belong to a provider that has not been asked yet, and so may the tools that a tool calls.
-async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
+pub(super) async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     let known = session.tools();
     let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());
     if is_enough || session.has_listed_tools() {
@@ -615,7 +686,8 @@ fn call_task(params: &Params<'_>, body: &Bytes) -> Task {
             ));
         }
     };
-    Task::CallTool { tool: tool.into_owned(), arguments }
+    let task = params.task.map(|raw| JsonText::slice_of(body, raw));
+    Task::CallTool { tool: tool.into_owned(), arguments, task }
 }
 
 fn cursor(params: &Params<'_>, body: &Bytes) -> Option<JsonText> {

@@ -1,7 +1,7 @@
 //! The Model Context Protocol, over HTTP and over pipes.
 //!
 //! A message is read (`rpc`), belongs to a session or needs none (`request_mode`), and is answered (`dispatch`).
-//! `session` is the state of a client, `input` the questions of providers to clients, `notify` the notifications
+//! `tasks` runs calls that outlive their requests. `session` is the state of a client, `input` the questions of providers to clients, `notify` the notifications
 //! to clients.
 
 pub(crate) mod dispatch;
@@ -14,4 +14,5 @@ mod rpc;
 pub(crate) mod session;
 pub(crate) mod stdio;
 pub(crate) mod surfaces;
+mod tasks;
 pub(crate) mod tools;

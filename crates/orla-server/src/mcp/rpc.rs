@@ -161,6 +161,9 @@ pub(crate) struct Params<'a> {
     pub(crate) uri: Option<&'a RawValue>,
     #[serde(borrow, deserialize_with = "present")]
     pub(crate) task_id: Option<&'a RawValue>,
+    /// How the call runs as a task (2025-11-25).
+    #[serde(borrow, deserialize_with = "present")]
+    pub(crate) task: Option<&'a RawValue>,
     #[serde(borrow, deserialize_with = "present")]
     pub(crate) protocol_version: Option<&'a RawValue>,
     /// What the client declares in `initialize`.

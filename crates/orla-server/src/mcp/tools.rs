@@ -15,6 +15,7 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use bytes::Bytes;
 use orla_marketplace::{
     ANNOTATIONS, Catalog, Entry, JsonText, LISTED, Outcome, Principal, Reservation, RuntimeError,
+    TaskSupport,
 };
 use parking_lot::Mutex;
 use rmcp::model::ErrorData;
@@ -126,7 +127,8 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
 }
 
 /// The members of a tool that have a place in its manifest.
-const KNOWN: [&str; 6] = ["name", "title", "description", "inputSchema", "outputSchema", "annotations"];
+const KNOWN: [&str; 7] =
+    ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution"];
 
 fn is_object_schema(schema: &str) -> bool {
     Object::parse(schema).and_then(|object| object.get("type").map(|kind| kind == r#""object""#))
@@ -213,7 +215,7 @@ pub(crate) fn list_page(
     listing: &Listing,
     cursor: Option<&RawValue>,
     principal: Option<&Principal>,
-    modern: Option<CacheHint>,
+    form: ListForm,
 ) -> Result<Bytes, ErrorData> {
     let after = cursor.map(read_cursor).transpose()?;
     let entries = catalog.entries();
@@ -226,11 +228,38 @@ pub(crate) fn list_page(
         if last.is_some() {
             items.push(',');
         }
-        items.push_str(listing.tool(catalog, *at).map_or("{}", |tool| tool.text(modern.is_some())));
+        items.push_str(
+            listing.tool(catalog, *at).map_or("{}", |tool| tool.text(form.modern().is_some())),
+        );
+        if form == (ListForm::Session { has_tasks: true }) {
+            // Any capability can be called as a task, unless it declares otherwise.
+            let support = entries[*at].manifest.task_support().unwrap_or(TaskSupport::Optional);
+            items.pop();
+            items.push_str(&format!(r#","execution":{{"taskSupport":"{}"}}}}"#, support.as_str()));
+        }
         last = Some(&entries[*at].name);
     }
     let next = last.filter(|_| places.peek().is_some()).map(|name| cursor_after(name));
-    Ok(page(id, "tools", &items, next.as_deref(), modern))
+    Ok(page(id, "tools", &items, next.as_deref(), form.modern()))
+}
+
+/// The kind of client that tools are listed for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ListForm {
+    Sessionless(CacheHint),
+    Session {
+        /// Whether tools can be called as tasks, which the list then says of each (2025-11-25).
+        has_tasks: bool,
+    },
+}
+
+impl ListForm {
+    fn modern(self) -> Option<CacheHint> {
+        match self {
+            Self::Sessionless(hint) => Some(hint),
+            Self::Session { .. } => None,
+        }
+    }
 }
 
 /// What a sessionless client may do with a list it got.

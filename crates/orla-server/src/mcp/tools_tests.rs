@@ -5,8 +5,10 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::Canned;
 use orla_marketplace::{
-    AccessPolicy, Callers, CapabilityMarketplace, Limits, Permission, Registration, Rule, Violation,
+    AccessPolicy, Callers, CapabilityMarketplace, Limits, Payload, Permission, Registration, Rule,
+    Violation,
 };
+use orla_mcp::call_result::call_result_json;
 use proptest::prelude::*;
 use rmcp::model::{CallToolResult, ListToolsResult};
 
@@ -152,7 +154,8 @@ fn page_after(
     let catalog = market.snapshot();
     let cursor = cursor.map(|cursor| serde_json::value::to_raw_value(cursor).unwrap());
     let hint = modern.then_some(CacheHint { ttl_ms: 5000 });
-    list_page(&id(), &catalog, &Listings::default().of(&catalog), cursor.as_deref(), None, hint)
+    let form = hint.map_or(ListForm::Session { has_tasks: false }, ListForm::Sessionless);
+    list_page(&id(), &catalog, &Listings::default().of(&catalog), cursor.as_deref(), None, form)
 }
 
 fn names(page: &Bytes) -> (Vec<String>, Option<String>) {
@@ -227,7 +230,17 @@ fn what_is_unlisted_or_denied_is_on_no_page_and_counts_for_none() {
     let listing = Listings::default().of(&catalog);
     let list = |cursor: Option<&str>, who: Option<&Principal>| {
         let cursor = cursor.map(|cursor| serde_json::value::to_raw_value(cursor).unwrap());
-        names(&list_page(&id(), &catalog, &listing, cursor.as_deref(), who, None).unwrap())
+        names(
+            &list_page(
+                &id(),
+                &catalog,
+                &listing,
+                cursor.as_deref(),
+                who,
+                ListForm::Session { has_tasks: false },
+            )
+            .unwrap(),
+        )
     };
     let (first, cursor) = list(None, None);
     assert_eq!((first.len(), &*first[0], &*first[PAGE - 1]), (PAGE, "t0002", "t1000"));
@@ -242,7 +255,7 @@ fn only_what_is_on_the_page_is_rendered() {
     let market = market((0..1200).map(|n| format!("t{n:04}")));
     let catalog = market.snapshot();
     let listing = Listings::default().of(&catalog);
-    list_page(&id(), &catalog, &listing, None, None, None).unwrap();
+    list_page(&id(), &catalog, &listing, None, None, ListForm::Session { has_tasks: false }).unwrap();
     assert_eq!(listing.tools.iter().filter(|tool| tool.get().is_some()).count(), PAGE);
     assert!(
         listing.headers_of(&catalog, "t1199").is_empty() && listing.headers_of(&catalog, "x").is_empty()

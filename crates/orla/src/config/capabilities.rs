@@ -12,13 +12,14 @@ use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::schema::{json_schema_of, must_admit_object, schema_from_declaration};
 use orla_marketplace::{
     ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Expression,
-    ProviderType, Registration, Route, Routed, TITLE, is_idempotent, rtfs::TypeExpr,
+    ProviderType, Registration, Route, Routed, TITLE, TaskSupport, is_idempotent, rtfs::TypeExpr,
 };
 use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};
 
 use super::forms::{
-    Count, DAY, INSTANT, PERMISSIONS, Read, Seconds, Text, WORD, WORDS, text_schema, texts_or_text,
+    Choice, Count, DAY, INSTANT, PERMISSIONS, Read, Seconds, Text, WORD, WORDS, text_schema,
+    texts_or_text,
 };
 use super::keys::{Key, MAX_RETRIES, MAX_TOOL_CONCURRENCY, key, object, own};
 use super::provider;
@@ -51,6 +52,8 @@ fn keys() -> Vec<Key<Draft>> {
         key("metadata", WORDS, |d| &mut d.metadata, "texts by name"),
         key("annotations", Read(annotations, || json!({"type": "object"})), |d| &mut d.annotations,
             "MCP's tool annotations: `readOnlyHint`, `idempotentHint`, `destructiveHint`, `openWorldHint`"),
+        key("task", Choice(&TaskSupport::WORDS), |d| &mut d.task,
+            "whether it is called as a [task](tasks.md): `required`, `optional` or `forbidden`"),
         key("attestation", Read(attestation, || object(&attestation_keys(), &mut AttestationDraft::default())), |d| &mut d.attestation,
             "who vouches for it"),
         key("provenance", Read(provenance, || object(&provenance_keys(), &mut ProvenanceDraft::default())), |d| &mut d.provenance,
@@ -228,6 +231,7 @@ struct Draft {
     max_concurrency: Option<usize>,
     retries: Option<u32>,
     annotations: Option<String>,
+    task: Option<TaskSupport>,
     title: Option<String>,
 }
 
@@ -283,6 +287,9 @@ fn manifest(
     manifest.metadata.extend(draft.metadata);
     manifest.metadata.extend(draft.title.map(|title| (TITLE.to_owned(), title)));
     manifest.metadata.extend(draft.annotations.map(|hints| (ANNOTATIONS.to_owned(), hints)));
+    if let Some(support) = draft.task {
+        manifest.set_task_support(support);
+    }
     if let Err(problem) = provider::complete(&mut manifest) {
         reader.problem(at, || format!("{path}: {problem}"));
         return None;

@@ -54,7 +54,9 @@ use std::time::Duration;
 use orla_document::Position;
 use orla_identity::{BearerToken, IssuerOptions, OwnToken};
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{AccessPolicy, ApprovalRule, QuotaRule, Redactor, Registration, rtfs};
+use orla_marketplace::{
+    AccessPolicy, ApprovalRule, QuotaRule, Redactor, Registration, TaskSupport, rtfs,
+};
 use orla_process::confinement::{self, Declared};
 use orla_process::environment::Environment;
 use orla_process::standby::StandbyLimits;
@@ -252,6 +254,8 @@ pub(crate) struct ToolOverride {
     pub(crate) retries: Option<u32>,
     /// How many processes wait for a call before it comes.
     pub(crate) prestart: Option<usize>,
+    /// Whether it is called as a task.
+    pub(crate) task: Option<TaskSupport>,
     /// Patterns of the variables that it gets besides the usual ones.
     pub(crate) pass_env: Vec<Pattern>,
     /// Its permissions and limits besides those that it declares.

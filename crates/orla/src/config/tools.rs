@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use orla_document::Node;
+use orla_marketplace::TaskSupport;
 use orla_providers::tool::metadata::MAX_PRESTART;
 use serde_json::{Value, json};
 
@@ -24,6 +25,8 @@ fn keys() -> Vec<Key<ToolOverride>> {
             "how often orla repeats a call that failed for a temporary reason, if the tool says that repeating it is harmless"),
         key("prestart", Count(0, MAX_PRESTART), |t| &mut t.prestart,
             "how many processes of a tool [wait for a call](tools.md#prestarted-tools) before it comes"),
+        key("task", Choice(&TaskSupport::WORDS), |t| &mut t.task,
+            "whether the tool is called as a [task](tasks.md): `required`, `optional` or `forbidden`"),
         key("pass_env", Variables, |t| &mut t.pass_env,
             "environment variables that the process gets in addition to the default ones: names, or patterns with `*`"),
         key("permissions", CONFINING, |t| &mut t.declared.permissions,

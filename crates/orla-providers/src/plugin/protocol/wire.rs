@@ -161,6 +161,7 @@ pub fn functions(ok: &JsonText) -> Result<(Vec<ListedTool>, Option<String>), Str
             input_schema,
             output_schema,
             annotations: None,
+            execution: None,
             more: None,
         })
     };

@@ -13,6 +13,7 @@ use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber};
 use crate::mcp::protocol::META_SUBSCRIPTION_ID;
 use crate::mcp::rpc::{self, Id, push_json};
 use crate::mcp::surfaces::{self, method_not_found};
+use crate::mcp::tasks::watch::Watched;
 use crate::state::{Core, capabilities, implementation};
 use orla_mcp::object::Object;
 
@@ -65,6 +66,7 @@ pub(crate) async fn listen(
     params: &JsonText,
     call: Call,
     caller: &Caller,
+    mut watched: Watched<'_>,
 ) -> Result<Bytes, ErrorData> {
     let params: SubscriptionsListenRequestParams = serde_json::from_str(params.as_str())
         .map_err(|err| ErrorData::invalid_params(format!("subscriptions/listen: {err}"), None))?;
@@ -100,7 +102,14 @@ pub(crate) async fn listen(
     );
     acknowledged.extend_from_slice(format!("{META_SUBSCRIPTION_ID}\":{}", id.as_str()).as_bytes());
     acknowledged.extend_from_slice(br#"},"notifications":"#);
+    let from = acknowledged.len();
     push_json(&mut acknowledged, &accepted);
+    if let Some(ids) = watched.acknowledged() {
+        let is_alone = acknowledged.len() == from + "{}".len();
+        acknowledged.pop();
+        let separator = if is_alone { "" } else { "," };
+        acknowledged.extend_from_slice(format!("{separator}{ids}}}").as_bytes());
+    }
     acknowledged.extend_from_slice(b"}}");
     outlet.send(acknowledged.into());
     loop {
@@ -113,6 +122,10 @@ pub(crate) async fn listen(
                 }
             }
             () = subscriber.woken.notified() => {}
+            changed = watched.changed() => {
+                outlet.send(watched.notification(&changed, id).await?);
+                continue;
+            }
         }
         for list in lists.borrow_and_update().changed_since(&mut notified) {
             let wanted = match list {

@@ -1,0 +1,84 @@
+//! Tasks, as MCP clients see them: the extension `io.modelcontextprotocol/tasks` of 2026-07-28 (SEP-2663), and the
+//! experimental form that sessions of 2025-11-25 have.
+//!
+//! Both are doors to [`orla_tasks::Tasks`], which runs the calls. [`start`] decides whether a `tools/call` becomes a task,
+//! [`methods`] answers `tasks/*`, [`wire`] writes tasks in both forms (pure), and [`watch`] sends their changes to those
+//! who listen.
+//!
+//! # Who decides
+//!
+//! In the extension the server alone decides: a capability that declares `task` becomes a task if its client declares the
+//! extension. In a session the client asks for a task with `params.task`, and any capability can become one.
+
+pub(crate) mod methods;
+pub(crate) mod start;
+pub(crate) mod watch;
+pub(crate) mod wire;
+
+use orla_mcp::object::Object;
+use orla_tasks::TaskError;
+use rmcp::model::{ClientCapabilities, ErrorData, TASKS_EXTENSION_ID};
+use serde_json::value::RawValue;
+
+/// Whether a client's capabilities declare the extension (SEP-2663, capability negotiation).
+pub(crate) fn is_declared(capabilities: Option<&RawValue>) -> bool {
+    // Most clients do not, and their capabilities need not be parsed for this.
+    let text = capabilities.map(RawValue::get).filter(|text| text.contains(TASKS_EXTENSION_ID));
+    let capabilities = text.and_then(Object::parse);
+    let extensions = capabilities.as_ref().and_then(|capabilities| capabilities.get("extensions"));
+    let extension = extensions.and_then(Object::parse).map(|extensions| {
+        extensions.get(TASKS_EXTENSION_ID).is_some_and(|extension| extension.starts_with('{'))
+    });
+    extension == Some(true)
+}
+
+/// The error for a client that has to declare the extension: −32021.
+fn undeclared(why: &str) -> ErrorData {
+    let mut required = ClientCapabilities::default();
+    let extension = (TASKS_EXTENSION_ID.to_owned(), serde_json::Map::new());
+    required.extensions = Some([extension].into_iter().collect());
+    let mut error = ErrorData::missing_required_client_capability(required);
+    error.message = format!("{}: {why}", error.message).into();
+    error
+}
+
+/// The error of a request about a task. An unknown task is −32602, and so is everything else that the client can mend.
+fn refused(error: &TaskError) -> ErrorData {
+    let message = error.to_string();
+    match error {
+        TaskError::Unknown(_) | TaskError::Over(_) | TaskError::NotAsked(_) => {
+            ErrorData::invalid_params(message, None)
+        }
+        _ => ErrorData::internal_error(message, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_extension_is_declared_by_an_object() {
+        let declares = |text: &str| is_declared(Some(serde_json::from_str(text).unwrap()));
+        assert!(declares(r#"{"extensions":{"io.modelcontextprotocol/tasks":{}}}"#));
+        assert!(declares(
+            r#"{"elicitation":{},"extensions":{"a/b":{},"io.modelcontextprotocol/tasks":{"x":1}}}"#
+        ));
+        for other in [
+            "{}",
+            r#"{"extensions":{}}"#,
+            r#"{"extensions":[]}"#,
+            r#"{"extensions":{"io.modelcontextprotocol/tasks":null}}"#,
+            r#"{"tasks":{}}"#,
+        ] {
+            assert!(!declares(other), "{other}");
+        }
+        assert!(!is_declared(None));
+        let error = undeclared("x runs only as a task");
+        assert_eq!(error.code.0, -32021);
+        assert_eq!(
+            error.data.unwrap()["requiredCapabilities"],
+            serde_json::json!({"extensions": {"io.modelcontextprotocol/tasks": {}}})
+        );
+    }
+}

@@ -1,0 +1,176 @@
+//! Whether a `tools/call` becomes a task, and its beginning.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use orla_marketplace::{Availability, Entry, JsonText, Outcome, Payload, RuntimeError, TaskSupport};
+use orla_mcp::object::Object;
+use orla_tasks::{NewTask, TaskError, Tasks};
+use rmcp::model::{ErrorCode, ErrorData};
+
+use super::methods::view;
+use super::{refused, undeclared};
+use crate::mcp::dispatch::{Caller, tools_of};
+use crate::mcp::protocol::Revision;
+use crate::mcp::rpc::{self, Id, kind_of};
+use crate::mcp::tools::{self, Form};
+use crate::state::Core;
+
+/// The key of a result's `_meta` by which a tool continues as a task: `{"input": {…}}`. The same capability is called
+/// with that input, by the same caller. So a tool can ask its client first and do its work afterwards.
+const CONTINUE: &str = "orla/task";
+
+/// How a call runs.
+pub(crate) enum Mode<'a> {
+    /// The answer is its result.
+    Plain,
+    /// The answer is a task.
+    Task {
+        tasks: &'a Tasks,
+        /// How long the client needs it, in milliseconds.
+        keep_ms: Option<u64>,
+    },
+}
+
+/// What a request says of tasks.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// `params.task` (2025-11-25).
+    pub(crate) task: Option<&'a JsonText>,
+    /// Whether the request declares the extension.
+    pub(crate) declares: bool,
+}
+
+/// How the call of a capability runs.
+///
+/// # Errors
+/// The capability runs only as a task, and the client cannot have one, or it never does, and the client asks for one.
+pub(crate) async fn mode<'a>(
+    core: &'a Core,
+    caller: &Caller,
+    tool: &str,
+    asked: Asked<'_>,
+) -> Result<Mode<'a>, ErrorData> {
+    // The call itself reports that it is unknown.
+    let Some(entry) = entry_of(core, caller, tool).await else { return Ok(Mode::Plain) };
+    let (support, name) = (entry.manifest.task_support(), &entry.name);
+    let method_not_found = |what: String| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, what, None);
+    if caller.revision.is_sessionless() {
+        return match (support, core.tasks()) {
+            (Some(TaskSupport::Required), _) if !asked.declares => {
+                Err(undeclared(&format!("{name} runs only as a task")))
+            }
+            (Some(TaskSupport::Required | TaskSupport::Optional), Some(tasks)) if asked.declares => {
+                Ok(Mode::Task { tasks, keep_ms: None })
+            }
+            _ => Ok(Mode::Plain),
+        };
+    }
+    let Some(tasks) = core.tasks().filter(|_| caller.revision >= Revision::V2025_11_25) else {
+        return Ok(Mode::Plain);
+    };
+    match (asked.task, support) {
+        (Some(_), Some(TaskSupport::Forbidden)) => {
+            Err(method_not_found(format!("{name} never runs as a task; call it without params.task")))
+        }
+        (Some(task), _) => Ok(Mode::Task { tasks, keep_ms: ttl(task)? }),
+        (None, Some(TaskSupport::Required)) => {
+            Err(method_not_found(format!("{name} runs only as a task; call it with params.task")))
+        }
+        (None, _) => Ok(Mode::Plain),
+    }
+}
+
+/// The capability that the caller may call. A provider that has not said yet what it serves is asked first, as for the
+/// call itself.
+async fn entry_of(core: &Core, caller: &Caller, tool: &str) -> Option<Arc<Entry>> {
+    let mut catalog = match &caller.session {
+        Some(session) => tools_of(core, session, tool).await,
+        None => core.market.snapshot(),
+    };
+    let is_unlearned = |entry: &Arc<Entry>| matches!(entry.policy.availability, Availability::Unlearned);
+    if caller.session.is_none() && catalog.get(tool).is_none_or(is_unlearned) {
+        core.market.prepare_listing().await;
+        catalog = core.market.snapshot();
+    }
+    catalog.visible(caller.principal.as_ref(), tool).cloned()
+}
+
+/// The `ttl` of `params.task`.
+fn ttl(task: &JsonText) -> Result<Option<u64>, ErrorData> {
+    let wrong = |what: String| ErrorData::invalid_params(what, None);
+    let Some(task) = Object::parse(task.as_str()) else {
+        return Err(wrong(format!("params.task must be an object, got {}", kind_of(task.as_str()))));
+    };
+    match task.get("ttl") {
+        None | Some("null") => Ok(None),
+        Some(ttl) => match ttl.parse::<f64>() {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "the conversion saturates, and only a number from 0 on is converted"
+            )]
+            Ok(ms) if ms >= 0.0 => Ok(Some(ms as u64)),
+            _ => Err(wrong(format!("params.task.ttl must be a number of milliseconds, got {ttl}"))),
+        },
+    }
+}
+
+/// What a client says of a task that it is about to get.
+pub(crate) struct Start {
+    /// How long it needs the task, in milliseconds.
+    pub(crate) keep_ms: Option<u64>,
+    /// What it can be asked.
+    pub(crate) capabilities: Option<JsonText>,
+}
+
+impl Start {
+    /// Starts the task and answers with it, once it is durable.
+    ///
+    /// # Errors
+    /// What is no failure of the call. A call that its caller's model can correct is answered with a result.
+    pub(crate) async fn run(
+        self,
+        core: &Core,
+        tasks: &Tasks,
+        caller: &Caller,
+        id: &Id,
+        target: &str,
+        input: Payload,
+    ) -> Result<Bytes, ErrorData> {
+        let mut new = NewTask::call(target, input, caller.principal.clone());
+        new.client = self.capabilities;
+        new.keep_ms = self.keep_ms;
+        match tasks.start(new).await {
+            Ok(started) => {
+                let view = view(tasks, &started.task, None);
+                let created = match caller.revision.is_sessionless() {
+                    true => view.created(),
+                    false => format!(r#"{{"task":{}}}"#, view.session_task()),
+                };
+                Ok(rpc::result(id, created.as_bytes()))
+            }
+            Err(TaskError::Refused(error @ RuntimeError::Unknown { .. })) => {
+                Err(ErrorData::invalid_params(error.to_string(), None))
+            }
+            Err(TaskError::Refused(error)) => {
+                caller.needs_scope(core, target, &error);
+                let form = match caller.revision.is_sessionless() {
+                    true => Form::Sessionless,
+                    false => Form::Session,
+                };
+                Ok(tools::failure(id, &error, form))
+            }
+            Err(error) => Err(refused(&error)),
+        }
+    }
+}
+
+/// The input with which a call continues as a task, if its result says so.
+pub(crate) fn continuation(outcome: &Outcome) -> Option<Payload> {
+    let meta = outcome.meta.as_ref().filter(|meta| meta.as_str().contains(CONTINUE))?;
+    let meta = Object::parse(meta.as_str())?;
+    let next = Object::parse(meta.get(CONTINUE)?)?;
+    let input = next.get("input").filter(|input| input.starts_with('{'))?;
+    Some(Payload::from_json(JsonText::parse(input.to_owned()).ok()?))
+}

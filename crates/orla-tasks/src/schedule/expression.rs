@@ -1,0 +1,223 @@
+//! The instants of a cron expression in a time zone. Pure; the crate `croner` knows the expressions, `jiff` the zones.
+
+use std::fmt;
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::Zoned;
+use jiff::tz::TimeZone;
+
+use crate::task::Timestamp;
+
+/// The number of fields: minute, hour, day of the month, month, day of the week.
+const FIELDS: usize = 5;
+
+/// A cron expression of five fields in a time zone.
+///
+/// When clocks are set forward, a time of day that is left out fires at the first instant after the gap; when they are set
+/// back, a time of day that comes twice fires the first time. Expressions with `*` or `/` in the fields of the minute or the
+/// hour fire at each instant that matches.
+#[derive(Clone)]
+pub struct Expression {
+    text: String,
+    zone: String,
+    cron: Cron,
+    time_zone: TimeZone,
+}
+
+/// Why there is no schedule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExpressionError {
+    /// The expression cannot be read, or has no instants.
+    #[error("{0}")]
+    Schedule(String),
+    /// The time zone is unknown.
+    #[error("expected a time zone of the IANA database, such as Europe/Berlin, got {0:?}")]
+    TimeZone(String),
+}
+
+impl Expression {
+    /// Reads an expression in the time zone of this name.
+    ///
+    /// # Errors
+    /// The expression or the zone cannot be read, or the expression has no instants.
+    pub fn parse(text: &str, zone: &str) -> Result<Self, ExpressionError> {
+        let time_zone = TimeZone::get(zone).map_err(|_| ExpressionError::TimeZone(zone.to_owned()))?;
+        let fields = text.split_whitespace().count();
+        if fields != FIELDS {
+            return Err(ExpressionError::Schedule(format!(
+                "expected five fields (minute, hour, day of the month, month, day of the week), got {fields}"
+            )));
+        }
+        let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
+        let cron = parser.parse(text).map_err(|err| {
+            let why = err.to_string();
+            let why = why.trim_end_matches('.').trim_start_matches("Component error: ");
+            ExpressionError::Schedule(format!("expected a cron expression of five fields: {why}"))
+        })?;
+        let expression = Self { text: text.to_owned(), zone: zone.to_owned(), cron, time_zone };
+        // The longest time between two instants is that of 29 February around a century: eight years.
+        match expression.next(Timestamp(0)) {
+            Some(_) => Ok(expression),
+            None => Err(ExpressionError::Schedule("this date never comes".to_owned())),
+        }
+    }
+
+    /// The expression as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The name of the time zone.
+    pub fn time_zone(&self) -> &str {
+        &self.zone
+    }
+
+    /// The first instant after this one.
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let found = self.cron.find_next_occurrence(&self.local(after)?, false).ok()?;
+        instant(&found).filter(|found| *found > after)
+    }
+
+    /// The last instant before this one.
+    pub fn previous(&self, before: Timestamp) -> Option<Timestamp> {
+        // Instants are full seconds, and a search begins at the second in which it is asked.
+        let second = Timestamp(before.0.checked_sub(1)?);
+        let found = self.cron.find_previous_occurrence(&self.local(second)?, true).ok()?;
+        instant(&found).filter(|found| *found < before)
+    }
+
+    fn local(&self, at: Timestamp) -> Option<Zoned> {
+        let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
+        Some(at.to_zoned(self.time_zone.clone()))
+    }
+}
+
+fn instant(at: &Zoned) -> Option<Timestamp> {
+    u64::try_from(at.timestamp().as_millisecond()).ok().map(Timestamp)
+}
+
+impl fmt::Debug for Expression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.text, self.zone)
+    }
+}
+
+impl PartialEq for Expression {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.text, &self.zone) == (&other.text, &other.zone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn at(text: &str) -> Timestamp {
+        let at: jiff::Timestamp = text.parse().unwrap();
+        Timestamp(u64::try_from(at.as_millisecond()).unwrap())
+    }
+
+    /// The instants after one, in the time of the zone.
+    fn instants(text: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
+        let expression = Expression::parse(text, zone).unwrap();
+        let mut from = at(after);
+        (0..count)
+            .map(|_| {
+                from = expression.next(from).unwrap();
+                expression.local(from).unwrap().strftime("%F %H:%M%:z").to_string()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_time_of_day_is_that_of_its_zone() {
+        assert_eq!(
+            instants("0 7 * * *", "Europe/Berlin", "2026-07-01T06:00:00Z", 2),
+            ["2026-07-02 07:00+02:00", "2026-07-03 07:00+02:00"]
+        );
+        assert_eq!(
+            instants("30 9 * * 1-5", "UTC", "2026-07-31T10:00:00Z", 2),
+            ["2026-08-03 09:30+00:00", "2026-08-04 09:30+00:00"]
+        );
+        assert_eq!(instants("0 0 29 2 *", "UTC", "2026-01-01T00:00:00Z", 1), ["2028-02-29 00:00+00:00"]);
+    }
+
+    #[test]
+    fn a_time_that_is_left_out_fires_after_the_gap_and_one_that_comes_twice_fires_once() {
+        // 2026-03-29: 02:00 becomes 03:00. 2026-10-25: 03:00 becomes 02:00.
+        assert_eq!(
+            instants("30 2 * * *", "Europe/Berlin", "2026-03-28T12:00:00Z", 2),
+            ["2026-03-29 03:00+02:00", "2026-03-30 02:30+02:00"]
+        );
+        assert_eq!(
+            instants("30 2 * * *", "Europe/Berlin", "2026-10-24T12:00:00Z", 2),
+            ["2026-10-25 02:30+02:00", "2026-10-26 02:30+01:00"]
+        );
+        assert_eq!(
+            instants("*/30 * * * *", "Europe/Berlin", "2026-10-25T00:00:00Z", 4),
+            [
+                "2026-10-25 02:30+02:00",
+                "2026-10-25 02:00+01:00",
+                "2026-10-25 02:30+01:00",
+                "2026-10-25 03:00+01:00"
+            ]
+        );
+        assert_eq!(
+            instants("0 * * * *", "Europe/Berlin", "2026-03-29T00:30:00Z", 2),
+            ["2026-03-29 03:00+02:00", "2026-03-29 04:00+02:00"]
+        );
+    }
+
+    #[test]
+    fn what_is_no_schedule_is_refused() {
+        let refused = |text: &str, zone: &str| Expression::parse(text, zone).unwrap_err().to_string();
+        assert!(refused("* * * *", "UTC").contains("got 4"));
+        assert!(refused("0 * * * * *", "UTC").contains("got 6"));
+        assert!(refused("@daily", "UTC").contains("got 1"));
+        assert!(refused("61 * * * *", "UTC").starts_with("expected a cron expression of five fields: "));
+        assert!(refused("a b c d e", "UTC").starts_with("expected a cron expression of five fields: "));
+        assert!(refused("", "UTC").contains("got 0"));
+        assert_eq!(refused("0 0 31 2 *", "UTC"), "this date never comes");
+        assert!(refused("* * * * *", "Europe/Atlantis").contains("Europe/Atlantis"));
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(256))]
+
+        /// Whatever the zone: instants grow, none lies between two that follow each other, and going back leads to the
+        /// same ones.
+        #[test]
+        fn instants_follow_each_other_and_lead_back(
+            minute in 0..60_u32, hour in 0..24_u32, step in 1..30_u32, form in 0..4,
+            zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]),
+            from in 1_767_225_600_000_u64..1_830_297_600_000,
+        ) {
+            let text = match form {
+                0 => format!("{minute} {hour} * * *"),
+                1 => format!("*/{step} * * * *"),
+                2 => format!("{minute} */2 * * *"),
+                _ => format!("{minute} {hour} 1,15 * 1"),
+            };
+            let expression = Expression::parse(&text, zone).unwrap();
+            let first = expression.next(Timestamp(from)).unwrap();
+            let second = expression.next(first).unwrap();
+            prop_assert!(Timestamp(from) < first && first < second);
+            prop_assert_eq!(first.0 % 1000, 0);
+            prop_assert_eq!(expression.next(Timestamp(first.0 - 1)), Some(first));
+            prop_assert_eq!(expression.next(Timestamp(second.0 - 1)), Some(second));
+            prop_assert_eq!(expression.previous(second), Some(first), "{} {}", text, zone);
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[ -~]{0,30}", fields in "[0-9*/,?LW#+-]{1,6}( [0-9*/,?LW#+-]{1,6}){4}") {
+            for text in [text, fields] {
+                if let Ok(expression) = Expression::parse(&text, "Europe/Berlin") {
+                    let first = expression.next(Timestamp(1_767_225_600_000));
+                    prop_assert!(first.is_none_or(|first| first.0 > 1_767_225_600_000));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! Tasks that the configuration starts at set times.
+//!
+//! # How it works
+//!
+//! [`expression`] computes the instants of a schedule, and [`plan`] decides which of them become tasks now; both are pure.
+//! [`Schedules`] keeps one record for each schedule in the store: the instant up to which it has been handled, the
+//! firings that wait, and the task that it started last. It wakes at the next instant of any schedule.
+//!
+//! # Invariants
+//!
+//! - An instant of a schedule starts at most one task, over restarts too: the name and the instant are the idempotency key
+//!   of the task, and the record is written after the task.
+//! - What was missed is bounded by `catch_up`, and what waits by [`plan::MAX_WAITING`].
+
+mod expression;
+mod plan;
+mod serve;
+
+pub use expression::{Expression, ExpressionError};
+pub use plan::Overlap;
+pub use serve::{Schedule, ScheduleStatus, Schedules};

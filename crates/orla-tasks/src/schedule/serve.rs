@@ -1,0 +1,263 @@
+//! Starting the tasks of schedules at their times.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use orla_marketplace::{JsonText, Payload, Principal};
+use orla_state::{Change, Expect, Query, StateError};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::expression::Expression;
+use super::plan::{self, Overlap, Record};
+use crate::error::TaskError;
+use crate::service::{Tasks, Viewer};
+use crate::start::NewTask;
+use crate::task::Timestamp;
+
+/// The prefix of the records of schedules.
+const PREFIX: &str = "schedule/";
+/// The longest time until the clock is looked at again: clocks are set.
+const LOOK: Duration = Duration::from_secs(30);
+/// The time until a schedule is looked at again whose firings wait for a task, or whose record could not be written.
+const SOON: Duration = Duration::from_millis(500);
+/// A record that is so much later than the clock was written by a clock that was wrong.
+const WRONG_CLOCK: u64 = 24 * 3600 * 1000;
+
+/// A task that is started at set times.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Schedule {
+    /// Unique in the configuration; letters, digits, `_`, `-` and `.`.
+    pub name: String,
+    /// When.
+    pub expression: Expression,
+    /// The capability; a program is a call of `rtfs`.
+    pub capability: String,
+    /// Whether its tasks are programs.
+    pub is_program: bool,
+    /// The input.
+    pub input: JsonText,
+    /// What happens while the task before is not over.
+    pub overlap: Overlap,
+    /// How many of the instants are made up for that passed while the server did not run.
+    pub catch_up: usize,
+    /// Who owns its tasks.
+    pub owner: Option<Principal>,
+}
+
+/// A schedule as people see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScheduleStatus {
+    /// Its name.
+    pub name: String,
+    /// The cron expression.
+    pub schedule: String,
+    /// The time zone.
+    pub time_zone: String,
+    /// When it fires next.
+    pub next: Option<Timestamp>,
+    /// Why its last firing started no task, if it did not.
+    pub problem: Option<String>,
+}
+
+/// The schedules of an instance. Cloning shares them.
+#[derive(Clone)]
+pub struct Schedules(Arc<Inner>);
+
+struct Inner {
+    tasks: Tasks,
+    /// Instants before this one were missed.
+    since: Timestamp,
+    configured: Mutex<Vec<Configured>>,
+    changed: Notify,
+}
+
+#[derive(Clone)]
+struct Configured {
+    schedule: Arc<Schedule>,
+    problem: Option<String>,
+}
+
+impl Schedules {
+    /// The schedules whose tasks are started in `tasks`. There are none before [`configure`](Self::configure).
+    pub fn new(tasks: Tasks) -> Self {
+        let inner = Inner {
+            tasks,
+            since: Timestamp::now(),
+            configured: Mutex::default(),
+            changed: Notify::new(),
+        };
+        Self(Arc::new(inner))
+    }
+
+    /// Puts these schedules in force. A schedule with another expression or zone than before begins anew.
+    pub fn configure(&self, schedules: Vec<Schedule>) {
+        let configured = schedules
+            .into_iter()
+            .map(|schedule| Configured { schedule: Arc::new(schedule), problem: None });
+        *self.0.configured.lock() = configured.collect();
+        self.0.changed.notify_one();
+    }
+
+    /// The schedules with their next instants, in the order of the configuration.
+    pub fn status(&self) -> Vec<ScheduleStatus> {
+        let now = Timestamp::now();
+        let status = |configured: &Configured| {
+            let schedule = &configured.schedule;
+            ScheduleStatus {
+                name: schedule.name.clone(),
+                schedule: schedule.expression.as_str().to_owned(),
+                time_zone: schedule.expression.time_zone().to_owned(),
+                next: schedule.expression.next(now),
+                problem: configured.problem.clone(),
+            }
+        };
+        self.0.configured.lock().iter().map(status).collect()
+    }
+
+    /// Starts tasks from now on, until the tasks are drained.
+    pub fn serve(&self) {
+        let inner = Arc::clone(&self.0);
+        let closing = self.0.tasks.0.closing.clone();
+        self.0.tasks.0.tracker.spawn(async move {
+            loop {
+                let changed = inner.changed.notified();
+                let wait = inner.fire_due().await;
+                tokio::select! {
+                    () = closing.cancelled() => return,
+                    () = changed => inner.forget_removed().await,
+                    () = tokio::time::sleep(wait) => {}
+                }
+            }
+        });
+    }
+}
+
+impl Inner {
+    /// Fires what is due. Gives the time until it has to be called again.
+    async fn fire_due(&self) -> Duration {
+        let mut wait = LOOK;
+        let configured = self.configured.lock().clone();
+        for Configured { schedule, problem: before } in configured {
+            let (next, problem) = match self.fire(&schedule).await {
+                Ok((next, problem)) => (next, problem),
+                Err(error) => (SOON * 10, Some(error.to_string())),
+            };
+            wait = wait.min(next);
+            if problem != before {
+                if let Some(problem) = &problem {
+                    tracing::error!(schedule = schedule.name, problem, "a schedule started no task");
+                }
+                let mut configured = self.configured.lock();
+                let own = configured.iter_mut().find(|own| Arc::ptr_eq(&own.schedule, &schedule));
+                if let Some(own) = own {
+                    own.problem = problem;
+                }
+            }
+        }
+        wait
+    }
+
+    /// Fires what is due of one schedule. Gives the time until it has to be called again, and why a task was not started.
+    async fn fire(&self, schedule: &Schedule) -> Result<(Duration, Option<String>), TaskError> {
+        let now = Timestamp::now();
+        let (record, is_new) = self.record(schedule, now).await?;
+        let due = plan::due(&schedule.expression, record.last, self.since, now, schedule.catch_up);
+        let is_running = self.is_running(&record).await?;
+        let step = plan::step(schedule.overlap, is_running, record.waiting.clone(), &due);
+        for skipped in &step.skipped {
+            let (schedule, at) = (&schedule.name, skipped.to_string());
+            tracing::warn!(schedule, at, "left out, as the task before is not over");
+        }
+        let (mut task, mut problem) = (record.task.clone(), None);
+        for at in &step.start {
+            match self.tasks.start(new_task(schedule, *at)).await {
+                Ok(started) => task = Some(started.task.id.to_string()),
+                // Tried again.
+                Err(error @ (TaskError::State(_) | TaskError::Full(_) | TaskError::Closing)) => {
+                    return Err(error);
+                }
+                Err(error) => problem = Some(format!("{at}: {error}")),
+            }
+        }
+        let after = Record { last: due.last, waiting: step.waiting, task, ..record.clone() };
+        if is_new || after != record {
+            let value = serde_json::to_vec(&after).map_err(|err| StateError::new(err.to_string()))?;
+            let key = format!("{PREFIX}{}", schedule.name);
+            self.tasks.0.write(vec![Change::put(key, value).expecting(Expect::Anything)]).await?;
+        }
+        let next = schedule.expression.next(Timestamp::now());
+        let until =
+            next.map_or(LOOK, |next| Duration::from_millis(next.0.saturating_sub(Timestamp::now().0)));
+        let until = if after.waiting.is_empty() { until } else { until.min(SOON) };
+        Ok((until, problem))
+    }
+
+    /// What is kept of a schedule, and whether it has to be written.
+    async fn record(&self, schedule: &Schedule, now: Timestamp) -> Result<(Record, bool), StateError> {
+        let key = format!("{PREFIX}{}", schedule.name);
+        let kept = self.tasks.0.store.get(&key).await?;
+        let kept = kept.and_then(|kept| serde_json::from_slice::<Record>(&kept.value).ok());
+        let (expression, zone) = (schedule.expression.as_str(), schedule.expression.time_zone());
+        match kept {
+            Some(kept)
+                if kept.expression == expression
+                    && kept.time_zone == zone
+                    && kept.last.0 <= now.0.saturating_add(WRONG_CLOCK) =>
+            {
+                Ok((kept, false))
+            }
+            kept => {
+                let record = Record {
+                    expression: expression.to_owned(),
+                    time_zone: zone.to_owned(),
+                    last: now,
+                    waiting: Vec::new(),
+                    task: kept.and_then(|kept| kept.task),
+                };
+                Ok((record, true))
+            }
+        }
+    }
+
+    async fn is_running(&self, record: &Record) -> Result<bool, TaskError> {
+        let Some(task) = &record.task else { return Ok(false) };
+        match self.tasks.get(task, Viewer::Operator).await {
+            Ok(task) => Ok(!task.state.is_terminal()),
+            // It was over, and is not kept any more.
+            Err(TaskError::Unknown(_)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Removes the records of schedules that are not configured any more. One that comes back begins anew.
+    async fn forget_removed(&self) {
+        /// More schedules than a configuration has.
+        const MAX: usize = 10_000;
+        let Ok(records) = self.tasks.0.store.list(Query::below(PREFIX, MAX)).await else { return };
+        let removed: Vec<Change> = {
+            let configured = self.configured.lock();
+            let is_configured =
+                |name: &str| configured.iter().any(|configured| configured.schedule.name == name);
+            let name = |key: &str| key.strip_prefix(PREFIX).unwrap_or_default().to_owned();
+            let removed = records.iter().filter(|record| !is_configured(&name(&record.key)));
+            removed.map(|record| Change::remove(record.key.clone())).collect()
+        };
+        if !removed.is_empty()
+            && let Err(error) = self.tasks.0.write(removed).await
+        {
+            tracing::warn!(%error, "the records of removed schedules stay");
+        }
+    }
+}
+
+/// The task of an instant. The schedule's name and the instant are its idempotency key.
+fn new_task(schedule: &Schedule, at: Timestamp) -> NewTask {
+    let input = Payload::from_json(schedule.input.clone());
+    let mut new = NewTask::call(schedule.capability.as_str(), input, schedule.owner.clone());
+    new.is_program = schedule.is_program;
+    new.schedule = Some(schedule.name.clone());
+    new.key = Some(format!("{PREFIX}{}/{at}", schedule.name));
+    new
+}
