@@ -18,7 +18,7 @@
 //!
 //! A provider's request for input goes to the client on the stream of the session's call (`session::client`). Without a
 //! session, it is the result of the call, whose work waits for the next request (`input::requests`, `dispatch::pending`).
-//! Programs have a route of their own (`rtfs::programs`). Notifications have one source (`notify`).
+//! Programs have a route of their own (`rtfs::programs`), and so have tasks (`tasks`). Notifications have one source (`notify`).
 //!
 //! # Invariants
 //!
@@ -44,6 +44,7 @@ mod routes;
 mod rtfs;
 mod state;
 mod step_up;
+mod tasks;
 mod throttle;
 mod tls;
 
@@ -60,6 +61,7 @@ pub use options::{AgentOptions, ServerOptions, Unauthenticated};
 pub use orla_identity::{AuthOptions, BearerToken, Fetch, IssuerOptions, OwnToken};
 pub use orla_mcp::call_result::call_result_json;
 
+pub use tasks::{ResultForm, shown as task_json, shown_with_result as task_json_with_result};
 pub use throttle::AuthLimits;
 pub use tls::{CertificateName, Tls, TlsError, TlsSettings};
 

@@ -142,6 +142,15 @@ pub(crate) async fn drain(core: &Core) {
     core.draining.cancel();
     core.tracker.close();
     let time = core.settings.load().options.drain;
+    let tasks = async {
+        if let Some(tasks) = core.tasks() {
+            tasks.close(time).await;
+        }
+    };
+    tokio::join!(end_requests(core, time), tasks);
+}
+
+async fn end_requests(core: &Core, time: Duration) {
     if tokio::time::timeout(time, core.tracker.wait()).await.is_ok() {
         return;
     }

@@ -129,6 +129,11 @@ struct RuleLabels {
     rule: String,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TaskLabels {
+    state: &'static str,
+}
+
 /// From 0.1 ms to 5 min: built-ins and long tools in one scale.
 const BUCKETS: [f64; 14] =
     [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
@@ -246,6 +251,14 @@ impl Metrics {
             "Calls that wait for an approval",
             gauge(now.approvals_waiting),
         );
+        if !now.tasks.is_empty() {
+            let counts = now.tasks.iter().map(|(state, count)| (TaskLabels { state }, gauge(*count)));
+            registry.register(
+                "tasks",
+                "Tasks in each state; of those that are over, those that ended since the start",
+                Labelled(counts.collect()),
+            );
+        }
         let mut out = String::new();
         if text::encode(&mut out, &registry).is_err() {
             out.clear();
@@ -272,6 +285,8 @@ pub(crate) struct Gauges {
     /// The refused calls of each quota.
     pub(crate) quota_refusals: Vec<(String, u64)>,
     pub(crate) approvals_waiting: u64,
+    /// The tasks in each state.
+    pub(crate) tasks: Vec<(&'static str, u64)>,
 }
 
 /// A provider with a process of its own.

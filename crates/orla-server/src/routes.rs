@@ -23,6 +23,7 @@ use crate::options::Unauthenticated;
 use crate::rtfs::{federation, programs};
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
+use crate::tasks;
 use crate::throttle::Verdict;
 use crate::tls::ClientCertificate;
 
@@ -167,6 +168,9 @@ async fn route(
             }
             _ => not_allowed("POST, OPTIONS"),
         },
+        path if tasks::is_here(path) => {
+            Box::pin(tasks::serve(core, settings, principal, parts, body)).await
+        }
         path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
         "/approvals" => {
             only_get(parts, || json(StatusCode::OK, approvals::render(core, principal.as_ref())))

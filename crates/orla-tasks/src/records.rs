@@ -18,7 +18,7 @@ pub(crate) enum Unchanged {
     /// There is no such task.
     Unknown,
     /// The event cannot happen: this is the task.
-    Refused(Task),
+    Refused(Box<Task>),
     /// The state cannot be read or written.
     State(StateError),
 }
@@ -71,7 +71,7 @@ impl Inner {
             let (mut task, revision) = self.load(id).await?.ok_or(Unchanged::Unknown)?;
             let before = task.state;
             if !task.apply(event, Timestamp::now()) {
-                return Err(Unchanged::Refused(task));
+                return Err(Unchanged::Refused(Box::new(task)));
             }
             let mut changes = edit(&mut task)?;
             if task.state.is_terminal() {

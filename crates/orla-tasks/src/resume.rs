@@ -5,7 +5,7 @@ use orla_state::{Query, StateError};
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::records::Unchanged;
-use crate::service::Tasks;
+use crate::service::{Started, Tasks};
 use crate::state::{Event, Recovery, recovery};
 use crate::task::{Failure, Owner, Task, TaskId};
 
@@ -36,6 +36,21 @@ impl Tasks {
         }
         self.serve_queue();
         self.serve_timers();
+        Ok(())
+    }
+
+    /// Runs one task, and none that the process before this one left.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub async fn run_one(&self, started: &Started) -> Result<(), TaskError> {
+        if self.0.started.set(()).is_ok() {
+            self.serve_queue();
+        }
+        // A new one is in the queue already.
+        if !started.is_new {
+            self.take_up(&started.task.id).await?;
+        }
         Ok(())
     }
 

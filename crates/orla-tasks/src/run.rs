@@ -20,8 +20,8 @@ use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
 use crate::records::Unchanged;
 use crate::service::{Inner, Tasks};
-use crate::state::{Event, Repeat, State, may_begin};
-use crate::task::{Failure, Owner, Task, TaskId};
+use crate::state::{Event, Repeat, may_begin};
+use crate::task::{Failure, Owner, Task, TaskId, Timestamp};
 
 /// The longest wait before the state is written again after a failure, or a call is made again that found no room.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -153,7 +153,7 @@ impl Inner {
     ) -> Attempt {
         let (task, input) = match self.to_run(id).await {
             Ok(Some((task, input))) if !task.state.is_terminal() => (task, input),
-            Ok(Some((task, _))) => return Attempt::Over(task),
+            Ok(Some((task, _))) => return Attempt::Over(Box::new(task)),
             // It was removed.
             Ok(None) => return Attempt::Closing,
             Err(error) => return Attempt::Later(error.to_string()),
@@ -180,6 +180,7 @@ impl Inner {
             return Attempt::Closing;
         }
         match (seen, &result) {
+            (Seen::Closing, _) => return Attempt::Closing,
             (Seen::NotWritten(why), _) => return Attempt::Later(why),
             (Seen::Nothing, Err(RuntimeError::Busy { .. })) => {
                 return Attempt::Later("there are too many calls".to_owned());
@@ -248,7 +249,8 @@ impl Inner {
                 Ok(text.iter().map(|text| Change::put(keys::result(id), text.clone())).collect())
             });
             match ended.await {
-                Ok(task) | Err(Unchanged::Refused(task)) => return Attempt::Over(task),
+                Ok(task) => return Attempt::Over(Box::new(task)),
+                Err(Unchanged::Refused(task)) => return Attempt::Over(task),
                 Err(Unchanged::Unknown) => return Attempt::Closing,
                 Err(Unchanged::State(error)) => {
                     // The call has run: its result is written as soon as that is possible.
@@ -281,22 +283,17 @@ impl Inner {
         key: &str,
         running: &Running,
     ) -> Result<(), StateError> {
-        loop {
-            let Some((task, _)) = self.load(id).await? else { return Ok(()) };
-            if task.state != State::InputRequired {
-                return Ok(());
+        let changed = self.change(id, Event::Ask, |task| {
+            running.fill(task);
+            task.questions.retain(|question| question.key != key);
+            if task.questions.is_empty() {
+                task.apply(Event::Answer, Timestamp::now());
             }
-            let left = task.questions.iter().filter(|question| question.key != key).count();
-            let event = if left == 0 { Event::Answer } else { Event::Ask };
-            let changed = self.change(id, event, |task| {
-                running.fill(task);
-                task.questions.retain(|question| question.key != key);
-                Ok(Vec::new())
-            });
-            return match changed.await {
-                Ok(_) | Err(Unchanged::Unknown | Unchanged::Refused(_)) => Ok(()),
-                Err(Unchanged::State(error)) => Err(error),
-            };
+            Ok(Vec::new())
+        });
+        match changed.await {
+            Ok(_) | Err(Unchanged::Unknown | Unchanged::Refused(_)) => Ok(()),
+            Err(Unchanged::State(error)) => Err(error),
         }
     }
 }
@@ -304,7 +301,7 @@ impl Inner {
 /// How an attempt to run a task ended.
 enum Attempt {
     /// The task is over.
-    Over(Task),
+    Over(Box<Task>),
     /// The process is about to end. The task stays as it is.
     Closing,
     /// Nothing of it has run, for this reason.
@@ -333,6 +330,8 @@ enum Seen {
     Begun,
     /// The call may have run before and cannot be repeated.
     MayNotRepeat,
+    /// The process is about to end, so it did not run.
+    Closing,
     /// It could not be written down that the call runs, so it did not.
     NotWritten(String),
 }
@@ -346,6 +345,7 @@ impl Checkpoint for Mark {
             source: None,
         };
         let Some(tasks) = self.tasks.upgrade().filter(|tasks| !tasks.closing.is_cancelled()) else {
+            *self.seen.lock() = Seen::Closing;
             return Err(unavailable("the server is about to end"));
         };
         if !self.owner.as_ref().is_none_or(|owner| tasks.market.approvals().knows(owner)) {

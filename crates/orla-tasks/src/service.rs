@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use orla_marketplace::{CapabilityMarketplace, ClientError, JsonText, Principal};
-use orla_state::{Change, Order, Query, StateStore};
+use orla_state::{Change, Order, Query, StateError, StateStore};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
@@ -255,17 +255,22 @@ impl Tasks {
     /// # Errors
     /// As [`get`](Self::get); [`TaskError::Over`] if it was over already.
     pub async fn cancel(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
-        let seen = self.get(id, viewer).await?;
-        let running = self.0.live.running(&seen.id);
-        let cancelled = self.0.change(&seen.id, Event::Cancel, |task| {
+        let id = self.get(id, viewer).await?.id.clone();
+        let tasks = self.clone();
+        self.to_its_end(async move { tasks.cancel_any(&id).await }).await
+    }
+
+    async fn cancel_any(&self, id: &TaskId) -> Result<Arc<Task>, TaskError> {
+        let running = self.0.live.running(id);
+        let cancelled = self.0.change(id, Event::Cancel, |task| {
             if let Some(running) = &running {
                 running.fill(task);
             }
             Ok(Vec::new())
         });
-        let task = cancelled.await.map_err(|unchanged| unchanged.of(&seen.id))?;
+        let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;
         // It may have left the queue meanwhile. One that is still there is over when it is its turn.
-        if let Some(running) = running.or_else(|| self.0.live.running(&seen.id)) {
+        if let Some(running) = running.or_else(|| self.0.live.running(id)) {
             running.cancellation.cancel();
         }
         Ok(Arc::new(task))
@@ -312,12 +317,27 @@ impl Tasks {
         if task.state.is_terminal() {
             return Err(TaskError::Over(task.state));
         }
-        let running = self.0.live.running(&task.id);
-        let Some(running) = running.filter(|running| running.questions.answer(key, answer)) else {
-            return Err(TaskError::NotAsked(key.to_owned()));
-        };
-        self.0.answered(&task.id, key, &running).await?;
-        Ok(())
+        let (tasks, key) = (self.clone(), key.to_owned());
+        self.to_its_end(async move {
+            let running = tasks.0.live.running(&task.id);
+            let Some(running) = running.filter(|running| running.questions.answer(&key, answer)) else {
+                return Err(TaskError::NotAsked(key));
+            };
+            tasks.0.answered(&task.id, &key, &running).await?;
+            Ok(())
+        })
+        .await
+    }
+
+    /// Does something to its end, also if its caller goes away in the middle.
+    pub(crate) async fn to_its_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, TaskError>> + Send + 'static,
+    ) -> Result<T, TaskError> {
+        self.0.tracker.spawn(work).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "a request about a task broke down");
+            Err(TaskError::State(StateError::new("an internal error; see the server's log")))
+        })
     }
 
     /// How long a task is kept from its acceptance on, at least. That of a task that is not over grows with its age.
@@ -341,13 +361,16 @@ impl Tasks {
         self.0.closing.cancel();
     }
 
-    /// Ends what runs, and returns when nothing of it runs any more. The tasks stay in the store as they are, as after a
-    /// crash.
-    pub async fn close(&self) {
+    /// Lets what runs go on for so long, then ends it. Returns when nothing runs any more. Tasks that are not over stay in
+    /// the store as they are, as after a crash.
+    pub async fn close(&self, drain: Duration) {
         self.drain();
+        self.0.tracker.close();
+        if tokio::time::timeout(drain, self.0.tracker.wait()).await.is_ok() {
+            return;
+        }
         self.0.abort.cancel();
         self.0.live.cancel_all();
-        self.0.tracker.close();
         self.0.tracker.wait().await;
     }
 }

@@ -70,6 +70,11 @@ impl Tasks {
     /// The call cannot be made ([`TaskError::Refused`]), the key was used for another call, there are too many tasks, or
     /// the state cannot be written.
     pub async fn start(&self, new: NewTask) -> Result<Started, TaskError> {
+        let tasks = self.clone();
+        self.to_its_end(async move { tasks.accept(new).await }).await
+    }
+
+    async fn accept(&self, new: NewTask) -> Result<Started, TaskError> {
         let inner = &self.0;
         if inner.closing.is_cancelled() {
             return Err(TaskError::Closing);

@@ -302,7 +302,7 @@ impl Failure {
         };
         let kind = own.map_or_else(|| error.kind().to_owned(), |own| own.kind.to_string());
         let message = match own {
-            Some(own) => own.message.to_string(),
+            Some(own) => own.message.clone(),
             None => error.to_string(),
         };
         let refusal = match error {

@@ -12,6 +12,7 @@ use orla_state::{Change, Expect, Order, Query, Record, Revision, StateError, Sta
 use parking_lot::Mutex;
 use proptest::prelude::*;
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
 
 use crate::{
     Event, Filter, NewTask, Recovery, Repeat, State, Task, TaskError, TaskOptions, Tasks, Viewer,
@@ -140,9 +141,10 @@ async fn one_key_is_one_task_and_another_input_conflicts() {
     let store = Arc::default();
     let tasks = tasks(&store).await;
     let with_key = |capability| NewTask { key: Some("k".to_owned()), ..new(capability) };
+    let tracker = TaskTracker::new();
     let all = (0..20).map(|_| {
         let tasks = tasks.clone();
-        tokio::spawn(async move { tasks.start(with_key("echo")).await.unwrap() })
+        tracker.spawn(async move { tasks.start(with_key("echo")).await.unwrap() })
     });
     let mut is_new = 0;
     let mut ids = Vec::new();
@@ -185,7 +187,7 @@ async fn a_cancelled_task_ends_its_call_and_stays_cancelled() {
     reaches(&tasks, id.as_str(), State::Working).await;
     assert_eq!(tasks.cancel(id.as_str(), ANYONE).await.unwrap().state, State::Cancelled);
     assert!(matches!(tasks.cancel(id.as_str(), ANYONE).await, Err(TaskError::Over(State::Cancelled))));
-    tasks.close().await;
+    tasks.close(Duration::ZERO).await;
     assert_eq!(tasks.get(id.as_str(), ANYONE).await.unwrap().state, State::Cancelled);
 }
 
@@ -200,7 +202,7 @@ async fn after_a_crash_the_queued_run_the_repeatable_run_again_and_the_others_ar
         ids.push(id);
     }
     // One that waits still, since the process begins no more.
-    before.close().await;
+    before.close(Duration::ZERO).await;
     let resting =
         Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), TaskOptions::default());
     let queued = resting.start(new("echo")).await.unwrap().task.id.clone();
@@ -240,8 +242,7 @@ async fn a_store_that_fails_holds_up_a_task_and_loses_nothing() {
 #[tokio::test(start_paused = true)]
 async fn finished_tasks_go_after_their_time_with_everything_of_them() {
     let store: Arc<Store> = Arc::default();
-    let mut options = TaskOptions::default();
-    options.keep = Duration::ZERO;
+    let options = TaskOptions { keep: Duration::ZERO, ..TaskOptions::default() };
     let tasks = Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), options);
     tasks.resume().await.unwrap();
     let keyed = NewTask { key: Some("k".to_owned()), ..new("echo") };

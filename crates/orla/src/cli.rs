@@ -6,6 +6,7 @@ mod attest;
 mod identity;
 mod rtfs;
 mod sandbox;
+mod task;
 #[cfg(test)]
 mod tests;
 
@@ -23,6 +24,7 @@ pub(crate) use identity::{
 };
 pub(crate) use rtfs::{CheckPrograms, Rtfs, RtfsCommand};
 pub(crate) use sandbox::{Sandbox, SandboxExplain, SandboxLearn, SandboxRun};
+pub(crate) use task::{Task, TaskCommand, TaskList, TaskRun};
 
 use crate::config::Source;
 
@@ -87,6 +89,7 @@ Examples:
   orla search send email              find capabilities by words
   orla describe ls                    its types, and an example call
   orla call ls path=/tmp              call one tool, without a server
+  orla task run import file=a.csv     start a call that outlives this command
   orla agent \"what is in /tmp?\"      have a model answer with the help of the tools
   orla connect claude-code --write    tell a client about this server
 
@@ -126,6 +129,9 @@ pub(crate) enum Command {
     /// Run a program in RTFS over everything that is served
     #[command(after_help = rtfs::RTFS)]
     Rtfs(Rtfs),
+    /// Start, list, show and cancel tasks: calls that outlive their callers
+    #[command(after_help = task::TASK)]
+    Task(Task),
     /// Have a model answer a prompt, with the help of everything that is served
     #[cfg(feature = "agent")]
     #[command(after_help = agent::AGENT)]

@@ -43,6 +43,7 @@ mod render;
 mod served;
 mod server;
 mod signals;
+mod state;
 mod terminal_approver;
 mod text;
 mod tokens;
@@ -184,6 +185,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
                 true => commands::status::watch(url.as_deref(), &source),
                 false => commands::status::run(url.as_deref(), json, &source),
             }
+        }
+        Some(Command::Task(task)) => {
+            let source = Cli::source(before, task.settings.clone());
+            commands::task::run(&task, &source)
         }
         Some(Command::Approvals { answer, url, json, settings }) => {
             let source = Cli::source(before, settings);

@@ -60,6 +60,7 @@ mod secrets;
 mod sign_in;
 mod stdio;
 mod streams;
+mod tasks;
 mod terminals;
 mod tls;
 mod upstream;

@@ -7,6 +7,7 @@ use orla_marketplace::{
     CapabilityMarketplace, Catalog, Entry, JsonText, Principal, ProviderProblem, RoutedStatus,
     SandboxStatus,
 };
+use orla_tasks::State;
 use serde::Serialize;
 
 use crate::admin::quotas::{self, QuotaRow};
@@ -207,6 +208,9 @@ struct Status {
     sessions: usize,
     running: usize,
     waiting: usize,
+    /// The tasks in each state; of those that are over, those that ended since the start.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    tasks: BTreeMap<&'static str, u64>,
     memory: Memory,
     /// Which processes are confined.
     sandbox: &'static str,
@@ -237,6 +241,7 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
         sessions: core.sessions.count(),
         running: core.market.running(),
         waiting: core.market.waiting(),
+        tasks: tasks(core).into_iter().collect(),
         memory: Memory { held: core.market.memory().held(), max: core.market.memory().max() },
         sandbox: core.market.confinement(),
         unlisted: unlisted.len(),
@@ -247,6 +252,12 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     let text = JsonText::of(&status).unwrap_or_default();
     // Reasons of failures may repeat what a provider said.
     core.market.redaction().json(text).bytes().to_vec()
+}
+
+/// How many tasks are in each state.
+fn tasks(core: &Core) -> Vec<(&'static str, u64)> {
+    let counts = core.tasks().map(|tasks| State::ALL.iter().zip(tasks.counts().by_state));
+    counts.into_iter().flatten().map(|(state, count)| (state.as_str(), count)).collect()
 }
 
 /// The capabilities that this caller may use.
@@ -274,6 +285,7 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
         providers: providers(&core.market, permitted(&newest, principal)),
         quota_refusals: core.market.quotas().refusals(),
         approvals_waiting: number(core.market.approvals().waiting()),
+        tasks: tasks(core),
     }
 }
 

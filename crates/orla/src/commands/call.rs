@@ -182,7 +182,7 @@ fn received(message: &Value) -> Option<Notice> {
 
 /// The arguments of the command line as one JSON object: `--json` first, then each `key=value` in its
 /// order. Numbers keep their text.
-fn input(object: Option<&str>, arguments: &[String]) -> Result<JsonText, String> {
+pub(super) fn input(object: Option<&str>, arguments: &[String]) -> Result<JsonText, String> {
     let mut members: Vec<(String, String)> = Vec::new();
     if let Some(text) = object {
         members = object_members(text).map_err(|problem| format!("--json: {problem}"))?;

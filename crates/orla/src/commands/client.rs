@@ -90,23 +90,33 @@ impl Server {
 
     /// Gets a document, such as `/status`.
     pub(crate) async fn get(&self, path: &str) -> Result<String, Failure> {
-        let mut url = self.base.clone();
-        url.set_path(path);
-        let response = self.send(self.client.get(url).timeout(DOCUMENT)).await?;
-        let status = response.status();
-        let body = self.read(response).await?;
-        if !status.is_success() {
-            return Err(self.failure(&format!("the server answered {status}{}", quoted(&body))));
-        }
-        Ok(body)
+        self.document(self.client.get(self.url(path))).await
     }
 
     /// Posts a JSON document, and gives the answer.
     pub(crate) async fn post(&self, path: &str, json: String) -> Result<String, Failure> {
+        let request = self.client.post(self.url(path)).header("content-type", "application/json");
+        self.document(request.body(json)).await
+    }
+
+    /// Deletes what is at this path, and gives the answer.
+    pub(crate) async fn delete(&self, path: &str) -> Result<String, Failure> {
+        self.document(self.client.delete(self.url(path))).await
+    }
+
+    /// The address of a path with its query.
+    fn url(&self, path: &str) -> Url {
         let mut url = self.base.clone();
+        let (path, query) =
+            path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query)));
         url.set_path(path);
-        let request = self.client.post(url).timeout(DOCUMENT).header("content-type", "application/json");
-        let response = self.send(request.body(json)).await?;
+        url.set_query(query);
+        url
+    }
+
+    /// The answer to a request.
+    async fn document(&self, request: RequestBuilder) -> Result<String, Failure> {
+        let response = self.send(request.timeout(DOCUMENT)).await?;
         let status = response.status();
         let body = self.read(response).await?;
         match status.is_success() {

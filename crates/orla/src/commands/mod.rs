@@ -23,6 +23,7 @@ pub(crate) mod search;
 pub(crate) mod secret;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod task;
 pub(crate) mod token;
 pub(crate) mod verify;
 mod watch;

@@ -13,6 +13,7 @@ use orla_marketplace::Desk;
 use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
 use orla_server::{Server, ServerOptions, Tls};
+use orla_tasks::Tasks;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -130,6 +131,10 @@ async fn serve(source: Source) -> Result<(), Failure> {
     crate::a2a::prepare(&server, &config)?;
     crate::authorization_servers::prepare(&server);
     let shutdown = CancellationToken::new();
+    let state = crate::state::of_server(&config).await?;
+    let tasks =
+        Tasks::open(Arc::clone(&state), Arc::clone(app.marketplace()), config.task_options.clone());
+    server.serve_tasks(tasks.clone());
     let (address, serving) = transport(&server, &config, &shutdown).await?;
     let logging = Logging::start(config.log_level, config.log_format);
     logging.redact(app.marketplace().redaction());
@@ -144,18 +149,20 @@ async fn serve(source: Source) -> Result<(), Failure> {
     app.findings().log();
     log_unwatched(followed.err());
 
-    let tasks = TaskTracker::new();
+    tasks.resume().await.map_err(|err| Failure::usage(err.to_string()))?;
+    let tracker = TaskTracker::new();
     // Providers end after the calls that need them.
     let providers_end = app.end_providers();
-    let mut serving = tasks.spawn(async move {
+    let mut serving = tracker.spawn(async move {
         serving.await;
         providers_end.await;
+        state.close().await;
     });
-    tasks.spawn(days.follow());
+    tracker.spawn(days.follow());
     for following in app.follow_providers() {
-        tasks.spawn(following);
+        tracker.spawn(following);
     }
-    tasks.spawn(crate::memory::return_after_bursts(Arc::clone(app.marketplace().memory())));
+    tracker.spawn(crate::memory::return_after_bursts(Arc::clone(app.marketplace().memory())));
     app.start_eager(&config);
     let mut reloader = Reloader::new(source, config, logging);
     let stop = loop {
@@ -173,6 +180,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         }
         while let Some(config) = reloader.reload(&mut app) {
             server.reconfigure(options(config));
+            tasks.configure(config.task_options.clone());
             if let Some(audit) = &audit {
                 audit.reloaded(app.marketplace());
             }

@@ -276,7 +276,10 @@ impl Form for Span {
     }
 
     fn default(&self, value: &Duration) -> Option<Json> {
-        Some(format!("{}s", value.as_secs()).into())
+        let seconds = value.as_secs();
+        let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
+        let unit = units.into_iter().find(|(unit, _)| seconds.is_multiple_of(*unit));
+        unit.map(|(unit, name)| format!("{}{name}", seconds / unit).into())
     }
 }
 

@@ -67,6 +67,7 @@ use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
 use orla_secrets::Resolver;
 use orla_server::{AgentOptions, AuthLimits, CertificateName, TlsSettings};
+use orla_tasks::TaskOptions;
 
 pub(crate) use agent::{AgentConfig, Approve};
 pub(crate) use builtins::Builtins;
@@ -135,6 +136,9 @@ pub(crate) struct Config {
     pub(crate) quotas: Vec<QuotaRule>,
     /// Where state is kept over a restart.
     pub(crate) state_dir: PathBuf,
+    /// What keeps it.
+    pub(crate) state: StateKind,
+    pub(crate) task_options: TaskOptions,
     pub(crate) allow_unauthenticated: bool,
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
@@ -284,6 +288,14 @@ pub(crate) struct Placed<T> {
     pub(crate) value: T,
     pub(crate) at: Position,
 }
+/// What keeps tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StateKind {
+    /// A file in `state_dir`.
+    Directory,
+    /// This process alone.
+    Memory,
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transport {
@@ -372,6 +384,8 @@ impl Default for Config {
             approve: Vec::new(),
             quotas: Vec::new(),
             state_dir: "./.orla".into(),
+            state: StateKind::Directory,
+            task_options: TaskOptions::default(),
             allow_unauthenticated: false,
             allowed_hosts: Vec::new(),
             allowed_origins: Vec::new(),
@@ -673,6 +687,11 @@ impl fmt::Display for Problem {
             None => Ok(()),
         }
     }
+}
+
+impl StateKind {
+    pub(crate) const WORDS: &'static [(&'static str, Self)] =
+        &[("directory", Self::Directory), ("memory", Self::Memory)];
 }
 
 impl Transport {

@@ -1,21 +1,24 @@
 //! The table of all keys of a configuration file.
 
 use std::sync::LazyLock;
+use std::time::Duration;
 
 use super::forms::{
     API_URL, Amount, Choice, Count, DAY, DAY_MS, FALLBACK, File, Flag, Milliseconds, PATH, SANDBOX,
-    Seconds, Share, Text, Texts, Variables,
+    Seconds, Share, Span, Text, Texts, Variables,
 };
 use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
-    Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, Transport, access, agents,
-    approve, builtins, capabilities, governance, identity, inputs, openapi, plugins, quotas, remotes,
-    servers, tools,
+    Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, StateKind, Transport, access,
+    agents, approve, builtins, capabilities, governance, identity, inputs, openapi, plugins, quotas,
+    remotes, servers, tools,
 };
 use crate::exposure::Exposure;
 
 /// The most bytes of values, and of a result, that one program may have.
 const MAX_PROGRAM_BYTES: usize = 1 << 30;
+/// The longest that a task may run, and be kept: a year.
+const MAX_TASK_TIME: Duration = Duration::from_secs(366 * 86_400);
 /// The most answers of a model in one run.
 pub(crate) const MAX_STEPS: usize = 1_000;
 
@@ -115,7 +118,17 @@ fn keys() -> Vec<Key<Config>> {
         own("approve", approve::read, approve::schema,
             "the calls that a person has to [approve](identity.md#approvals): a list of rules with `capabilities`, `annotations`, `to`, `expires` and `by`"),
         key("state_dir", File, |c: &mut Config| &mut c.state_dir,
-            "directory for what is kept over a restart, such as the used part of daily quotas; it is made when it is first needed").restart(),
+            "directory for what is kept over a restart: [tasks](tasks.md), and the used part of daily quotas; it is made when it is first needed").restart(),
+        key("state", Choice(StateKind::WORDS), |c: &mut Config| &mut c.state,
+            "what keeps [tasks](tasks.md): `directory`, a file in `state_dir`; `memory`, only this process, so that they end with it").restart(),
+        key("task_timeout", Span(MAX_TASK_TIME), |c: &mut Config| &mut c.task_options.timeout,
+            "how long the call of a [task](tasks.md) may run if its capability has no timeout of its own; waiting for its turn does not count"),
+        key("task_keep", Span(MAX_TASK_TIME), |c: &mut Config| &mut c.task_options.keep,
+            "how long a [task](tasks.md) is kept after its end"),
+        key("max_tasks", Count(1, 10_000_000), |c: &mut Config| &mut c.task_options.max_tasks,
+            "maximum number of [tasks](tasks.md) that wait or run. A caller with a token has at most a quarter of them"),
+        key("max_task_bytes", Count(1, 1 << 30), |c: &mut Config| &mut c.task_options.max_result_bytes,
+            "maximum bytes of the result of a [task](tasks.md)"),
         section("agent", agent(), "the [model](agent.md) of `orla agent` and of the tool `agent`, and its limits"),
         section("a2a", a2a(), "orla [as an agent](a2a.md#orla-as-an-agent): its card, and the tasks that it keeps"),
         own("trusted_keys", governance::read_keys, governance::keys_schema,

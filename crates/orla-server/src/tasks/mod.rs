@@ -1,0 +1,271 @@
+//! `/tasks`: calls that outlive their callers.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `POST /tasks` with `{capability, input?, key?}` or `{program, input?, key?}` | 202 and the task; 200 if the caller used the key before |
+//! | `GET /tasks`, with `?state`, `?capability`, `?before` and `?limit` | an array of the caller's tasks, the newest first |
+//! | `GET /tasks/ID`, with `?wait=SECONDS` | the task, at its end if that comes in time; with `?result=mcp`, its result is that of `tools/call` |
+//! | `DELETE /tasks/ID` | cancels it: 200 and the task; 409 if it was over |
+//! | `POST /tasks/ID/events/NAME` with any JSON | 202: the program of the task gets it |
+//!
+//! A call that would be refused is refused at once and makes no task. Errors have the form of those of `/rtfs`.
+
+mod json;
+mod request;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use hyper::body::Incoming;
+use orla_marketplace::{JsonText, Principal, RuntimeError};
+use orla_tasks::{State, Task, TaskError, Tasks, Viewer};
+use percent_encoding::percent_decode_str;
+use serde_json::json;
+use tokio::time::Instant;
+
+use crate::http::body::{self, Body};
+use crate::http::response::{closing, is_json, json as json_response, not_allowed, why_unreadable};
+use crate::rtfs::programs::described;
+use crate::state::{Core, Settings};
+use crate::step_up::StepUp;
+
+pub use json::{ResultForm, shown, shown_with_result};
+use request::{Look, Wanted, wanted};
+
+const PATH: &str = "/tasks";
+
+/// Whether this path belongs to tasks.
+pub(crate) fn is_here(path: &str) -> bool {
+    path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Answers a request below `/tasks`.
+pub(crate) async fn serve(
+    core: &Arc<Core>,
+    settings: &Settings,
+    principal: Option<Principal>,
+    parts: &Parts,
+    incoming: Incoming,
+) -> Response<Body> {
+    let Some(tasks) = core.tasks() else {
+        return refused(StatusCode::NOT_FOUND, "not-found", "this server has no tasks");
+    };
+    let viewer = Viewer::Caller(principal.as_ref());
+    let path = parts.uri.path().strip_prefix(PATH).unwrap_or_default().trim_start_matches('/');
+    let segments: Vec<&str> = path.split('/').collect();
+    let query = parts.uri.query().unwrap_or_default();
+    let answer = match (&segments[..], &parts.method) {
+        ([""], &Method::GET | &Method::HEAD) => list(tasks, viewer, query).await,
+        ([""], &Method::POST) => {
+            let body = match read(core, settings, parts, incoming, false).await {
+                Ok(body) => body,
+                Err(response) => return response,
+            };
+            return start(core, tasks, principal, &body).await;
+        }
+        ([""], _) => return not_allowed("GET, HEAD, POST, OPTIONS"),
+        ([id], &Method::GET | &Method::HEAD) => show(core, tasks, viewer, id, query).await,
+        ([id], &Method::DELETE) => cancel(tasks, viewer, id).await,
+        ([_], _) => return not_allowed("GET, HEAD, DELETE, OPTIONS"),
+        ([id, "events", name], &Method::POST) => {
+            let value = match read(core, settings, parts, incoming, true).await {
+                Ok(body) => body,
+                Err(response) => return response,
+            };
+            event(tasks, viewer, id, name, &value).await
+        }
+        ([_, "events", _], _) => return not_allowed("POST, OPTIONS"),
+        _ => return refused(StatusCode::NOT_FOUND, "not-found", "there is nothing at this path"),
+    };
+    answer.unwrap_or_else(|error| failed(&error))
+}
+
+async fn list(tasks: &Tasks, viewer: Viewer<'_>, query: &str) -> Result<Response<Body>, TaskError> {
+    let filter = match request::filter(query) {
+        Ok(filter) => filter,
+        Err(message) => return Ok(malformed(&message)),
+    };
+    let found = tasks.list(&filter, viewer).await?;
+    let rows: Vec<String> = found.iter().map(|task| shown(task).to_string()).collect();
+    Ok(json_response(StatusCode::OK, format!("[{}]", rows.join(","))))
+}
+
+async fn start(
+    core: &Arc<Core>,
+    tasks: &Tasks,
+    principal: Option<Principal>,
+    body: &bytes::Bytes,
+) -> Response<Body> {
+    let Wanted { task, target } = match wanted(body, principal.clone()) {
+        Ok(wanted) => wanted,
+        Err(message) => return malformed(&message),
+    };
+    match tasks.start(task).await {
+        Ok(started) => {
+            let status = if started.is_new { StatusCode::ACCEPTED } else { StatusCode::OK };
+            let mut response = match complete(tasks, &started.task, ResultForm::Plain).await {
+                Ok(text) => json_response(status, text),
+                Err(error) => return failed(&error),
+            };
+            if let Ok(place) = HeaderValue::from_str(&format!("{PATH}/{}", started.task.id)) {
+                response.headers_mut().insert(header::LOCATION, place);
+            }
+            response
+        }
+        Err(error) => {
+            let step_up = match &error {
+                TaskError::Refused(error) => StepUp::after(core, principal.as_ref(), &target, error),
+                _ => None,
+            };
+            StepUp::apply(step_up, failed(&error))
+        }
+    }
+}
+
+async fn show(
+    core: &Core,
+    tasks: &Tasks,
+    viewer: Viewer<'_>,
+    id: &str,
+    query: &str,
+) -> Result<Response<Body>, TaskError> {
+    let Look { wait, form } = match request::look(query) {
+        Ok(look) => look,
+        Err(message) => return Ok(malformed(&message)),
+    };
+    let mut task = tasks.get(id, viewer).await?;
+    if !wait.is_zero() && !task.state.is_terminal() {
+        tokio::select! {
+            waited = tasks.wait(id, viewer, Instant::now() + wait) => task = waited?,
+            () = core.draining.cancelled() => {}
+        }
+    }
+    Ok(json_response(StatusCode::OK, complete(tasks, &task, form).await?))
+}
+
+async fn cancel(tasks: &Tasks, viewer: Viewer<'_>, id: &str) -> Result<Response<Body>, TaskError> {
+    let task = match tasks.cancel(id, viewer).await {
+        // Cancelling twice does no more than cancelling once.
+        Err(TaskError::Over(State::Cancelled)) => tasks.get(id, viewer).await?,
+        cancelled => cancelled?,
+    };
+    Ok(json_response(StatusCode::OK, complete(tasks, &task, ResultForm::Plain).await?))
+}
+
+async fn event(
+    tasks: &Tasks,
+    viewer: Viewer<'_>,
+    id: &str,
+    name: &str,
+    body: &bytes::Bytes,
+) -> Result<Response<Body>, TaskError> {
+    let Ok(name) = percent_decode_str(name).decode_utf8() else {
+        return Ok(malformed("the name of the event is not UTF-8"));
+    };
+    let value = match body.trim_ascii().is_empty() {
+        true => JsonText::default(),
+        false => match JsonText::parse(body.clone()) {
+            Ok(value) => value,
+            Err(err) => return Ok(malformed(&format!("the body cannot be read: {err}"))),
+        },
+    };
+    tasks.event(id, viewer, &name, value).await?;
+    Ok(json_response(StatusCode::ACCEPTED, json!({"id": id, "event": name}).to_string()))
+}
+
+/// A task with its result.
+async fn complete(tasks: &Tasks, task: &Task, form: ResultForm) -> Result<String, TaskError> {
+    let result = match task.state.is_terminal() {
+        true => tasks.result(&task.id).await?,
+        false => None,
+    };
+    Ok(shown_with_result(task, result.as_ref(), form))
+}
+
+/// The body of a request. One that may be empty needs no type then.
+async fn read(
+    core: &Core,
+    settings: &Settings,
+    parts: &Parts,
+    incoming: Incoming,
+    may_be_empty: bool,
+) -> Result<bytes::Bytes, Response<Body>> {
+    let is_untyped = may_be_empty && !parts.headers.contains_key(header::CONTENT_TYPE);
+    if !is_untyped && !is_json(&parts.headers) {
+        let what = "Content-Type must be application/json";
+        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what));
+    }
+    let options = &settings.options;
+    let read = body::of_request(incoming, &parts.headers, core.market.memory(), options).await;
+    let body = read.map_err(|status| {
+        let why = why_unreadable(status, options.max_body_bytes);
+        closing(refused(status, "invalid-argument", &why))
+    })?;
+    if is_untyped && !body.trim_ascii().is_empty() {
+        let what = "Content-Type must be application/json";
+        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what));
+    }
+    Ok(body)
+}
+
+fn malformed(message: &str) -> Response<Body> {
+    refused(StatusCode::BAD_REQUEST, "invalid-argument", message)
+}
+
+/// The response to a request that a task, or its call, refuses.
+fn failed(error: &TaskError) -> Response<Body> {
+    let message = error.to_string();
+    let (status, kind) = match error {
+        TaskError::Unknown(_) => (StatusCode::NOT_FOUND, "not-found"),
+        TaskError::Refused(error) => {
+            let mut response = json_response(status_of(error), described(error).to_string());
+            if let Some(wait) = error.retry_after() {
+                retry_after(&mut response, wait);
+            }
+            return response;
+        }
+        TaskError::InvalidKey(_) | TaskError::InvalidEvent => {
+            (StatusCode::BAD_REQUEST, "invalid-argument")
+        }
+        TaskError::KeyConflict { .. }
+        | TaskError::Over(_)
+        | TaskError::NoProgram
+        | TaskError::NotAsked(_) => (StatusCode::CONFLICT, "conflict"),
+        TaskError::Full(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+        TaskError::State(error) => {
+            tracing::error!(%error, "a request about a task failed");
+            (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
+        }
+        _ => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
+    };
+    let mut response = refused(status, kind, &message);
+    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        retry_after(&mut response, Duration::from_secs(1));
+    }
+    response
+}
+
+/// The status for a call that is refused before it is a task.
+fn status_of(error: &RuntimeError) -> StatusCode {
+    match error {
+        RuntimeError::InvalidInput { .. } => StatusCode::BAD_REQUEST,
+        RuntimeError::Unknown { .. } => StatusCode::NOT_FOUND,
+        RuntimeError::Denied { .. } | RuntimeError::Unapproved { .. } => StatusCode::FORBIDDEN,
+        RuntimeError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
+        RuntimeError::Busy { .. } | RuntimeError::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        RuntimeError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::BAD_REQUEST,
+    }
+}
+
+fn retry_after(response: &mut Response<Body>, wait: Duration) {
+    let seconds = HeaderValue::from(wait.as_secs_f64().ceil().max(1.0) as u64);
+    response.headers_mut().insert(header::RETRY_AFTER, seconds);
+}
+
+fn refused(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
+    let error = json!({"error": {"kind": kind, "message": message, "data": null, "at": null}});
+    json_response(status, error.to_string())
+}

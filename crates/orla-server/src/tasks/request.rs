@@ -1,0 +1,187 @@
+//! What a request asks of tasks. No I/O.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use bytes::Bytes;
+use orla_marketplace::program::IDS;
+use orla_marketplace::rtfs::text::excerpt;
+use orla_marketplace::{JsonText, Payload, Principal};
+use orla_tasks::{Filter, NewTask, TaskId};
+use percent_encoding::percent_decode_str;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::json::ResultForm;
+
+/// The longest time that a request waits for a task.
+const MAX_WAIT: Duration = Duration::from_secs(60);
+
+/// A task that is asked for.
+pub(super) struct Wanted {
+    pub(super) task: NewTask,
+    /// The capability that it calls.
+    pub(super) target: String,
+}
+
+/// The body of a request for a task.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestBody<'a> {
+    #[serde(borrow)]
+    capability: Option<Cow<'a, str>>,
+    #[serde(borrow)]
+    program: Option<&'a RawValue>,
+    #[serde(borrow)]
+    input: Option<&'a RawValue>,
+    #[serde(borrow)]
+    key: Option<Cow<'a, str>>,
+}
+
+/// Reads the body of a request for a task.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn wanted(body: &Bytes, caller: Option<Principal>) -> Result<Wanted, String> {
+    const EXPECTED: &str = r#"{"capability": "id", "input": {…}} or {"program": "…"} is expected"#;
+    if !body.trim_ascii_start().starts_with(b"{") {
+        return Err(format!("the body is not an object: {EXPECTED}"));
+    }
+    let body: Bytes = body.clone();
+    let asked: RequestBody<'_> =
+        serde_json::from_slice(&body).map_err(|err| format!("the body cannot be read: {err}"))?;
+    let mut task = match (asked.capability, asked.program) {
+        (Some(capability), None) => {
+            let input = asked.input.filter(|input| input.get() != "null");
+            let input = input.map_or_else(Payload::empty, |input| {
+                Payload::from_json(JsonText::slice_of(&body, input))
+            });
+            NewTask::call(capability, input, caller)
+        }
+        (None, Some(program)) => {
+            let input = asked.input.map_or("null", RawValue::get);
+            let input = JsonText::parse(format!(r#"{{"program":{program},"input":{input}}}"#));
+            let input = input.map_err(|err| err.to_string())?;
+            NewTask::program(Payload::from_json(input), caller)
+        }
+        _ => return Err(format!("either `capability` or `program` is expected: {EXPECTED}")),
+    };
+    task.key = asked.key.map(Cow::into_owned);
+    let target = if task.is_program { IDS[0].to_owned() } else { task.capability.clone() };
+    Ok(Wanted { task, target })
+}
+
+/// Reads the query of a list.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn filter(query: &str) -> Result<Filter, String> {
+    let mut filter = Filter::default();
+    for (name, value) in pairs(query) {
+        match &*name {
+            "state" => {
+                for word in value.split(',') {
+                    let state = word.parse().map_err(|()| format!("{word:?} is no state of a task"))?;
+                    filter.states.push(state);
+                }
+            }
+            "capability" => filter.capability = Some(value),
+            "before" => {
+                let id = TaskId::parse(&value);
+                filter.before = Some(id.ok_or("`before` is not the id of a task")?);
+            }
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| (1..=1000).contains(limit));
+                filter.limit = Some(limit.ok_or("`limit` is a number from 1 to 1000")?);
+            }
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(filter)
+}
+
+/// How a task is looked at.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    /// How long the request waits for its end, one minute at most.
+    pub(super) wait: Duration,
+    pub(super) form: ResultForm,
+}
+
+/// Reads the query of a request for one task: `?wait=SECONDS` and `?result=mcp`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn look(query: &str) -> Result<Look, String> {
+    let mut look = Look::default();
+    for (name, value) in pairs(query) {
+        match &*name {
+            "wait" => {
+                let seconds = value.parse::<f64>().ok().filter(|seconds| *seconds >= 0.0);
+                let seconds = seconds.ok_or("`wait` is a number of seconds")?;
+                look.wait = Duration::from_secs_f64(seconds.min(MAX_WAIT.as_secs_f64()));
+            }
+            "result" if value == "mcp" => look.form = ResultForm::Mcp,
+            "result" => return Err("`result` is mcp, or left out".to_owned()),
+            other => return Err(unknown(other)),
+        }
+    }
+    Ok(look)
+}
+
+fn unknown(name: &str) -> String {
+    format!("the parameter {:?} is not known here", excerpt(name, 40))
+}
+
+fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
+    let decoded = |text: &str| {
+        let text = text.replace('+', " ");
+        percent_decode_str(&text).decode_utf8_lossy().into_owned()
+    };
+    query.split('&').filter(|pair| !pair.is_empty()).map(move |pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(name), decoded(value))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orla_tasks::State;
+
+    fn read(body: &str) -> Result<(String, String, Option<String>), String> {
+        let wanted = wanted(&Bytes::copy_from_slice(body.as_bytes()), None)?;
+        let input = wanted.task.input.json().unwrap().to_string();
+        Ok((wanted.target, input, wanted.task.key))
+    }
+
+    #[test]
+    fn a_body_names_a_capability_or_a_program() {
+        let call = read(r#"{"capability": "ls", "input": {"n": 1.10}, "key": "k"}"#).unwrap();
+        assert_eq!(call, ("ls".to_owned(), r#"{"n": 1.10}"#.to_owned(), Some("k".to_owned())));
+        assert_eq!(read(r#"{"capability": "ls"}"#).unwrap().1, "{}");
+        let program = read(r#"{"program": "(+ 1 2)", "input": [1]}"#).unwrap();
+        assert_eq!((&*program.0, &*program.1), ("rtfs", r#"{"program":"(+ 1 2)","input":[1]}"#));
+        for wrong in ["", "[]", "{}", r#"{"capability": "a", "program": "b"}"#, r#"{"capability": 1}"#] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        assert!(read(r#"{"capability": "a", "inputs": {}}"#).unwrap_err().contains("inputs"));
+    }
+
+    #[test]
+    fn a_query_is_read_or_explained() {
+        let filter = filter("state=working,queued&limit=5&capability=a%20b").unwrap();
+        assert_eq!(filter.states, [State::Working, State::Queued]);
+        assert_eq!((filter.limit, filter.capability.as_deref()), (Some(5), Some("a b")));
+        for wrong in ["state=no", "limit=0", "limit=x", "before=x", "other=1"] {
+            assert!(super::filter(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(look(""), Ok(Look::default()));
+        let half = Look { wait: Duration::from_millis(500), form: ResultForm::Mcp };
+        assert_eq!(look("wait=0.5&result=mcp"), Ok(half));
+        assert_eq!(look("wait=1e9").map(|look| look.wait), Ok(MAX_WAIT));
+        for wrong in ["wait=-1", "wait=nan", "w=1", "result=x"] {
+            assert!(look(wrong).is_err(), "{wrong}");
+        }
+    }
+}
