@@ -44,7 +44,7 @@ use std::time::SystemTime;
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method, Uri};
-use orla_marketplace::Principal;
+use orla_marketplace::{IdentifiedBy, Principal};
 use ring::digest::{SHA256, digest};
 use serde_json::Value;
 use subtle::ConstantTimeEq;
@@ -313,13 +313,23 @@ impl Authenticator {
         dpop::check(proof, &request, thumbprint, &self.proofs, now)
     }
 
-    /// Whether the credential of a principal is still accepted: the bearer token was not withdrawn and has not expired.
-    /// An authorization server withdraws its tokens by letting them expire, and certificates are checked with each
-    /// connection.
+    /// Whether there may be more than one caller.
+    pub fn has_several_callers(&self) -> bool {
+        self.tokens.len() + self.own.len() > 1 || !self.issuers.is_empty()
+    }
+
+    /// Whether the credential of a principal is still accepted: its token was not revoked, and its authorization server
+    /// is still one whose tokens are. An access token that has expired is replaced by its caller, who stays known;
+    /// certificates are checked with their connections.
     pub fn still_knows(&self, principal: &Principal) -> bool {
-        match principal.fingerprint() {
-            Some(digest) => self.bearer(digest).is_ok_and(|bearer| bearer.as_ref() == Some(principal)),
-            None => true,
+        if let Some(digest) = principal.fingerprint() {
+            return self.bearer(digest).is_ok_and(|bearer| bearer.as_ref() == Some(principal));
+        }
+        match principal.identified_by() {
+            IdentifiedBy::OAuth(_) => {
+                self.issuers.iter().any(|issuer| principal.is_of(&issuer.options.issuer))
+            }
+            IdentifiedBy::Token | IdentifiedBy::Certificate => true,
         }
     }
 }

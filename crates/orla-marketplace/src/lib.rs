@@ -55,7 +55,7 @@ mod trace;
 
 pub use admission::breaker::BreakerLimits;
 pub use approval::{
-    AnswerError, ApprovalDecision, ApprovalRecord, ApprovalRule, Approvals, Approver, Desk,
+    AnswerError, ApprovalDecision, ApprovalRecord, ApprovalRule, Approvals, Approver, Desk, MayAnswer,
     PendingApproval,
 };
 pub use call::hops::Hops;

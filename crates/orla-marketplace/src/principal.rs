@@ -49,6 +49,17 @@ pub enum IdentifiedBy<'a> {
     OAuth(&'a str),
 }
 
+impl fmt::Display for IdentifiedBy<'_> {
+    /// `token`, `cert`, or the issuer identifier, as logs and the audit have it beside the name.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Token => "token",
+            Self::Certificate => "cert",
+            Self::OAuth(issuer) => issuer,
+        })
+    }
+}
+
 impl Principal {
     /// The bearer of the token with this name.
     pub fn token(name: &str) -> Self {
@@ -160,6 +171,11 @@ impl Principal {
             None if kind == SCHEDULE => IdentifiedBy::Schedule,
             None => IdentifiedBy::Token,
         }
+    }
+
+    /// Whether an access token of the authorization server with this issuer identifier identified the caller.
+    pub fn is_of(&self, issuer: &str) -> bool {
+        self.identified_by() == IdentifiedBy::OAuth(&issuer.replace(' ', "%20"))
     }
 
     /// The groups that its credential names.

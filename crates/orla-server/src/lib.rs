@@ -35,6 +35,7 @@
 
 mod a2a;
 mod admin;
+mod credential;
 mod http;
 mod listener;
 mod mcp;

@@ -233,7 +233,8 @@ async fn converse(
     }
 }
 
-/// Forgets idle sessions for as long as the server runs.
+/// Forgets idle sessions, and ends what callers left whose credential is not accepted any longer, for as long as the
+/// server runs.
 async fn sweep(core: Arc<Core>) {
     loop {
         let settings = core.settings.load_full();
@@ -241,7 +242,10 @@ async fn sweep(core: Arc<Core>) {
         let pause = (idle / 4).clamp(Duration::from_millis(50), Duration::from_secs(10));
         tokio::select! {
             () = core.draining.cancelled() => return,
-            () = tokio::time::sleep(pause) => core.sessions.sweep(idle, &settings.auth),
+            () = tokio::time::sleep(pause) => {
+                core.end_unknown();
+                core.sessions.sweep(idle);
+            }
         }
     }
 }
@@ -252,7 +256,11 @@ async fn follow_certificates(core: Arc<Core>) {
     loop {
         tokio::select! {
             () = core.draining.cancelled() => return,
-            () = tokio::time::sleep(CERTIFICATE_CHECK) => core.tls.refresh(&mut tried),
+            () = tokio::time::sleep(CERTIFICATE_CHECK) => {
+                if core.tls.refresh(&mut tried) {
+                    core.credentials.send_replace(());
+                }
+            }
         }
     }
 }

@@ -14,6 +14,7 @@ use orla_marketplace::{Item, Principal};
 
 use crate::a2a;
 use crate::admin::{approvals, quotas, status};
+use crate::credential::Credential;
 use crate::http::body::{self, Body};
 use crate::http::guard::Denied;
 use crate::http::response::{closing, is_json, json, names, not_allowed, text, why_unreadable};
@@ -150,6 +151,34 @@ async fn route(
         Ok(principal) => principal,
         Err(denied) => return unauthenticated(core, settings, peer, parts, denied),
     };
+    let credential = Credential::of(core, principal.as_ref(), &parts.extensions);
+    let answered = answer(core, settings, principal, parts, body, log);
+    let Some(credential) = credential else { return answered.await };
+    // Boxed, because few requests last until it is needed.
+    let response = tokio::select! {
+        biased;
+        response = answered => Some(response),
+        () = async { Box::pin(credential.withdrawn()).await } => None,
+    };
+    match response {
+        Some(response) => credential.bound(response),
+        None => unauthenticated(core, settings, peer, parts, orla_identity::Denied::Invalid(WITHDRAWN)),
+    }
+}
+
+/// Why a request is refused after it was accepted.
+const WITHDRAWN: &str = "the credential was withdrawn while the request ran";
+
+/// The answer to a request whose caller is known.
+async fn answer(
+    core: &Arc<Core>,
+    settings: &Settings,
+    principal: Option<Principal>,
+    parts: &Parts,
+    body: Incoming,
+    log: &mut Log,
+) -> Response<Body> {
+    let path = parts.uri.path();
     match path {
         "/mcp" | "/" | "/mcp/" => match parts.method {
             // Boxed, for hyper keeps room for the largest future on every connection, idle ones too.

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use orla_identity::{Authenticator, Fetch};
-use orla_marketplace::{CapabilityMarketplace, Catalog, discovery};
+use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery};
 use orla_tasks::Tasks;
 use parking_lot::Mutex;
 use rmcp::model::{
@@ -46,6 +46,8 @@ pub(crate) struct Core {
     /// How often lists have changed, to be watched.
     pub(crate) lists: watch::Sender<Lists>,
     pub(crate) subscriptions: Subscriptions,
+    /// Sends whenever a credential may have been withdrawn.
+    pub(crate) credentials: watch::Sender<()>,
     /// Everything that was spawned.
     pub(crate) tracker: TaskTracker,
     /// Cancelled when the server stops accepting requests; long streams end, calls continue.
@@ -97,6 +99,7 @@ impl Core {
             pending: PendingRequests::default(),
             lists: watch::Sender::default(),
             subscriptions: Subscriptions::default(),
+            credentials: watch::Sender::default(),
             tracker: TaskTracker::new(),
             draining: CancellationToken::new(),
             abort: CancellationToken::new(),
@@ -170,7 +173,22 @@ impl Core {
         }
         let previous = self.settings.load_full();
         self.settings.store(Arc::new(Settings::new(options, self.fetch.get(), Some(&previous))));
-        self.sessions.end_unknown(&self.settings.load().auth);
+        self.end_unknown();
+        self.credentials.send_replace(());
+    }
+
+    /// Ends what was left behind by requests of callers whose credential is not accepted any longer. Requests that run
+    /// see to it themselves ([`Credential`](crate::credential::Credential)).
+    pub(crate) fn end_unknown(&self) {
+        let settings = self.settings.load();
+        let is_unknown = |principal: Option<&Principal>| {
+            principal.is_some_and(|principal| !settings.auth.still_knows(principal))
+        };
+        self.sessions.end_all(is_unknown);
+        self.pending.end_all(is_unknown);
+        if let Some(agent) = self.agent.get() {
+            agent.end_all(is_unknown);
+        }
     }
 
     /// Sets what sends requests to authorization servers. The first one stays.

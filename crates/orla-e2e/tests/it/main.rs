@@ -31,6 +31,7 @@ mod guard;
 mod http_endpoints;
 mod http_surface;
 mod identity;
+mod identity_end;
 mod identity_forged;
 mod library;
 mod logs;

@@ -76,8 +76,8 @@ pub trait Approver: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Answer {
     is_approval: bool,
-    /// The name of the principal that answered.
-    by: String,
+    /// Who answered; `None` without a principal.
+    by: Option<Principal>,
     via: &'static str,
 }
 
@@ -89,6 +89,17 @@ impl Answer {
     fn outcome(&self) -> Result<(), String> {
         if self.is_approval { Ok(()) } else { Err("the call was denied".to_owned()) }
     }
+}
+
+/// Which questions a caller may answer whose rules do not say who answers them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MayAnswer {
+    /// None.
+    None,
+    /// Those about calls of others.
+    OfOthers,
+    /// All.
+    All,
 }
 
 /// A call that waits for an approval, as a caller sees it that made the call or may answer.
@@ -140,8 +151,10 @@ pub struct ApprovalRecord {
     pub input: String,
     /// What was decided.
     pub decision: ApprovalDecision,
-    /// Who answered, if anyone did.
+    /// The name of the one who answered, if there was an answer.
     pub by: Option<String>,
+    /// How the one who answered was identified.
+    pub by_identified_by: Option<String>,
     /// How: `elicitation`, `orla approvals` or `terminal`.
     pub via: Option<&'static str>,
 }
@@ -264,12 +277,12 @@ impl Approvals {
     }
 
     /// The calls that wait for an approval, the oldest first: those that this caller may answer, and its own.
-    /// `has_permission` says whether the policy grants it `approvals:answer`.
-    pub fn pending(&self, caller: Option<&Principal>, has_permission: bool) -> Vec<PendingApproval> {
+    /// `may_answer` says which questions the policy lets it answer.
+    pub fn pending(&self, caller: Option<&Principal>, may_answer: MayAnswer) -> Vec<PendingApproval> {
         let (now, wall) = (Instant::now(), SystemTime::now());
         let mut table = self.table.lock();
         let shown = table.unanswered(now).filter_map(|question| {
-            let is_answerable = question.rule.may_answer(caller, has_permission);
+            let is_answerable = question.may_be_answered_by(caller, may_answer);
             let is_own = question.binding.caller.as_ref() == caller;
             (is_answerable || is_own).then(|| PendingApproval {
                 id: question.id.clone(),
@@ -302,17 +315,16 @@ impl Approvals {
         &self,
         id: &str,
         caller: Option<&Principal>,
-        has_permission: bool,
+        may_answer: MayAnswer,
         is_approval: bool,
     ) -> Result<(), AnswerError> {
-        let by = caller.map_or(ANONYMOUS, Principal::name).to_owned();
-        let answer = Answer { is_approval, by, via: "orla approvals" };
+        let answer = Answer { is_approval, by: caller.cloned(), via: "orla approvals" };
         let now = Instant::now();
         let question = {
             let mut table = self.table.lock();
             let question = table.unanswered(now).find(|question| question.id == id);
             let question = question.ok_or(AnswerError::Unknown)?;
-            if !question.rule.may_answer(caller, has_permission) {
+            if !question.may_be_answered_by(caller, may_answer) {
                 let is_own = question.binding.caller.as_ref() == caller;
                 return Err(if is_own { AnswerError::NotAllowed } else { AnswerError::Unknown });
             }
@@ -390,12 +402,12 @@ impl Approvals {
             if let Some(client) = client
                 && let Some(is_approval) = question::ask(&**client, &question.id, &sentence).await
             {
-                return Some(Answer { is_approval, by: caller.to_owned(), via: "elicitation" });
+                return Some(Answer { is_approval, by: call.principal.cloned(), via: "elicitation" });
             }
             match &desk {
                 Desk::Person(person) => {
                     let is_approval = person.agrees(&sentence).await;
-                    Some(Answer { is_approval, by: ANONYMOUS.to_owned(), via: "terminal" })
+                    Some(Answer { is_approval, by: None, via: "terminal" })
                 }
                 Desk::Open => std::future::pending().await,
                 Desk::Closed => None,
@@ -441,7 +453,10 @@ impl Approvals {
             rule: question.rule.name.clone(),
             input: question.binding.input.clone(),
             decision,
-            by: answer.map(|answer| answer.by.clone()),
+            by: answer.map(|answer| answer.by.as_ref().map_or(ANONYMOUS, Principal::name).to_owned()),
+            by_identified_by: answer
+                .and_then(|answer| answer.by.as_ref())
+                .map(|by| by.identified_by().to_string()),
             via: answer.map(|answer| answer.via),
         };
         tracing::info!(
@@ -449,9 +464,12 @@ impl Approvals {
             call_id = &*record.call_id,
             capability = record.capability,
             principal = record.principal.as_ref().map(Principal::name),
+            identified_by =
+                record.principal.as_ref().map(|it| tracing::field::display(it.identified_by())),
             rule = record.rule,
             decision = decision.word(),
             by = record.by,
+            by_identified_by = record.by_identified_by,
             via = record.via,
             "approval"
         );

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
+use super::MayAnswer;
 use crate::catalog::Entry;
 use crate::id::Pattern;
 use crate::manifest::ANNOTATIONS;
@@ -60,9 +61,19 @@ impl ApprovalRule {
             .all(|(name, value)| has.get(name).and_then(Json::as_bool) == Some(*value))
     }
 
-    /// Whether this caller may answer, given whether the policy grants it `approvals:answer`.
-    pub(super) fn may_answer(&self, caller: Option<&Principal>, has_permission: bool) -> bool {
-        self.by.as_ref().map_or(has_permission, |by| by.matches(caller))
+    /// Whether this caller may answer a question about a call, which is its own or not.
+    pub(super) fn may_answer(
+        &self,
+        caller: Option<&Principal>,
+        is_own: bool,
+        may_answer: MayAnswer,
+    ) -> bool {
+        match (&self.by, may_answer) {
+            (Some(by), _) => by.matches(caller),
+            (None, MayAnswer::None) => false,
+            (None, MayAnswer::OfOthers) => !is_own,
+            (None, MayAnswer::All) => true,
+        }
     }
 
     /// Whether the client of the call may be asked.

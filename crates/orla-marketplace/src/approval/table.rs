@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Answer, ApprovalRule};
+use super::{Answer, ApprovalRule, MayAnswer};
 use crate::payload::Payload;
 use crate::principal::Principal;
 
@@ -43,6 +43,13 @@ pub(super) struct Question {
     pub(super) input: Payload,
     pub(super) call_id: Arc<str>,
     pub(super) expires: Instant,
+}
+
+impl Question {
+    /// Whether this caller may answer it.
+    pub(super) fn may_be_answered_by(&self, caller: Option<&Principal>, may_answer: MayAnswer) -> bool {
+        self.rule.may_answer(caller, self.binding.caller.as_ref() == caller, may_answer)
+    }
 }
 
 /// Where a question is.
@@ -177,7 +184,7 @@ mod tests {
     }
 
     fn yes() -> Answer {
-        Answer { is_approval: true, by: "ada".to_owned(), via: "orla approvals" }
+        Answer { is_approval: true, by: Some(Principal::token("ada")), via: "orla approvals" }
     }
 
     fn no() -> Answer {

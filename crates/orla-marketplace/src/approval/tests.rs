@@ -33,7 +33,7 @@ fn call(caller: &str, input: &str) -> Call {
 }
 
 fn only(market: &CapabilityMarketplace) -> PendingApproval {
-    let mut pending = market.approvals().pending(None, true);
+    let mut pending = market.approvals().pending(None, MayAnswer::All);
     assert_eq!(pending.len(), 1, "{pending:?}");
     pending.remove(0)
 }
@@ -71,9 +71,9 @@ async fn a_call_runs_once_it_is_approved_and_keeps_its_time() {
     assert!(calling.as_mut().now_or_never().is_none());
     let id = only(&market).id;
     let ada = Principal::token("ada");
-    market.approvals().answer(&id, Some(&ada), true, true).unwrap();
+    market.approvals().answer(&id, Some(&ada), MayAnswer::All, true).unwrap();
     assert_eq!(calling.await.unwrap().payload().unwrap().json().unwrap().as_str(), r#"{"n":1}"#);
-    let again = market.approvals().answer(&id, Some(&ada), true, true);
+    let again = market.approvals().answer(&id, Some(&ada), MayAnswer::All, true);
     assert_eq!(again, Err(AnswerError::Unknown));
     assert!(market.call(Call::to("b")).now_or_never().unwrap().is_ok(), "others are not asked about");
 }
@@ -86,7 +86,7 @@ async fn silence_and_denial_refuse_the_call() {
     assert_eq!(refused.to_string(), "a: not approved: there was no answer within 60 s");
     let mut calling = Box::pin(market.call(call("bob", "{}")));
     assert!(calling.as_mut().now_or_never().is_none());
-    market.approvals().answer(&only(&market).id, None, true, false).unwrap();
+    market.approvals().answer(&only(&market).id, None, MayAnswer::All, false).unwrap();
     assert_eq!(calling.await.unwrap_err().to_string(), "a: not approved: the call was denied");
     assert_eq!(market.approvals().waiting(), 0);
 }
@@ -102,7 +102,7 @@ async fn the_callers_client_answers_for_its_own_call_alone() {
     let (lost, _) = with_client(call("bob", "{}"), "");
     let mut calling = Box::pin(market.call(lost));
     assert!(calling.as_mut().now_or_never().is_none(), "others can still answer");
-    market.approvals().answer(&only(&market).id, None, true, true).unwrap();
+    market.approvals().answer(&only(&market).id, None, MayAnswer::All, true).unwrap();
     assert!(calling.await.is_ok());
 }
 
@@ -115,12 +115,12 @@ async fn a_client_whose_caller_may_not_answer_is_not_asked() {
     assert_eq!(client.1.load(Ordering::Relaxed), 0);
     let [ada, bob, eve] = ["ada", "bob", "eve"].map(Principal::token);
     let approvals = market.approvals();
-    let id = approvals.pending(Some(&ada), false)[0].id.clone();
-    assert!(!approvals.pending(Some(&bob), true)[0].is_answerable);
-    assert!(approvals.pending(Some(&eve), true).is_empty());
-    assert_eq!(approvals.answer(&id, Some(&bob), true, true), Err(AnswerError::NotAllowed));
-    assert_eq!(approvals.answer(&id, Some(&eve), true, true), Err(AnswerError::Unknown));
-    approvals.answer(&id, Some(&ada), false, true).unwrap();
+    let id = approvals.pending(Some(&ada), MayAnswer::None)[0].id.clone();
+    assert!(!approvals.pending(Some(&bob), MayAnswer::All)[0].is_answerable);
+    assert!(approvals.pending(Some(&eve), MayAnswer::All).is_empty());
+    assert_eq!(approvals.answer(&id, Some(&bob), MayAnswer::All, true), Err(AnswerError::NotAllowed));
+    assert_eq!(approvals.answer(&id, Some(&eve), MayAnswer::All, true), Err(AnswerError::Unknown));
+    approvals.answer(&id, Some(&ada), MayAnswer::None, true).unwrap();
     assert!(calling.await.is_ok());
     let (adas, client) = with_client(call("ada", "{}"), YES);
     assert!(market.call(adas).await.is_ok());
@@ -149,7 +149,7 @@ async fn a_call_whose_callers_credential_has_ended_does_not_run() {
         let mut calling = Box::pin(market.call(call));
         assert!(calling.as_mut().now_or_never().is_none());
         meanwhile();
-        market.approvals().answer(&only(&market).id, None, true, true).unwrap();
+        market.approvals().answer(&only(&market).id, None, MayAnswer::All, true).unwrap();
         calling.now_or_never().unwrap()
     };
     let ended = "a: not approved: the caller's credential has expired or was withdrawn meanwhile";
@@ -170,7 +170,7 @@ async fn an_answer_and_a_leave_of_the_same_moment_end_a_question_once() {
     market.approvals().on_decided(move |record| records.lock().push(record.decision));
     let mut calling = Box::pin(market.call(call("bob", "{}")));
     assert!(calling.as_mut().now_or_never().is_none());
-    market.approvals().answer(&only(&market).id, None, true, true).unwrap();
+    market.approvals().answer(&only(&market).id, None, MayAnswer::All, true).unwrap();
     drop(calling);
     assert_eq!(*seen.lock(), [ApprovalDecision::Approved]);
 }
@@ -190,11 +190,11 @@ async fn every_question_ends_with_one_record() {
         calling
     };
     let first = begin();
-    approvals.answer(&only(&market).id, Some(&Principal::token("ada")), true, true).unwrap();
+    approvals.answer(&only(&market).id, Some(&Principal::token("ada")), MayAnswer::All, true).unwrap();
     first.await.unwrap();
     drop(begin());
     // It is approved after its caller has left, and the same call uses that up.
-    approvals.answer(&only(&market).id, Some(&Principal::token("ada")), true, true).unwrap();
+    approvals.answer(&only(&market).id, Some(&Principal::token("ada")), MayAnswer::All, true).unwrap();
     market.call(call("bob", "{}")).await.unwrap();
     drop(market.call(call("bob", r#"{"n":2}"#)).await);
     let (asked, _) = with_client(call("bob", "{}"), YES);

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::CallContext;
 use crate::catalog::Entry;
 use crate::error::RuntimeError;
-use crate::principal::Principal;
+use crate::principal::{IdentifiedBy, Principal};
 use crate::redaction::Redactor;
 use crate::surface::{Item, Subject, SurfaceError};
 
@@ -134,6 +134,7 @@ fn log_request(record: &RequestRecord) {
                 name = excerpt(&record.name, SHOWN),
                 call_id = &*record.call_id,
                 principal = record.principal.as_ref().map(Principal::name),
+                identified_by = record.principal.as_ref().map(identified_by),
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
                 error = record.error.as_deref().map(|error| excerpt(error, SHOWN)),
@@ -257,6 +258,7 @@ fn log(record: &CallRecord) {
                 kind = record.kind,
                 call_id = &*record.call_id,
                 principal = record.principal.as_ref().map(Principal::name),
+                identified_by = record.principal.as_ref().map(identified_by),
                 outcome = record.outcome,
                 duration_ms = millis(record.duration),
                 queued_ms = millis(record.queued),
@@ -271,6 +273,11 @@ fn log(record: &CallRecord) {
         "panicked" => finished!(tracing::Level::ERROR),
         _ => finished!(tracing::Level::WARN),
     }
+}
+
+/// How a caller was identified, for the log.
+fn identified_by(principal: &Principal) -> tracing::field::DisplayValue<IdentifiedBy<'_>> {
+    tracing::field::display(principal.identified_by())
 }
 
 /// Milliseconds with three decimals.

@@ -112,6 +112,8 @@ pub struct QuotaUsage {
     /// The caller's name; the entry of `to` whose callers share the count; or `*` for all callers. `None` if the rule has
     /// not counted anything yet.
     pub caller: Option<String>,
+    /// How the caller was identified, if the count is that of one caller.
+    pub identified_by: Option<String>,
     /// The whole calls that are left, each at the cost of 1, if the rule bounds calls in a time.
     pub remaining: Option<u64>,
     /// Calls that run, if the rule bounds them.
@@ -406,9 +408,19 @@ impl Counter {
         QuotaUsage {
             rule: rule.clone(),
             caller: subject.map(|subject| rule.name_of(subject)),
+            identified_by: subject.and_then(Subject::identified_by),
             remaining,
             running: count.running,
             retry_after: if is_full { wait.max(CONCURRENT_RETRY) } else { wait },
+        }
+    }
+}
+
+impl Subject {
+    fn identified_by(&self) -> Option<String> {
+        match self {
+            Self::Caller(Some(id)) => Some(Principal::from_id(id).identified_by().to_string()),
+            Self::Caller(None) | Self::Entry(_) | Self::Everyone => None,
         }
     }
 }

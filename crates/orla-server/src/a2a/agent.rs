@@ -13,8 +13,8 @@ use a2a::{
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use orla_marketplace::{
-    ANSWERS_PROMPTS, Call, Catalog, Entry, Notice, NoticeSink, Outcome, Progress, RuntimeError,
-    RuntimeResult,
+    ANSWERS_PROMPTS, Call, Catalog, Entry, Notice, NoticeSink, Outcome, Principal, Progress,
+    RuntimeError, RuntimeResult,
 };
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
@@ -73,6 +73,11 @@ impl Agent {
             *shown = (generation, now);
         }
         shown.1
+    }
+
+    /// Cancels the unfinished tasks of these callers.
+    pub(crate) fn end_all(&self, of: impl Fn(Option<&Principal>) -> bool) {
+        self.tasks.end_all(of);
     }
 
     /// Takes over other options.

@@ -116,6 +116,15 @@ impl Table {
         self.records.get_mut(id).filter(|record| record.owner.as_ref() == caller)
     }
 
+    /// The unfinished tasks of these callers.
+    pub(super) fn unfinished(
+        &self,
+        of: impl Fn(Option<&Principal>) -> bool,
+    ) -> impl Iterator<Item = &Live> {
+        let records = self.records.values().filter(move |record| of(record.owner.as_ref()));
+        records.filter_map(|record| record.live.as_ref())
+    }
+
     /// A task of any caller.
     pub(super) fn get(&self, id: &str) -> Option<&Record> {
         self.records.get(id)

@@ -242,6 +242,13 @@ impl Tasks {
         }
     }
 
+    /// Cancels the unfinished tasks of these callers.
+    pub(super) fn end_all(&self, of: impl Fn(Option<&Principal>) -> bool) {
+        for live in self.lock().unfinished(of) {
+            live.token.cancel();
+        }
+    }
+
     /// The token that cancels a task, if the task belongs to this caller; the inner `None` means that it is
     /// finished.
     pub(super) fn token(

@@ -1,6 +1,7 @@
 //! `/approvals`: the calls that wait for a person's approval, and the answers to them.
 //!
-//! `GET /approvals` is a JSON array of `{id, capability, principal, input, expires_at, call_id, answerable}`, the oldest first.
+//! `GET /approvals` is a JSON array of `{id, capability, principal, identified_by, input,
+//! expires_at, call_id, answerable}`, the oldest first.
 //! `POST /approvals/ID` with `{"approve": true | false}` answers one. A caller sees the questions that it may answer, and
 //! those about its own calls.
 
@@ -10,7 +11,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::{Response, StatusCode};
-use orla_marketplace::{AnswerError, Item, JsonText, PendingApproval, Permission, Principal};
+use orla_marketplace::{AnswerError, Item, JsonText, MayAnswer, PendingApproval, Permission, Principal};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -21,19 +22,25 @@ use crate::state::Core;
 /// The permission to see and answer the questions of rules that do not say by whom they are answered.
 const ANSWER: &str = "approvals:answer";
 
-/// Whether the policy lets this caller answer questions.
-fn has_permission(core: &Core, principal: Option<&Principal>) -> bool {
+/// Which questions the policy lets this caller answer. Where there are several callers, a caller that was identified does
+/// not approve its own calls: what made the call has its credential, and could approve it without a person.
+fn may_answer(core: &Core, principal: Option<&Principal>) -> MayAnswer {
     let item = Item {
         id: "orla.approvals".to_owned(),
         name: "orla__approvals".to_owned(),
         needs: vec![Permission::needed(ANSWER)],
     };
-    core.market.snapshot().permits_item(principal, &item).is_ok()
+    let has_others = || core.tls.asks_clients() || core.settings.load().auth.has_several_callers();
+    match core.market.snapshot().permits_item(principal, &item) {
+        Err(_) => MayAnswer::None,
+        Ok(_) if principal.is_some() && has_others() => MayAnswer::OfOthers,
+        Ok(_) => MayAnswer::All,
+    }
 }
 
 /// The questions, as a JSON array. The inputs are the texts that came.
 pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> String {
-    let pending = core.market.approvals().pending(principal, has_permission(core, principal));
+    let pending = core.market.approvals().pending(principal, may_answer(core, principal));
     format!("[{}]", pending.iter().map(row).collect::<Vec<_>>().join(","))
 }
 
@@ -41,10 +48,11 @@ fn row(pending: &PendingApproval) -> String {
     let text = |value: serde_json::Value| value.to_string();
     let input = pending.input.json().map_or("null", JsonText::as_str);
     format!(
-        r#"{{"id":{},"capability":{},"principal":{},"input":{input},"expires_at":{},"call_id":{},"answerable":{}}}"#,
+        r#"{{"id":{},"capability":{},"principal":{},"identified_by":{},"input":{input},"expires_at":{},"call_id":{},"answerable":{}}}"#,
         text(json!(pending.id)),
         text(json!(pending.capability)),
         text(json!(pending.principal.as_ref().map(Principal::name))),
+        text(json!(pending.principal.as_ref().map(|it| it.identified_by().to_string()))),
         text(json!(instant(pending.expires_at))),
         text(json!(&*pending.call_id)),
         pending.is_answerable,
@@ -73,7 +81,7 @@ pub(crate) fn answer(
         return refused(StatusCode::BAD_REQUEST, "invalid-argument", expected);
     };
     let approvals = core.market.approvals();
-    match approvals.answer(id, principal, has_permission(core, principal), approve) {
+    match approvals.answer(id, principal, may_answer(core, principal), approve) {
         Ok(()) => {
             let decision = if approve { "approved" } else { "denied" };
             json_response(StatusCode::OK, json!({"id": id, "decision": decision}).to_string())

@@ -19,6 +19,9 @@ pub(crate) struct QuotaRow {
     rule: String,
     /// Whose count this is: a caller, a group or scope, or `*` for all callers; `null` if nothing has been counted.
     caller: Option<String>,
+    /// How the caller was identified, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    identified_by: Option<String>,
     to: Vec<String>,
     capabilities: Vec<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,6 +44,7 @@ impl From<QuotaUsage> for QuotaRow {
         let rule = usage.rule;
         Self {
             caller: usage.caller,
+            identified_by: usage.identified_by,
             to: rule.to.entries().iter().map(ToString::to_string).collect(),
             capabilities: rule.capabilities.iter().map(|one| one.as_str().to_owned()).collect(),
             per: rule.rate.as_ref().map(|rate| rate.per.name()),

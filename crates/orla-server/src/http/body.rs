@@ -7,10 +7,16 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use futures_util::Stream;
+use futures_util::future::ready;
+use futures_util::stream::unfold;
+use futures_util::{Stream, StreamExt};
 use http::{HeaderMap, StatusCode, header};
+#[cfg(feature = "a2a-grpc")]
+use http::{HeaderName, HeaderValue};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
+#[cfg(feature = "a2a-grpc")]
+use http_body_util::{BodyStream, StreamBody};
 
 use orla_marketplace::{MemoryBudget, Reservation};
 
@@ -38,6 +44,27 @@ impl Body {
         ServingBody { body: self, _serving: serving }
     }
 
+    /// A body that ends when `end` does, if it is a stream that lasts until then: with `last` as its last event, or for
+    /// gRPC with the status UNAUTHENTICATED.
+    pub(crate) fn until(self, end: impl Future<Output = ()> + Send + 'static, last: Bytes) -> Self {
+        match self {
+            Self::Whole(bytes) => Self::Whole(bytes),
+            Self::Stream(stream) => {
+                let last = Some(last).filter(|last| !last.is_empty());
+                Self::stream(until(stream, end).map(move |next| next.or(last.clone())).filter_map(ready))
+            }
+            #[cfg(feature = "a2a-grpc")]
+            Self::Frames(body) => {
+                let frames = until(BodyStream::new(body), end);
+                let frames = frames.map(|frame| match frame {
+                    Some(frame) => frame,
+                    None => Ok(Frame::trailers(unauthenticated())),
+                });
+                Self::frames(StreamBody::new(frames))
+            }
+        }
+    }
+
     pub(crate) fn empty() -> Self {
         Self::Whole(Bytes::new())
     }
@@ -51,6 +78,27 @@ impl Body {
     pub(crate) fn frames(body: impl HttpBody<Data = Bytes> + Send + 'static) -> Self {
         Self::Frames(Box::pin(body.map_err(drop)))
     }
+}
+
+/// The items of a stream, and `None` as the last one if `end` comes first.
+fn until<S: Stream + Unpin>(
+    stream: S,
+    end: impl Future<Output = ()>,
+) -> impl Stream<Item = Option<S::Item>> {
+    unfold(Some((stream, Box::pin(end))), |state| async {
+        let (mut stream, mut end) = state?;
+        tokio::select! {
+            biased;
+            () = &mut end => Some((None, None)),
+            next = stream.next() => Some((Some(next?), Some((stream, end)))),
+        }
+    })
+}
+
+/// The trailers of a gRPC call whose caller is not authenticated any longer.
+#[cfg(feature = "a2a-grpc")]
+fn unauthenticated() -> HeaderMap {
+    HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("16"))])
 }
 
 impl HttpBody for Body {

@@ -15,7 +15,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use orla_identity::Authenticator;
 use orla_marketplace::{Catalog, JsonText, LogLevel, Principal};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
@@ -430,24 +429,19 @@ impl Sessions {
         session.end();
     }
 
-    /// Ends the sessions of callers whose credential is no longer accepted.
-    pub(crate) fn end_unknown(&self, auth: &Authenticator) {
-        let is_unknown = |session: &Session| {
-            session.principal.as_ref().is_some_and(|principal| !auth.still_knows(principal))
-        };
+    /// Ends the sessions of these callers.
+    pub(crate) fn end_all(&self, of: impl Fn(Option<&Principal>) -> bool) {
         for shard in &self.shards {
             let ended: Vec<_> = {
                 let shard = shard.lock();
-                shard.values().filter(|session| is_unknown(session)).cloned().collect()
+                shard.values().filter(|session| of(session.principal.as_ref())).cloned().collect()
             };
             ended.iter().for_each(|session| self.remove(session));
         }
     }
 
-    /// Removes sessions that have been idle for too long, and ends those whose caller's credential is not accepted any
-    /// longer.
-    pub(crate) fn sweep(&self, idle: Duration, auth: &Authenticator) {
-        self.end_unknown(auth);
+    /// Removes sessions that have been idle for too long.
+    pub(crate) fn sweep(&self, idle: Duration) {
         let now = self.now();
         for shard in &self.shards {
             let mut shard = shard.lock();

@@ -31,6 +31,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
+use crate::credential::{ENDED, StreamEnd};
 use crate::http::body::Body;
 use crate::http::response::{events, json as json_response, names};
 use crate::mcp::dispatch::Reply;
@@ -110,7 +111,13 @@ pub(crate) async fn answer(
     }
     let reader = stream.read_after(0);
     let state = Streamed { exchange, stream, reader };
-    events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
+    let mut response =
+        events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }));
+    let ended =
+        json!({"error": {"kind": "unauthenticated", "message": ENDED, "data": null, "at": null}});
+    let last = event(&named("error", &ended.to_string()));
+    response.extensions_mut().insert(StreamEnd { last, is_call: true });
+    response
 }
 
 /// The body of a request.

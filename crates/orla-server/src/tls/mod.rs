@@ -194,18 +194,21 @@ impl Current {
         Ok(())
     }
 
-    /// Loads the files again if one of them was replaced. Failures are logged once for each replacement.
-    pub(crate) fn refresh(&self, tried: &mut Vec<Stamp>) {
-        let Some(current) = self.get() else { return };
+    /// Loads the files again if one of them was replaced, and says whether it did. Failures are logged once for each
+    /// replacement.
+    pub(crate) fn refresh(&self, tried: &mut Vec<Stamp>) -> bool {
+        let Some(current) = self.get() else { return false };
         let stamp = stamp(&current.settings);
         if stamp == current.stamp || stamp == *tried {
-            return;
+            return false;
         }
-        match self.load(Some(&current.settings)) {
+        let loaded = self.load(Some(&current.settings));
+        match &loaded {
             Ok(()) => tracing::info!("the certificate was replaced"),
             Err(err) => tracing::error!(error = %err, "{UNUSABLE}"),
         }
         *tried = stamp;
+        loaded.is_ok()
     }
 
     pub(crate) fn get(&self) -> Option<Arc<Tls>> {
@@ -219,10 +222,14 @@ impl Current {
 
     /// The caller of a certificate, if it still holds.
     pub(crate) fn caller(&self, certificate: &ClientCertificate) -> Option<Principal> {
-        let current = self.0.load();
-        let is_trusted = current.as_ref().is_some_and(|tls| tls.authorities == certificate.authorities);
-        let holds = is_trusted && SystemTime::now() < certificate.expires_at;
+        let holds = self.trusts(certificate) && SystemTime::now() < certificate.expires_at;
         holds.then(|| certificate.principal.clone())
+    }
+
+    /// Whether the authority of a certificate is still accepted.
+    pub(crate) fn trusts(&self, certificate: &ClientCertificate) -> bool {
+        let current = self.0.load();
+        current.as_ref().is_some_and(|tls| tls.authorities == certificate.authorities)
     }
 }
 

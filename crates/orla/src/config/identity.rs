@@ -233,6 +233,20 @@ impl Config {
         }
     }
 
+    /// Notes that a rule with a name means callers that were identified in different ways.
+    pub(super) fn warn_of_shared_names(&mut self) {
+        let has_tokens = self.auth_tokens.iter().any(|token| token.name.is_some())
+            || self.own_tokens.as_ref().is_some_and(|tokens| !tokens.is_empty());
+        let unprefixed = self.issuers.iter().filter(|issuer| issuer.prefix.is_empty()).count();
+        if unprefixed > 1 || (unprefixed > 0 && has_tokens) {
+            let text = "auth.oauth: without a `prefix`, a rule that names a caller means every caller of that name: \
+                subjects of any of these authorization servers, and tokens"
+                .to_owned();
+            let warning = self.problem("auth", text);
+            self.warnings.push(warning);
+        }
+    }
+
     /// Notes that scopes grant nothing where everything is granted.
     pub(super) fn warn_of_idle_scopes(&mut self) {
         let grants = self.issuers.iter().any(|issuer| !issuer.scopes.is_empty());

@@ -455,6 +455,7 @@ impl Source {
         self.overlay(&mut config, env, &mut problems);
         problems.extend(config.read_own_tokens().err());
         config.warn_of_idle_scopes();
+        config.warn_of_shared_names();
         problems.extend(config.contradictions());
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }

@@ -249,6 +249,16 @@ impl PendingRequests {
         self.open.lock().pending.len()
     }
 
+    /// Ends the requests of these callers.
+    pub(crate) fn end_all(&self, of: impl Fn(Option<&Principal>) -> bool) {
+        for pending in self.open.lock().pending.values() {
+            if of(pending.principal.as_ref()) {
+                pending.cancellation.cancel();
+                pending.requests.end();
+            }
+        }
+    }
+
     /// Lets the work continue without its request; the result is attended for the moment.
     fn add(&self, core: &Arc<Core>, pending: PendingRequest, work: Work) -> Result<Resumed, ErrorData> {
         let max = core.settings.load().options.max_parked;

@@ -12,6 +12,7 @@ use rmcp::model::ErrorData;
 use tokio_util::sync::CancellationToken;
 
 use super::exchange::{self, Exchange};
+use crate::credential::{ENDED, StreamEnd};
 use crate::http::body::{self, Body};
 use crate::http::response::{
     accepts, closing, events, is_json, json, not_allowed, text, why_unreadable,
@@ -19,7 +20,7 @@ use crate::http::response::{
 use crate::mcp::dispatch::{self, Caller, Job, Reply};
 use crate::mcp::input::questions::askable;
 use crate::mcp::notify::notices::Outlet;
-use crate::mcp::notify::stream::{Stream, parse_event_id};
+use crate::mcp::notify::stream::{Stream, event, parse_event_id};
 use crate::mcp::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
 use crate::mcp::request_mode::{self, RequestMode};
 use crate::mcp::rpc::{self, Id, Message, Notification};
@@ -137,16 +138,15 @@ async fn sessionless(
         let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
         return answer.into_response();
     }
+    let ended = ErrorData::invalid_request(ENDED, None);
+    let last = event(None, &rpc::error(Some(&job.id), &ended).into());
+    let end = StreamEnd { last, is_call: !job.is_subscription() };
     let work = dispatch::answer(Arc::clone(core), job, caller);
     let work = Box::pin(async move { Some(work.await) });
-    exchange::respond(Exchange {
-        core: Arc::clone(core),
-        work: Some(work),
-        token,
-        stream,
-        session: None,
-    })
-    .await
+    let exchange = Exchange { core: Arc::clone(core), work: Some(work), token, stream, session: None };
+    let mut response = exchange::respond(exchange).await;
+    response.extensions_mut().insert(end);
+    response
 }
 
 /// A request of a session: it continues when its connection ends.

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
+use orla_marketplace::Principal;
 use orla_marketplace::attestation::SigningKey;
 use serde_json::json;
 
@@ -254,6 +255,14 @@ fn begun(at: SystemTime, event: &str) -> Fields {
     fields
 }
 
+/// Who made a call, and how it was identified: callers that were identified in different ways may share a name.
+fn insert_caller(fields: &mut Fields, principal: Option<&Principal>) {
+    if let Some(principal) = principal {
+        fields.insert("principal".to_owned(), json!(principal.name()));
+        fields.insert("identified_by".to_owned(), json!(principal.identified_by().to_string()));
+    }
+}
+
 fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
     let mut fields;
     match what {
@@ -274,9 +283,7 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("call_id".to_owned(), json!(&*record.call_id));
             fields.insert("capability".to_owned(), json!(record.entry.manifest.id));
             fields.insert("kind".to_owned(), json!(record.kind));
-            if let Some(principal) = &record.principal {
-                fields.insert("principal".to_owned(), json!(principal.name()));
-            }
+            insert_caller(&mut fields, record.principal.as_ref());
             fields.insert("outcome".to_owned(), json!(record.outcome));
             if let Some(rule) = &record.rule {
                 fields.insert("rule".to_owned(), json!(rule));
@@ -292,9 +299,7 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("capability".to_owned(), json!(cut(&record.id, SHOWN)));
             fields.insert("name".to_owned(), json!(cut(&record.name, SHOWN)));
             fields.insert("kind".to_owned(), json!(record.kind));
-            if let Some(principal) = &record.principal {
-                fields.insert("principal".to_owned(), json!(principal.name()));
-            }
+            insert_caller(&mut fields, record.principal.as_ref());
             fields.insert("outcome".to_owned(), json!(record.outcome));
             let millis = record.duration.as_micros() as f64 / 1000.0;
             fields.insert("duration_ms".to_owned(), json!(millis));
@@ -312,14 +317,15 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
             fields.insert("approval".to_owned(), json!(record.id));
             fields.insert("call_id".to_owned(), json!(&*record.call_id));
             fields.insert("capability".to_owned(), json!(record.capability));
-            if let Some(principal) = &record.principal {
-                fields.insert("principal".to_owned(), json!(principal.name()));
-            }
+            insert_caller(&mut fields, record.principal.as_ref());
             fields.insert("rule".to_owned(), json!(record.rule));
             fields.insert("input".to_owned(), json!(record.input));
             fields.insert("decision".to_owned(), json!(record.decision.word()));
             if let Some(by) = &record.by {
                 fields.insert("by".to_owned(), json!(by));
+            }
+            if let Some(by) = &record.by_identified_by {
+                fields.insert("by_identified_by".to_owned(), json!(by));
             }
             if let Some(via) = record.via {
                 fields.insert("via".to_owned(), json!(via));
