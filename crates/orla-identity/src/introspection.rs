@@ -1,10 +1,16 @@
 //! Opaque tokens: the authorization server says what they mean (RFC 7662).
 //!
 //! An answer is believed for a short time, a refusal too, so that a token that is sent again and again is not asked
-//! about each time. At most [`MAX_AT_ONCE`] tokens are asked about at once; further ones are refused.
+//! about each time. At most [`MAX_AT_ONCE`] tokens are asked about at once, [`MAX_OF_PEER`] of one peer, so that a peer
+//! with tokens that it has made up does not hold the turns of others. An endpoint that has not answered is left alone for
+//! a moment.
 
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+use parking_lot::Mutex;
 
 use serde_json::Value;
 use tokio::sync::Semaphore;
@@ -18,6 +24,10 @@ use crate::remembered::RememberedDigests;
 
 /// The most tokens that are asked about at once.
 const MAX_AT_ONCE: usize = 16;
+/// The most tokens of one peer that are asked about at once.
+const MAX_OF_PEER: usize = 4;
+/// How long an endpoint that has not answered is not asked.
+const PAUSE: Duration = Duration::from_secs(1);
 /// How long a token waits for its turn.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -27,18 +37,42 @@ pub(crate) struct Introspection {
     fetch: Arc<dyn Fetch>,
     active: VerifiedTokens,
     inactive: RememberedDigests,
-    turns: Semaphore,
+    turns: Turns,
+    /// When it last did not answer.
+    failed: Mutex<Option<Instant>>,
+}
+
+/// Who may ask.
+struct Turns {
+    all: Semaphore,
+    /// The peers that ask or wait at the moment.
+    of_peers: Mutex<HashMap<Option<IpAddr>, Arc<Semaphore>>>,
+}
+
+impl Default for Turns {
+    fn default() -> Self {
+        Self { all: Semaphore::new(MAX_AT_ONCE), of_peers: Mutex::default() }
+    }
+}
+
+impl Turns {
+    /// The turns of a peer. Those of a peer that has none at the moment are not kept.
+    fn of(&self, peer: Option<IpAddr>) -> Arc<Semaphore> {
+        let mut peers = self.of_peers.lock();
+        peers.retain(|_, turns| Arc::strong_count(turns) > 1);
+        Arc::clone(peers.entry(peer).or_insert_with(|| Arc::new(Semaphore::new(MAX_OF_PEER))))
+    }
 }
 
 impl Introspection {
     pub(crate) fn new(options: IntrospectionOptions, fetch: Arc<dyn Fetch>) -> Self {
-        let turns = Semaphore::new(MAX_AT_ONCE);
         Self {
             options,
             fetch,
             active: VerifiedTokens::default(),
             inactive: RememberedDigests::default(),
-            turns,
+            turns: Turns::default(),
+            failed: Mutex::default(),
         }
     }
 
@@ -51,19 +85,31 @@ impl Introspection {
     ///
     /// # Errors
     /// The token is not active, or there is no answer.
-    pub(crate) async fn ask(&self, token: &str, digest: Digest) -> Result<Object, &'static str> {
+    pub(crate) async fn ask(
+        &self,
+        token: &str,
+        digest: Digest,
+        peer: Option<IpAddr>,
+    ) -> Result<Object, &'static str> {
         const INACTIVE: &str = "the token is not active";
+        const UNAVAILABLE: &str = "the introspection endpoint is not available";
         if self.inactive.contains(&digest) {
             return Err(INACTIVE);
         }
-        let turn = tokio::time::timeout(TURN, self.turns.acquire()).await;
+        let of_peer = self.turns.of(peer);
+        let turn = async { (of_peer.acquire().await, self.turns.all.acquire().await) };
+        let turn = tokio::time::timeout(TURN, turn).await;
         let _turn = turn.map_err(|_| "too many tokens wait for introspection")?;
+        if self.failed.lock().is_some_and(|failed| failed.elapsed() < PAUSE) {
+            return Err(UNAVAILABLE);
+        }
         let IntrospectionOptions { endpoint, client_id, client_secret, keep } = &self.options;
         let form = [("token", token), ("token_type_hint", "access_token")];
         let body = self.fetch.post(endpoint, &form, (client_id, client_secret)).await;
         let body = body.map_err(|error| {
             tracing::warn!(endpoint, error, "cannot introspect a token");
-            "the introspection endpoint is not available"
+            *self.failed.lock() = Some(Instant::now());
+            UNAVAILABLE
         })?;
         let answer = object(&body).ok_or("the answer of the introspection endpoint is malformed")?;
         match answer.get("active") {

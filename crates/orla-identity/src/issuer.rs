@@ -1,5 +1,6 @@
 //! One authorization server: checks its tokens, and remembers those that it has checked.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -78,10 +79,11 @@ impl Issuer {
         &self,
         token: &str,
         digest: Digest,
+        peer: Option<IpAddr>,
         now: SystemTime,
     ) -> Result<Verified, &'static str> {
         let Some(introspection) = &self.introspection else { return Err("the token is unknown") };
-        let answer = introspection.ask(token, digest).await?;
+        let answer = introspection.ask(token, digest, peer).await?;
         let claims = introspection::claims(answer, &self.options, now)?;
         let found = found(claims, token, 0);
         introspection.remember(digest, found.clone(), now);

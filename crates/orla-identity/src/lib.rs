@@ -39,6 +39,7 @@ mod options;
 mod remembered;
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -89,6 +90,8 @@ pub struct Head<'a> {
     pub method: &'a Method,
     /// Its target.
     pub uri: &'a Uri,
+    /// The network that it came from, if that is known.
+    pub peer: Option<IpAddr>,
     /// Whether it came over TLS.
     pub is_tls: bool,
     /// The principal of its connection's client certificate.
@@ -214,9 +217,9 @@ impl Authenticator {
         let verified = match known {
             Some(known) => known,
             // Boxed, so that requests with a token that is known stay small.
-            None => {
-                Box::pin(self.verify(credential.token, digest, now)).await.map_err(Denied::Invalid)?
-            }
+            None => Box::pin(self.verify(credential.token, digest, head.peer, now))
+                .await
+                .map_err(Denied::Invalid)?,
         };
         self.check_proof(head, &credential, &verified, now).map_err(Denied::Invalid)?;
         Ok(Some(verified.principal))
@@ -257,6 +260,7 @@ impl Authenticator {
         &self,
         token: &str,
         digest: Digest,
+        peer: Option<IpAddr>,
         now: SystemTime,
     ) -> Result<Verified, &'static str> {
         const UNKNOWN: &str = "the token is unknown";
@@ -279,7 +283,7 @@ impl Authenticator {
         }
         let mut problem = UNKNOWN;
         for issuer in self.issuers.iter().filter(|issuer| issuer.introspects()) {
-            match issuer.introspect(token, digest, now).await {
+            match issuer.introspect(token, digest, peer, now).await {
                 Ok(verified) => return Ok(verified),
                 Err(why) => problem = why,
             }

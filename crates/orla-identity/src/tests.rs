@@ -117,6 +117,7 @@ fn head<'a>(uri: &'a Uri, headers: &'a HeaderMap) -> Head<'a> {
         headers,
         method: &Method::GET,
         uri,
+        peer: None,
         is_tls: false,
         certificate: None,
         needs_certificate: false,

@@ -99,7 +99,8 @@ impl AccessPolicy {
         }
     }
 
-    /// Scopes with which this caller would be permitted what it is denied, none of which can be left out. Empty if no
+    /// Scopes with which this caller would be permitted what it is denied, none of which can be left out. Those of its own
+    /// scopes that mean something here come first, so that a client that requests exactly these loses nothing. Empty if no
     /// scope helps.
     pub fn helpful_scopes(
         &self,
@@ -114,10 +115,12 @@ impl AccessPolicy {
             CallerPattern::Scope(pattern) if !pattern.as_str().contains('*') => Some(pattern.as_str()),
             _ => None,
         });
-        let mut lacked: Vec<&str> = Vec::new();
+        let (mut own, mut lacked): (Vec<&str>, Vec<&str>) = Default::default();
         for scope in granting.chain(named) {
-            if !lacked.contains(&scope) && principal.scopes().all(|own| own != scope) {
-                lacked.push(scope);
+            let is_own = principal.scopes().any(|own| own == scope);
+            let scopes = if is_own { &mut own } else { &mut lacked };
+            if !scopes.contains(&scope) {
+                scopes.push(scope);
             }
         }
         let is_enough = |scopes: &[&str]| {
@@ -141,7 +144,7 @@ impl AccessPolicy {
                 needed = without;
             }
         }
-        needed.into_iter().map(str::to_owned).collect()
+        own.into_iter().chain(needed).map(str::to_owned).collect()
     }
 }
 
@@ -298,5 +301,8 @@ mod tests {
             let needs: Vec<Permission> = needs.iter().map(|need| Permission::needed(need)).collect();
             assert_eq!(policy.helpful_scopes(&caller, id, id, &needs), scopes, "{id} {needs:?}");
         }
+        let caller = caller.with_scopes(["list", "run"]).with_permissions(permissions(&["exec"]));
+        let needs = [Permission::needed("exec:ls"), Permission::needed("fs:read:/x")];
+        assert_eq!(policy.helpful_scopes(&caller, "a", "a", &needs), ["run", "read"]);
     }
 }

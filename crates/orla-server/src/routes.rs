@@ -25,7 +25,7 @@ use crate::rtfs::{federation, programs};
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
 use crate::tasks;
-use crate::throttle::Verdict;
+use crate::throttle::{Verdict, network};
 use crate::tls::ClientCertificate;
 
 /// The body of the answer to every request without a valid token. It is the same for every reason.
@@ -147,7 +147,7 @@ async fn route(
     if let Some(metadata) = settings.auth.metadata(&head(core, parts, None), path) {
         return only_get(parts, || json(StatusCode::OK, metadata));
     }
-    let principal = match authenticate(core, settings, parts).await {
+    let principal = match authenticate(core, settings, parts, peer).await {
         Ok(principal) => principal,
         Err(denied) => return unauthenticated(core, settings, peer, parts, denied),
     };
@@ -233,10 +233,12 @@ async fn authenticate(
     core: &Core,
     settings: &Settings,
     parts: &Parts,
+    peer: IpAddr,
 ) -> Result<Option<Principal>, orla_identity::Denied> {
     let certificate = parts.extensions.get::<ClientCertificate>();
     let certificate = certificate.and_then(|certificate| core.tls.caller(certificate));
-    settings.auth.authenticate(&head(core, parts, certificate.as_ref())).await
+    let head = head(core, parts, certificate.as_ref());
+    settings.auth.authenticate(&Head { peer: Some(network(peer)), ..head }).await
 }
 
 /// A program, or one call (`POST /rtfs`).
@@ -340,6 +342,7 @@ fn head<'a>(core: &Core, parts: &'a Parts, certificate: Option<&'a Principal>) -
         headers: &parts.headers,
         method: &parts.method,
         uri: &parts.uri,
+        peer: None,
         is_tls: core.tls.get().is_some(),
         certificate,
         needs_certificate: core.tls.asks_clients(),

@@ -82,8 +82,8 @@ impl Failures {
 }
 
 /// The identity of a peer: an IPv4 address, or an IPv6 network of 64 bits.
-fn network(peer: IpAddr) -> IpAddr {
-    match peer {
+pub(crate) fn network(peer: IpAddr) -> IpAddr {
+    match peer.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {
             IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
         }

@@ -40,7 +40,7 @@ fn ended(event: &str) -> bool {
 #[test]
 fn what_runs_for_a_revoked_token_ends_at_once() {
     let server = world()
-        .tool("slow", sh("sleep 60; echo late >> late"))
+        .tool("slow", sh("echo x >> began; sleep 60"))
         .config(&format!("watch: true\nauth_tokens: {{ada: {ADA}}}\n"))
         .serve();
     let made = server.run(&["token", "create", "--name", "ci"]);
@@ -61,8 +61,9 @@ fn what_runs_for_a_revoked_token_ends_at_once() {
     let task = request("POST", "/a2a/message:send", &secret).header("a2a-version", "1.0");
     let task = server.http().send(&task.body(send.to_string())).expect("a task").json();
     assert!(task["task"]["id"].is_string(), "{task}");
-    let running = || server.children().len();
-    eventually("all of it runs", || running() == 3);
+    eventually("all of it runs", || {
+        server.path("began").exists() && server.read("began").lines().count() == 3
+    });
 
     assert_eq!(server.run(&["token", "revoke", "ci"]).code, Some(0));
     let last = rest(stream);
@@ -70,11 +71,16 @@ fn what_runs_for_a_revoked_token_ends_at_once() {
     assert_eq!(call.status(), 401);
     let last = rest(program);
     assert!(last.iter().any(|event| event.contains("\"unauthenticated\"")), "{last:?}");
-    eventually("nothing of it runs", || running() == 0);
-    assert!(!server.path("late").exists());
+    let ended = |line: &orla_e2e::LogLine| {
+        line.field("capability") == "slow" && line.field("outcome") == "cancelled"
+    };
+    eventually("all of it has ended", || {
+        server.logged("warn").iter().filter(|line| ended(line)).count() == 3
+    });
     // The other caller has noticed nothing.
-    std::fs::write(server.path("tools/new"), sh("echo new")).expect("a file");
-    drop(adas);
+    server.write("tools/new.sh", sh("echo new"), 0o755);
+    let mut adas = adas;
+    assert!(adas.next_event().expect("an event").is_some_and(|event| event.contains("list_changed")));
 }
 
 #[test]
@@ -113,7 +119,7 @@ fn callers_of_an_issuer_that_is_not_accepted_any_longer_lose_their_sessions() {
     let server = world().tool("a", sh("echo a")).config(&one.config("{}", "watch: true\n")).serve();
     let token = one.token_of("ada", &[], "");
     let stream = listen(&server, &token);
-    std::fs::write(server.path("orla.yaml"), two.config("{}", "watch: true\n")).expect("a file");
+    server.write("orla.yaml", two.config("{}", "watch: true\n"), 0o644);
     let last = rest(stream);
     assert!(last.iter().any(|event| ended(event)), "{last:?}");
 }

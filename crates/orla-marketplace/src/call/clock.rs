@@ -26,9 +26,10 @@ struct State {
     since: Instant,
 }
 
-/// The clock stands still until this is dropped.
+/// The clock of a call stands still until this is dropped.
 #[must_use]
-pub(crate) struct Paused(Arc<Clock>);
+#[derive(Debug)]
+pub struct Paused(Arc<Clock>);
 
 impl Clock {
     /// The clock of a call with this deadline, within the call of the `outer` clock.

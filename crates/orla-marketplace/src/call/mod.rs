@@ -28,6 +28,7 @@ pub(crate) mod stream;
 use std::sync::Arc;
 
 pub use checkpoint::Checkpoint;
+pub use clock::Paused;
 pub use scope::{Call, CallContext, CallScope};
 
 use crate::error::RuntimeResult;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::checkpoint::Checkpoint;
-use super::clock::Clock;
+use super::clock::{Clock, Paused};
 use super::hops::Hops;
 use crate::admission::{CallPermit, HeldPermits};
 use crate::attestation::Custody;
@@ -161,6 +161,18 @@ impl CallContext {
 
     pub(crate) fn clock(&self) -> &Arc<Clock> {
         &self.clock
+    }
+
+    /// Stops the time of this call, and of the calls around it, while a person does something that the call waits for. It
+    /// goes on when the guard is dropped.
+    pub fn pause(&self) -> Paused {
+        self.clock.pause()
+    }
+
+    /// The context after a pause: with the deadline that its clock has now.
+    #[must_use]
+    pub fn renewed(&self) -> Self {
+        Self { deadline: self.clock.deadline(), ..self.clone() }
     }
 
     /// Waits until the call's time is over. It does not pass while a call within this one waits for an approval.

@@ -217,7 +217,15 @@ impl ClientChannel {
     }
 }
 
-/// How long a request may take, besides the time that it waits for approvals.
+/// How long a person may take to sign in where a call needs that.
+const SIGN_IN: Duration = Duration::from_secs(600);
+
+/// How long a request may wait for people.
+fn longest_wait(core: &Core) -> Duration {
+    core.market.approvals().longest().max(SIGN_IN)
+}
+
+/// How long a request may take, besides the time that it waits for people.
 pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
     let entry = if method == "tools/call" { catalog.get(name) } else { None };
     let own = entry.and_then(|entry| entry.policy.timeout);
@@ -470,7 +478,7 @@ impl Caller {
             outlet: Arc::clone(outlet),
             numbers: Arc::clone(&core.question_numbers),
             cancellation: self.cancellation.clone(),
-            deadline: Instant::now() + limit + core.market.approvals().longest(),
+            deadline: Instant::now() + limit + longest_wait(core),
             open: Mutex::new(Some(Vec::new())),
         }))
     }

@@ -37,7 +37,7 @@ use orla_oauth::Subject;
 use orla_process::supervisor::Policy;
 use parking_lot::Mutex;
 use tokio::sync::{broadcast, watch};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
@@ -266,7 +266,7 @@ impl Peer for Remote {
             biased;
             answer = remote.answer_signed_in(&ask, ctx) => answer.map_err(Ending::Fault),
             () = ctx.scope.cancellation.cancelled() => Err(Ending::Cancelled),
-            () = sleep_until(ctx.deadline) => {
+            () = ctx.expired() => {
                 Err(Ending::TimedOut { not_ready: remote.not_ready(), wrong_answer: None })
             }
         }

@@ -23,8 +23,11 @@ impl Remote {
         match self.answer(ask, ctx).await {
             Ok(answer) => Ok(answer),
             Err(fault) => {
+                // The link says how long the caller has; the call's own time stands still.
+                let paused = ctx.pause();
                 self.recover(fault, ctx.scope.client.as_ref()).await?;
-                self.answer(ask, ctx).await
+                drop(paused);
+                self.answer(ask, &ctx.renewed()).await
             }
         }
     }

@@ -129,7 +129,7 @@ async fn begin(
         principal: target.principal.clone(),
         limit,
         deadline: began + limit,
-        latest: began + limit + core.market.approvals().longest(),
+        latest: began + limit + dispatch::longest_wait(core),
         cancellation,
         state: Mutex::default(),
         done: Notify::new(),
