@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
 use parking_lot::Mutex;
-use reqwest::{Request, Url};
+use reqwest::{Method, Request, Url};
 use tokio_util::task::TaskTracker;
 
 use crate::cache::{Cache, Slot};
@@ -386,6 +386,11 @@ impl Upstream {
             self.challenge.lock().clone_from(&challenge);
         }
         challenge
+    }
+
+    /// Learns by a `GET` of the server's address without a token what it asks for.
+    pub async fn probe_address(&self) {
+        drop(self.probe(Request::new(Method::GET, self.server.clone())).await);
     }
 
     /// Who has named the endpoints of a stored sign-in.

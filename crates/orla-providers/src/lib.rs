@@ -13,6 +13,7 @@ mod patience;
 pub mod plugin;
 mod process;
 pub mod remote;
+pub mod sign_in;
 pub mod stream;
 pub mod tool;
 

@@ -35,6 +35,7 @@ use orla_providers::http::HttpExecutor;
 use orla_providers::mcp::{self, MCPExecutor, McpServers};
 use orla_providers::plugin::{self, PluginExecutor, Plugins};
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
+use orla_providers::sign_in::SignIns;
 use orla_providers::stream::{StreamExecutor, Streams};
 use orla_providers::tool::{Loaded, Loader, Override, ToolExecutor, ToolProvider, prestarted};
 use orla_secrets::Resolver;
@@ -67,6 +68,8 @@ pub(crate) struct App {
     servers: Arc<McpServers>,
     plugins: Arc<Plugins>,
     documents: Arc<Documents>,
+    /// The sign-ins of what is no MCP server.
+    sign_ins: SignIns,
     agents: Arc<Agents>,
     remotes: Arc<Remotes>,
     streams: Arc<Streams>,
@@ -97,11 +100,13 @@ impl App {
         let instance = Instance::guarded();
         let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
         let servers = McpServers::new(Arc::clone(&instance), policy(config));
-        let servers = Arc::new(servers.with_tokens(tokens::stored()));
+        let tokens = tokens::stored();
+        let sign_ins = SignIns::new(tokens.clone());
+        let servers = Arc::new(servers.with_tokens(tokens));
         let plugins = Arc::new(Plugins::new(Arc::clone(&instance), policy(config)));
-        let documents = Arc::new(Documents::new());
-        let agents = Arc::new(Agents::new());
-        let remotes = Arc::new(Remotes::new(marketplace.instance()));
+        let documents = Arc::new(Documents::new(sign_ins.clone()));
+        let agents = Arc::new(Agents::new().with_sign_ins(sign_ins.clone()));
+        let remotes = Arc::new(Remotes::new(marketplace.instance()).with_sign_ins(sign_ins.clone()));
         let streams = Arc::new(Streams::new(&marketplace));
         let providers = Providers::from([
             Arc::clone(&capsules) as Arc<dyn Source>,
@@ -119,11 +124,12 @@ impl App {
         marketplace.replace_executor(Arc::new(RoutedExecutor::new(&marketplace)));
         #[cfg(feature = "agent")]
         marketplace.replace_executor(Arc::new(PromptedExecutor::new(&marketplace)));
-        marketplace.replace_executor(Arc::new(HttpExecutor::new()));
+        marketplace.replace_executor(Arc::new(HttpExecutor::new().with_sign_ins(sign_ins.clone())));
         marketplace.replace_executor(Arc::new(MCPExecutor::with_servers(Arc::clone(&servers))));
         marketplace.replace_executor(Arc::new(A2AExecutor::with_agents(Arc::clone(&agents))));
         marketplace.replace_executor(Arc::new(PluginExecutor::with_plugins(Arc::clone(&plugins))));
-        marketplace.replace_executor(Arc::new(RemoteRTFSExecutor::new()));
+        marketplace
+            .replace_executor(Arc::new(RemoteRTFSExecutor::new().with_sign_ins(sign_ins.clone())));
         marketplace.replace_executor(Arc::new(StreamExecutor::with_instance(Arc::clone(&instance))));
         let served = Arc::new(Served::new(&marketplace, providers.clone()));
         let listed = Arc::clone(&served);
@@ -171,6 +177,7 @@ impl App {
             servers,
             plugins,
             documents,
+            sign_ins,
             agents,
             remotes,
             streams,
@@ -310,6 +317,7 @@ impl App {
         self.secrets = secrets;
         self.load_servers(config, &mut findings);
         self.load_plugins(config, &rules, &mut findings);
+        self.sign_ins.load(config.sign_ins.iter().cloned());
         self.load_documents(config, &mut findings);
         self.load_agents(config, &mut findings);
         self.load_remotes(config, &mut findings);
@@ -679,9 +687,11 @@ impl App {
     /// Ends every process and connection that stays between calls.
     pub(crate) fn end_providers(&self) -> impl Future<Output = ()> + Send + use<> {
         let (providers, standby) = (self.providers.clone(), Arc::clone(&self.standby));
+        let sign_ins = self.sign_ins.clone();
         async move {
             standby.end();
             join_all(providers.iter().map(|provider| provider.shutdown())).await;
+            sign_ins.shutdown().await;
         }
     }
 

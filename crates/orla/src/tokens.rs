@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orla_oauth::{Change, Secret, TokenStore};
-use orla_providers::mcp::Tokens;
+use orla_providers::sign_in::Tokens;
 use orla_secrets::SecretStore;
 
 /// The user's store; without a home directory, tokens end with the process.

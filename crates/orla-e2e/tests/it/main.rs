@@ -59,6 +59,7 @@ mod schemas;
 mod scripted_agent;
 mod secrets;
 mod sign_in;
+mod sign_in_apis;
 mod stdio;
 mod streams;
 mod tasks;

@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::world;
 
 /// The two servers, on one port.
-struct Authority {
+pub(crate) struct Authority {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
     _world: World,
 }
 
 impl Authority {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::with("")
     }
 
@@ -37,7 +37,7 @@ impl Authority {
         authority
     }
 
-    fn get(&self, path: &str) -> Value {
+    pub(crate) fn get(&self, path: &str) -> Value {
         Http::new(([127, 0, 0, 1], self.port).into()).get(path).json()
     }
 
@@ -46,7 +46,7 @@ impl Authority {
         serde_json::from_value(self.get("/seen")).expect("pairs")
     }
 
-    fn count(&self, what: &str) -> usize {
+    pub(crate) fn count(&self, what: &str) -> usize {
         self.seen().iter().filter(|(kind, grant)| kind == what || grant == what).count()
     }
 
@@ -67,7 +67,7 @@ impl Drop for Authority {
 }
 
 /// Follows the redirects of a link, as a browser does; `as_` is who signs in there.
-fn browse(link: &str, as_: &str) -> String {
+pub(crate) fn browse(link: &str, as_: &str) -> String {
     let mut url = format!("{link}&as={as_}");
     for _ in 0..3 {
         let rest = url.strip_prefix("http://").expect("an address").to_owned();
@@ -94,7 +94,7 @@ fn log_in(world: &World, arguments: &[&str]) -> String {
 }
 
 /// The address in a sentence.
-fn link_in(sentence: &str) -> String {
+pub(crate) fn link_in(sentence: &str) -> String {
     let word = sentence.split_whitespace().find(|word| word.starts_with("http://"));
     word.unwrap_or_else(|| panic!("no link in: {sentence}")).to_owned()
 }

@@ -78,6 +78,9 @@ pub struct HttpOptions {
     pub parts: BTreeMap<String, HttpPart>,
     /// Sent with every request to the base URL's origin, and shown nowhere.
     pub credentials: Vec<HttpCredential>,
+    /// The key of the sign-in that gives the requests their token; `None` for none. A token goes to the base URL's origin
+    /// alone.
+    pub sign_in: Option<String>,
     /// The media types of answers, wildcards included. Any other type is an error. If empty, any type is accepted.
     pub accept: Vec<String>,
     /// Which redirects are followed.
@@ -110,6 +113,7 @@ impl Default for HttpOptions {
             media_type: None,
             parts: BTreeMap::new(),
             credentials: Vec::new(),
+            sign_in: None,
             accept: Vec::new(),
             redirects: Redirects::default(),
             max_redirects: Self::MAX_REDIRECTS,

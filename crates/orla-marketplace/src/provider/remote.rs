@@ -52,6 +52,8 @@ pub struct RemoteOptions {
     pub name: Option<Arc<str>>,
     /// The instances that it comes from, the nearest first, if its catalogue was federated.
     pub via: Vec<Arc<str>>,
+    /// The key of the sign-in that gives the requests their token; `None` for none.
+    pub sign_in: Option<Arc<str>>,
     /// The largest answer that is read, in bytes.
     pub max_answer_bytes: usize,
 }
@@ -62,6 +64,7 @@ impl Default for RemoteOptions {
             capability: None,
             name: None,
             via: Vec::new(),
+            sign_in: None,
             max_answer_bytes: HttpOptions::MAX_ANSWER_BYTES,
         }
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use orla_marketplace::seconds;
+use orla_marketplace::{CallContext, seconds};
 use orla_oauth::metadata::is_loopback;
 use orla_oauth::root_cause;
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use super::dialect::Dialect;
 use super::settings::{AgentSettings, Protocol};
 use super::signature::{self, KeySet};
 use super::wire::{Clients, Fault, Flavour, Wire, host, read_bounded};
+use crate::sign_in::{Sender, SignIns, Unanswered};
 
 /// The largest card, or set of keys.
 const MAX_CARD: usize = 1024 * 1024;
@@ -36,6 +37,7 @@ const PLACES: [&str; 2] = [".well-known/agent-card.json", ".well-known/agent.jso
 pub(super) struct Agent {
     pub(super) settings: AgentSettings,
     clients: Arc<Clients>,
+    sign_ins: SignIns,
     changes: watch::Sender<u64>,
     /// Whether it can be called without a card, because its protocol is configured.
     is_plain: bool,
@@ -73,12 +75,14 @@ impl Agent {
     pub(super) fn new(
         settings: AgentSettings,
         clients: Arc<Clients>,
+        sign_ins: SignIns,
         changes: watch::Sender<u64>,
         is_plain: bool,
     ) -> Self {
         Self {
             settings,
             clients,
+            sign_ins,
             changes,
             is_plain,
             state: Mutex::default(),
@@ -205,18 +209,34 @@ impl Agent {
         Ok(AgentInfo { card, wire })
     }
 
+    /// The way to the agent for a call, with the token of its caller.
+    pub(super) fn wire(&self, info: &AgentInfo, ctx: &CallContext) -> Result<Wire, Fault> {
+        let Some(key) = &self.settings.sign_in else { return Ok(info.wire.clone()) };
+        let base = base(&self.settings).map_err(Fault::Wrong)?;
+        let sender = self.sign_ins.sender(key, &base, info.wire.client(), Some(ctx));
+        Ok(info.wire.through(sender.map_err(Fault::Wrong)?))
+    }
+
     /// The card; `None` if there is none at any of its addresses.
     async fn card(&self, base: &Url, headers: &HeaderMap) -> Result<Option<Value>, Fault> {
         let client = self.clients.get(Flavour::Any, is_loopback(base)).map_err(Fault::Wrong)?;
+        let sender = match &self.settings.sign_in {
+            None => Sender::new(client.clone(), None),
+            Some(key) => self.sign_ins.sender(key, base, &client, None).map_err(Fault::Wrong)?,
+        };
         for place in places(base) {
             let request = client.get(place).headers(headers.clone()).header(ACCEPT, "application/json");
-            let response = match request.send().await {
+            let request = request.build().map_err(|err| Fault::Wrong(root_cause(&err).to_string()))?;
+            let response = match sender.execute(request).await {
                 Ok(response) => response,
+                Err(Unanswered::Token(error)) => return Err(Fault::Wrong(error.to_string())),
                 // Who speaks gRPC alone breaks the connection off.
-                Err(err) if self.settings.protocol == Protocol::Grpc && !err.is_connect() => {
+                Err(Unanswered::Http(err))
+                    if self.settings.protocol == Protocol::Grpc && !err.is_connect() =>
+                {
                     return Ok(None);
                 }
-                Err(err) => {
+                Err(Unanswered::Http(err)) => {
                     let root = root_cause(&err).to_lowercase();
                     return Err(Fault::Away(format!("cannot be reached: {root}")));
                 }

@@ -23,6 +23,7 @@ use super::card::Skill;
 use super::input;
 use super::settings::{AgentSettings, Protocol};
 use super::wire::Clients;
+use crate::sign_in::SignIns;
 
 /// How long a listing waits for the cards of agents that were never asked.
 const LEARN: Duration = Duration::from_secs(5);
@@ -39,6 +40,7 @@ const MAX_OWN: usize = 256;
 #[derive(Debug)]
 pub struct Agents {
     clients: Arc<Clients>,
+    sign_ins: SignIns,
     changes: watch::Sender<u64>,
     configured: Mutex<Configured>,
     tasks: TaskTracker,
@@ -63,11 +65,18 @@ impl Agents {
     pub fn new() -> Self {
         Self {
             clients: Arc::default(),
+            sign_ins: SignIns::default(),
             changes: watch::Sender::new(0),
             configured: Mutex::default(),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
+    }
+
+    /// The same agents, whose requests have the tokens of these sign-ins.
+    #[must_use]
+    pub fn with_sign_ins(self, sign_ins: SignIns) -> Self {
+        Self { sign_ins, ..self }
     }
 
     /// Lets work continue after the call that it belongs to. [`shutdown`](Source::shutdown) waits for it.
@@ -112,7 +121,8 @@ impl Agents {
     }
 
     fn agent(&self, settings: AgentSettings, is_plain: bool) -> Arc<Agent> {
-        Arc::new(Agent::new(settings, Arc::clone(&self.clients), self.changes.clone(), is_plain))
+        let (clients, sign_ins) = (Arc::clone(&self.clients), self.sign_ins.clone());
+        Arc::new(Agent::new(settings, clients, sign_ins, self.changes.clone(), is_plain))
     }
 
     fn entries(&self) -> Vec<Arc<Agent>> {

@@ -102,7 +102,7 @@ impl CapabilityExecutor for A2AExecutor {
                         let (agents, agent) = (Arc::clone(&self.agents), Arc::clone(&agent));
                         self.agents.detach(async move {
                             if let Ok((_, gathered)) = timeout(GOODBYE, talk).await {
-                                abandon(&agents, &agent, &gathered).await;
+                                abandon(&agents, &agent, &gathered, ctx).await;
                             }
                         });
                         (end, Gathered::default())
@@ -116,17 +116,17 @@ impl CapabilityExecutor for A2AExecutor {
             End::Over(Ok(())) => {
                 // It has asked more often than is answered.
                 if gathered.turn() == Turn::Going {
-                    abandon(&self.agents, &agent, &gathered).await;
+                    abandon(&self.agents, &agent, &gathered, ctx).await;
                 }
                 answer::result(&gathered, ctx)
             }
             End::Over(Err(Stop::Declined)) => {
-                abandon(&self.agents, &agent, &gathered).await;
+                abandon(&self.agents, &agent, &gathered, ctx).await;
                 let message = format!("{name} failed: the agent's question was not answered");
                 Err(RuntimeError::Failed { id: name, message, outcome: partial(&gathered) })
             }
             End::Over(Err(Stop::Fault(fault))) => {
-                abandon(&self.agents, &agent, &gathered).await;
+                abandon(&self.agents, &agent, &gathered, ctx).await;
                 let error = fault.of(&name, &host);
                 match gathered.is_empty() {
                     true => Err(error),
@@ -140,11 +140,11 @@ impl CapabilityExecutor for A2AExecutor {
                 }
             }
             End::TimedOut => {
-                abandon(&self.agents, &agent, &gathered).await;
+                abandon(&self.agents, &agent, &gathered, ctx).await;
                 Err(RuntimeError::TimedOut { id: name, limit, outcome: partial(&gathered) })
             }
             End::Cancelled => {
-                abandon(&self.agents, &agent, &gathered).await;
+                abandon(&self.agents, &agent, &gathered, ctx).await;
                 let outcome = if gathered.is_empty() { None } else { partial(&gathered) };
                 Err(RuntimeError::Cancelled { id: name, outcome })
             }
@@ -216,7 +216,7 @@ async fn converse(
 ) -> Result<(), Stop> {
     let Some(learned) = leaving.run_until_cancelled(agent.learned()).await else { return Ok(()) };
     let learned = learned?;
-    let wire = learned.wire.carrying(ctx.scope.traceparent.as_deref(), hops);
+    let wire = agent.wire(&learned, ctx)?.carrying(ctx.scope.traceparent.as_deref(), hops);
     let is_streaming = learned.card.streaming;
     let mut teller = Teller { ctx, told: 0.0 };
     let metadata = message.metadata.clone();
@@ -431,14 +431,15 @@ fn can_answer(capabilities: &JsonText) -> bool {
 
 /// Asks the agent to end the task of a call that is over. Its answer is waited for only briefly, and otherwise in the
 /// background.
-async fn abandon(agents: &Agents, agent: &Arc<Agent>, gathered: &Gathered) {
+async fn abandon(agents: &Agents, agent: &Arc<Agent>, gathered: &Gathered, ctx: &CallContext) {
     let (Some(task), Some(learned)) = (gathered.task.clone(), agent.info()) else { return };
+    let Ok(wire) = agent.wire(&learned, ctx) else { return };
     if gathered.turn() == Turn::Over {
         return;
     }
     let agent = Arc::clone(agent);
     let cancelled = agents.detach(async move {
-        let end = timeout(GOODBYE, learned.wire.cancel(&task)).await;
+        let end = timeout(GOODBYE, wire.cancel(&task)).await;
         if !matches!(end, Ok(Ok(()))) {
             tracing::debug!(agent = agent.settings.name, task, "a task could not be cancelled");
         }

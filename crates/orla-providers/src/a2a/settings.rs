@@ -20,6 +20,8 @@ pub struct AgentSettings {
     pub protocol: Protocol,
     /// Sent as a bearer token, to the origin of `url` and to `origins` alone.
     pub token: Option<String>,
+    /// The key of the sign-in that gives the requests their token, instead of `token`.
+    pub sign_in: Option<String>,
     /// Header fields that are sent to the same addresses as the token.
     pub headers: BTreeMap<String, String>,
     /// Other origins that its card may lead to, such as `https://grpc.example.com:443`.
@@ -81,6 +83,7 @@ impl AgentSettings {
             url: url.into(),
             protocol: Protocol::default(),
             token: None,
+            sign_in: None,
             headers: BTreeMap::new(),
             origins: Vec::new(),
             timeout: None,

@@ -12,14 +12,14 @@ use orla_marketplace::{
     ProviderStatus, ProviderType, Redirects, RuntimeError, RuntimeResult, seconds,
 };
 use reqwest::header::{HeaderMap, HeaderValue};
-use reqwest::{Request, Response, StatusCode};
+use reqwest::{Request, Response, StatusCode, Url};
 
 use super::answer::{self, Context};
 use super::client::{Clients, HttpLimits};
 use super::redirect::{self, Next, host};
 use super::request::{Prepared, Unfit, prepare};
 use super::transport::{self, Stage};
-use crate::patience::patience;
+use crate::sign_in::{SignIns, Unanswered};
 
 /// Runs [`HttpCapability`] providers (RTFS capability system §3.3).
 ///
@@ -27,6 +27,7 @@ use crate::patience::patience;
 /// call's future ends its request.
 pub struct HttpExecutor {
     clients: Clients,
+    sign_ins: SignIns,
 }
 
 impl HttpExecutor {
@@ -37,12 +38,18 @@ impl HttpExecutor {
 
     /// An executor with these limits.
     pub fn with_limits(limits: HttpLimits) -> Self {
-        Self { clients: Clients::new(limits) }
+        Self { clients: Clients::new(limits), sign_ins: SignIns::default() }
+    }
+
+    /// The executor, whose requests have the tokens of these sign-ins.
+    #[must_use]
+    pub fn with_sign_ins(self, sign_ins: SignIns) -> Self {
+        Self { sign_ins, ..self }
     }
 
     #[cfg(test)]
     pub(super) fn with_clients(clients: Clients) -> Self {
-        Self { clients }
+        Self { clients, sign_ins: SignIns::default() }
     }
 }
 
@@ -71,10 +78,17 @@ impl CapabilityExecutor for HttpExecutor {
         {
             prepared.common.insert("traceparent", value);
         }
-        let (deadline, limit) = patience(http.timeout_ms, ctx);
+        let shortened;
+        let ctx = match http.timeout_ms {
+            0 => ctx,
+            limit => {
+                shortened = ctx.shortened(Duration::from_millis(limit));
+                &shortened
+            }
+        };
         let arrived = AtomicUsize::new(NOTHING);
         let exchange = async {
-            let whole = self.exchange(http, prepared, &ctx.name, &arrived).await?;
+            let whole = self.exchange(http, prepared, &ctx.name, Some(ctx), &arrived).await?;
             let context = Context { name: &ctx.name, call_id: &ctx.call_id, host: &whole.host, http };
             answer::read(context, whole.status, &whole.headers, &whole.body)
         };
@@ -83,10 +97,11 @@ impl CapabilityExecutor for HttpExecutor {
             () = ctx.scope.cancellation.cancelled() => {
                 Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None })
             }
-            done = tokio::time::timeout_at(deadline, exchange) => done.unwrap_or_else(|_| {
+            done = exchange => done,
+            () = ctx.expired() => {
                 let outcome = waited_for(http, arrived.load(Ordering::Relaxed)).map(Box::new);
-                Err(RuntimeError::TimedOut { id: ctx.name.to_string(), limit, outcome })
-            }),
+                Err(RuntimeError::TimedOut { id: ctx.name.to_string(), limit: ctx.timeout, outcome })
+            }
         }
     }
 
@@ -120,7 +135,7 @@ impl HttpExecutor {
             Unfit::Input(refused) => refused.to_string(),
         })?;
         let arrived = AtomicUsize::new(NOTHING);
-        let exchange = self.exchange(&http, prepared, "it", &arrived);
+        let exchange = self.exchange(&http, prepared, "it", None, &arrived);
         let whole = tokio::time::timeout(patience, exchange)
             .await
             .map_err(|_| format!("it did not arrive within {}", seconds(patience)))?
@@ -137,8 +152,10 @@ impl HttpExecutor {
         http: &HttpCapability,
         mut asked: Prepared,
         name: &str,
+        ctx: Option<&CallContext>,
         arrived: &AtomicUsize,
     ) -> RuntimeResult<Whole> {
+        let own = asked.url.origin();
         let mut visited = Vec::new();
         // After a redirect to another origin: the widest reach of the servers that chose the target.
         let mut guard: Option<Reach> = None;
@@ -149,10 +166,25 @@ impl HttpExecutor {
                 None => self.clients.configured(),
             };
             let client = client.map_err(|problem| failed(name, &problem))?;
-            let response = client
-                .execute(request(&asked))
-                .await
-                .map_err(|err| transport::failure(name, &at, err, Stage::Asking))?;
+            // A token goes to the origin that it was obtained for.
+            let sign_in = http.options.sign_in.as_deref().filter(|_| asked.url.origin() == own);
+            let response = match sign_in {
+                None => client.execute(request(&asked)).await.map_err(Unanswered::Http),
+                Some(key) => {
+                    let server =
+                        Url::parse(&http.base_url).map_err(|err| failed(name, &err.to_string()))?;
+                    let sender = self.sign_ins.sender(key, &server, client, ctx);
+                    let sender = sender.map_err(|problem| failed(name, &format!("{at}: {problem}")))?;
+                    match ctx {
+                        Some(ctx) => sender.execute_for(ctx, request(&asked)).await,
+                        None => sender.execute(request(&asked)).await,
+                    }
+                }
+            };
+            let response = response.map_err(|unanswered| match unanswered {
+                Unanswered::Http(err) => transport::failure(name, &at, err, Stage::Asking),
+                Unanswered::Token(error) => failed(name, &format!("{at}: {error}")),
+            })?;
             let next =
                 redirect::next(&asked, &visited, response.status(), response.headers(), &http.options);
             match next {

@@ -18,15 +18,13 @@ mod server;
 mod servers;
 mod settings;
 mod stdio;
-mod tokens;
 
 pub use address::{check, check_program as check_address_program};
 pub use executor::MCPExecutor;
-pub use http::{caller, probe};
+pub use http::probe;
 pub use servers::{DeclaredProblem, McpServers, check_program};
 pub use settings::{Reach, ServerSettings};
 pub use stdio::{McpProcess, McpProtocol, SharedOfProcess};
-pub use tokens::Tokens;
 
 #[cfg(test)]
 mod tests;

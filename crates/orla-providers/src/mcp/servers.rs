@@ -29,8 +29,8 @@ use super::http::{self, Context, Remote};
 use super::server::Server;
 use super::settings::{Reach, ServerSettings};
 use super::stdio::{McpProcess, StdioServer};
-use super::tokens::Tokens;
 use crate::names::is_below;
+use crate::sign_in::Tokens;
 
 /// How long the ends of sessions over HTTP may take when everything ends.
 const GOODBYE: Duration = Duration::from_secs(5);

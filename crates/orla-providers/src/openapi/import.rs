@@ -17,7 +17,8 @@ use super::operation::{self, Operation};
 use super::schema::shortened;
 use super::security::Security;
 use super::servers;
-use super::settings::{OpenApiSettings, Selection};
+use super::settings::{Location, OpenApiSettings, Selection};
+use crate::sign_in::Suggested;
 
 /// The most operations of one document that become capabilities.
 const MAX_OPERATIONS: usize = 10_000;
@@ -44,6 +45,8 @@ pub struct Imported {
     pub registrations: Vec<Registration>,
     /// A part that could not be imported, or not with its full meaning.
     pub warnings: Vec<Warning>,
+    /// What the document says about the sign-in.
+    pub sign_in: Suggested,
 }
 
 /// Makes capabilities of a document. `source` is shown as its place, and `at` is its address, if it has one.
@@ -57,7 +60,7 @@ pub(super) fn import(
     at: Option<&Url>,
 ) -> Result<Imported, String> {
     let mut warnings = Vec::new();
-    let security = Security::of(document, &settings.security, &mut warnings);
+    let security = Security::of(document, &settings.security, settings.auth.is_some(), &mut warnings);
     let info = |key: &str| document.root.get("info").and_then(|info| info.get(key)?.as_str());
     let name = match settings.name.as_deref().or(info("title")).map(provider_name) {
         Some(name) if !name.is_empty() => name,
@@ -86,6 +89,11 @@ pub(super) fn import(
     import.paths()?;
     let Import { name, registrations, mut warnings, security, .. } = import;
     warnings.extend(security.warnings());
+    let mut sign_in = security.sign_in();
+    if matches!(settings.document, Location::Url(_)) {
+        // The password of a client goes where the user says, not where an address does.
+        (sign_in.issuer, sign_in.token_endpoint) = (None, None);
+    }
     if registrations.is_empty() && warnings.is_empty() {
         warnings.push(Warning::new("#/paths", "no operation is here, or none that is included"));
     }
@@ -94,7 +102,7 @@ pub(super) fn import(
         warnings.truncate(MAX_WARNINGS - 1);
         warnings.push(Warning::new("#", format!("{more} more warnings are not shown")));
     }
-    Ok(Imported { name, registrations, warnings })
+    Ok(Imported { name, registrations, warnings, sign_in })
 }
 
 /// An import under way.
@@ -229,10 +237,13 @@ impl Import<'_> {
             shared,
             self.settings.output_schemas,
         )?;
-        let credentials = self.credentials(operation);
+        let (credentials, is_signed_in) = self.credentials(operation);
         let base_url = match &self.settings.base_url {
             Some(base_url) => base_url.clone(),
-            None => self.server([operation, item, &self.document.root], !credentials.is_empty())?,
+            None => {
+                let has_credentials = !credentials.is_empty() || is_signed_in;
+                self.server([operation, item, &self.document.root], has_credentials)?
+            }
         };
         let timeout_ms = self
             .settings
@@ -241,6 +252,8 @@ impl Import<'_> {
         let mut http = HttpCapability::new(base_url, None, timeout_ms);
         http.options = options;
         http.options.credentials = credentials;
+        http.options.sign_in =
+            self.settings.name.as_deref().filter(|_| is_signed_in).map(super::sign_in_key);
         crate::http::check(&http)?;
         let mut policy = CallPolicy::default();
         policy.input_declared_by = DeclaredBy::Provider;
@@ -268,14 +281,14 @@ impl Import<'_> {
     }
 
     /// What goes with an operation's requests.
-    fn credentials(&mut self, operation: &Json) -> Vec<HttpCredential> {
-        let mut credentials = self.security.of_operation(operation);
+    fn credentials(&mut self, operation: &Json) -> (Vec<HttpCredential>, bool) {
+        let (mut credentials, is_signed_in) = self.security.of_operation(operation);
         // As credentials, since they are no templates and often secret.
         credentials.extend(self.settings.headers.iter().map(|(name, value)| HttpCredential {
             place: CredentialPlace::Header(name.clone()),
             value: value.clone(),
         }));
-        credentials
+        (credentials, is_signed_in)
     }
 
     /// Where the document says that requests go: the first of `levels` that says something.

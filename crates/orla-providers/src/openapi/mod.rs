@@ -31,3 +31,8 @@ pub use document::Warning;
 pub use import::Imported;
 pub use load::{ImportError, import_text, load};
 pub use settings::{Location, OpenApiSettings, Selection};
+
+/// The key of the sign-in of the document with this name.
+pub fn sign_in_key(name: &str) -> String {
+    format!("openapi.{name}")
+}

@@ -8,11 +8,16 @@ use orla_marketplace::{CredentialPlace, HttpCredential};
 use serde_json::Value as Json;
 
 use super::document::{Document, Warning, step};
+use crate::sign_in::Suggested;
 
 /// The credentials of a document's schemes.
 pub(super) struct Security<'a> {
     /// By the schemes' names; `None` for a scheme whose credentials cannot be configured.
     known: BTreeMap<&'a str, HttpCredential>,
+    /// The schemes that a sign-in satisfies.
+    signed_in: BTreeMap<&'a str, &'a Json>,
+    /// What the sign-in has to ask for.
+    scopes: BTreeSet<String>,
     /// What every operation needs that does not say otherwise.
     usual: Option<&'a Json>,
     missing: BTreeSet<String>,
@@ -25,6 +30,7 @@ impl<'a> Security<'a> {
     pub(super) fn of(
         document: &'a Document,
         configured: &'a BTreeMap<String, String>,
+        has_sign_in: bool,
         warnings: &mut Vec<Warning>,
     ) -> Self {
         let mut known = BTreeMap::new();
@@ -47,30 +53,63 @@ impl<'a> Security<'a> {
                 Err(problem) => warnings.push(Warning::new(place, problem)),
             }
         }
-        Self { known, usual: document.root.get("security"), missing: BTreeSet::new() }
+        let schemes = document.root.pointer("/components/securitySchemes").and_then(Json::as_object);
+        let schemes = schemes.into_iter().flatten().filter(|_| has_sign_in);
+        let signed_in = schemes
+            .filter_map(|(name, scheme)| Some((name.as_str(), document.resolve(scheme).ok()?.0)))
+            .filter(|(name, scheme)| !known.contains_key(name) && takes_tokens(scheme))
+            .collect();
+        let usual = document.root.get("security");
+        Self { known, signed_in, scopes: BTreeSet::new(), usual, missing: BTreeSet::new() }
     }
 
-    /// The credentials of an operation's requests: the first alternative that is fully configured.
-    pub(super) fn of_operation(&mut self, operation: &Json) -> Vec<HttpCredential> {
+    /// Where tokens come from and for which scopes, as the document says for those of its schemes that operations need.
+    pub(super) fn sign_in(&self) -> Suggested {
+        let text = |scheme: &Json, place: &str| scheme.pointer(place)?.as_str().map(str::to_owned);
+        let issuer = self.signed_in.values().find_map(|scheme| {
+            let metadata = text(scheme, "/openIdConnectUrl")?;
+            metadata.strip_suffix("/.well-known/openid-configuration").map(str::to_owned)
+        });
+        let token_endpoint = self.signed_in.values().find_map(|scheme| {
+            let flows = ["clientCredentials", "authorizationCode"];
+            flows.iter().find_map(|flow| text(scheme, &format!("/flows/{flow}/tokenUrl")))
+        });
+        Suggested { issuer, token_endpoint, scopes: self.scopes.iter().collect() }
+    }
+
+    /// The credentials of an operation's requests, and whether they need the token of the sign-in: the first alternative
+    /// that is fully configured.
+    pub(super) fn of_operation(&mut self, operation: &Json) -> (Vec<HttpCredential>, bool) {
         let needed = operation.get("security").or(self.usual).and_then(Json::as_array);
-        let Some(alternatives) = needed else { return Vec::new() };
+        let Some(needed) = needed else { return Default::default() };
+        let alternatives = needed;
         let alternatives: Vec<Vec<&str>> = alternatives
             .iter()
             .filter_map(Json::as_object)
             .map(|schemes| schemes.keys().map(String::as_str).collect())
             .collect();
         let is_known = |schemes: &&Vec<&str>| {
-            !schemes.is_empty() && schemes.iter().all(|name| self.known.contains_key(name))
+            let has = |name: &&str| self.known.contains_key(name) || self.signed_in.contains_key(name);
+            !schemes.is_empty() && schemes.iter().all(has)
         };
         if let Some(schemes) = alternatives.iter().find(is_known) {
-            return schemes.iter().filter_map(|name| self.known.get(name).cloned()).collect();
+            let credentials = schemes.iter().filter_map(|name| self.known.get(name).cloned()).collect();
+            let signed_in: Vec<&str> =
+                schemes.iter().copied().filter(|name| self.signed_in.contains_key(name)).collect();
+            let scopes = needed.iter().filter_map(Json::as_object);
+            let scopes =
+                scopes.filter(|these| these.keys().map(String::as_str).eq(schemes.iter().copied()));
+            let scopes = scopes.flat_map(|these| signed_in.iter().filter_map(|name| these.get(*name)));
+            let scopes = scopes.filter_map(Json::as_array).flatten().filter_map(Json::as_str);
+            self.scopes.extend(scopes.map(str::to_owned));
+            return (credentials, !signed_in.is_empty());
         }
         let is_optional = alternatives.is_empty() || alternatives.iter().any(Vec::is_empty);
         if !is_optional && let Some(first) = alternatives.first() {
             let missing = first.iter().filter(|name| !self.known.contains_key(*name));
             self.missing.extend(missing.map(|name| (*name).to_owned()));
         }
-        Vec::new()
+        Default::default()
     }
 
     /// The schemes that operations need and that have no credential.
@@ -80,6 +119,16 @@ impl<'a> Security<'a> {
                 "operations need it, and no credential is configured for it: calls go out without one";
             Warning::new(format!("{SCHEMES}/{}", step(name)), problem)
         })
+    }
+}
+
+/// Whether a scheme's requests carry a bearer token that a sign-in obtains.
+fn takes_tokens(scheme: &Json) -> bool {
+    let text = |key| scheme.get(key).and_then(Json::as_str).unwrap_or_default();
+    match text("type") {
+        "oauth2" | "openIdConnect" => true,
+        "http" => text("scheme").eq_ignore_ascii_case("bearer"),
+        _ => false,
     }
 }
 
@@ -170,14 +219,14 @@ mod tests {
         let configured =
             BTreeMap::from([("b".to_owned(), "B".to_owned()), ("typo".to_owned(), "x".to_owned())]);
         let mut warnings = Vec::new();
-        let mut security = Security::of(&document, &configured, &mut warnings);
+        let mut security = Security::of(&document, &configured, false, &mut warnings);
         assert_eq!(
             warnings[0].to_string(),
             "#/components/securitySchemes/typo: there is no such scheme, so the credential configured for it is not sent; there are a, b, c"
         );
         let mut sent = |security_of: Option<Json>| {
             let operation = security_of.map_or(json!({}), |needed| json!({ "security": needed }));
-            security.of_operation(&operation).into_iter().map(|found| found.value).collect::<Vec<_>>()
+            security.of_operation(&operation).0.into_iter().map(|found| found.value).collect::<Vec<_>>()
         };
         assert!(sent(None).is_empty());
         assert_eq!(sent(Some(json!([{"a": []}, {"b": []}]))), ["Bearer B"]);
@@ -187,5 +236,30 @@ mod tests {
         assert_eq!(sent(Some(json!([{}, {"b": []}]))), ["Bearer B"]);
         let missing: Vec<_> = security.warnings().map(|warning| warning.place).collect();
         assert_eq!(missing, ["#/components/securitySchemes/a"]);
+    }
+
+    #[test]
+    fn a_sign_in_is_for_operations_that_need_it_with_the_scopes_that_they_name() {
+        let flows = json!({"clientCredentials": {"tokenUrl": "https://id.example/token", "scopes": {}}});
+        let document = json!({"openapi": "3.1.0", "components": {"securitySchemes": {
+            "o": {"type": "oauth2", "flows": flows},
+            "i": {"type": "openIdConnect", "openIdConnectUrl": "https://id.example/.well-known/openid-configuration"},
+            "k": {"type": "apiKey", "in": "header", "name": "x"}}}});
+        let document = Document::parse(&document.to_string()).unwrap();
+        let (configured, mut warnings) = (BTreeMap::new(), Vec::new());
+        let mut security = Security::of(&document, &configured, true, &mut warnings);
+        for (needed, is_signed_in) in [
+            (json!([{"o": ["read"]}]), true),
+            (json!([{"k": []}, {"i": ["write"]}]), true),
+            (json!([{"k": [], "o": ["all"]}]), false),
+            (json!([]), false),
+        ] {
+            let (_, signed_in) = security.of_operation(&json!({ "security": needed }));
+            assert_eq!(signed_in, is_signed_in, "{needed}");
+        }
+        let found = security.sign_in();
+        assert_eq!(found.issuer.as_deref(), Some("https://id.example"));
+        assert_eq!(found.token_endpoint.as_deref(), Some("https://id.example/token"));
+        assert_eq!(found.scopes.to_string(), "read write");
     }
 }

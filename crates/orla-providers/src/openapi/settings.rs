@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use orla_marketplace::Redactor;
 use orla_marketplace::id::Pattern;
+use orla_oauth::AuthSettings;
 
 /// One OpenAPI document, each of whose operations becomes a capability.
 #[derive(Clone)]
@@ -20,6 +21,8 @@ pub struct OpenApiSettings {
     pub base_url: Option<String>,
     /// The credentials, by the document's names for its security schemes.
     pub security: BTreeMap<String, String>,
+    /// How orla gets tokens for the operations that need OAuth or OpenID Connect.
+    pub auth: Option<AuthSettings>,
     /// Sent with every request.
     pub headers: BTreeMap<String, String>,
     /// The operations that become capabilities; all if empty.
@@ -78,6 +81,7 @@ impl OpenApiSettings {
             document,
             base_url: None,
             security: BTreeMap::new(),
+            auth: None,
             headers: BTreeMap::new(),
             include: Vec::new(),
             exclude: Vec::new(),

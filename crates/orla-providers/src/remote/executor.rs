@@ -13,11 +13,11 @@ use orla_marketplace::{
 };
 use parking_lot::RwLock;
 use reqwest::Url;
-use tokio::time::timeout_at;
+use tokio::time::sleep;
 
 use super::{answer, request};
 use crate::http::{Clients, HttpLimits, Stage, failure, host_of, read_body};
-use crate::patience::patience;
+use crate::sign_in::{SignIns, Unanswered};
 
 /// How much longer than the call's own time to wait: the other instance knows the deadline too, and returns the
 /// output so far.
@@ -31,6 +31,7 @@ const MAX_KNOWN: usize = 1024;
 /// future ends its request, and so the call there.
 pub struct RemoteRTFSExecutor {
     clients: Arc<Clients>,
+    sign_ins: SignIns,
     /// The called endpoints, by their text: parsing one takes longer than everything else before a call is sent.
     known: RwLock<HashMap<String, Arc<Endpoint>>>,
 }
@@ -46,7 +47,17 @@ struct Endpoint {
 impl RemoteRTFSExecutor {
     /// An executor with the usual limits. Nothing is opened before the first call.
     pub fn new() -> Self {
-        Self { clients: Arc::new(Clients::new(HttpLimits::default())), known: RwLock::default() }
+        Self {
+            clients: Arc::new(Clients::new(HttpLimits::default())),
+            sign_ins: SignIns::default(),
+            known: RwLock::default(),
+        }
+    }
+
+    /// The executor, whose requests have the tokens of these sign-ins.
+    #[must_use]
+    pub fn with_sign_ins(self, sign_ins: SignIns) -> Self {
+        Self { sign_ins, ..self }
     }
 
     /// An endpoint, read once.
@@ -98,33 +109,55 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
         let host = &*endpoint.host;
         let hops = ctx.scope.hops.through(remote.options.name.as_deref().unwrap_or(host));
         let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
-        let (deadline, limit) = patience(remote.timeout_ms, ctx);
+        let shortened;
+        let ctx = match remote.timeout_ms {
+            0 => ctx,
+            limit => {
+                shortened = ctx.shortened(Duration::from_millis(limit));
+                &shortened
+            }
+        };
         let capability = remote.options.capability.as_deref().unwrap_or(&ctx.name);
         let url = endpoint.url.clone();
-        let request = request::of_call(remote, url, capability, inputs.json()?, &hops, deadline, ctx);
+        let request =
+            request::of_call(remote, url, capability, inputs.json()?, &hops, ctx.deadline, ctx);
         let request = request.map_err(failed)?;
         let client = self.clients.configured().map_err(failed)?;
         let exchange = async {
-            let response = client.execute(request).await;
-            let response = response.map_err(|err| failure(&ctx.name, host, err, Stage::Asking))?;
+            let response = match remote.options.sign_in.as_deref() {
+                None => client.execute(request).await.map_err(Unanswered::Http),
+                Some(key) => {
+                    let sender = self.sign_ins.sender(key, &endpoint.url, client, Some(ctx));
+                    sender.map_err(failed)?.execute_for(ctx, request).await
+                }
+            };
+            let response = response.map_err(|unanswered| match unanswered {
+                Unanswered::Http(err) => failure(&ctx.name, host, err, Stage::Asking),
+                Unanswered::Token(error) => failed(format!("{host}: {error}")),
+            })?;
             let (status, arrived) = (response.status(), AtomicUsize::new(0));
             let limit = remote.options.max_answer_bytes;
             let body = read_body(limit, &ctx.name, host, response, &arrived).await?;
-            let has_token = remote.auth_token.is_some();
+            let has_token = remote.auth_token.is_some() || remote.options.sign_in.is_some();
             answer::read(answer::Request { ctx, host, capability, has_token }, status, &body)
         };
+        let late = async {
+            ctx.expired().await;
+            sleep(GRACE).await;
+        };
+        let limit = ctx.timeout;
         tokio::select! {
             biased;
             () = ctx.scope.cancellation.cancelled() => {
                 Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None })
             }
-            done = timeout_at(deadline + GRACE, exchange) => match done {
-                Ok(Err(RuntimeError::TimedOut { id, outcome, .. })) => {
+            done = exchange => match done {
+                Err(RuntimeError::TimedOut { id, outcome, .. }) => {
                     Err(RuntimeError::TimedOut { id, limit, outcome })
                 }
-                Ok(done) => done,
-                Err(_) => Err(RuntimeError::TimedOut { id: ctx.name.to_string(), limit, outcome: None }),
+                done => done,
             },
+            () = late => Err(RuntimeError::TimedOut { id: ctx.name.to_string(), limit, outcome: None }),
         }
     }
 

@@ -16,6 +16,7 @@ use super::listing::{self, Listed, Listing};
 use super::request;
 use super::settings::RemoteSettings;
 use crate::http::{Clients, Stage, failure, host_of, read_body};
+use crate::sign_in::{SignIns, Unanswered};
 
 /// How long a change is waited for in one request.
 const WAIT: Duration = Duration::from_secs(25);
@@ -49,6 +50,7 @@ pub(super) struct Followed {
 pub(super) struct Context {
     pub(super) own: Arc<str>,
     pub(super) clients: Arc<Clients>,
+    pub(super) sign_ins: SignIns,
     pub(super) changes: Arc<watch::Sender<u64>>,
 }
 
@@ -184,6 +186,7 @@ async fn ask(
 ) -> Result<Option<Listing>, String> {
     let url = request::url_of(&settings.url)?;
     let host = host_of(&url);
+    let server = url.clone();
     let request = request::of_catalogue(url, settings.token.as_deref(), version, WAIT)?;
     let client = context.clients.configured()?;
     let patience = if version.is_some() { WAIT + ANSWER } else { ANSWER };
@@ -193,8 +196,14 @@ async fn ask(
     };
     let name = settings.name.as_str();
     let exchange = async {
-        let response = client.execute(request).await;
-        let response = response.map_err(|err| said(failure(name, &host, err, Stage::Asking)))?;
+        let response = match settings.sign_in.as_deref() {
+            None => client.execute(request).await.map_err(Unanswered::Http),
+            Some(key) => context.sign_ins.sender(key, &server, client, None)?.execute(request).await,
+        };
+        let response = response.map_err(|unanswered| match unanswered {
+            Unanswered::Http(err) => said(failure(name, &host, err, Stage::Asking)),
+            Unanswered::Token(error) => format!("{host}: {error}"),
+        })?;
         let status = response.status();
         let body: Bytes = match status {
             StatusCode::OK => {

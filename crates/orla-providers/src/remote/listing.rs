@@ -96,6 +96,7 @@ pub(super) fn registration(settings: &RemoteSettings, listed: &Listed) -> Option
     remote.options.capability = Some(listed.id.clone());
     remote.options.name = Some(settings.name.as_str().into());
     remote.options.via.clone_from(&listed.via);
+    remote.options.sign_in = settings.sign_in.as_deref().map(Into::into);
     let tool = tool(&listed.tool)?;
     let id = settings.names.id_of(&settings.name, &listed.id);
     let manifest = CapabilityManifest::new(id, "", ProviderType::RemoteRTFS(remote));

@@ -17,6 +17,7 @@ use super::follow::{Context, Followed};
 use super::listing;
 use super::settings::RemoteSettings;
 use crate::http::{Clients, HttpLimits};
+use crate::sign_in::SignIns;
 
 /// How long a listing waits for the answers of instances.
 const LEARN: Duration = Duration::from_secs(5);
@@ -32,6 +33,7 @@ pub struct Remotes {
     /// Identifies this instance among others.
     own: Arc<str>,
     clients: Arc<Clients>,
+    sign_ins: SignIns,
     known: Mutex<Vec<Arc<Followed>>>,
     changes: Arc<watch::Sender<u64>>,
     tasks: TaskTracker,
@@ -44,11 +46,18 @@ impl Remotes {
         Self {
             own,
             clients: Arc::new(Clients::new(HttpLimits::default())),
+            sign_ins: SignIns::default(),
             known: Mutex::default(),
             changes: Arc::new(watch::Sender::new(0)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
         }
+    }
+
+    /// The same instances, whose requests have the tokens of these sign-ins.
+    #[must_use]
+    pub fn with_sign_ins(self, sign_ins: SignIns) -> Self {
+        Self { sign_ins, ..self }
     }
 
     /// Applies a loaded configuration. One with unchanged settings is carried over with everything that is known
@@ -70,6 +79,7 @@ impl Remotes {
                 let context = Context {
                     own: Arc::clone(&self.own),
                     clients: Arc::clone(&self.clients),
+                    sign_ins: self.sign_ins.clone(),
                     changes: Arc::clone(&self.changes),
                 };
                 self.tasks.spawn_on(Arc::clone(remote).follow(context), &runtime);

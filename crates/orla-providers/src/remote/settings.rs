@@ -18,6 +18,8 @@ pub struct RemoteSettings {
     pub url: String,
     /// Sent as a bearer token.
     pub token: Option<String>,
+    /// The key of the sign-in that gives the requests their token, instead of `token`.
+    pub sign_in: Option<String>,
     /// The names of its capabilities here, and which of them are served.
     pub names: NameRules,
     /// How long one call may take; `None` means as long as the caller allows.
@@ -35,6 +37,7 @@ impl RemoteSettings {
             name: name.into(),
             url: url.into(),
             token: None,
+            sign_in: None,
             names: NameRules::default(),
             timeout: None,
             eager: false,

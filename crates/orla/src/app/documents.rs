@@ -14,6 +14,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orla_marketplace::{ProviderProblem, Registration, Source, Surface};
 use orla_providers::openapi::{self, ImportError, Imported, Location, OpenApiSettings};
+use orla_providers::sign_in::{SignIns, Suggested};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -35,6 +36,7 @@ const MAX_WARNINGS: usize = 20;
 /// The documents of an instance.
 pub(super) struct Documents {
     known: Mutex<Vec<Arc<Document>>>,
+    sign_ins: SignIns,
     changes: Arc<watch::Sender<u64>>,
     tasks: TaskTracker,
     stop: CancellationToken,
@@ -64,10 +66,11 @@ enum Attempt {
 }
 
 impl Documents {
-    /// No documents yet.
-    pub(super) fn new() -> Self {
+    /// No documents yet; they complete these sign-ins.
+    pub(super) fn new(sign_ins: SignIns) -> Self {
         Self {
             known: Mutex::default(),
+            sign_ins,
             changes: Arc::new(watch::Sender::new(0)),
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -98,6 +101,7 @@ impl Documents {
                     match imported {
                         Ok(imported) => {
                             findings.warnings.extend(warnings(settings, &imported));
+                            suggest(&self.sign_ins, settings, imported.sign_in);
                             imported.registrations
                         }
                         Err(problem) => {
@@ -135,7 +139,8 @@ impl Documents {
                 is_first
             });
             if begins {
-                let fetching = fetching(Arc::downgrade(document), Arc::clone(&self.changes));
+                let (sign_ins, changes) = (self.sign_ins.clone(), Arc::clone(&self.changes));
+                let fetching = fetching(Arc::downgrade(document), sign_ins, changes);
                 let stop = document.stop.clone();
                 self.tasks.spawn(async move { stop.run_until_cancelled_owned(fetching).await });
             }
@@ -203,7 +208,11 @@ impl Document {
 }
 
 /// Fetches a document until it succeeds, or the document is dropped.
-async fn fetching(document: std::sync::Weak<Document>, changes: Arc<watch::Sender<u64>>) {
+async fn fetching(
+    document: std::sync::Weak<Document>,
+    sign_ins: SignIns,
+    changes: Arc<watch::Sender<u64>>,
+) {
     let mut pause = RETRY_MIN;
     loop {
         let Some(settings) = document.upgrade().map(|document| document.settings.clone()) else {
@@ -214,6 +223,9 @@ async fn fetching(document: std::sync::Weak<Document>, changes: Arc<watch::Sende
         let loading = tokio::task::spawn_blocking(move || here.block_on(openapi::load(&settings)));
         let Ok(result) = loading.await else { return };
         let Some(document) = document.upgrade() else { return };
+        if let Ok(imported) = &result {
+            suggest(&sign_ins, &document.settings, imported.sign_in.clone());
+        }
         let is_there = document.take(result);
         drop(document);
         if is_there {
@@ -222,6 +234,13 @@ async fn fetching(document: std::sync::Weak<Document>, changes: Arc<watch::Sende
         }
         tokio::time::sleep(pause).await;
         pause = RETRY_MAX.min(pause * 2);
+    }
+}
+
+/// Completes the sign-in of a document, if it has one.
+fn suggest(sign_ins: &SignIns, settings: &OpenApiSettings, suggested: Suggested) {
+    if let Some(name) = settings.name.as_deref().filter(|_| settings.auth.is_some()) {
+        sign_ins.suggest(&openapi::sign_in_key(name), suggested);
     }
 }
 

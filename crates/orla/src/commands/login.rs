@@ -1,10 +1,13 @@
-//! `orla login` and `orla logout`: a person signs in at a server of `mcpServers`, or out.
+//! `orla login` and `orla logout`: a person signs in at a server, an API, an agent or another instance, or out.
 
 use std::sync::Arc;
 
 use orla_oauth::login::{DevicePrompt, Listener};
-use orla_oauth::{Subject, Upstream};
-use orla_providers::mcp::{self, ServerSettings};
+use orla_oauth::{GrantKind, Subject, Upstream};
+use orla_providers::mcp::{self, Reach, ServerSettings};
+use orla_providers::sign_in;
+use reqwest::Url;
+use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Source};
 use crate::signals::Signals;
@@ -14,14 +17,13 @@ use crate::{Failure, cli, render, tokens};
 pub(crate) fn login(login: &cli::Login, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
-    let settings = server(&config, &login.name)?;
-    let upstream = upstream(settings)?;
-    let subject = subject(&upstream, login.caller.as_deref())?;
+    let place = place(&config, &login.name)?;
+    let subject = subject(&place.upstream, login.caller.as_deref())?;
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
         let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
         tokio::select! {
-            done = sign_in(&upstream, settings, &subject, login) => done,
+            done = enter(&place, &subject, login) => done,
             stop = signals.end() => Err(super::call::stopped(stop)),
         }
     });
@@ -35,7 +37,7 @@ pub(crate) fn login(login: &cli::Login, source: &Source) -> Result<(), Failure> 
 pub(crate) fn logout(logout: &cli::Logout, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
-    let upstream = upstream(server(&config, &logout.name)?)?;
+    let Place { upstream, .. } = place(&config, &logout.name)?;
     let subject = subject(&upstream, logout.caller.as_deref())?;
     let removed = super::small_runtime()?.block_on(upstream.sign_out(&subject));
     match removed.map_err(|error| failed(&logout.name, &error))? {
@@ -45,29 +47,66 @@ pub(crate) fn logout(logout: &cli::Logout, source: &Source) -> Result<(), Failur
     Ok(())
 }
 
-/// The server of `mcpServers` with this name.
-fn server<'c>(config: &'c Config, name: &str) -> Result<&'c ServerSettings, Failure> {
-    let found = config.servers.iter().find(|server| server.value.name == name);
-    found.map(|server| &server.value).ok_or_else(|| {
-        let names: Vec<&str> = config.servers.iter().map(|server| &*server.value.name).collect();
-        let known = match names.is_empty() {
-            true => "the configuration has no mcpServers".to_owned(),
-            false => format!("there are {}", names.join(", ")),
-        };
-        Failure::usage(format!("no server of mcpServers is called {name}; {known}"))
-    })
+/// What a person signs in at.
+struct Place {
+    name: String,
+    upstream: Arc<Upstream>,
+    /// The server of `mcpServers`, if it is one.
+    server: Option<ServerSettings>,
 }
 
-fn upstream(settings: &ServerSettings) -> Result<Arc<Upstream>, Failure> {
-    let sign_in = tokens::stored().sign_in(settings);
-    let upstream =
-        sign_in.map_err(|problem| Failure::failed(format!("{}: {problem}", settings.name)))?;
-    match upstream.settings().grant {
-        orla_oauth::GrantKind::AuthorizationCode => Ok(upstream),
-        _ => Err(Failure::failed(format!(
-            "{}: its grant needs no person; there is nothing to sign in to",
-            settings.name
-        ))),
+/// What has this name and a sign-in by a person.
+fn place(config: &Config, name: &str) -> Result<Place, Failure> {
+    let servers = config.servers.iter().map(|server| &server.value);
+    let server = servers.clone().find(|server| server.name == name);
+    let sign_in = config.sign_ins.iter().find(|sign_in| sign_in.name == name);
+    let failed = |problem: String| Failure::failed(format!("{name}: {problem}"));
+    let (url, auth) = match (server, sign_in) {
+        (_, Some(sign_in)) => {
+            let url = sign_in.url.clone();
+            let url = url
+                .ok_or_else(|| failed("give it a base_url, so that its address is known".to_owned()))?;
+            (url, sign_in.auth.clone())
+        }
+        (Some(ServerSettings { reach: Reach::Http { url, .. }, auth, .. }), None) => {
+            let auth = auth.clone();
+            (
+                url.clone(),
+                auth.ok_or_else(|| {
+                    failed("it has no sign-in; add `auth: oauth` to its entry".to_owned())
+                })?,
+            )
+        }
+        (Some(_), None) => {
+            let problem = "it is a process; only what is reached over HTTP has a sign-in";
+            return Err(failed(problem.to_owned()));
+        }
+        (None, None) => {
+            let servers = servers.map(|server| server.name.as_str());
+            let names: Vec<&str> =
+                servers.chain(config.sign_ins.iter().map(|sign_in| sign_in.name.as_str())).collect();
+            let known = match names.is_empty() {
+                true => "the configuration has none".to_owned(),
+                false => format!("there are {}", names.join(", ")),
+            };
+            return Err(Failure::usage(format!("no server with a sign-in is called {name}; {known}")));
+        }
+    };
+    let url = Url::parse(&url).map_err(|err| failed(format!("its address is invalid: {err}")))?;
+    if auth.grant != GrantKind::AuthorizationCode {
+        return Err(failed("its grant needs no person; there is nothing to sign in to".to_owned()));
+    }
+    let upstream = tokens::stored().upstream(name, url, auth, TaskTracker::new());
+    Ok(Place { name: name.to_owned(), upstream, server: server.filter(|_| sign_in.is_none()).cloned() })
+}
+
+impl Place {
+    /// Learns what the server asks for. One that asks for nothing may still say so in its metadata.
+    async fn probe(&self) {
+        match &self.server {
+            Some(server) => drop(mcp::probe(&self.upstream, server).await),
+            None => self.upstream.probe_address().await,
+        }
     }
 }
 
@@ -76,22 +115,17 @@ fn subject(upstream: &Upstream, caller: Option<&str>) -> Result<Subject, Failure
     match (upstream.is_per_caller(), caller) {
         (false, None) => Ok(Subject::Shared),
         (true, None) => Ok(Subject::Own),
-        (true, Some(caller)) => Ok(mcp::caller(caller)),
+        (true, Some(caller)) => Ok(sign_in::caller(caller)),
         (false, Some(_)) => Err(Failure::usage(
             "--caller: all callers share one sign-in at this server; its `auth` has no `per: caller`",
         )),
     }
 }
 
-async fn sign_in(
-    upstream: &Arc<Upstream>,
-    settings: &ServerSettings,
-    subject: &Subject,
-    login: &cli::Login,
-) -> Result<(), Failure> {
-    let failed = |error: orla_oauth::Error| failed(&login.name, &error);
-    // What the server asks for. One that asks for nothing may still say so in its metadata.
-    mcp::probe(upstream, settings).await;
+async fn enter(place: &Place, subject: &Subject, login: &cli::Login) -> Result<(), Failure> {
+    let failed = |error: orla_oauth::Error| failed(&place.name, &error);
+    let upstream = &place.upstream;
+    place.probe().await;
     if login.device {
         return upstream.sign_in_device(subject, show).await.map_err(failed);
     }

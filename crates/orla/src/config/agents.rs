@@ -15,6 +15,7 @@ use super::forms::{
 use super::keys::{Key, key, object, present};
 use super::read::{Reader, excerpt};
 use super::servers::{PREFIX, safe_name};
+use super::sign_in::{SIGN_IN, authorization};
 use super::{Config, Placed};
 
 /// The names of protocols in the Capability System's document and in cards.
@@ -31,6 +32,8 @@ fn keys() -> Vec<Key<AgentSettings>> {
             "`http` by default: JSON-RPC, or HTTP and JSON, as the card says"),
         key("token", TOKEN, |a| &mut a.token,
             "bearer token, which orla sends only to the origin of `url` and to `origins`"),
+        key("auth", SIGN_IN, |a| &mut a.sign_in,
+            "how orla gets its tokens for the agent, as for [MCP servers](identity.md#sign-in-at-servers)"),
         key("headers", HEADERS, |a| &mut a.headers, "header fields of every request"),
         key("origins", Read(origins, texts_or_text), |a| &mut a.origins,
             "other origins that the card may refer to"),
@@ -97,6 +100,11 @@ fn agent(
     } else {
         let pairs = reader.pairs(place, node, "an address, or a mapping with url")?;
         reader.mapping(place, name.at, present(pairs), keys, &mut settings)?;
+    }
+    if let Some(key) = &settings.sign_in {
+        let other = settings.token.as_ref().map(|_| "token");
+        let other = other.or_else(|| authorization(settings.headers.keys()));
+        reader.complete_sign_in(key, &settings.name, &settings.url, other);
     }
     let checked = reachable(&settings.url, settings.protocol);
     checked.map_err(|problem| reader.problem(name.at, || format!("{place}: {problem}"))).ok()?;

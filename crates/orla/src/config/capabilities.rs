@@ -89,6 +89,7 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
         let Some((mut registration, at)) = manifest else { continue };
         registration.policy.redaction = reader.redaction(since);
         let id = &registration.manifest.id;
+        reader.name_sign_ins(&path, id);
         if let Some(first) = ids.insert(id.clone(), at) {
             reader.problem(at, || {
                 format!("{path}.id: {id} is declared twice, first on line {}", first.line)

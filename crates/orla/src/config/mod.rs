@@ -65,6 +65,7 @@ use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
 use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
+use orla_providers::sign_in::SignIn;
 use orla_secrets::Resolver;
 use orla_server::{AgentOptions, AuthLimits, CertificateName, TlsSettings};
 use orla_tasks::TaskOptions;
@@ -170,6 +171,8 @@ pub(crate) struct Config {
     pub(crate) documents: Vec<Placed<OpenApiSettings>>,
     /// The other instances, in the order of the file; their names are unique.
     pub(crate) remotes: Vec<Placed<RemoteSettings>>,
+    /// The sign-ins of what is no MCP server.
+    pub(crate) sign_ins: Vec<SignIn>,
     pub(crate) builtins: Builtins,
     pub(crate) governance: GovernanceConfig,
     pub(crate) expose: Exposure,
@@ -405,6 +408,7 @@ impl Default for Config {
             capabilities: Vec::new(),
             documents: Vec::new(),
             remotes: Vec::new(),
+            sign_ins: Vec::new(),
             builtins: Builtins::default(),
             governance: GovernanceConfig::default(),
             expose: Exposure::default(),

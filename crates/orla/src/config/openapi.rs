@@ -14,6 +14,7 @@ use super::forms::{
 use super::keys::{Key, key, object};
 use super::read::{Reader, excerpt, unexpected};
 use super::schema::defined;
+use super::sign_in::AUTH;
 use super::{Config, Placed};
 
 const EXPECTED: &str = "a file, an address, a mapping with openapi, or a list of these";
@@ -61,6 +62,8 @@ fn keys() -> Vec<Key<OpenApiSettings>> {
             "where orla sends requests; by default, the first server of the document"),
         key("security", SECRETS, |d| &mut d.security,
             "the credentials, by the document's names for its security schemes"),
+        key("auth", AUTH, |d| &mut d.auth,
+            "how orla gets its tokens for operations that need OAuth, as for [MCP servers](identity.md#sign-in-at-servers)"),
         key("headers", HEADERS, |d| &mut d.headers, "header fields of every request"),
         key("include", Read(selections, selections_schema), |d| &mut d.include,
             "the operations that become capabilities; all by default"),

@@ -27,6 +27,7 @@ use super::plugins::file;
 use super::read::{Reader, excerpt, unexpected};
 use super::remotes;
 use super::schema::admit_nulls;
+use super::sign_in::{SIGN_IN, authorization};
 use super::streams;
 use crate::extensions::Unusable;
 use crate::text::{list_of, suggestion};
@@ -82,6 +83,8 @@ pub(super) fn http_keys() -> Vec<Key<HttpCapability>> {
         key("base_url", API_URL, |h: &mut HttpCapability| &mut h.base_url,
             "the origin, and the path that precedes the path of every request").required(),
         key("auth_token", TOKEN, |h| &mut h.auth_token, "bearer token"),
+        key("auth", SIGN_IN, |h| &mut h.options.sign_in,
+            "how orla gets its tokens for the API, as for [MCP servers](identity.md#sign-in-at-servers)"),
         key("timeout_ms", Count(0, DAY_MS), |h| &mut h.timeout_ms, TIMEOUT),
     ];
     keys.extend(http_options());
@@ -298,6 +301,11 @@ pub(super) fn http(
     reader.mapping(path, at, present(pairs), &http_keys(), &mut http)?;
     let checked = orla_providers::http::check(&http);
     checked.map_err(|problem| reader.problem(at, || format!("{path}: {problem}"))).ok()?;
+    if let Some(key) = http.options.sign_in.clone() {
+        let other = http.auth_token.as_ref().map(|_| "auth_token");
+        let other = other.or_else(|| authorization(http.options.headers.keys()));
+        reader.complete_sign_in(&key, path, &http.base_url, other);
+    }
     Some(http)
 }
 

@@ -9,12 +9,14 @@ use orla_marketplace::Redactor;
 use orla_marketplace::rtfs::text::nearest;
 use orla_secrets::{Reference, Resolver, Secret, Source};
 
+use orla_providers::sign_in::SignIn;
+
 use super::comments::without_comments;
 use super::expand::{Values, expand};
 use super::inputs::{Clients, is_of_project};
 use super::keys::find;
 use super::table::KEYS;
-use super::{Config, Origin, Problem, capabilities};
+use super::{Config, Origin, Placed, Problem, capabilities};
 use crate::extensions::Extensions;
 use crate::text::{cut, suggestion};
 
@@ -48,6 +50,7 @@ pub(super) fn file(
         problems,
         unreported: 0,
         warnings: Vec::new(),
+        sign_ins: Vec::new(),
     };
     match root {
         Ok(None) => {}
@@ -82,6 +85,8 @@ pub(super) struct Reader<'a> {
     /// How many problems are beyond the bound.
     unreported: usize,
     warnings: Vec<Problem>,
+    /// The sign-ins of what is no MCP server.
+    pub(super) sign_ins: Vec<Placed<SignIn>>,
 }
 
 /// A scalar with its variables filled in.
@@ -121,6 +126,7 @@ impl Reader<'_> {
             config.origins.insert(key.name, Origin::File(node.at));
         }
         capabilities::finish(self, config);
+        self.finish_sign_ins(config);
     }
 
     /// The text of a node. A number or a boolean is an error, unless a variable expanded to it.

@@ -15,6 +15,7 @@ use super::forms::{Count, DAY, DAY_MS, Flag, PATTERNS, Read, Seconds, TOKEN, Tex
 use super::keys::{Key, key, object, present};
 use super::read::{Reader, excerpt, unexpected};
 use super::schema::defined;
+use super::sign_in::SIGN_IN;
 use super::{Config, Placed};
 
 /// The longest name, and the longest prefix.
@@ -26,6 +27,8 @@ fn keys() -> Vec<Key<RemoteSettings>> {
         key("url", Read(address, text_schema), |r: &mut RemoteSettings| &mut r.url,
             "the address of the instance; without a path, orla uses `/rtfs`").required(),
         key("token", TOKEN, |r| &mut r.token, "bearer token"),
+        key("auth", SIGN_IN, |r| &mut r.sign_in,
+            "how orla gets its tokens for the instance, as for [MCP servers](identity.md#sign-in-at-servers)"),
         key("prefix", Read(prefix, || json!({"type": "string"})), |r| &mut r.names.prefix,
             "stands before the ids of its capabilities; `NAME.` by default"),
         key("include", PATTERNS, |r| &mut r.names.include, "patterns of its ids that are served; all by default"),
@@ -91,6 +94,10 @@ fn instance(
     } else {
         let pairs = reader.pairs(path, node, "an address, or a mapping with url")?;
         reader.mapping(path, node.at, present(pairs), keys, &mut settings)?;
+    }
+    if let Some(key) = &settings.sign_in {
+        let other = settings.token.as_ref().map(|_| "token");
+        reader.complete_sign_in(key, name, &settings.url, other);
     }
     Some(settings)
 }

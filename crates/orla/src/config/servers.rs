@@ -15,7 +15,6 @@ use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::id::{Pattern, is_name_char};
 use orla_marketplace::rtfs::text::nearest;
 use orla_oauth::AuthSettings;
-use orla_oauth::metadata::endpoint;
 use orla_process::confinement::{Declared, misspelt_key};
 use orla_providers::NameRules;
 use orla_providers::mcp::{Reach, ServerSettings};
@@ -28,7 +27,7 @@ use super::forms::{
 use super::keys::{Key, find, key, object, own, present, properties};
 use super::read::{Reader, excerpt, is_tool_name, unexpected};
 use super::schema::defined;
-use super::sign_in::AUTH;
+use super::sign_in::{self, AUTH};
 use super::{Config, Placed, dotenv};
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
@@ -248,14 +247,7 @@ fn unusable(auth: &AuthSettings, reach: &Reach) -> Option<String> {
     let Reach::Http { url, headers } = reach else {
         return Some("only a server with url has a sign-in".to_owned());
     };
-    if headers.keys().any(|name| name.eq_ignore_ascii_case("authorization")) {
-        return Some("headers.Authorization and auth exclude each other".to_owned());
-    }
-    // Tokens are bound to it, and sent there.
-    let server = endpoint("url", url);
-    let named = [("issuer", &auth.issuer), ("token_endpoint", &auth.token_endpoint)];
-    let named = named.into_iter().filter_map(|(key, url)| endpoint(key, url.as_ref()?).err());
-    server.err().into_iter().chain(named).next()
+    sign_in::unusable(auth, Some(url), sign_in::authorization(headers.keys()))
 }
 
 fn reach(reader: &mut Reader<'_>, place: &str, name: &Name, draft: &Draft) -> Option<Reach> {

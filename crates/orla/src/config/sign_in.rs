@@ -1,12 +1,18 @@
 //! `auth` of a server: how orla gets its tokens. The names that Cursor has for the keys are known.
 
+use std::collections::HashSet;
+
 use orla_document::{Kind as Shape, Node};
+use orla_oauth::metadata::endpoint;
 use orla_oauth::{AuthSettings, GrantKind, Per, Scopes, Secret};
+use orla_providers::openapi;
+use orla_providers::sign_in::SignIn;
 use serde_json::{Value, json};
 
 use super::forms::{Choice, Count, Read, text_schema, texts_or_text};
 use super::keys::{Key, key, present, properties};
-use super::read::{Reader, unexpected};
+use super::read::{Reader, excerpt, unexpected};
+use super::{Config, Placed};
 
 /// The word for a sign-in with everything as it is by default.
 const OAUTH: &str = "oauth";
@@ -26,6 +32,101 @@ const SCOPES: Read<Scopes> = Read(scopes, texts_or_text);
 
 /// `oauth`, or a mapping.
 pub(super) const AUTH: Read<AuthSettings> = Read(read, schema);
+
+/// The same, for what is no MCP server: the sign-in is noted, and its key stands for it.
+pub(super) const SIGN_IN: Read<String> = Read(note, schema);
+
+fn note(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+    let auth = read(reader, path, node)?;
+    let key = path.to_owned();
+    let value = SignIn { key: key.clone(), name: String::new(), url: None, auth };
+    reader.sign_ins.push(Placed { value, at: node.at });
+    Some(key)
+}
+
+impl Reader<'_> {
+    /// Completes the sign-in with this key by what people call it and by the address that it is for. `other` is another
+    /// credential of the same requests.
+    pub(super) fn complete_sign_in(&mut self, key: &str, name: &str, url: &str, other: Option<&str>) {
+        let Some(found) = self.sign_ins.iter_mut().find(|placed| placed.value.key == key) else {
+            return;
+        };
+        name.clone_into(&mut found.value.name);
+        found.value.url = Some(url.to_owned());
+        let at = found.at;
+        if let Some(problem) = unusable(&found.value.auth, Some(url), other) {
+            self.problem(at, || format!("{key}: {problem}"));
+        }
+    }
+
+    /// Names the sign-ins below a path after the capability that they are for.
+    pub(super) fn name_sign_ins(&mut self, path: &str, id: &str) {
+        let below = |key: &str| key.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+        let own = self.sign_ins.iter_mut().filter(|placed| below(&placed.value.key));
+        for (index, placed) in own.enumerate() {
+            placed.value.name = if index == 0 { id.to_owned() } else { format!("{id}-{}", index + 1) };
+        }
+    }
+
+    /// Takes the sign-ins over. Each needs a name of its own, as people sign in by name.
+    pub(super) fn finish_sign_ins(&mut self, config: &mut Config) {
+        let mut sign_ins = std::mem::take(&mut self.sign_ins);
+        for placed in &config.documents {
+            let Some(auth) = placed.value.auth.clone() else { continue };
+            let Some(name) = placed.value.name.clone() else {
+                self.problem(placed.at, || {
+                    "openapi: auth needs a name, by which a person signs in".to_owned()
+                });
+                continue;
+            };
+            if let Some(problem) = unusable(&auth, placed.value.base_url.as_deref(), None) {
+                self.problem(placed.at, || format!("openapi: auth: {problem}"));
+            }
+            let (key, url) = (openapi::sign_in_key(&name), placed.value.base_url.clone());
+            sign_ins.push(Placed { value: SignIn { key, name, url, auth }, at: placed.at });
+        }
+        let servers = config.servers.iter().filter(|server| server.value.auth.is_some());
+        let mut names: HashSet<String> = servers.map(|server| server.value.name.clone()).collect();
+        for placed in &sign_ins {
+            let name = &placed.value.name;
+            if !names.insert(name.clone()) {
+                self.problem(placed.at, || {
+                    format!("{}: another sign-in has the name {}", placed.value.key, excerpt(name))
+                });
+            }
+        }
+        config.sign_ins = sign_ins.into_iter().map(|placed| placed.value).collect();
+    }
+}
+
+/// Why what is reached at this address cannot have this sign-in.
+pub(super) fn unusable(auth: &AuthSettings, url: Option<&str>, other: Option<&str>) -> Option<String> {
+    if let Some(other) = other {
+        return Some(format!("{other} and auth exclude each other"));
+    }
+    // Tokens are bound to it, and sent there.
+    let server = url.map(|url| endpoint("url", &as_http(url)));
+    let named = [("issuer", &auth.issuer), ("token_endpoint", &auth.token_endpoint)];
+    let named = named.into_iter().filter_map(|(key, url)| endpoint(key, url.as_ref()?).err());
+    server.and_then(Result::err).into_iter().chain(named).next()
+}
+
+/// The address of an agent by HTTP.
+fn as_http(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("grpc", url));
+    let scheme = match scheme {
+        "wss" | "grpcs" => "https",
+        "ws" | "grpc" => "http",
+        other => other,
+    };
+    format!("{scheme}://{rest}")
+}
+
+/// Whether these header fields have a credential of their own.
+pub(super) fn authorization<'n>(names: impl IntoIterator<Item = &'n String>) -> Option<&'static str> {
+    let has = names.into_iter().any(|name| name.eq_ignore_ascii_case("authorization"));
+    has.then_some("headers.Authorization")
+}
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 fn keys() -> Vec<Key<AuthSettings>> {

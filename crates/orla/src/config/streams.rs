@@ -138,7 +138,13 @@ fn requests(
             reader.unknown(name.at, &name.text, &format!("{path}."), names);
         }
     }
-    provider::http(reader, path, at, &pairs)
+    let http = provider::http(reader, path, at, &pairs)?;
+    if http.options.sign_in.is_some() {
+        reader
+            .problem(at, || format!("{path}.auth: streams have no sign-in; use auth_token or headers"));
+        return None;
+    }
+    Some(http)
 }
 
 /// The keys of a stream beside each other, those of its groups and of its `provider` among them, and what a group

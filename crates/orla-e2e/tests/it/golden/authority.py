@@ -1,4 +1,4 @@
-"""An authorization server and an MCP server that takes its tokens, on one port.
+"""An authorization server, and an MCP server and an HTTP API that take its tokens, on one port.
 
 Access tokens are `at-SUBJECT-NUMBER`. Each sign-in is that of the subject in the query parameter `as` of the
 authorization request, or of `person`. A refresh token counts once. GET /revoke makes all access tokens
@@ -43,8 +43,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
                 "scopes_supported": ["tools", "admin", "offline_access"],
                 "authorization_response_iss_parameter_supported": True,
                 "token_endpoint_auth_methods_supported": ["none"]})
+        if url.path == "/.well-known/oauth-protected-resource/api":
+            return self.reply(200, {"resource": base + "/api", "authorization_servers": [base + "/as"]})
+        if url.path.startswith("/api"):
+            return self.api(base)
         if url.path == "/authorize":
-            assert query["resource"] == base + "/mcp" and query["code_challenge_method"] == "S256", query
+            assert query["resource"] in (base + "/mcp", base + "/api") and query["code_challenge_method"] == "S256", query
             assert query["redirect_uri"] in clients[query["client_id"]]["redirect_uris"], query
             code = "code-%d" % number()
             codes[code] = dict(query, subject=query.get("as", "person"))
@@ -96,12 +100,23 @@ class Handler(http.server.BaseHTTPRequestHandler):
             if devices["AB-CD"] is None:
                 return self.reply(400, {"error": "authorization_pending"})
             subject, scope = devices["AB-CD"], "tools"
+        elif grant == "client_credentials":
+            assert form.get("client_secret") or self.headers["Authorization"].startswith("Basic "), form
+            basic = base64.b64decode(self.headers.get("Authorization", "Basic ").split(" ")[1]).decode()
+            subject, scope = form.get("client_id") or basic.split(":")[0], form.get("scope", "")
         else:
             return self.reply(400, {"error": "unsupported_grant_type"})
         count = number()
         access, refresh = "at-%s-%d" % (subject, count), "rt-%s-%d" % (subject, count)
         tokens[access], refreshes[refresh] = scope.split(), (subject, scope)
         self.reply(200, {"access_token": access, "token_type": "Bearer", "expires_in": 3600, "refresh_token": refresh, "scope": scope})
+
+    def api(self, base):
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if token not in tokens:
+            challenge = 'Bearer resource_metadata="%s/.well-known/oauth-protected-resource/api"' % base
+            return self.reply(401, {}, WWW_Authenticate=challenge)
+        self.reply(200, {"who": token.split("-")[1], "scopes": tokens[token]})
 
     def mcp(self, message):
         base = "http://127.0.0.1:%d" % server.server_address[1]

@@ -18,6 +18,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{Request, Response};
 use http_body::{Body as HttpBody, Frame};
+use orla_marketplace::BoxError;
 use orla_marketplace::json::whole_numbers;
 use orla_oauth::root_cause;
 use parking_lot::Mutex;
@@ -27,6 +28,7 @@ use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
 use super::{Events, Fault, MAX_MESSAGE, Wire};
+use crate::sign_in::{Sender, Unanswered};
 
 pub(super) async fn send(
     wire: &Wire,
@@ -150,17 +152,17 @@ pub(super) fn fault(status: &Status) -> Fault {
 
 /// The HTTP client, as a tower service.
 #[derive(Clone)]
-pub(super) struct Channel(reqwest::Client);
+pub(super) struct Channel(Sender);
 
 impl Channel {
     pub(super) fn of(wire: &Wire) -> Self {
-        Self(wire.client.clone())
+        Self(wire.sender.clone())
     }
 }
 
 impl Service<Request<Body>> for Channel {
     type Response = Response<reqwest::Body>;
-    type Error = reqwest::Error;
+    type Error = BoxError;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -168,10 +170,14 @@ impl Service<Request<Body>> for Channel {
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let client = self.0.clone();
+        let sender = self.0.clone();
         Box::pin(async move {
             let request = request.map(|body| reqwest::Body::wrap(Shared(Mutex::new(body))));
-            client.execute(request.try_into()?).await.map(Response::from)
+            let response = sender.execute(request.try_into()?).await;
+            response.map(Response::from).map_err(|unanswered| match unanswered {
+                Unanswered::Http(err) => err.into(),
+                Unanswered::Token(error) => error.into(),
+            })
         })
     }
 }

@@ -106,7 +106,7 @@ async fn ask(wire: &Wire, method: Method, url: Url, body: Option<&Value>) -> Res
     if let Some(body) = body {
         request = request.header(CONTENT_TYPE, JSON).body(body.to_string());
     }
-    let response = request.send().await.map_err(|err| away(&err))?;
+    let response = wire.execute(request.build().map_err(|err| away(&err))?).await?;
     let status = response.status();
     if status.is_success() {
         return Ok(response);

@@ -22,6 +22,7 @@ pub(super) use http::read as read_bounded;
 
 use super::card::{Binding, Interface};
 use super::dialect::Dialect;
+use crate::sign_in::{Sender, Unanswered};
 
 /// The largest message of an agent.
 pub(super) const MAX_MESSAGE: usize = super::gather::MAX_ANSWER;
@@ -33,6 +34,7 @@ pub(super) type Events = BoxStream<'static, Result<StreamResponse, Fault>>;
 #[derive(Clone)]
 pub(super) struct Wire {
     client: reqwest::Client,
+    sender: Sender,
     url: Url,
     headers: HeaderMap,
     binding: Binding,
@@ -103,13 +105,32 @@ impl Wire {
             Binding::Other(name) => return Err(format!("{name} is not spoken here")),
         };
         headers.insert("a2a-version", HeaderValue::from_static(interface.dialect.version()));
+        let client = clients.get(flavour, is_loopback(&url))?;
         Ok(Self {
-            client: clients.get(flavour, is_loopback(&url))?,
+            sender: Sender::new(client.clone(), None),
+            client,
             url,
             headers,
             binding: interface.binding.clone(),
             dialect: interface.dialect,
             tenant: interface.tenant.clone(),
+        })
+    }
+
+    pub(super) fn client(&self) -> &reqwest::Client {
+        &self.client
+    }
+
+    /// The same way, whose requests this sender sends.
+    pub(super) fn through(&self, sender: Sender) -> Self {
+        Self { sender, ..self.clone() }
+    }
+
+    /// Sends a request.
+    async fn execute(&self, request: reqwest::Request) -> Result<reqwest::Response, Fault> {
+        self.sender.execute(request).await.map_err(|unanswered| match unanswered {
+            Unanswered::Http(err) => http::away(&err),
+            Unanswered::Token(error) => Fault::Wrong(error.to_string()),
         })
     }
 

@@ -74,8 +74,8 @@ async fn open(wire: &Wire) -> Result<Socket, Fault> {
     ];
     let mut headers = wire.headers.clone();
     headers.extend(fields);
-    let response =
-        wire.client.get(wire.url.clone()).headers(headers).send().await.map_err(|err| away(&err))?;
+    let request = wire.client.get(wire.url.clone()).headers(headers).build();
+    let response = wire.execute(request.map_err(|err| away(&err))?).await?;
     let accept = response.headers().get(SEC_WEBSOCKET_ACCEPT).map(HeaderValue::as_bytes);
     if response.status() != StatusCode::SWITCHING_PROTOCOLS
         || accept != Some(derive_accept_key(key.as_bytes()).as_bytes())

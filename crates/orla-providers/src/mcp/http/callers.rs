@@ -9,14 +9,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::Principal;
-use orla_oauth::{GrantKind, Secret, Subject, Upstream};
+use orla_oauth::Upstream;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::sender::Credentials;
 use super::shared::{Setup, Shared};
 use super::{Context, Remote};
+use crate::sign_in::{Credentials, subject};
 
 /// How long the connection of a caller is kept without a call.
 const IDLE: Duration = Duration::from_secs(600);
@@ -69,27 +69,6 @@ impl Callers {
         drop(ended);
         Some(remote)
     }
-}
-
-/// The caller with this id ([`Principal::id`]), for a person who signs in for it.
-pub fn caller(id: &str) -> Subject {
-    of_principal(&Principal::from_id(id), None)
-}
-
-fn of_principal(principal: &Principal, credential: Option<&str>) -> Subject {
-    let id = Arc::clone(principal.id());
-    Subject::Caller { name: Some(Arc::clone(&id)), id, credential: credential.map(Secret::new) }
-}
-
-/// In whose name a caller's requests are made. A caller without a principal is the user of this machine, who signs in
-/// as orla itself; there is nothing of it that could be exchanged.
-fn subject(grant: GrantKind, principal: Option<&Principal>) -> Option<Subject> {
-    let Some(principal) = principal else {
-        let anonymous = Subject::Caller { id: "anonymous".into(), name: None, credential: None };
-        return (grant == GrantKind::TokenExchange).then_some(anonymous);
-    };
-    let exchanged = (grant == GrantKind::TokenExchange).then(|| principal.credential()).flatten();
-    Some(of_principal(principal, exchanged))
 }
 
 /// Removes the connections that are not used, and the least recently used ones if there are too many.

@@ -26,8 +26,8 @@ use reqwest::{Body, Method, Request, Response, StatusCode};
 
 use super::headers::{self, LAST_EVENT_ID, METHOD, NAME, SESSION_ID};
 use super::link::Channel;
-use super::sender::{Unanswered, challenge};
 use super::shared::{InFlight, Question, Shared};
+use crate::sign_in::{Unanswered, challenge};
 
 /// The pause before a stream is resumed, unless the server says another.
 const RETRY: Duration = Duration::from_secs(1);

@@ -5,7 +5,7 @@
 //! A [`Remote`] is a handle. Its task ([`supervisor`]) opens a [`link`] to the server, at the first use, and
 //! keeps it; calls go over the newest link, each in its caller's own task ([`exchange`]), over one pool of
 //! connections. [`sse`](orla_mcp::framing::sse) and [`headers`] are pure. Where the server has a sign-in, the
-//! [`sender`] adds the token, and [`callers`] holds a connection for each caller that has an own one.
+//! [`Sender`] adds the token, and [`callers`] holds a connection for each caller that has an own one.
 
 mod callers;
 mod client;
@@ -17,7 +17,6 @@ mod link;
 mod probe;
 #[cfg(test)]
 mod sdk_tests;
-mod sender;
 mod shared;
 mod sign_in;
 mod supervisor;
@@ -42,14 +41,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::settings::{Reach, ServerSettings};
-use super::tokens::Tokens;
 use callers::Callers;
 use exchange::{Exchange, Failure};
 use link::Link;
-use sender::{Credentials, Sender};
 use shared::{Setup, Shared, State};
 
-pub use callers::caller;
+use crate::sign_in::{Credentials, Sender, Tokens};
+
 pub(super) use client::client;
 pub use probe::probe;
 

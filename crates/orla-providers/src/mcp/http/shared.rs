@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 use super::headers::{self, Repeated};
 use super::link::Link;
-use super::sender::Sender;
+use crate::sign_in::Sender;
 
 /// Notices that a slow listener may be late for.
 const NOTICES: usize = 64;

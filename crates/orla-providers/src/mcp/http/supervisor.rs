@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 use super::exchange::{Exchange, Failure, Place};
 use super::headers::{LAST_EVENT_ID, SESSION_ID};
 use super::link::{self, Channel, Link};
-use super::sender::Unanswered;
 use super::shared::{Question, Shared, State};
+use crate::sign_in::Unanswered;
 
 /// How long a server may take to end a session when orla ends.
 const GOODBYE: Duration = Duration::from_secs(2);

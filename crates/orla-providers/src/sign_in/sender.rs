@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use orla_marketplace::CallContext;
 use orla_oauth::{Challenge, Secret, SignInNeeded, Subject, Upstream, root_cause};
 use parking_lot::Mutex;
 use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
@@ -13,34 +14,34 @@ const MAX_ATTEMPTS: usize = 3;
 
 /// Sends the requests of one connection.
 #[derive(Clone, Debug)]
-pub(in crate::mcp) struct Sender {
+pub(crate) struct Sender {
     client: Client,
     credentials: Option<Arc<Credentials>>,
 }
 
 /// In whose name requests are made.
 #[derive(Debug)]
-pub(in crate::mcp) struct Credentials {
-    pub(in crate::mcp) upstream: Arc<Upstream>,
-    pub(in crate::mcp) subject: Subject,
+pub(crate) struct Credentials {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) subject: Subject,
     /// The sign-in without which requests fail, until one is answered that carried a token.
     needed: Mutex<Option<SignInNeeded>>,
 }
 
 impl Credentials {
-    pub(super) fn new(upstream: Arc<Upstream>, subject: Subject) -> Self {
+    pub(crate) fn new(upstream: Arc<Upstream>, subject: Subject) -> Self {
         Self { upstream, subject, needed: Mutex::default() }
     }
 
     /// The sign-in without which requests fail at the moment.
-    pub(super) fn needed(&self) -> Option<SignInNeeded> {
+    pub(crate) fn needed(&self) -> Option<SignInNeeded> {
         self.needed.lock().clone()
     }
 }
 
 /// Why a request has no response.
 #[derive(Debug)]
-pub(super) enum Unanswered {
+pub(crate) enum Unanswered {
     /// The connection failed.
     Http(reqwest::Error),
     /// There is no token that the server takes.
@@ -57,17 +58,39 @@ impl fmt::Display for Unanswered {
 }
 
 impl Sender {
-    pub(super) fn new(client: Client, credentials: Option<Credentials>) -> Self {
+    pub(crate) fn new(client: Client, credentials: Option<Credentials>) -> Self {
         Self { client, credentials: credentials.map(Arc::new) }
     }
 
     /// In whose name requests are made, if the server has a sign-in.
-    pub(super) fn credentials(&self) -> Option<&Arc<Credentials>> {
+    pub(crate) fn credentials(&self) -> Option<&Arc<Credentials>> {
         self.credentials.as_ref()
     }
 
+    /// Sends a request of a call. If that needs a sign-in of its caller, the caller signs in, while the call's time stands
+    /// still, and the request is sent again, once: it has not run.
+    pub(crate) async fn execute_for(
+        &self,
+        ctx: &CallContext,
+        request: Request,
+    ) -> Result<Response, Unanswered> {
+        let Some(credentials) = &self.credentials else { return self.execute(request).await };
+        let again = request.try_clone();
+        let sent = self.execute(request).await;
+        let (Err(Unanswered::Token(_)), Some(again)) = (&sent, again) else { return sent };
+        let recovered = {
+            let _paused = ctx.pause();
+            credentials.recover(ctx.scope.client.as_ref()).await
+        };
+        match recovered {
+            None => sent,
+            Some(Ok(())) => self.execute(again).await,
+            Some(Err(why)) => Err(Unanswered::Token(orla_oauth::Error::Failed(why))),
+        }
+    }
+
     /// Sends a request. A token that the server refuses is renewed, and the request sent again: it has not run.
-    pub(super) async fn execute(&self, request: Request) -> Result<Response, Unanswered> {
+    pub(crate) async fn execute(&self, request: Request) -> Result<Response, Unanswered> {
         let Some(credentials) = &self.credentials else {
             return self.client.execute(request).await.map_err(Unanswered::Http);
         };
@@ -128,7 +151,7 @@ fn bearer(token: &Secret) -> HeaderValue {
 }
 
 /// What the server says of the token that it wants.
-pub(super) fn challenge(response: &Response) -> Option<Challenge> {
+pub(crate) fn challenge(response: &Response) -> Option<Challenge> {
     let values = response.headers().get_all(WWW_AUTHENTICATE).iter();
     Challenge::of(values.filter_map(|value| value.to_str().ok()))
 }
