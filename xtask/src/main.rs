@@ -3,6 +3,7 @@
 //! - `interop` installs pinned foreign programs below `target/interop` and lets them talk to the
 //!   release binary (the official conformance suite, the official SDKs, the inspector), or stand behind
 //!   it (published servers, a large API).
+//! - `identity` puts authorization servers and clients that others wrote before and behind the release binary.
 //! - `bench` measures the release binary beside what it is built on, in one run on one machine, and the language beside other
 //!   embedded ones.
 //! - `tck` runs the official compatibility kit of the A2A project, which has to be checked out somewhere.
@@ -24,6 +25,7 @@ use std::process::ExitCode;
 mod bench;
 mod dist;
 mod endure;
+mod identity;
 mod interop;
 mod licences;
 mod process;
@@ -41,6 +43,10 @@ usage: cargo xtask COMMAND
                      (or $ORLA_BIN); WHAT is any of: conformance, sign-in, python,
                      typescript, inspector, differential, behind, pasted, openapi, examples,
                      agents, asked, streams (default: all)
+  identity [--quick] [WHAT…]
+                     sign in by foreign clients and at foreign authorization servers, with the release binary (or
+                     $ORLA_BIN); WHAT is any of: typescript, callers, python, canaille (default: all; --quick: the
+                     first two)
   tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
                      branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
   suites [--from FOLDER] [WHAT…]
@@ -71,6 +77,7 @@ fn main() -> ExitCode {
     };
     let result = match command {
         "interop" => interop::run(rest),
+        "identity" => identity::run(rest),
         "tck" => tck::run(rest),
         "suites" => suites::run(rest),
         "bench" => bench::run(rest),

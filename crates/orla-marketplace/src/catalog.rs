@@ -304,6 +304,9 @@ impl Catalog {
     /// # Errors
     /// What the caller lacks.
     pub fn permits(&self, principal: Option<&Principal>, entry: &Entry) -> Result<(), String> {
+        if !entry.is_shown_to(principal) {
+            return Err("a sign-in at its server that shows it".to_owned());
+        }
         let Some(access) = &self.access else { return Ok(()) };
         let missing = access.missing(principal, &entry.manifest.id, &entry.name, &entry.needs);
         missing.map_or(Ok(()), |need| Err(need.to_string()))
@@ -372,6 +375,11 @@ impl fmt::Debug for Entry {
 }
 
 impl Entry {
+    /// Whether its provider shows it to this caller.
+    pub fn is_shown_to(&self, caller: Option<&Principal>) -> bool {
+        self.policy.shown_to.as_ref().is_none_or(|shown_to| shown_to.includes(caller))
+    }
+
     /// The permissions that its calls need: the declared ones and those of its kind of provider.
     pub fn needs(&self) -> &[Permission] {
         &self.needs

@@ -71,7 +71,7 @@ pub use executor::{
 };
 pub use manifest::{
     ANNOTATIONS, Availability, CallPolicy, CapabilityAttestation, CapabilityManifest,
-    CapabilityProvenance, DeclaredBy, LISTED, Listing, Registration, TASK, TITLE, TaskSupport,
+    CapabilityProvenance, DeclaredBy, LISTED, Listing, Registration, ShownTo, TASK, TITLE, TaskSupport,
     is_idempotent,
 };
 pub use marketplace::CapabilityMarketplace;

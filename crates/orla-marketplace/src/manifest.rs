@@ -1,12 +1,14 @@
 //! What a capability is (RTFS capability system §3.1).
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use parking_lot::RwLock;
 use rtfs::TypeExpr;
 
 use crate::custody::Custody;
+use crate::principal::Principal;
 use crate::provider::ProviderType;
 use crate::redaction::Redactor;
 
@@ -195,6 +197,8 @@ pub struct CallPolicy {
     pub redaction: Option<Arc<Redactor>>,
     /// What runs, and its attested content, if it is attested.
     pub custody: Option<Custody>,
+    /// The callers to whom its provider has shown it; `None` if it shows the same to all.
+    pub shown_to: Option<ShownTo>,
     /// Whether it can be called at all.
     pub availability: Availability,
     /// Who declared the input schema.
@@ -202,6 +206,33 @@ pub struct CallPolicy {
     /// Who declared the output schema.
     pub output_declared_by: DeclaredBy,
 }
+
+/// The callers to whom a provider that shows each caller its own has shown a capability. For others it does not exist.
+/// Cloning shares the set.
+#[derive(Clone, Debug, Default)]
+pub struct ShownTo(Arc<RwLock<HashSet<Arc<str>>>>);
+
+impl ShownTo {
+    /// Notes whether the provider shows the capability to the caller with this [id](Principal::id). Returns whether that
+    /// is news.
+    pub fn set(&self, id: &Arc<str>, is_shown: bool) -> bool {
+        let mut callers = self.0.write();
+        if is_shown { callers.insert(Arc::clone(id)) } else { callers.remove(id) }
+    }
+
+    /// Whether this caller has been shown the capability.
+    pub fn includes(&self, caller: Option<&Principal>) -> bool {
+        caller.is_some_and(|caller| self.0.read().contains(caller.id()))
+    }
+}
+
+impl PartialEq for ShownTo {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for ShownTo {}
 
 /// Whether a capability can be called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -36,20 +36,19 @@ pub(crate) fn fixtures() -> PathBuf {
 
 /// Installs what is missing or whose pins have changed.
 pub(crate) fn install(with_python: bool) -> Result<Foreign, String> {
-    let folder = crate::target("interop")?;
+    install_from(&fixtures(), "interop", with_python)
+}
+
+/// Installs what the pins in a folder name below `target/NAME`, with the scripts beside them.
+pub(crate) fn install_from(pins: &Path, name: &str, with_python: bool) -> Result<Foreign, String> {
+    let folder = crate::target(name)?;
     // The scripts stand beside `node_modules`, which is where Node looks for their imports.
-    for name in [
-        "package.json",
-        "package-lock.json",
-        "requirements.txt",
-        "typescript_sdk.mjs",
-        "typescript_sdk_v1.mjs",
-        "a2a_js_agent.mjs",
-        "a2a_js_v0_agent.mjs",
-        "a2a_js_client.mjs",
-        "a2a_js_v0_client.mjs",
-    ] {
-        copy(&fixtures().join(name), &folder.join(name))?;
+    let entries = std::fs::read_dir(pins).map_err(|err| format!("{}: {err}", pins.display()))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        let kind = path.extension().and_then(|kind| kind.to_str()).unwrap_or_default();
+        if let (Some(name), "json" | "mjs" | "py" | "txt") = (path.file_name(), kind) {
+            copy(&path, &folder.join(name))?;
+        }
     }
     if !is_current(&folder.join("package-lock.json"), &folder.join(".npm-done")) {
         println!("installing npm packages");

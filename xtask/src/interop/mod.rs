@@ -17,7 +17,7 @@ mod conformance;
 mod cutter;
 mod differential;
 mod examples;
-mod install;
+pub(crate) mod install;
 mod openapi;
 mod pasted;
 mod pattern;

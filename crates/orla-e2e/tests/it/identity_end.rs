@@ -87,13 +87,13 @@ fn what_runs_for_a_revoked_token_ends_at_once() {
 fn a_stream_ends_when_its_access_token_expires_and_a_call_does_not() {
     let issuer = Issuer::start();
     let server = world()
-        .tool("slow", sh("sleep 4; echo done"))
+        .tool("slow", sh("sleep 5; echo done"))
         .config(&format!(
-            "auth: {{oauth: {{issuer: '{0}', audience: 'https://orla.test/mcp', jwks_uri: '{0}/jwks', clock_skew: 0}}}}\n",
+            "auth: {{oauth: {{issuer: '{0}', audience: 'https://orla.test/mcp', jwks_uri: '{0}/jwks', clock_skew: 1}}}}\n",
             issuer.url
         ))
         .serve();
-    let token = issuer.token("ES256", |_, claims| claims["exp"] = json!(now() + 3));
+    let token = issuer.token("ES256", |_, claims| claims["exp"] = json!(now() + 2));
     let newer = issuer.token("ES256", |_, _| {});
     let stream = listen(&server, &token);
     let session = Client::connect(server.address(), Revision::Session, Some(&token));
@@ -122,4 +122,33 @@ fn callers_of_an_issuer_that_is_not_accepted_any_longer_lose_their_sessions() {
     server.write("orla.yaml", two.config("{}", "watch: true\n"), 0o644);
     let last = rest(stream);
     assert!(last.iter().any(|event| ended(event)), "{last:?}");
+}
+
+#[test]
+fn every_test_that_the_table_of_the_specification_names_exists() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let table = std::fs::read_to_string(root.join("docs/design/authorization.md")).expect("the table");
+    let mut sources = String::new();
+    for folder in ["orla-identity/src", "orla-oauth", "orla-e2e/tests/it", "orla/src/config"] {
+        read_all(&root.join("crates").join(folder), &mut sources);
+    }
+    let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));
+    let names = rows.flat_map(|row| row.rsplit(" | ").next().unwrap_or_default().split('`'));
+    let names: Vec<&str> = names.filter(|name| name.matches('_').count() > 2).collect();
+    assert!(names.len() > 30, "{names:?}");
+    for name in names {
+        assert!(sources.contains(&format!("fn {name}(")), "{name}");
+    }
+}
+
+/// The Rust sources below a folder.
+fn read_all(folder: &std::path::Path, sources: &mut String) {
+    for entry in std::fs::read_dir(folder).expect("a folder").flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            read_all(&path, sources);
+        } else if path.extension().is_some_and(|kind| kind == "rs") {
+            sources.push_str(&std::fs::read_to_string(&path).expect("a source"));
+        }
+    }
 }

@@ -71,7 +71,8 @@ impl CapabilityMarketplace {
     /// Looks up the capability in the call's snapshot, and computes the context of the call.
     pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
         let mut catalog = self.catalog_for(&call).await;
-        if catalog.get(&call.target).is_none()
+        let principal = call.scope.principal.as_ref();
+        if catalog.get(&call.target).is_none_or(|entry| !entry.is_shown_to(principal))
             && let Some(signed_in) = self.sign_in(&catalog, &call).await
         {
             signed_in?;

@@ -100,9 +100,10 @@ impl CapabilityExecutor for A2AExecutor {
                     Ok((_, gathered)) => (end, gathered),
                     Err(_) => {
                         let (agents, agent) = (Arc::clone(&self.agents), Arc::clone(&agent));
+                        let ctx = ctx.clone();
                         self.agents.detach(async move {
                             if let Ok((_, gathered)) = timeout(GOODBYE, talk).await {
-                                abandon(&agents, &agent, &gathered, ctx).await;
+                                abandon(&agents, &agent, &gathered, &ctx).await;
                             }
                         });
                         (end, Gathered::default())

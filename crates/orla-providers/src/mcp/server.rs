@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
+use orla_marketplace::{CallContext, JsonText, ProviderStatus, ShownTo, SurfaceNotice};
 use orla_mcp::answer::{ListedTool, Offers};
 use orla_mcp::{Ask, Ending, Fault, Peer, ServerInfo};
 use tokio::sync::broadcast;
@@ -36,6 +36,22 @@ impl Server {
     pub(super) fn tools<T>(&self, read: impl FnOnce(&[ListedTool]) -> T) -> T {
         let info = self.info();
         read(info.as_deref().and_then(|info| info.tools.as_deref()).unwrap_or_default())
+    }
+
+    /// To whom a tool is shown; `None` if to all.
+    pub(super) fn shown_to(&self, tool: &str) -> Option<ShownTo> {
+        match self {
+            Self::Remote(remote) => remote.shown_to(tool),
+            Self::Process(_) | Self::Broken(..) => None,
+        }
+    }
+
+    /// Whether callers have to sign in before it shows them what it serves.
+    pub(super) fn needs_callers(&self) -> bool {
+        match self {
+            Self::Remote(remote) => self.info().is_none() || remote.is_shown_to_callers(),
+            Self::Process(_) | Self::Broken(..) => self.info().is_none(),
+        }
     }
 
     /// Whether it can be asked what it serves and has not answered yet.

@@ -357,6 +357,7 @@ fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration
         registration.policy.timeout = timeout;
         registration.policy.upstream = upstream(server);
         registration.policy.redaction.clone_from(&settings.redaction);
+        registration.policy.shown_to = server.shown_to(&tool.name);
         registration
     };
     server.tools(|tools| {
@@ -482,9 +483,9 @@ impl Source for McpServers {
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let configured = self.configured.lock();
-        let silent = configured.entries.iter().filter(|(settings, server)| {
-            server.info().is_none()
-                && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
+        let silent = configured.entries.iter().filter(|(settings, server)| match name {
+            None => server.info().is_none(),
+            Some(name) => server.needs_callers() && settings.names.may_serve(&settings.name, name),
         });
         let problem = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
             settings.names.process_problem("MCP server", &settings.name, server.status())
@@ -503,7 +504,7 @@ impl Source for McpServers {
     ) -> Option<Result<(), String>> {
         let found = self.configured.lock().entries.iter().find_map(|(settings, server)| {
             let is_meant = settings.names.may_serve(&settings.name, name);
-            (is_meant && server.info().is_none()).then(|| Arc::clone(server))
+            (is_meant && server.needs_callers()).then(|| Arc::clone(server))
         });
         match &*found? {
             Server::Remote(remote) => remote.sign_in(principal, client).await,

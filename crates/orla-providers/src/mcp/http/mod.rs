@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orla_marketplace::{CallContext, JsonText, ProviderStatus, SurfaceNotice};
+use orla_marketplace::{CallContext, JsonText, ProviderStatus, ShownTo, SurfaceNotice};
 use orla_mcp::answer::Offers;
 use orla_mcp::wire::RpcError;
 use orla_mcp::{Ask, Caller, Ending, Fault, Peer, ServerInfo};
@@ -165,6 +165,16 @@ impl Remote {
     /// What it serves, as far as that is known.
     pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
         self.shared.knowledge.borrow().info.clone()
+    }
+
+    /// To whom a tool is shown; `None` if to all.
+    pub(super) fn shown_to(&self, tool: &str) -> Option<ShownTo> {
+        self.shared.shown_to(tool)
+    }
+
+    /// Whether it shows callers what it does not show to orla itself.
+    pub(super) fn is_shown_to_callers(&self) -> bool {
+        self.shared.is_shown_to_callers()
     }
 
     pub(super) fn is_settled(&self) -> bool {

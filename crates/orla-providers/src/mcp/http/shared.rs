@@ -1,11 +1,11 @@
 //! What the handle of a server behind HTTP, its calls and its task all see.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use orla_marketplace::{Client, ClientError, JsonText, Notice, SurfaceNotice};
+use orla_marketplace::{Client, ClientError, JsonText, Notice, ShownTo, SurfaceNotice};
 use orla_mcp::answer::ServerNotification;
 use orla_mcp::wire::{self, RpcError};
 use orla_mcp::{Caller, QUESTIONS, ServerInfo, Subscriptions, only, write_client_answer};
@@ -39,6 +39,8 @@ pub(super) struct Shared {
     pub(super) policy: Arc<Mutex<Policy>>,
     pub(super) tasks: TaskTracker,
     tickets: AtomicU64,
+    /// The callers to whom each tool is shown, if orla itself is shown nothing.
+    shown: Mutex<HashMap<String, ShownTo>>,
     pub(super) state: watch::Sender<State>,
     pub(super) knowledge: watch::Sender<Knowledge>,
     pub(super) notices: broadcast::Sender<SurfaceNotice>,
@@ -127,6 +129,7 @@ impl Shared {
             tasks,
             tickets: AtomicU64::new(1),
             state: watch::Sender::new(State::Created),
+            shown: Mutex::default(),
             knowledge: watch::Sender::new(Knowledge::default()),
             notices: broadcast::Sender::new(NOTICES),
             changes,
@@ -160,8 +163,49 @@ impl Shared {
         });
     }
 
-    /// What it serves is known.
+    /// What it serves to orla itself is known.
     pub(super) fn set_info(&self, info: ServerInfo) {
+        self.shown.lock().clear();
+        self.take_info(info);
+    }
+
+    /// What it serves to a caller is known, where it serves nothing to orla itself. Others do not see it.
+    pub(super) fn set_info_of(&self, caller: &Arc<str>, info: ServerInfo) {
+        let mut merged = info;
+        let own = merged.tools.get_or_insert_default();
+        let mut is_news = false;
+        {
+            let mut shown = self.shown.lock();
+            for (tool, to) in shown.iter() {
+                is_news |= to.set(caller, own.iter().any(|listed| listed.name == *tool));
+            }
+            for listed in own.iter() {
+                is_news |= shown.entry(listed.name.clone()).or_default().set(caller, true);
+            }
+        }
+        if let Some(before) = self.knowledge.borrow().info.as_deref() {
+            let known: HashSet<String> = own.iter().map(|listed| listed.name.clone()).collect();
+            let others = before.tools.iter().flatten().filter(|listed| !known.contains(&listed.name));
+            own.extend(others.cloned());
+        }
+        self.take_info(merged);
+        if is_news {
+            // Also if the list is the same: another caller sees it now.
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    /// To whom a tool is shown; `None` if to all.
+    pub(super) fn shown_to(&self, tool: &str) -> Option<ShownTo> {
+        self.shown.lock().get(tool).cloned()
+    }
+
+    /// Whether it serves nothing to orla itself, and callers have learned what it serves to them.
+    pub(super) fn is_shown_to_callers(&self) -> bool {
+        !self.shown.lock().is_empty()
+    }
+
+    fn take_info(&self, info: ServerInfo) {
         let repeated = headers::repeated(info.tools.as_deref().unwrap_or_default());
         *self.repeated.write() = Arc::new(repeated);
         let is_news = self.knowledge.borrow().info.as_deref() != Some(&info);

@@ -46,7 +46,10 @@ impl Remote {
         let server = self.name();
         Some(match learned {
             Ok(info) => {
-                self.shared.set_info(info);
+                match principal {
+                    Some(principal) => self.shared.set_info_of(principal.id(), info),
+                    None => self.shared.set_info(info),
+                }
                 Ok(())
             }
             Err(Fault::Gone(reason)) => Err(format!("MCP server {server}: {reason}")),

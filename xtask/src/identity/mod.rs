@@ -1,0 +1,58 @@
+//! Identity against programs that others wrote: authorization servers on loopback (`oidc-provider`, which is certified,
+//! and Canaille), and the official SDKs of MCP with their own sign-in.
+//!
+//! orla is the resource server of one and the client of the other, as a user would configure it. Everything is pinned
+//! (`xtask/fixtures/identity/`) and installed below `target/identity` once. The table of what the specification of MCP
+//! asks, and of the tests that show it, is in `docs/design/authorization.md`.
+
+mod callers;
+mod clients;
+mod issuers;
+mod world;
+
+use crate::interop::install;
+use crate::tally::Tally;
+use crate::{Outcome, server};
+use world::World;
+
+/// What can be asked for by name; in this order. The first two need no Python.
+const PARTS: &[&str] = &["typescript", "callers", "python", "canaille"];
+/// What `--quick` runs.
+const QUICK: &[&str] = &["typescript", "callers"];
+
+/// Runs the named parts, or all of them.
+pub(crate) fn run(arguments: &[String]) -> Outcome {
+    let is_quick = arguments.iter().any(|argument| argument == "--quick");
+    let names: Vec<&str> =
+        arguments.iter().map(String::as_str).filter(|argument| *argument != "--quick").collect();
+    if let Some(unknown) = names.iter().find(|name| !PARTS.contains(name)) {
+        return Err(format!("`{unknown}` is not one of: {}", PARTS.join(", ")));
+    }
+    let wanted = |part: &str| match (names.is_empty(), is_quick) {
+        (true, false) => true,
+        (true, true) => QUICK.contains(&part),
+        (false, _) => names.contains(&part),
+    };
+    let binary = match std::env::var_os("ORLA_BIN") {
+        Some(binary) => binary.into(),
+        None => server::build()?,
+    };
+    let pins = crate::root().join("xtask/fixtures/identity");
+    let foreign =
+        install::install_from(&pins, "identity", ["python", "canaille"].into_iter().any(wanted))?;
+    let world = World::new(&binary, &foreign)?;
+    let mut tally = Tally::default();
+    if wanted("typescript") {
+        clients::typescript(&world, &mut tally)?;
+    }
+    if wanted("python") {
+        clients::python(&world, &mut tally)?;
+    }
+    if wanted("callers") {
+        callers::run(&world, &mut tally)?;
+    }
+    if wanted("canaille") {
+        issuers::canaille(&world, &mut tally)?;
+    }
+    Ok(tally.close())
+}

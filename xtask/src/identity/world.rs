@@ -1,0 +1,148 @@
+//! Servers on free ports, each in a folder of its own that is its home.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::interop::install::Foreign;
+use crate::process::{self, Finished};
+use crate::server::{Server, address};
+use crate::tally::Tally;
+
+/// How long a foreign client may take.
+pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
+/// How long the access tokens of the authorization server live, in seconds.
+pub(super) const LIFE: &str = "4";
+
+/// What all parts use.
+pub(super) struct World<'a> {
+    binary: PathBuf,
+    pub(super) foreign: &'a Foreign,
+    folder: PathBuf,
+}
+
+/// The authorization server `oidc-provider`.
+pub(super) struct Provider {
+    pub(super) url: String,
+    /// Where it runs, with a list of every token that it issued.
+    pub(super) folder: PathBuf,
+    _server: Server,
+}
+
+impl Provider {
+    /// Every token that it has issued.
+    pub(super) fn issued(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.folder.join("issued.txt")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(binary: &Path, foreign: &'a Foreign) -> Result<Self, String> {
+        let binary =
+            std::path::absolute(binary).map_err(|err| format!("{}: {err}", binary.display()))?;
+        let folder = foreign.folder.join("run");
+        let _ = std::fs::remove_dir_all(&folder);
+        Ok(Self { binary, foreign, folder })
+    }
+
+    /// An empty folder.
+    pub(super) fn folder(&self, name: &str) -> Result<PathBuf, String> {
+        let folder = self.folder.join(name);
+        std::fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
+        Ok(folder)
+    }
+
+    /// `oidc-provider` with this many signing keys. The access tokens for `resource` are JWTs and live for `life` seconds,
+    /// those for others are opaque.
+    pub(super) fn provider(
+        &self,
+        name: &str,
+        port: u16,
+        resource: &str,
+        keys: usize,
+        life: &str,
+    ) -> Result<Provider, String> {
+        let folder = self.folder(name)?;
+        let mut command = Command::new(&self.foreign.node);
+        command.arg(self.foreign.folder.join("provider.mjs"));
+        command.args([port.to_string(), resource.to_owned(), keys.to_string()]);
+        command.current_dir(&folder).env("LIFE", life);
+        let server = Server::listening(command, &folder.join("provider.log"), address)?;
+        Ok(Provider { url: format!("http://127.0.0.1:{port}"), folder, _server: server })
+    }
+
+    /// orla with this configuration and these tools, each of which prints a text.
+    pub(super) fn orla(
+        &self,
+        name: &str,
+        config: &str,
+        tools: &[(&str, &str)],
+    ) -> Result<Server, String> {
+        let folder = self.folder(name)?;
+        let problem = |err: std::io::Error| format!("{}: {err}", folder.display());
+        std::fs::create_dir_all(folder.join("tools")).map_err(problem)?;
+        for (tool, text) in tools {
+            let path = folder.join("tools").join(tool);
+            std::fs::write(&path, format!("#!/bin/sh\necho {text}\n")).map_err(problem)?;
+            executable(&path)?;
+        }
+        std::fs::write(folder.join("orla.yaml"), config).map_err(problem)?;
+        self.orla_again(name)
+    }
+
+    /// orla once more, in the folder that it was in.
+    pub(super) fn orla_again(&self, name: &str) -> Result<Server, String> {
+        let folder = self.folder(name)?;
+        let mut command = self.command(&folder);
+        command.args(["--log-format", "json"]);
+        Server::listening(command, &folder.join("server.log"), address)
+    }
+
+    /// A command of orla in a folder.
+    pub(super) fn command(&self, folder: &Path) -> Command {
+        let mut command = Command::new(&self.binary);
+        command.current_dir(folder).env("HOME", folder).env_remove("ORLA_TOKEN");
+        command
+    }
+
+    /// Runs a script of the fixtures with Node.
+    pub(super) fn script(&self, name: &str, arguments: &[&str]) -> Result<Finished, String> {
+        let mut command = Command::new(&self.foreign.node);
+        command.arg(self.foreign.folder.join(name)).args(arguments).env("LIFE", LIFE);
+        process::run(&mut command, &self.folder("scratch")?, TIMEOUT)
+    }
+}
+
+/// A port that was free a moment ago.
+pub(super) fn port() -> Result<u16, String> {
+    let listener = TcpListener::bind("127.0.0.1:0").map_err(|err| err.to_string())?;
+    listener.local_addr().map(|address| address.port()).map_err(|err| err.to_string())
+}
+
+/// Counts the checks that a script prints: `ok WHAT`, or `failed WHAT: WHY`.
+pub(super) fn judge(tally: &mut Tally, who: &str, finished: &Finished) {
+    let mut count = 0;
+    for line in finished.stdout.lines() {
+        if let Some(what) = line.strip_prefix("ok ") {
+            tally.check(&format!("{who} {what}"), Ok(()));
+            count += 1;
+        } else if let Some((what, why)) =
+            line.strip_prefix("failed ").and_then(|rest| rest.split_once(": "))
+        {
+            tally.check(&format!("{who} {what}"), Err(why.to_owned()));
+            count += 1;
+        }
+    }
+    if count == 0 {
+        let why = format!("it checked nothing: {}{}", finished.stdout, finished.stderr);
+        tally.check(&format!("{who} runs"), Err(why));
+    }
+}
+
+fn executable(path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(path, mode).map_err(|err| format!("{}: {err}", path.display()))
+}
