@@ -1,18 +1,24 @@
 //! Links by which callers sign in while the server runs: one for each caller that needs it.
 
 use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::error::Error;
+use crate::login::Port;
 
 /// The most links of one server at once.
 const MAX_LINKS: usize = 64;
 
 /// The links of one server.
 #[derive(Debug, Default)]
-pub(crate) struct Links(Mutex<HashMap<String, Link>>);
+pub(crate) struct Links {
+    open: Mutex<HashMap<String, Link>>,
+    /// The fixed port of the sign-ins that wait, if one is configured.
+    port: tokio::sync::Mutex<Weak<Port>>,
+}
 
 /// A sign-in that waits for its person.
 #[derive(Clone, Debug)]
@@ -50,17 +56,28 @@ impl Link {
 impl Links {
     /// The link that waits for this subject.
     pub(crate) fn open(&self, key: &str) -> Option<Link> {
-        self.0.lock().get(key).filter(|link| link.is_open()).cloned()
+        self.open.lock().get(key).filter(|link| link.is_open()).cloned()
     }
 
     /// Adds a link, unless too many wait.
     pub(crate) fn add(&self, key: String, link: &Link) -> bool {
-        let mut links = self.0.lock();
+        let mut links = self.open.lock();
         links.retain(|_, link| link.is_open());
         let has_room = links.len() < MAX_LINKS;
         if has_room {
             links.insert(key, link.clone());
         }
         has_room
+    }
+
+    /// The fixed port, which is open while a sign-in waits.
+    pub(crate) async fn port(&self, port: u16) -> Result<Arc<Port>, Error> {
+        let mut known = self.port.lock().await;
+        if let Some(known) = known.upgrade() {
+            return Ok(known);
+        }
+        let bound = Arc::new(Port::bind(port).await?);
+        *known = Arc::downgrade(&bound);
+        Ok(bound)
     }
 }

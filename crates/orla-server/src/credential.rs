@@ -111,7 +111,7 @@ impl Credential {
     pub(crate) fn bound(self, mut response: Response<Body>) -> Response<Body> {
         let end = response.extensions_mut().remove::<StreamEnd>();
         let is_call = end.as_ref().is_some_and(|end| end.is_call);
-        let last = end.map(|end| end.last).unwrap_or_else(|| last_event(response.headers()));
+        let last = end.map_or_else(|| last_event(response.headers()), |end| end.last);
         let ended = async move {
             match is_call {
                 true => self.withdrawn().await,

@@ -79,6 +79,32 @@ fn one_principals_many_calls_delay_another_by_about_one_call() {
     assert_eq!(order.lines().position(|line| line == "ada"), Some(1), "{order}");
 }
 
+#[test]
+fn a_thousand_waiting_calls_of_one_principal_delay_another_by_one_call() {
+    let server = world()
+        .tool("slow", sh("echo \"$2\" >> order; while [ ! -e go ]; do sleep 0.05; done"))
+        .config(
+            "max_concurrency: 1\nmax_queue: 2000\nauth_tokens: {ada: adas-token-for-tests, bob: bobs-token-for-tests}\n",
+        )
+        .serve();
+    let waiting = |count: usize| {
+        let text = server.get_as("/metrics", "adas-token-for-tests").text();
+        text.lines().any(|line| line.contains("waiting") && line.ends_with(&format!(" {count}")))
+    };
+    let mut bobs: Vec<_> = (0..1000).map(|_| server.client_as("bobs-token-for-tests")).collect();
+    let pending: Vec<Pending> =
+        bobs.iter_mut().map(|client| client.begin_call("slow", json!({"by": "bob"}))).collect();
+    eventually("bob's calls wait", || waiting(999));
+    let mut ada = server.client_as("adas-token-for-tests");
+    let call = ada.begin_call("slow", json!({"by": "ada"}));
+    eventually("ada's call waits too", || waiting(1000));
+    server.write("go", "", 0o644);
+    assert!(!ada.finish_call(call).unwrap().is_error());
+    drop(pending);
+    let order = server.read("order");
+    assert_eq!(order.lines().position(|line| line == "ada"), Some(1), "{order}");
+}
+
 /// Programs of about a hundred bytes whose macros expand for ever.
 const MACRO_BOMBS: [&str; 3] = [
     "(defmacro m [x] `(do (m ~x) (m ~x)))\n(m 1)",

@@ -21,7 +21,8 @@ fn listen(server: &Server, token: &str) -> Exchange {
     let params = json!({"notifications": {"toolsListChanged": true}, "_meta": meta});
     let body = json!({"jsonrpc": "2.0", "id": 9, "method": "subscriptions/listen", "params": params});
     let request = client.post("subscriptions/listen", None).body(body.to_string());
-    let mut exchange = server.http().write(&request).and_then(|sent| sent.head()).expect("a stream");
+    let mut exchange =
+        server.http().write(&request).and_then(orla_e2e::Unanswered::head).expect("a stream");
     let first = exchange.next_event().expect("an event").expect("an event");
     assert!(first.contains("acknowledged"), "{first}");
     exchange
@@ -55,7 +56,7 @@ fn what_runs_for_a_revoked_token_ends_at_once() {
     let program = request("POST", "/rtfs", &secret)
         .header("accept", "text/event-stream")
         .body(json!({"program": "(do (step \"one\" 1) (call \"slow\" {}))"}).to_string());
-    let program = server.http().write(&program).and_then(|sent| sent.head()).expect("a stream");
+    let program = server.http().write(&program).and_then(orla_e2e::Unanswered::head).expect("a stream");
     let message = json!({"messageId": "m", "role": "ROLE_USER", "parts": [{"data": {"capability": "slow", "input": {}}}]});
     let send = json!({"message": message, "configuration": {"returnImmediately": true}});
     let task = request("POST", "/a2a/message:send", &secret).header("a2a-version", "1.0");

@@ -115,3 +115,22 @@ fn what_is_used_of_a_day_is_kept_over_a_reload_a_restart_and_a_crash() {
     server.start_again();
     assert_eq!(calls(&server, 9), 2);
 }
+
+#[test]
+fn sixteen_clients_get_all_of_a_quota_and_not_one_call_more() {
+    const CALLS: usize = 200;
+    let server = world_with(&format!("  - {{per: day, calls: {CALLS}, count: together}}\n")).serve();
+    let made: usize = std::thread::scope(|scope| {
+        let work = |index: usize| {
+            let token = if index.is_multiple_of(2) { ADA } else { BOB };
+            let server = &server;
+            scope.spawn(move || {
+                let mut client = server.client_as(token);
+                (0..25).filter(|_| !client.call("a", json!({})).is_error()).count()
+            })
+        };
+        let threads: Vec<_> = (0..16).map(work).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    assert_eq!(made, CALLS);
+}

@@ -232,3 +232,20 @@ fn a_link_of_another_sign_in_changes_nothing() {
     assert!(browse(&link, "person").contains("You are signed in"));
     assert!(eventually("login ends", || child.try_wait().expect("it can be waited for")).success());
 }
+
+#[test]
+fn the_links_of_several_callers_return_to_one_fixed_port() {
+    const TOKENS: &str = "auth_tokens:\n  ada: ada-token-0123456789\n  bob: bob-token-0123456789\n";
+    let authority = Authority::start();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = free.local_addr().expect("an address").port();
+    drop(free);
+    let server = authority.world(&format!("{{per: caller, redirect_port: {port}}}"), TOKENS).serve();
+    let call = |token: &str| server.client_as(token).call("up__who", json!({}));
+    let people = [("ada", "ada-token-0123456789"), ("bob", "bob-token-0123456789")];
+    let links = people.map(|(_, token)| link_in(call(token).sentence()));
+    for ((name, token), link) in people.iter().zip(&links).rev() {
+        assert!(browse(link, name).contains("You are signed in"));
+        assert_eq!(call(token).text(), format!("you are {name}"));
+    }
+}

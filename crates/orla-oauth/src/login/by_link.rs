@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::Listener;
+use super::listener::Port;
 use crate::error::Error;
 use crate::link::Link;
 use crate::upstream::{Subject, Upstream};
@@ -22,15 +22,8 @@ impl Upstream {
         if let Some(link) = self.links.open(&key) {
             return Ok(link);
         }
-        let registered = self.registered_redirect(subject).await.and_then(|url| url.port());
-        let listener = match (self.settings.redirect_port, registered) {
-            (None, Some(port)) => match Listener::bind(Some(port)).await {
-                Ok(listener) => listener,
-                Err(_) => Listener::bind(None).await?,
-            },
-            (port, _) => Listener::bind(port).await?,
-        };
-        let sign_in = self.begin(subject, &listener.redirect_uri()).await?;
+        let port = self.port(subject).await?;
+        let sign_in = self.begin(subject, &port.redirect_uri()).await?;
         let (link, end) = Link::new(sign_in.url()?.to_string());
         if !self.links.add(key, &link) {
             return Err(Error::Failed("too many sign-ins wait for their callers".to_owned()));
@@ -41,12 +34,28 @@ impl Upstream {
             reason = "nothing waits for a person when the server ends"
         )]
         tokio::spawn(async move {
-            let waiting = listener.finish(&upstream, &subject, &sign_in);
+            let waiting = port.finish(&upstream, &subject, &sign_in);
             // Without an end, the link has expired.
             if let Ok(result) = tokio::time::timeout(LIFE, waiting).await {
                 end.send_replace(Some(result));
             }
         });
         Ok(link)
+    }
+
+    /// Where the browser of a new sign-in returns to: the fixed port, which all of them share, or one of its own.
+    async fn port(&self, subject: &Subject) -> Result<Arc<Port>, Error> {
+        if let Some(port) = self.settings.redirect_port {
+            return self.links.port(port).await;
+        }
+        let registered = self.registered_redirect(subject).await.and_then(|url| url.port());
+        let free = match registered {
+            Some(port) => match Port::bind(port).await {
+                Ok(port) => port,
+                Err(_) => Port::bind(0).await?,
+            },
+            None => Port::bind(0).await?,
+        };
+        Ok(Arc::new(free))
     }
 }

@@ -1,6 +1,7 @@
 //! Where a browser returns to after a sign-in: a port of this machine's loopback (RFC 8252 §7.3).
 
 use std::convert::Infallible;
+use std::fmt;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,7 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 
@@ -67,13 +69,17 @@ impl Listener {
         subject: &Subject,
         sign_in: &SignIn,
     ) -> Result<(), Error> {
-        let (ended, mut end) = mpsc::channel(1);
-        let work = Arc::new(Work {
-            upstream: Arc::clone(upstream),
-            subject: subject.clone(),
-            sign_in: sign_in.clone(),
-            ended,
-        });
+        let waiting = Arc::new(Waiting::default());
+        let mut ended = waiting.add(upstream, subject, sign_in);
+        self.serve(&waiting, &mut ended).await
+    }
+
+    /// Serves the browsers of all sign-ins that wait, until the first of them has ended.
+    async fn serve(
+        &self,
+        waiting: &Arc<Waiting>,
+        end: &mut mpsc::Receiver<Result<(), Error>>,
+    ) -> Result<(), Error> {
         let mut connections = tokio::task::JoinSet::new();
         loop {
             tokio::select! {
@@ -91,10 +97,83 @@ impl Listener {
                         tokio::time::sleep(Duration::from_millis(50)).await;
                         continue;
                     };
-                    connections.spawn(serve(stream, Arc::clone(&work)));
+                    connections.spawn(serve(stream, Arc::clone(waiting)));
                 }
             }
         }
+    }
+}
+
+/// A fixed port, to which the browsers of several sign-ins return. The state in an answer tells which one it is for. Each
+/// sign-in serves the port while it waits, so that one that ends does not take the others' port away.
+#[derive(Debug)]
+pub(crate) struct Port {
+    listener: Listener,
+    waiting: Arc<Waiting>,
+}
+
+impl Port {
+    /// Listens at this port.
+    ///
+    /// # Errors
+    /// The port is taken.
+    pub(crate) async fn bind(port: u16) -> Result<Self, Error> {
+        Ok(Self { listener: Listener::bind(Some(port)).await?, waiting: Arc::default() })
+    }
+
+    /// The address that browsers return to.
+    pub(crate) fn redirect_uri(&self) -> String {
+        self.listener.redirect_uri()
+    }
+
+    /// Waits for the browser of one sign-in, and completes it, as [`Listener::finish`] does.
+    ///
+    /// # Errors
+    /// See [`Error`].
+    pub(crate) async fn finish(
+        &self,
+        upstream: &Arc<Upstream>,
+        subject: &Subject,
+        sign_in: &SignIn,
+    ) -> Result<(), Error> {
+        let mut ended = self.waiting.add(upstream, subject, sign_in);
+        self.listener.serve(&self.waiting, &mut ended).await
+    }
+}
+
+/// The sign-ins that wait for their browsers at one port.
+#[derive(Default)]
+struct Waiting(Mutex<Vec<Arc<Work>>>);
+
+impl Waiting {
+    /// Adds a sign-in. Its end is sent once; it waits no longer when the receiver is dropped.
+    fn add(
+        &self,
+        upstream: &Arc<Upstream>,
+        subject: &Subject,
+        sign_in: &SignIn,
+    ) -> mpsc::Receiver<Result<(), Error>> {
+        let (ended, end) = mpsc::channel(1);
+        let work = Work {
+            upstream: Arc::clone(upstream),
+            subject: subject.clone(),
+            sign_in: sign_in.clone(),
+            ended,
+        };
+        let mut waiting = self.0.lock();
+        waiting.retain(|work| !work.ended.is_closed());
+        waiting.push(Arc::new(work));
+        end
+    }
+
+    fn all(&self) -> Vec<Arc<Work>> {
+        self.0.lock().iter().filter(|work| !work.ended.is_closed()).cloned().collect()
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Waiting({})", self.0.lock().len())
     }
 }
 
@@ -105,10 +184,10 @@ struct Work {
     ended: mpsc::Sender<Result<(), Error>>,
 }
 
-async fn serve(stream: TcpStream, work: Arc<Work>) {
+async fn serve(stream: TcpStream, waiting: Arc<Waiting>) {
     let service = service_fn(move |request| {
-        let work = Arc::clone(&work);
-        async move { Ok::<_, Infallible>(answer(&work, &request).await) }
+        let waiting = Arc::clone(&waiting);
+        async move { Ok::<_, Infallible>(answer(&waiting, &request).await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -121,24 +200,26 @@ async fn serve(stream: TcpStream, work: Arc<Work>) {
     }
 }
 
-async fn answer(work: &Work, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+async fn answer(waiting: &Waiting, request: &Request<Incoming>) -> Response<Full<Bytes>> {
     if request.method() != Method::GET || request.uri().path() != PATH {
         return page(StatusCode::NOT_FOUND, "There is nothing here.");
     }
     let query = request.uri().query().unwrap_or_default();
-    match work.upstream.finish(&work.subject, &work.sign_in, query).await {
-        Ok(()) => {
-            let _ = work.ended.try_send(Ok(()));
-            page(StatusCode::OK, "You are signed in. You can close this window.")
-        }
-        Err(Rejected::Foreign) => {
-            page(StatusCode::BAD_REQUEST, "This answer belongs to another sign-in.")
-        }
-        Err(Rejected::Failed(error)) => {
-            let _ = work.ended.try_send(Err(error));
-            page(StatusCode::BAD_REQUEST, "The sign-in failed. The terminal shows why.")
+    for work in waiting.all() {
+        match work.upstream.finish(&work.subject, &work.sign_in, query).await {
+            Ok(()) => {
+                let _ = work.ended.try_send(Ok(()));
+                return page(StatusCode::OK, "You are signed in. You can close this window.");
+            }
+            // It may be that of another one that waits.
+            Err(Rejected::Foreign) => {}
+            Err(Rejected::Failed(error)) => {
+                let _ = work.ended.try_send(Err(error));
+                return page(StatusCode::BAD_REQUEST, "The sign-in failed. The terminal shows why.");
+            }
         }
     }
+    page(StatusCode::BAD_REQUEST, "This answer belongs to another sign-in.")
 }
 
 /// A page of one sentence of ours.

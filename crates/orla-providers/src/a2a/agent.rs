@@ -226,7 +226,7 @@ impl Agent {
         };
         for place in places(base) {
             let request = client.get(place).headers(headers.clone()).header(ACCEPT, "application/json");
-            let request = request.build().map_err(|err| Fault::Wrong(root_cause(&err).to_string()))?;
+            let request = request.build().map_err(|err| Fault::Wrong(root_cause(&err)))?;
             let response = match sender.execute(request).await {
                 Ok(response) => response,
                 Err(Unanswered::Token(error)) => return Err(Fault::Wrong(error.to_string())),

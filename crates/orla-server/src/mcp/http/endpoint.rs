@@ -139,7 +139,7 @@ async fn sessionless(
         return answer.into_response();
     }
     let ended = ErrorData::invalid_request(ENDED, None);
-    let last = event(None, &rpc::error(Some(&job.id), &ended).into());
+    let last = event(None, &rpc::error(Some(&job.id), &ended));
     let end = StreamEnd { last, is_call: !job.is_subscription() };
     let work = dispatch::answer(Arc::clone(core), job, caller);
     let work = Box::pin(async move { Some(work.await) });
