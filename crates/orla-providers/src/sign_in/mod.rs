@@ -3,8 +3,8 @@
 //!
 //! # How it works
 //!
-//! A [`Sender`] sends requests with the token of a [`Subject`], renews it when it is refused, and sends the request
-//! again, which has not run. Where a caller has to sign in, [`person`] asks its client to open a link. [`SignIns`] has
+//! A `Sender` sends requests with the token of a [`Subject`], renews it when it is refused, and sends the request
+//! again, which has not run. Where a caller has to sign in, `person` asks its client to open a link. [`SignIns`] has
 //! the sign-ins of a configuration by their keys; settings of providers name one (`HttpOptions::sign_in`), and it is
 //! looked up with each call, so that a reload takes effect at once and keeps what has not changed. MCP servers have their
 //! own from [`Tokens`], as each is a connection that stays.

@@ -53,6 +53,9 @@ impl Body {
                 let last = Some(last).filter(|last| !last.is_empty());
                 Self::stream(until(stream, end).map(move |next| next.or(last.clone())).filter_map(ready))
             }
+            // An error without a body: its headers are its trailers, which nothing may follow.
+            #[cfg(feature = "a2a-grpc")]
+            Self::Frames(body) if body.is_end_stream() => Self::Frames(body),
             #[cfg(feature = "a2a-grpc")]
             Self::Frames(body) => {
                 let frames = until(BodyStream::new(body), end);
