@@ -45,8 +45,8 @@ usage: cargo xtask COMMAND
                      agents, asked, streams (default: all)
   identity [--quick] [WHAT…]
                      sign in by foreign clients and at foreign authorization servers, with the release binary (or
-                     $ORLA_BIN); WHAT is any of: typescript, callers, python, canaille (default: all; --quick: the
-                     first two)
+                     $ORLA_BIN); WHAT is any of: typescript, person, callers, python, canaille (default: all;
+                     --quick: the first three)
   tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
                      branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
   suites [--from FOLDER] [WHAT…]

@@ -8,6 +8,7 @@
 mod callers;
 mod clients;
 mod issuers;
+mod person;
 mod world;
 
 use crate::interop::install;
@@ -15,10 +16,10 @@ use crate::tally::Tally;
 use crate::{Outcome, server};
 use world::World;
 
-/// What can be asked for by name; in this order. The first two need no Python.
-const PARTS: &[&str] = &["typescript", "callers", "python", "canaille"];
+/// What can be asked for by name; in this order. The first three need no Python.
+const PARTS: &[&str] = &["typescript", "person", "callers", "python", "canaille"];
 /// What `--quick` runs.
-const QUICK: &[&str] = &["typescript", "callers"];
+const QUICK: &[&str] = &["typescript", "person", "callers"];
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
@@ -47,6 +48,9 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     }
     if wanted("python") {
         clients::python(&world, &mut tally)?;
+    }
+    if wanted("person") {
+        person::run(&world, &mut tally)?;
     }
     if wanted("callers") {
         callers::run(&world, &mut tally)?;
