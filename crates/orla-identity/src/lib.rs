@@ -333,7 +333,7 @@ impl Authenticator {
             IdentifiedBy::OAuth(_) => {
                 self.issuers.iter().any(|issuer| principal.is_of(&issuer.options.issuer))
             }
-            IdentifiedBy::Token | IdentifiedBy::Certificate => true,
+            IdentifiedBy::Token | IdentifiedBy::Certificate | IdentifiedBy::Schedule => true,
         }
     }
 }

@@ -50,11 +50,12 @@ pub enum IdentifiedBy<'a> {
 }
 
 impl fmt::Display for IdentifiedBy<'_> {
-    /// `token`, `cert`, or the issuer identifier, as logs and the audit have it beside the name.
+    /// `token`, `cert`, `schedule`, or the issuer identifier, as logs and the audit have it beside the name.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Token => "token",
             Self::Certificate => "cert",
+            Self::Schedule => "schedule",
             Self::OAuth(issuer) => issuer,
         })
     }
