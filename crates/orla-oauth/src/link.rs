@@ -1,23 +1,29 @@
 //! Links by which callers sign in while the server runs: one for each caller that needs it.
 
+use std::any::Any;
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::error::Error;
-use crate::login::Port;
 
 /// The most links of one server at once.
 const MAX_LINKS: usize = 64;
 
 /// The links of one server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Links {
     open: Mutex<HashMap<String, Link>>,
-    /// The fixed port of the sign-ins that wait, if one is configured.
-    port: tokio::sync::Mutex<Weak<Port>>,
+    /// The fixed port of the sign-ins that wait, if one is configured. What serves it is `login`'s to know.
+    pub(crate) port: tokio::sync::Mutex<Weak<dyn Any + Send + Sync>>,
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self { open: Mutex::default(), port: tokio::sync::Mutex::new(Weak::<()>::new()) }
+    }
 }
 
 /// A sign-in that waits for its person.
@@ -68,16 +74,5 @@ impl Links {
             links.insert(key, link.clone());
         }
         has_room
-    }
-
-    /// The fixed port, which is open while a sign-in waits.
-    pub(crate) async fn port(&self, port: u16) -> Result<Arc<Port>, Error> {
-        let mut known = self.port.lock().await;
-        if let Some(known) = known.upgrade() {
-            return Ok(known);
-        }
-        let bound = Arc::new(Port::bind(port).await?);
-        *known = Arc::downgrade(&bound);
-        Ok(bound)
     }
 }

@@ -25,7 +25,6 @@ use crate::upstream::{ANOTHER_ISSUER, Subject, Upstream};
 
 pub use device::DevicePrompt;
 pub use listener::Listener;
-pub(crate) use listener::Port;
 
 /// A sign-in that waits for its person.
 #[derive(Clone, Debug)]

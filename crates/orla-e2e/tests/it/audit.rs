@@ -104,7 +104,7 @@ fn the_chain_goes_on_after_a_restart_and_after_a_crash() {
     let second = world().tool("t", sh("echo")).config("audit: audit.jsonl\n").file("audit.jsonl", &torn);
     let cut = audit(&second);
     assert!(
-        cut.code == Some(1) && cut.stderr.contains("line 3") && cut.stderr.contains("cut off"),
+        cut.code == Some(1) && cut.stderr.contains("line 3") && cut.stderr.contains("incomplete"),
         "{cut:?}"
     );
     let mut server = second.serve();

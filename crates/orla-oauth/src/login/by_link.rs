@@ -1,6 +1,6 @@
 //! A caller signs in by a link while the server runs.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::listener::Port;
@@ -46,7 +46,14 @@ impl Upstream {
     /// Where the browser of a new sign-in returns to: the fixed port, which all of them share, or one of its own.
     async fn port(&self, subject: &Subject) -> Result<Arc<Port>, Error> {
         if let Some(port) = self.settings.redirect_port {
-            return self.links.port(port).await;
+            let mut shared = self.links.port.lock().await;
+            if let Some(Ok(known)) = shared.upgrade().map(|known| known.downcast::<Port>()) {
+                return Ok(known);
+            }
+            let bound = Arc::new(Port::bind(port).await?);
+            let weak: Weak<Port> = Arc::downgrade(&bound);
+            *shared = weak;
+            return Ok(bound);
         }
         let registered = self.registered_redirect(subject).await.and_then(|url| url.port());
         let free = match registered {
