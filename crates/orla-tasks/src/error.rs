@@ -3,6 +3,7 @@
 use orla_marketplace::RuntimeError;
 use orla_state::StateError;
 
+use crate::start::MAX_INPUT;
 use crate::state::State;
 use crate::task::TaskId;
 
@@ -26,6 +27,12 @@ pub enum TaskError {
         key: String,
         /// The task that it started.
         id: TaskId,
+    },
+    /// The input is larger than the state holds.
+    #[error("the input has {bytes} bytes, and a task takes at most {MAX_INPUT}")]
+    LargeInput {
+        /// Its size.
+        bytes: usize,
     },
     /// Too many tasks wait or run.
     #[error("{0} tasks wait or run already; try again later")]

@@ -88,7 +88,7 @@ impl Live {
         if let Some(sender) = watched.get(&task.id) {
             // Of two changes at once, the later one stays.
             sender.send_if_modified(|shown| {
-                let is_newer = !shown.state.is_terminal();
+                let is_newer = task.revision >= shown.revision && !shown.state.is_terminal();
                 if is_newer {
                     *shown = Arc::new(task.clone());
                 }

@@ -24,16 +24,29 @@ impl Queue {
     }
 
     /// The next task. Its caller comes last of all callers then.
-    pub(crate) fn pop(&mut self) -> Option<TaskId> {
+    pub(crate) fn pop(&mut self) -> Option<(OwnerKey, TaskId)> {
         let owner = self.turns.pop_front()?;
         let tasks = self.waiting.get_mut(&owner)?;
         let id = tasks.pop_front();
         if tasks.is_empty() {
             self.waiting.remove(&owner);
         } else {
-            self.turns.push_back(owner);
+            self.turns.push_back(owner.clone());
         }
-        id
+        id.map(|id| (owner, id))
+    }
+
+    /// Removes a task. Gives whether it was here.
+    pub(crate) fn remove(&mut self, owner: &OwnerKey, id: &TaskId) -> bool {
+        let Some(tasks) = self.waiting.get_mut(owner) else { return false };
+        let before = tasks.len();
+        tasks.retain(|other| other != id);
+        let is_removed = tasks.len() < before;
+        if tasks.is_empty() {
+            self.waiting.remove(owner);
+            self.turns.retain(|other| other != owner);
+        }
+        is_removed
     }
 }
 
@@ -50,7 +63,7 @@ mod tests {
         for (owner, id) in [(&a, 0), (&a, 1), (&a, 2), (&b, 3)] {
             queue.push(owner.clone(), ids[id].clone());
         }
-        let order: Vec<TaskId> = std::iter::from_fn(|| queue.pop()).collect();
+        let order: Vec<TaskId> = std::iter::from_fn(|| queue.pop()).map(|(_, id)| id).collect();
         assert_eq!(order, [0, 3, 1, 2].map(|at| ids[at].clone()));
     }
 
@@ -66,7 +79,12 @@ mod tests {
                 queue.push(OwnerKey::of(Some(&owner.to_string())), id.clone());
                 expected[usize::from(*owner)].push(id);
             }
-            let out: Vec<TaskId> = std::iter::from_fn(|| queue.pop()).collect();
+            // One that is removed is as if it had never come.
+            let gone = TaskId::new();
+            let last = OwnerKey::of(Some("0"));
+            queue.push(last.clone(), gone.clone());
+            prop_assert!(queue.remove(&last, &gone) && !queue.remove(&last, &gone));
+            let out: Vec<TaskId> = std::iter::from_fn(|| queue.pop()).map(|(_, id)| id).collect();
             prop_assert_eq!(out.len(), owners.len());
             prop_assert!(queue.waiting.is_empty() && queue.turns.is_empty());
             for tasks in &expected {

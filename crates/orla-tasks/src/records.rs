@@ -40,15 +40,17 @@ impl Unchanged {
 }
 
 impl Inner {
-    /// The record of a task.
+    /// The record of a task. One that cannot be read is as if it were not there, so that it holds up no other.
     pub(crate) async fn load(&self, id: &TaskId) -> Result<Option<(Task, Revision)>, StateError> {
         let Some(record) = self.store.get(&keys::task(id)).await? else { return Ok(None) };
-        let task = Task::read(id.clone(), &record.value).map_err(|err| {
-            StateError::new(format!(
-                "the record of task {id} cannot be read: {err}; a newer version of orla may have written it"
-            ))
-        })?;
-        Ok(Some((task, record.revision)))
+        match Task::read(id.clone(), &record.value) {
+            Ok(task) => Ok(Some((Task { revision: record.revision, ..task }, record.revision))),
+            Err(error) => {
+                let why = "a newer version of orla may have written it";
+                tracing::error!(task = %id, %error, why, "the record of a task cannot be read");
+                Ok(None)
+            }
+        }
     }
 
     /// A text that is kept beside a task.
@@ -80,7 +82,9 @@ impl Inner {
             changes
                 .push(Change::put(keys::task(id), record(&task)?).expecting(Expect::Revision(revision)));
             match self.store.write(changes).await {
-                Ok(_) => {
+                Ok(revisions) => {
+                    // That of the record is the last change.
+                    task.revision = revisions.last().copied().unwrap_or(task.revision);
                     self.counts.moved(before, task.state);
                     self.live.publish(&task);
                     return Ok(task);

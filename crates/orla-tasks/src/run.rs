@@ -20,7 +20,7 @@ use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
 use crate::records::Unchanged;
 use crate::service::{Inner, Tasks};
-use crate::state::{Event, Repeat, may_begin};
+use crate::state::{Event, Repeat, State, may_begin};
 use crate::task::{Failure, Owner, Task, TaskId, Timestamp};
 
 /// The longest wait before the state is written again after a failure, or a call is made again that found no room.
@@ -38,11 +38,11 @@ impl Tasks {
                 };
                 // The semaphore is never closed.
                 let Ok(place) = place else { return };
-                let id = loop {
+                let (owner, id) = loop {
                     let queued = inner.queued.notified();
                     let next = inner.queue.lock().pop();
                     match next {
-                        Some(id) => break id,
+                        Some(next) => break next,
                         None => tokio::select! {
                             () = inner.closing.cancelled() => return,
                             () = queued => {}
@@ -50,7 +50,7 @@ impl Tasks {
                     }
                 };
                 let own = Arc::clone(&inner);
-                inner.tracker.spawn(async move { own.run(id, place).await });
+                inner.tracker.spawn(async move { own.run(id, owner, place).await });
             }
         });
     }
@@ -120,7 +120,7 @@ impl Inner {
     }
 
     /// Runs a task to its end.
-    async fn run(self: &Arc<Self>, id: TaskId, place: OwnedSemaphorePermit) {
+    async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
         let Some(registered) = self.live.register(&id) else { return };
         let running = Arc::clone(&registered.running);
         let place = Arc::new(Mutex::new(Some(place)));
@@ -129,6 +129,10 @@ impl Inner {
             match self.attempt(&id, &running, &place).await {
                 Attempt::Over(task) => {
                     self.left(&task);
+                    return;
+                }
+                Attempt::Gone => {
+                    self.give_place_back(&owner);
                     return;
                 }
                 Attempt::Closing => return,
@@ -154,8 +158,7 @@ impl Inner {
         let (task, input) = match self.to_run(id).await {
             Ok(Some((task, input))) if !task.state.is_terminal() => (task, input),
             Ok(Some((task, _))) => return Attempt::Over(Box::new(task)),
-            // It was removed.
-            Ok(None) => return Attempt::Closing,
+            Ok(None) => return Attempt::Gone,
             Err(error) => return Attempt::Later(error.to_string()),
         };
         let mark = Arc::new(Mark {
@@ -164,6 +167,7 @@ impl Inner {
             owner: task.principal(),
             place: Arc::clone(place),
             before: task.begun,
+            is_marked: task.state == State::Working,
             seen: Mutex::default(),
         });
         let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
@@ -251,7 +255,7 @@ impl Inner {
             match ended.await {
                 Ok(task) => return Attempt::Over(Box::new(task)),
                 Err(Unchanged::Refused(task)) => return Attempt::Over(task),
-                Err(Unchanged::Unknown) => return Attempt::Closing,
+                Err(Unchanged::Unknown) => return Attempt::Gone,
                 Err(Unchanged::State(error)) => {
                     // The call has run: its result is written as soon as that is possible.
                     tracing::error!(task = %id, %error, "the end of a task cannot be written yet");
@@ -302,6 +306,8 @@ impl Inner {
 enum Attempt {
     /// The task is over.
     Over(Box<Task>),
+    /// It was removed meanwhile.
+    Gone,
     /// The process is about to end. The task stays as it is.
     Closing,
     /// Nothing of it has run, for this reason.
@@ -317,6 +323,8 @@ struct Mark {
     place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
     /// What its record said before this attempt.
     before: Option<Repeat>,
+    /// Whether its record is in the state that a running call has.
+    is_marked: bool,
     seen: Mutex<Seen>,
 }
 
@@ -339,45 +347,36 @@ enum Seen {
 #[async_trait]
 impl Checkpoint for Mark {
     async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
-        let unavailable = |reason: &str| RuntimeError::Unavailable {
-            id: capability.name.to_string(),
-            reason: reason.to_owned(),
-            source: None,
-        };
         let Some(tasks) = self.tasks.upgrade().filter(|tasks| !tasks.closing.is_cancelled()) else {
             *self.seen.lock() = Seen::Closing;
-            return Err(unavailable("the server is about to end"));
+            return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });
         };
         if !self.owner.as_ref().is_none_or(|owner| tasks.market.approvals().knows(owner)) {
             let permission = "a credential that has not been withdrawn".to_owned();
             return Err(RuntimeError::Denied { id: capability.name.to_string(), permission });
         }
         let now = repeat(capability);
-        let is_first = matches!(*self.seen.lock(), Seen::Nothing);
-        if !is_first && now != Repeat::Never {
+        // What it refuses with must be an error after which the call is not made again.
+        let refused = || RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None };
+        let has_begun = matches!(*self.seen.lock(), Seen::Begun);
+        if has_begun && now != Repeat::Never {
             return Ok(());
         }
-        if !may_begin(self.before, now) {
+        if has_begun || !may_begin(self.before, now) {
             *self.seen.lock() = Seen::MayNotRepeat;
-            return Err(unavailable("it may have run before, and must not run again"));
+            return Err(refused());
         }
-        // Its record says so already.
-        if self.before != Some(now) {
+        if !self.is_marked || self.before != Some(now) {
             let begun = tasks.change(&self.id, Event::Begin, |task| {
                 task.begun = Some(now);
                 Ok(Vec::new())
             });
             match begun.await {
                 Ok(_) => {}
-                Err(Unchanged::Unknown | Unchanged::Refused(_)) => {
-                    return Err(RuntimeError::Cancelled {
-                        id: capability.name.to_string(),
-                        outcome: None,
-                    });
-                }
+                Err(Unchanged::Unknown | Unchanged::Refused(_)) => return Err(refused()),
                 Err(Unchanged::State(error)) => {
                     *self.seen.lock() = Seen::NotWritten(error.to_string());
-                    return Err(unavailable("the state cannot be written"));
+                    return Err(refused());
                 }
             }
         }

@@ -20,7 +20,7 @@ use crate::live::Live;
 use crate::options::TaskOptions;
 use crate::queue::Queue;
 use crate::state::{Event, State};
-use crate::task::{Task, TaskId, Timestamp};
+use crate::task::{Owner, Task, TaskId, Timestamp};
 
 /// The tasks of an instance. Cloning shares them.
 ///
@@ -269,7 +269,11 @@ impl Tasks {
             Ok(Vec::new())
         });
         let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;
-        // It may have left the queue meanwhile. One that is still there is over when it is its turn.
+        let owner = OwnerKey::of(task.owner.as_ref().map(Owner::id));
+        if self.0.queue.lock().remove(&owner, id) {
+            self.0.left(&task);
+        }
+        // It may have left the queue meanwhile.
         if let Some(running) = running.or_else(|| self.0.live.running(id)) {
             running.cancellation.cancel();
         }
@@ -380,7 +384,7 @@ impl Viewer<'_> {
         match self {
             Self::Operator => true,
             Self::Caller(caller) => {
-                let owner = task.owner.as_ref().map(crate::task::Owner::id);
+                let owner = task.owner.as_ref().map(Owner::id);
                 owner == caller.map(|caller| &**caller.id())
             }
         }

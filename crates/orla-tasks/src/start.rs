@@ -17,6 +17,9 @@ use crate::task::{Owner, Task, TaskId, Timestamp, raw};
 /// The most bytes of an idempotency key.
 const MAX_KEY: usize = 256;
 
+/// The most bytes of an input.
+pub(crate) const MAX_INPUT: usize = 16 << 20;
+
 /// A task to be started.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -90,11 +93,16 @@ impl Tasks {
         call.scope.is_task = true;
         inner.market.check(call).await?;
         let input = new.input.json()?.clone();
+        let bytes = input.as_str().len();
+        if bytes > MAX_INPUT {
+            return Err(TaskError::LargeInput { bytes });
+        }
         let owner = OwnerKey::of_caller(new.caller.as_ref());
         let place = inner.take_place(&owner, new.caller.is_some())?;
         let now = Timestamp::now();
         let task = Task {
             id: TaskId::new(),
+            revision: 0,
             capability: new.capability.clone(),
             is_program: new.is_program,
             state: State::Queued,

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use orla_marketplace::rtfs;
 use orla_marketplace::{JsonText, Permission, Principal, RuntimeError};
+use orla_state::Revision;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -26,6 +27,9 @@ pub struct Task {
     /// Its id. It is the key of the record, and so not in it.
     #[serde(skip)]
     pub id: TaskId,
+    /// Tells states of the record apart: a later one has a greater revision.
+    #[serde(skip)]
+    pub(crate) revision: Revision,
     /// The capability that it calls. A program is a call of `rtfs`.
     pub capability: String,
     /// Whether it was started as a program.

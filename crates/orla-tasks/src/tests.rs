@@ -255,6 +255,54 @@ async fn finished_tasks_go_after_their_time_with_everything_of_them() {
     }
 }
 
+/// Rewrites the record of a task in the store.
+fn rewrite(store: &Store, id: &str, from: &str, to: &str) {
+    let mut rows = store.rows.lock();
+    let (value, _) = rows.get_mut(&format!("task/{id}")).unwrap();
+    let text = std::str::from_utf8(value).unwrap();
+    assert!(text.contains(from), "{text}");
+    *value = text.replace(from, to).into();
+}
+
+#[tokio::test]
+async fn a_task_that_asked_when_its_server_died_works_again() {
+    let store: Arc<Store> = Arc::default();
+    let before = tasks(&store).await;
+    let id = before.start(new("hangs_idempotent")).await.unwrap().task.id.clone();
+    reaches(&before, id.as_str(), State::Working).await;
+    before.close(Duration::ZERO).await;
+    rewrite(&store, id.as_str(), r#""state":"working""#, r#""state":"input_required""#);
+    let after = tasks(&store).await;
+    reaches(&after, id.as_str(), State::Working).await;
+    after.close(Duration::ZERO).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_read_holds_up_no_other() {
+    let store: Arc<Store> = Arc::default();
+    let resting =
+        Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), TaskOptions::default());
+    let [damaged, sound] = [(); 2].map(|()| resting.start(new("echo")));
+    let (damaged, sound) = (damaged.await.unwrap().task, sound.await.unwrap().task);
+    rewrite(&store, damaged.id.as_str(), r#""state":"queued""#, r#""state":"of the future""#);
+    let after = tasks(&store).await;
+    assert_eq!(ended(&after, sound.id.as_str()).await.state, State::Completed);
+    assert!(matches!(after.get(damaged.id.as_str(), ANYONE).await, Err(TaskError::Unknown(_))));
+    assert_eq!(after.list(&Filter::default(), ANYONE).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn a_task_that_is_cancelled_while_it_waits_makes_room_at_once() {
+    let store: Arc<Store> = Arc::default();
+    let options = TaskOptions { max_tasks: 1, ..TaskOptions::default() };
+    let tasks = Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), options);
+    for _ in 0..3 {
+        let id = tasks.start(new("echo")).await.unwrap().task.id.clone();
+        assert!(matches!(tasks.start(new("echo")).await, Err(TaskError::Full(1))));
+        tasks.cancel(id.as_str(), ANYONE).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn what_a_task_says_is_in_its_record() {
     let store: Arc<Store> = Arc::default();

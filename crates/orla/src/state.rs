@@ -13,17 +13,27 @@ use tokio::sync::OnceCell;
 use crate::Failure;
 use crate::config::{Config, StateKind, Transport};
 
-/// The state of a server. What exists is opened at once, and what does not exist when it is first written.
+/// The state of a server.
+pub(crate) enum ServerState {
+    /// It can be used. What exists is open, and what does not exist is made when it is first written.
+    Usable(Arc<dyn StateStore>),
+    /// Another process uses it, as this sentence says.
+    InUse(String),
+}
+
+/// Opens the state of a server. On stdio it may be in use: clients start several servers in one directory, and most of
+/// them need no tasks.
 ///
 /// # Errors
 /// It exists and cannot be used.
-pub(crate) async fn of_server(config: &Config) -> Result<Arc<dyn StateStore>, Failure> {
+pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
     match open(config).await {
-        Ok(store) => Ok(store),
-        // Clients start several servers in one directory, and most of them need no tasks.
+        Ok(store) => Ok(ServerState::Usable(store)),
         Err(held @ OpenError::Held { .. }) if config.transport == Transport::Stdio => {
-            tracing::warn!(state_dir = %config.state_dir.display(), "{held}: this server has no tasks");
-            Ok(Arc::new(Unusable(StateError::new(format!("{held}; use the tasks of that one")))))
+            Ok(ServerState::InUse(held.to_string()))
+        }
+        Err(held @ OpenError::Held { .. }) => {
+            Err(Failure::usage(format!("{held}: stop that one, or choose another state_dir")))
         }
         Err(error) => Err(Failure::usage(error.to_string())),
     }
@@ -112,23 +122,5 @@ impl StateStore for Lazy {
         if let Some(store) = self.store.get() {
             store.close().await;
         }
-    }
-}
-
-/// A state that another process uses.
-struct Unusable(StateError);
-
-#[async_trait]
-impl StateStore for Unusable {
-    async fn write(&self, _: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
-        Err(self.0.clone().into())
-    }
-
-    async fn get(&self, _: &str) -> Result<Option<Record>, StateError> {
-        Err(self.0.clone())
-    }
-
-    async fn list(&self, _: Query) -> Result<Vec<Record>, StateError> {
-        Err(self.0.clone())
     }
 }

@@ -1,6 +1,7 @@
 //! Tasks: calls that outlive their callers.
 
 use orla_e2e::{Request, Response, Server, World, eventually};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -99,7 +100,7 @@ fn what_would_be_refused_is_refused_at_once() {
 fn callers_see_their_own_tasks_and_a_withdrawn_token_runs_nothing() {
     let callers = |more: &str| {
         format!(
-            "watch: false\nmax_concurrency: 1\nauth_tokens: {{ada: {ADA}{more}}}\npolicy: [{{to: bob, deny: [secret]}}, {{to: '*', allow: ['*']}}]\n"
+            "watch: false\nmax_concurrency: 1\nauth_tokens: {{ada: {ADA}{more}}}\npolicy: [{{to: bob, capabilities: [late], allow: ['*']}}, {{to: ada, allow: ['*']}}]\n"
         )
     };
     let server = world()
@@ -130,7 +131,8 @@ fn callers_see_their_own_tasks_and_a_withdrawn_token_runs_nothing() {
     let late = as_bob("POST", "/tasks", &json!({"capability": "late", "input": {"n": 1}}));
     assert_eq!(late.status, 202, "{}", late.text());
     server.write("orla.yaml", callers(""), 0o644);
-    server.reload();
+    server.signal(Signal::HUP);
+    eventually("the token is withdrawn", || server.get_as("/tasks", BOB).status == 401);
     server.write("go", "", 0o644);
     eventually("the first one ends", || server.get_as(&path, ADA).json()["state"] == "completed");
     eventually("the other one is refused", || {
@@ -240,6 +242,20 @@ fn a_task_that_cannot_be_kept_is_the_error_of_its_request() {
     assert_eq!((answer.status, &error["kind"]), (503, &json!("unavailable")), "{error}");
     assert!(error["message"].as_str().unwrap().contains("plain"), "{error}");
     assert_eq!(server.client().call("hello", json!({})).stdout(), "hello\n");
+}
+
+#[test]
+fn a_server_on_stdio_beside_another_one_serves_without_tasks() {
+    let server = world().tool("hello", sh("echo hello")).serve();
+    let id = start(&server, &json!({"capability": "hello"}));
+    reaches(&server, &id, "completed");
+    let initialize = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}});
+    let beside = server.run_with_input(&["--stdio"], format!("{initialize}\n").as_bytes());
+    assert_eq!(beside.code, Some(0), "{}", beside.stderr);
+    assert!(beside.stdout.contains("serverInfo"), "{}", beside.stdout);
+    let warnings: Vec<&str> = beside.stderr.lines().filter(|line| line.contains("no tasks")).collect();
+    assert_eq!(warnings.len(), 1, "{}", beside.stderr);
 }
 
 #[test]

@@ -226,6 +226,7 @@ fn failed(error: &TaskError) -> Response<Body> {
             }
             return response;
         }
+        TaskError::LargeInput { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "invalid-argument"),
         TaskError::InvalidKey(_) | TaskError::InvalidEvent => {
             (StatusCode::BAD_REQUEST, "invalid-argument")
         }

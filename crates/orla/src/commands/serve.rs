@@ -26,6 +26,7 @@ use crate::logging::Logging;
 use crate::quota_days::QuotaDays;
 use crate::reload::Reloader;
 use crate::signals::{Signal, Signals};
+use crate::state::{self, ServerState};
 use crate::{Failure, fatal, render};
 
 /// How long files must be unchanged before their change causes a reload.
@@ -131,10 +132,17 @@ async fn serve(source: Source) -> Result<(), Failure> {
     crate::a2a::prepare(&server, &config)?;
     crate::authorization_servers::prepare(&server);
     let shutdown = CancellationToken::new();
-    let state = crate::state::of_server(&config).await?;
-    let tasks =
-        Tasks::open(Arc::clone(&state), Arc::clone(app.marketplace()), config.task_options.clone());
-    server.serve_tasks(tasks.clone());
+    let state = state::of_server(&config).await?;
+    let tasks = match &state {
+        ServerState::Usable(store) => {
+            let (store, market) = (Arc::clone(store), Arc::clone(app.marketplace()));
+            Some(Tasks::open(store, market, config.task_options.clone()))
+        }
+        ServerState::InUse(_) => None,
+    };
+    if let Some(tasks) = &tasks {
+        server.serve_tasks(tasks.clone());
+    }
     let (address, serving) = transport(&server, &config, &shutdown).await?;
     let logging = Logging::start(config.log_level, config.log_format);
     logging.redact(app.marketplace().redaction());
@@ -149,14 +157,27 @@ async fn serve(source: Source) -> Result<(), Failure> {
     app.findings().log();
     log_unwatched(followed.err());
 
-    tasks.resume().await.map_err(|err| Failure::usage(err.to_string()))?;
+    match &state {
+        ServerState::InUse(why) => tracing::warn!("{why}: this server has no tasks"),
+        ServerState::Usable(_) => {}
+    }
+    if let Some(tasks) = &tasks {
+        tasks.resume().await.map_err(|err| Failure::usage(err.to_string()))?;
+    }
     let tracker = TaskTracker::new();
     // Providers end after the calls that need them.
     let providers_end = app.end_providers();
+    let (running, drain) = (tasks.clone(), ServerOptions::default().drain);
     let mut serving = tracker.spawn(async move {
         serving.await;
+        // On stdio, calls of tasks outlive the client. They end before the providers that they need.
+        if let Some(tasks) = running {
+            tasks.close(drain).await;
+        }
         providers_end.await;
-        state.close().await;
+        if let ServerState::Usable(store) = state {
+            store.close().await;
+        }
     });
     tracker.spawn(days.follow());
     for following in app.follow_providers() {
@@ -180,7 +201,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
         }
         while let Some(config) = reloader.reload(&mut app) {
             server.reconfigure(options(config));
-            tasks.configure(config.task_options.clone());
+            if let Some(tasks) = &tasks {
+                tasks.configure(config.task_options.clone());
+            }
             if let Some(audit) = &audit {
                 audit.reloaded(app.marketplace());
             }

@@ -127,7 +127,7 @@ fn keys() -> Vec<Key<Config>> {
             "how long a [task](tasks.md) is kept after its end"),
         key("max_tasks", Count(1, 10_000_000), |c: &mut Config| &mut c.task_options.max_tasks,
             "maximum number of [tasks](tasks.md) that wait or run. A caller with a token has at most a quarter of them"),
-        key("max_task_bytes", Count(1, 1 << 30), |c: &mut Config| &mut c.task_options.max_result_bytes,
+        key("max_task_bytes", Count(1, 16 << 20), |c: &mut Config| &mut c.task_options.max_result_bytes,
             "maximum bytes of the result of a [task](tasks.md)"),
         section("agent", agent(), "the [model](agent.md) of `orla agent` and of the tool `agent`, and its limits"),
         section("a2a", a2a(), "orla [as an agent](a2a.md#orla-as-an-agent): its card, and the tasks that it keeps"),

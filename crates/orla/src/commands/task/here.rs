@@ -9,7 +9,7 @@ use orla_state::StateStore;
 use orla_tasks::{Filter, NewTask, State, TaskError, TaskId, Tasks, Viewer};
 use tokio_util::sync::CancellationToken;
 
-use super::{print_list, print_result, print_task};
+use super::print::{print_list, print_result, print_task};
 use crate::app::App;
 use crate::cli::{TaskCommand, TaskList, TaskRun};
 use crate::commands::call::until_stopped;

@@ -1,10 +1,11 @@
 //! Tasks of a running server.
 
 use orla_marketplace::JsonText;
+use orla_tasks::State;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::{OVER, print_list, print_result, print_task, read};
+use super::print::{print_list, print_result, print_task, read};
 use crate::cli::{TaskCommand, TaskList};
 use crate::commands::client::Server;
 use crate::{Failure, render};
@@ -64,7 +65,7 @@ async fn ended(server: &Server, id: &str) -> Result<String, Failure> {
     loop {
         let text = server.get(&format!("{}?wait={WAIT}&result=mcp", path(id))).await?;
         let state = crate::commands::text_of(&read(&text)?["state"]);
-        if OVER.contains(&&*state) {
+        if state.parse::<State>().is_ok_and(State::is_terminal) {
             return Ok(text);
         }
         if state == "input_required" {

@@ -1,0 +1,66 @@
+//! `orla task`: tasks of a running server, or those in the state of this directory.
+
+mod here;
+mod print;
+mod there;
+
+use std::io::Read;
+
+use orla_marketplace::JsonText;
+use orla_marketplace::rtfs::text::excerpt;
+use serde_json::Value;
+
+use super::client::Server;
+use crate::Failure;
+use crate::cli::{Task, TaskCommand, TaskRun};
+use crate::config::{Source, reason};
+
+pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let _log = super::log(&config);
+    // Before anything is opened or asked.
+    let wanted = match &task.command {
+        TaskCommand::Run(run) => Some(wanted(run)?),
+        TaskCommand::Event { value, .. } => Some(event_value(value.as_deref())?),
+        _ => None,
+    };
+    let runtime = super::small_runtime()?;
+    let done = runtime.block_on(async {
+        match &task.url {
+            Some(url) => there::run(&task.command, wanted, &Server::at(Some(url), &config)?).await,
+            None => here::run(&task.command, wanted, &config).await,
+        }
+    });
+    runtime.shutdown_background();
+    done
+}
+
+/// The input of the capability, or of the program with its text.
+fn wanted(run: &TaskRun) -> Result<JsonText, Failure> {
+    let Some(file) = &run.program else {
+        return super::call::input(run.json.as_deref(), &run.arguments).map_err(Failure::usage);
+    };
+    let text = match file.as_os_str() == "-" {
+        true => {
+            let mut text = String::new();
+            std::io::stdin().read_to_string(&mut text).map(|_| text)
+        }
+        false => std::fs::read_to_string(file),
+    };
+    let text =
+        text.map_err(|err| Failure::usage(format!("--program {}: {}", file.display(), reason(&err))))?;
+    let input = run.input.as_deref().unwrap_or("null");
+    let input = JsonText::parse(input.to_owned())
+        .map_err(|err| Failure::usage(format!("--input is not JSON: {err}")))?;
+    JsonText::parse(format!(r#"{{"program":{},"input":{input}}}"#, Value::from(text)))
+        .map_err(|err| Failure::usage(err.to_string()))
+}
+
+fn event_value(text: Option<&str>) -> Result<JsonText, Failure> {
+    JsonText::parse(text.unwrap_or("null").to_owned()).map_err(|err| {
+        Failure::usage(format!(
+            "{}: the value of an event is JSON: {err}",
+            excerpt(text.unwrap_or(""), 60)
+        ))
+    })
+}
