@@ -47,7 +47,7 @@ impl Upstream {
     async fn port(&self, subject: &Subject) -> Result<Arc<Port>, Error> {
         if let Some(port) = self.settings.redirect_port {
             let mut shared = self.links.port.lock().await;
-            if let Some(Ok(known)) = shared.upgrade().map(|known| known.downcast::<Port>()) {
+            if let Some(Ok(known)) = shared.upgrade().map(Arc::downcast::<Port>) {
                 return Ok(known);
             }
             let bound = Arc::new(Port::bind(port).await?);
