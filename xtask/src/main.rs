@@ -12,6 +12,7 @@
 //! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
 //!   calls that failed and processes that were left.
 //! - `sandbox` shows what confined processes can do, and what confinement costs.
+//! - `state` kills a process at random moments while it writes state.
 //! - `dist` makes the archive that is published for a release.
 //! - `licences` compares the licences of everything that is built into the product with a list.
 //!
@@ -32,6 +33,7 @@ mod process;
 #[cfg(target_os = "linux")]
 mod sandbox;
 mod server;
+mod state;
 mod suites;
 mod tally;
 mod tck;
@@ -64,6 +66,8 @@ usage: cargo xtask COMMAND
   sandbox [--quick] [--bless] [WHAT…]
                      what confined processes of the release binary (or of $ORLA_BIN) can do; WHAT is any of: table,
                      kernels, storms, bombs, cost (default: all); --bless writes the golden table; needs Linux
+  state [KILLS]      kill -9 a process that writes state KILLS times (default: 1000), and look for writes that were
+                     acknowledged and are lost, or made twice
   dist               build target/dist/orla-VERSION-HOST.tar.gz: the binary with every feature
                      (WebAssembly too), completions, licences, and its checksum
   licences           check the licences of all dependencies against the list of accepted ones
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         "endure" => endure::run(rest),
         #[cfg(target_os = "linux")]
         "sandbox" => sandbox::run(rest),
+        "state" => state::run(rest),
         "dist" => dist::run(),
         "licences" | "licenses" => licences::run(),
         "help" | "--help" | "-h" => {

@@ -20,10 +20,9 @@ CREATE TABLE records (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, revision
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 INSERT INTO counters VALUES ('revision', 0);
 CREATE VIEW tasks AS
-SELECT value ->> '$.id' AS id, value ->> '$.state' AS state, value ->> '$.capability' AS capability,
-  value ->> '$.principal' AS principal, value ->> '$.created_at' AS created_at, value ->> '$.updated_at' AS updated_at,
-  value AS json
-FROM (SELECT CAST(value AS TEXT) AS value FROM records WHERE key >= 'task/' AND key < 'task0');
+SELECT id, json ->> '$.state' AS state, json ->> '$.capability' AS capability, json ->> '$.owner.id' AS principal,
+  json ->> '$.created_at' AS created_at, json ->> '$.updated_at' AS updated_at, json
+FROM (SELECT substr(key, 6) AS id, CAST(value AS TEXT) AS json FROM records WHERE key >= 'task/' AND key < 'task0');
 ";
 
 /// A connection with SQLite.
