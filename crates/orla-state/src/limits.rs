@@ -16,7 +16,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { value: 16 << 20, batch: 32 << 20 }
+        Self { value: 32 << 20, batch: 64 << 20 }
     }
 }
 

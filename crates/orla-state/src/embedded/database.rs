@@ -202,9 +202,13 @@ impl<'c> Writer<'c> {
         self.begin.execute([])?;
         let mut results = Vec::new();
         for batch in batches {
+            let applied = self.revision;
             results.push(match self.apply(batch) {
                 Ok(revisions) => Ok(revisions),
-                Err(Refused::Conflict { key }) => Err(WriteError::Conflict { key }),
+                Err(Refused::Conflict { key }) => {
+                    self.revision = applied;
+                    Err(WriteError::Conflict { key })
+                }
                 Err(Refused::Failed(err)) => return Err(err),
             });
         }
