@@ -66,8 +66,10 @@ usage: cargo xtask COMMAND
   sandbox [--quick] [--bless] [WHAT…]
                      what confined processes of the release binary (or of $ORLA_BIN) can do; WHAT is any of: table,
                      kernels, storms, bombs, cost (default: all); --bless writes the golden table; needs Linux
-  state [KILLS]      kill -9 a process that writes state KILLS times (default: 1000), and look for writes that were
-                     acknowledged and are lost, or made twice
+  state [KILLS|faults]
+                     kill -9 a process that writes state KILLS times (default: 1000), and look for writes that were
+                     acknowledged and are lost, or made twice; faults: let each of its system calls fail in turn
+                     (by strace)
   dist               build target/dist/orla-VERSION-HOST.tar.gz: the binary with every feature
                      (WebAssembly too), completions, licences, and its checksum
   licences           check the licences of all dependencies against the list of accepted ones

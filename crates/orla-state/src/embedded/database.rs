@@ -82,8 +82,9 @@ impl Connection {
         sqlite.pragma_update(None, "application_id", APPLICATION)?;
         sqlite.pragma_update(None, "user_version", FORMAT)?;
         sqlite.pragma_update(None, "synchronous", "FULL")?;
-        sqlite.pragma_update(None, "journal_mode", "WAL")?;
         sqlite.execute_batch(&format!("BEGIN; {SCHEMA} COMMIT;"))?;
+        // Last, so that everything is in the main file and nothing is left to be moved there.
+        sqlite.pragma_update(None, "journal_mode", "WAL")?;
         sqlite.close().map_err(|(_, err)| err)
     }
 

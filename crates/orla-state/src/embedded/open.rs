@@ -193,14 +193,17 @@ fn create(directory: &Path, path: &Path) -> Result<(), OpenError> {
     let make = || -> Result<(), Failure> {
         create_private(&new)?;
         Connection::create(&new)?;
-        File::open(&new)?.sync_all()?;
+        let file = File::open(&new)?;
+        file.sync_all()?;
+        check(&new, file.metadata()?.len()).map_err(|err| Failure::Other(err.to_string()))?;
         fs::rename(&new, path)?;
         Ok(File::open(directory)?.sync_all()?)
     };
+    // What a process left that was killed here would be taken for a part of this one.
+    remove(&new).map_err(|source| failure(path, source))?;
     make().map_err(|err| {
-        for file in beside(&new).iter().chain([&new]) {
-            drop(fs::remove_file(file));
-        }
+        // The error that matters is the first one.
+        drop(remove(&new));
         match err {
             Failure::NoRoom => OpenError::NoRoom { path: path.to_owned() },
             Failure::Damaged => {
@@ -208,6 +211,16 @@ fn create(directory: &Path, path: &Path) -> Result<(), OpenError> {
             }
             Failure::Other(why) => failure(path, io::Error::other(why)),
         }
+    })
+}
+
+/// Removes a new file with all that SQLite puts beside it.
+fn remove(new: &Path) -> io::Result<()> {
+    let [log, index] = beside(new);
+    let journal = new.with_extension("new-journal");
+    [new, &log, &index, &journal].into_iter().try_for_each(|file| match fs::remove_file(file) {
+        Err(err) if err.kind() != io::ErrorKind::NotFound => Err(err),
+        _ => Ok(()),
     })
 }
 
