@@ -19,13 +19,12 @@ const DIRECTORY: &str = "ORLA_STATE_DIRECTORY";
 const BATCHES: &str = "ORLA_STATE_BATCHES";
 
 /// System calls and how they fail.
-const FAULTS: [(&str, &str); 7] = [
+const FAULTS: [(&str, &str); 6] = [
     ("pwrite64", "ENOSPC"),
     ("pwrite64", "EIO"),
     ("fdatasync,fsync", "EIO"),
     ("openat", "EMFILE"),
     ("ftruncate", "EIO"),
-    ("fcntl", "ENOLCK"),
     ("rename,unlink", "EIO"),
 ];
 
