@@ -7,12 +7,13 @@
 use libfuzzer_sys::fuzz_target;
 use rtfs::{Event, Limits, Options, Outcome, Request, Run, Source, Value, compile};
 
-const PROGRAMS: [&str; 5] = [
+const PROGRAMS: [&str; 6] = [
     "(let [k 7 m (memoize (fn [n] (call :a n)))] [(m 1) (m k) (try (call :b) (catch e e))])",
     "(pmap (fn [x] (call :a {:x x})) (range 20) {:max 3})",
     "(take 5 (map (fn [n] (+ n (call :a n))) (iterate inc 1)))",
     "(defn f [n] (if (= n 0) (call :a #{0 1.5 \"x\"}) [(f (dec n)) (call :a n)])) (f 5)",
     "(parallel (call :a 1) (race (call :a 2) (step \"s\" (call :a [3]))) (try (call :a 4) (finally (call :a 5))))",
+    "(parallel (call :a 1) (sleep-until 2026-11-20T10:00:00Z) (race (await-event \"e\") (await-task \"t\")))",
 ];
 
 /// As long as the name, the version and the fingerprint.

@@ -85,7 +85,7 @@ pub use lazy::Seq;
 pub use limits::Limits;
 pub use machine::{
     CallOptions, CapabilityName, Event, Global, InvalidRun, Outcome, Program, Request, Run, Ticket,
-    Unsaved,
+    Unsaved, Wait,
 };
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};

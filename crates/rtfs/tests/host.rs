@@ -5,7 +5,8 @@
 use std::collections::HashMap;
 
 use rtfs::{
-    Error, Event, Limits, Options, Outcome, Request, Run, Source, Ticket, Value, compile, eval_pure,
+    Error, Event, Limits, Options, Outcome, Request, Run, Source, Ticket, Value, Wait, compile,
+    eval_pure,
 };
 
 /// A host that writes down what it is asked, and answers.
@@ -56,6 +57,9 @@ impl Host {
                         Request::Close { stream } => format!("{} close {}", ticket.0, stream.0),
                         Request::Search { query } => format!("{} search {query}", ticket.0),
                         Request::Describe { id } => format!("{} describe {id}", ticket.0),
+                        Request::Wait(Wait::Until(at)) => format!("{} until {at}", ticket.0),
+                        Request::Wait(Wait::Task(id)) => format!("{} task {id}", ticket.0),
+                        Request::Wait(Wait::Event(name)) => format!("{} event {name}", ticket.0),
                         other => format!("{other:?}"),
                     };
                     self.open.insert(ticket.0, request);
@@ -136,6 +140,10 @@ fn inputs_and_options_reach_the_host() {
         ("(apply call [:a {:x 1}])", "1 call a {:x 1}"),
         ("(capabilities \"some words\")", "1 search some words"),
         ("(describe :a)", "1 describe a"),
+        ("(do (sleep-until \"2026-11-20T11:00:00.5+01:00\") 7)", "1 until 2026-11-20T10:00:00.500Z"),
+        ("(or (sleep-until 2026-11-20T10:00:00Z) 7)", "1 until 2026-11-20T10:00:00Z"),
+        ("(await-task \"0199-a\")", "1 task 0199-a"),
+        ("(await-event :paid)", "1 event paid"),
     ];
     for (text, line) in cases {
         let mut host = start(text, Limits::default());
@@ -143,6 +151,33 @@ fn inputs_and_options_reach_the_host() {
         assert_eq!(host.log, [line], "{text}");
         host.answer(1, 7);
         assert_eq!(shown(host.advance()), "7", "{text}");
+    }
+}
+
+#[test]
+fn what_may_be_far_away_takes_no_place_of_a_call() {
+    let limits = Limits { calls_at_once: 1, ..Limits::default() };
+    let mut host = start("(parallel (await-event :a) (await-event :b) (call :x) (call :y))", limits);
+    assert!(matches!(host.advance(), Outcome::Waiting));
+    assert_eq!(host.log, ["1 event a", "2 event b", "3 call x {}"]);
+    host.answer(2, 2);
+    assert!(matches!(host.advance(), Outcome::Waiting));
+    assert_eq!(host.log.len(), 3, "an event makes no room for a call");
+    host.answer(3, 3);
+    assert!(matches!(host.advance(), Outcome::Waiting));
+    assert_eq!(host.log[3..], ["4 call y {}"]);
+}
+
+#[test]
+fn what_is_no_instant_no_task_and_no_event_is_an_error_there() {
+    for (text, error) in [
+        ("(sleep-until \"tomorrow\")", "invalid-argument: `sleep-until` takes an RFC 3339 instant"),
+        ("(sleep-until (first [5]))", "type: `sleep-until` takes an instant or its text, got 5"),
+        ("(await-task (first [:a]))", "type: the id of a task is a string, got :a"),
+        ("(await-event (first [5]))", "type: the name of an event is a string or a keyword, got 5"),
+    ] {
+        let Outcome::Failed(got) = start(text, Limits::default()).advance() else { panic!("{text}") };
+        assert!(got.to_string().starts_with(error), "{text}: {got}");
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 use rtfs::{
-    Error, Event, Limits, Options, Outcome, Program, Request, Run, Source, Ticket, Unsaved, Value,
+    Error, Event, Limits, Options, Outcome, Program, Request, Run, Source, Ticket, Unsaved, Value, Wait,
     compile,
 };
 
@@ -46,6 +46,8 @@ const PROGRAMS: &[&str] = &[
     "(loop [i 0] (call :echo i) (recur (inc i)))",
     "(try (first (stream :none)) (catch e (:kind e)))",
     "(vec (take 3 (stream :nums)))",
+    r#"(parallel (sleep-until "2026-11-20T10:00:00Z") (await-task "t") (try (await-event :paid) (catch e (:kind e))))"#,
+    "(pmap (fn [n] (race (await-event (str n)) (call :echo n) (sleep-until 2026-11-20T10:00:00.5Z))) (range 9))",
 ];
 
 fn program(text: &str) -> Arc<Program> {
@@ -63,6 +65,8 @@ fn answer(request: &Request) -> Result<Value, Error> {
         Request::Call { .. } => Err(Error::new("failed", "it is broken").with_capability("bad")),
         Request::Search { .. } => Ok(Value::vector(vec![1.into(), 2.into()]).unwrap()),
         Request::Open { id, .. } if id.as_str() == "nums" => Ok(Value::Nil),
+        Request::Wait(Wait::Task(id)) => Ok(id.as_str().into()),
+        Request::Wait(Wait::Until(_)) => Ok(1.into()),
         Request::Next { .. } => Ok(Value::vector(vec![7.into()]).unwrap()),
         _ => Err(Error::new("unavailable", "there is nothing")),
     }
@@ -158,6 +162,64 @@ fn a_run_is_of_its_program_and_of_no_other() {
     assert!(Run::load(one.clone(), Limits { memory: 1_000, ..limits() }, &bytes).is_err());
     let again = Run::load(one, limits(), &bytes).unwrap();
     assert_eq!(again.steps_left(), run.steps_left());
+}
+
+#[test]
+fn a_run_of_another_version_of_the_format_is_refused_and_says_so() {
+    let program = program("(call :echo 1)");
+    let mut run = Run::new(program.clone(), limits(), &[]).resumable();
+    run.advance(1_000);
+    assert_eq!(run.events().count(), 1);
+    let bytes = run.save().unwrap();
+    for version in [1, bytes[7] + 1] {
+        let mut bytes = bytes.clone();
+        bytes[7] = version;
+        let refused = Run::load(program.clone(), limits(), &bytes).err().unwrap();
+        assert!(refused.to_string().contains("another version of the format"), "{refused}");
+    }
+}
+
+#[test]
+fn the_function_after_a_program_is_called_also_in_another_process() {
+    let program = program("(def k (call :echo 2)) (defn main [n] (* k (call :echo n)))");
+    let mut run = Run::new(program.clone(), limits(), &[]).resumable().then("main", vec![21.into()]);
+    let value = loop {
+        match run.advance(100) {
+            Outcome::Done(value) => break value,
+            Outcome::Failed(error) => panic!("{error}"),
+            Outcome::Yielded => {}
+            Outcome::Waiting => {
+                run.events().for_each(drop);
+                run = Run::load(program.clone(), limits(), &run.save().unwrap()).unwrap();
+                assert!(matches!(run.advance(100), Outcome::Waiting));
+                let Some(Event::Request { ticket, request, .. }) = run.events().next() else { panic!() };
+                run.resolve(ticket, answer(&request));
+            }
+        }
+    };
+    assert_eq!(value, Value::Int(42));
+    let mut run = Run::new(self::program("1"), limits(), &[]).then("main", Vec::new());
+    let Outcome::Failed(error) = run.advance(100) else { panic!("there is no main") };
+    assert_eq!(&*error.kind, "undefined");
+}
+
+#[test]
+fn an_answer_is_the_same_when_it_was_written_and_read() {
+    let program = program("(call :echo 1)");
+    let mut run = Run::new(program.clone(), limits(), &[]).resumable();
+    let text = r#"{:a [1 2.5 "x" 'y nil true] "b" #{:c} :d 2026-11-20T10:00:00Z :e (list 99999999999999999999)}"#;
+    let value = rtfs::eval_pure(text).unwrap();
+    let error = Error::new("mine", "odd").with_data(value.clone()).with_capability("x");
+    for answer in [Ok(value), Ok(Value::Nil), Err(error)] {
+        let bytes = run.write_answer(&answer);
+        let mut other = Run::new(program.clone(), limits(), &[]);
+        let read = other.read_answer(&bytes).unwrap();
+        assert_eq!(format!("{read:?}"), format!("{answer:?}"));
+        for cut in 0..bytes.len() {
+            assert!(other.read_answer(&bytes[..cut]).is_err(), "{cut} bytes of {answer:?}");
+        }
+    }
+    assert!(run.read_answer(b"").is_err());
 }
 
 #[test]

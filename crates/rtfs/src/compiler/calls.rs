@@ -194,6 +194,9 @@ impl Lower<'_> {
             "%close" => host(HostOp::Close),
             "%search" => host(HostOp::Search),
             "%describe" => host(HostOp::Describe),
+            "%sleep-until" => host(HostOp::SleepUntil),
+            "%await-task" => host(HostOp::AwaitTask),
+            "%await-event" => host(HostOp::AwaitEvent),
             "%log" => host(HostOp::Log),
             _ => None,
         }?;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::scalar::Instant;
 use crate::syntax::Position;
 use crate::value::Value;
 
@@ -98,6 +99,22 @@ pub enum Request {
         /// Its id.
         id: CapabilityName,
     },
+    /// Something that may be far away. See [`Wait`].
+    Wait(Wait),
+}
+
+/// What a run waits for that no call gives. Such a request takes none of the places of
+/// [`calls_at_once`](crate::Limits::calls_at_once). A run that waits for nothing else may be saved and dropped until
+/// then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Wait {
+    /// An instant. The answer is ignored unless it is an error.
+    Until(Instant),
+    /// The end of a task, by its id. The answer is its result.
+    Task(String),
+    /// An event for this run, by its name. The answer is its value.
+    Event(String),
 }
 
 /// The id of a capability, as a program wrote it: a keyword, a string or a symbol.

@@ -202,13 +202,22 @@ impl Run {
             self.release(id);
         }
         tickets.sort_unstable();
-        tickets.retain(|&ticket| self.forget(ticket).is_some());
+        let mut waits = BTreeSet::new();
+        tickets.retain(|&ticket| {
+            let forgotten = self.forget(ticket);
+            if forgotten.is_some_and(|entry| entry.kind.is_wait()) {
+                waits.insert(ticket);
+            }
+            forgotten.is_some()
+        });
         // What was never asked need not be cancelled, and makes no room for others.
         let never_asked: BTreeSet<u64> = self.queued.iter().map(|(ticket, _)| *ticket).collect();
         self.queued.retain(|(ticket, _)| tickets.binary_search(ticket).is_err());
         for ticket in tickets.into_iter().filter(|ticket| !never_asked.contains(ticket)) {
             self.events.push(Event::Cancel { ticket: Ticket(ticket) });
-            self.in_flight = self.in_flight.saturating_sub(1);
+            if !waits.contains(&ticket) {
+                self.in_flight = self.in_flight.saturating_sub(1);
+            }
         }
     }
 

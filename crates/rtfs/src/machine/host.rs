@@ -1,10 +1,11 @@
 //! What a program asks its host for.
 
-use super::event::{CallOptions, CapabilityName, Event, Request, Ticket};
+use super::event::{CallOptions, CapabilityName, Event, Request, Ticket, Wait};
 use super::op::HostOp;
 use super::run::Run;
 use crate::builtins::shown;
 use crate::error::Error;
+use crate::scalar::Instant;
 use crate::value::Value;
 
 impl Run {
@@ -95,6 +96,9 @@ impl Run {
                 }
             },
             HostOp::Describe => Request::Describe { id: id_of(first)? },
+            HostOp::SleepUntil => Request::Wait(Wait::Until(instant_of(first)?)),
+            HostOp::AwaitTask => Request::Wait(Wait::Task(task_of(&first)?)),
+            HostOp::AwaitEvent => Request::Wait(Wait::Event(event_of(first)?)),
             HostOp::Log => {
                 let (level, message) = match &first {
                     Value::Keyword(level) => (level.name().to_owned(), args.next().unwrap_or_default()),
@@ -138,6 +142,42 @@ fn id_of(value: Value) -> Result<CapabilityName, Error> {
 #[cold]
 fn no_id(value: &Value) -> Error {
     Error::new("type", format!("the id of a capability is a keyword or a string, got {}", shown(value)))
+}
+
+fn instant_of(value: Value) -> Result<Instant, Error> {
+    let text = match &value {
+        Value::Instant(instant) => return Ok(instant.clone()),
+        Value::Str(text) => text.as_str(),
+        other => {
+            let message = format!("`sleep-until` takes an instant or its text, got {}", shown(other));
+            return Err(Error::new("type", message));
+        }
+    };
+    Instant::parse(text).ok_or_else(|| {
+        let message = format!(
+            "`sleep-until` takes an RFC 3339 instant such as \"2026-11-20T10:00:00Z\", got {}",
+            shown(&value)
+        );
+        Error::new("invalid-argument", message)
+    })
+}
+
+fn task_of(value: &Value) -> Result<String, Error> {
+    match value {
+        Value::Str(_) | Value::Uuid(_) => Ok(value.to_string()),
+        other => Err(Error::new("type", format!("the id of a task is a string, got {}", shown(other)))),
+    }
+}
+
+fn event_of(value: Value) -> Result<String, Error> {
+    match CapabilityName::of(value) {
+        Ok(name) => Ok(name.as_str().to_owned()),
+        Err(other) => {
+            let message =
+                format!("the name of an event is a string or a keyword, got {}", shown(&other));
+            Err(Error::new("type", message))
+        }
+    }
 }
 
 fn stream_of(value: &Value) -> Result<Ticket, Error> {

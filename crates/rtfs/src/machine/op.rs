@@ -123,9 +123,20 @@ pub(crate) enum HostOp {
     Close,
     Search,
     Describe,
+    SleepUntil,
+    AwaitTask,
+    AwaitEvent,
     Log,
     StepBegin,
     StepEnd,
+}
+
+impl HostOp {
+    /// Whether it waits for something outside of the run: a time, a task, an event. It takes none of the places of
+    /// requests at the same time, as it may wait for days.
+    pub(crate) fn is_wait(self) -> bool {
+        matches!(self, Self::SleepUntil | Self::AwaitTask | Self::AwaitEvent)
+    }
 }
 
 /// What becomes of the results of strands.

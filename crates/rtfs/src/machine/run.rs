@@ -43,6 +43,8 @@ pub struct Run {
     /// Requests that the host may not be asked yet.
     pub(super) queued: VecDeque<(u64, Event)>,
     pub(super) in_flight: usize,
+    /// What a run that was read waits for without taking a place; not asked yet.
+    pub(super) waits: Vec<Event>,
     pub(super) context: Context,
     pub(super) steps_left: u64,
     pub(super) calls: u64,
@@ -55,6 +57,8 @@ pub struct Run {
     /// The code whose value the run gives: errors of what is lazy in it come from there.
     pub(super) root: u32,
     pub(super) finished: Option<Outcome>,
+    /// The function that is called when the program is done, and its arguments.
+    pub(super) then: Option<(String, Vec<Value>)>,
     /// What was asked for and not answered, if the run may be saved.
     pub(super) kept: Option<BTreeMap<u64, (Request, Option<Position>)>>,
 }
@@ -117,6 +121,7 @@ impl Run {
             waiting: Vec::new(),
             queued: VecDeque::new(),
             in_flight: 0,
+            waits: Vec::new(),
             steps_left: limits.steps,
             calls: 0,
             next_ticket: 1,
@@ -126,6 +131,7 @@ impl Run {
             finishing: false,
             root: 0,
             finished: None,
+            then: None,
             kept: None,
         }
     }
@@ -174,6 +180,13 @@ impl Run {
         Ok(())
     }
 
+    /// The run, which [calls](Self::call) this function when the program is done. The outcome is that of the call.
+    #[must_use]
+    pub fn then(mut self, name: impl Into<String>, args: Vec<Value>) -> Self {
+        self.then = Some((name.into(), args));
+        self
+    }
+
     /// The value of a definition, if it has one yet.
     pub fn global(&self, name: &str) -> Option<&Value> {
         let at = self.program.globals.iter().position(|global| &*global.name == name)?;
@@ -202,6 +215,11 @@ impl Run {
     /// The program that runs.
     pub fn program(&self) -> &Arc<Program> {
         &self.program
+    }
+
+    /// Whether it has streams open. They are lost when it is saved and loaded.
+    pub fn has_streams(&self) -> bool {
+        !self.streams.is_empty()
     }
 
     /// Steps that are left.
@@ -294,7 +312,7 @@ impl Run {
     /// Gives the answer to a request. The answer to a request that has been withdrawn is ignored.
     pub fn resolve(&mut self, ticket: Ticket, answer: Result<Value, Error>) {
         let Some(Waiting { strand: id, kind, .. }) = self.forget(ticket.0) else { return };
-        self.in_flight = self.in_flight.saturating_sub(1);
+        self.leave(kind);
         let answer = match answer {
             Ok(value) => self.accept(kind, ticket, value),
             Err(error) => Err(error),
@@ -337,13 +355,21 @@ impl Run {
                 let handle = crate::lazy::StreamHandle { id: ticket.0, closed };
                 Ok(Value::Seq(crate::Seq::stream(Arc::new(handle))))
             }
-            HostOp::Send | HostOp::Close => Ok(Value::Nil),
+            HostOp::Send | HostOp::Close | HostOp::SleepUntil => Ok(Value::Nil),
             _ => Ok(value),
+        }
+    }
+
+    /// A request of this kind is not in flight any more.
+    pub(super) fn leave(&mut self, kind: HostOp) {
+        if !kind.is_wait() {
+            self.in_flight = self.in_flight.saturating_sub(1);
         }
     }
 
     /// Asks what waited for other requests, as far as the host may be asked.
     pub(super) fn ask_more(&mut self) {
+        self.events.append(&mut self.waits);
         while self.in_flight < self.limits.calls_at_once.max(1)
             && let Some((_, event)) = self.queued.pop_front()
         {
@@ -384,6 +410,7 @@ impl Run {
             self.events.push(Event::Cancel { ticket: Ticket(ticket) });
         }
         self.in_flight = 0;
+        self.waits.clear();
         self.strands.clear();
         self.free.clear();
         self.ready.clear();
@@ -425,6 +452,7 @@ impl Run {
         let begun_later =
             begun_later.flat_map(|(_, function, args)| std::iter::once(function).chain(args));
         let kept = joins().flat_map(|join| &join.results).chain(begun_later);
+        let kept = kept.chain(self.then.iter().flat_map(|(_, args)| args));
         let roots = stacks.clone().flat_map(|strand| &strand.stack).chain(kept);
         self.context.live = own + live_bytes(roots.chain(self.globals.iter().flatten()));
         self.context.since = 0;
@@ -506,7 +534,9 @@ impl Run {
             kept.insert(ticket, (request.clone(), at));
         }
         // Made where it stays: it was slow to copy what has just been put together.
-        if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
+        if kind.is_wait() {
+            self.events.push(Event::Request { ticket: Ticket(ticket), request, at });
+        } else if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
             self.in_flight += 1;
             self.events.push(Event::Request { ticket: Ticket(ticket), request, at });
         } else {
@@ -516,6 +546,12 @@ impl Run {
     }
 
     pub(super) fn root_done(&mut self, value: Value) {
+        if let Some((name, args)) = self.then.take() {
+            if let Err(error) = self.call(&name, args) {
+                self.end(Outcome::Failed(error));
+            }
+            return;
+        }
         if self.context.has_lazy && !self.finishing {
             // What is lazy in the result is computed now, as part of the run.
             self.begin(Strand::new(helper("%finish"), Value::Nil, vec![value]));

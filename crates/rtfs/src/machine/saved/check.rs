@@ -30,7 +30,8 @@ pub(super) fn run(run: &mut Run) -> Checked {
             join.pending.iter().flat_map(|(_, function, args)| std::iter::once(function).chain(args));
         join.results.iter().chain(pending)
     });
-    run.context.live = live_bytes(stacks.chain(joined).chain(run.globals.iter().flatten()));
+    let then = run.then.iter().flat_map(|(_, args)| args);
+    run.context.live = live_bytes(stacks.chain(joined).chain(then).chain(run.globals.iter().flatten()));
     must(run.context.live <= run.limits.memory, "it needs more memory than it may use")?;
     end_streams(run);
     Ok(())

@@ -32,11 +32,16 @@ use std::sync::Arc;
 
 use super::program::Program;
 use super::run::Run;
+use crate::error::Error;
 use crate::limits::Limits;
+use crate::value::Value;
 use bytes::Input;
 
-/// What the bytes begin with: a name, and the version of the format.
-const MAGIC: &[u8; 8] = b"rtfsrun\x01";
+/// What the bytes begin with, before the version of the format.
+const NAME: &[u8; 7] = b"rtfsrun";
+
+/// The version of the format.
+const VERSION: u8 = 2;
 
 /// Why a run cannot be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,11 +124,16 @@ impl Run {
     /// They are of another program or version, are damaged, or need more than `limits` allow.
     pub fn load(program: Arc<Program>, limits: Limits, bytes: &[u8]) -> Result<Self, InvalidRun> {
         let mut input = Input::new(bytes, limits.memory);
-        if input.take(MAGIC.len())? != MAGIC {
-            return Err(InvalidRun("it does not begin like one of this version"));
+        if input.take(NAME.len())? != NAME {
+            return Err(InvalidRun("it does not begin like one"));
+        }
+        if input.byte()? != VERSION {
+            return Err(InvalidRun("it was saved in another version of the format"));
         }
         if input.fixed()? != fingerprint(&program) {
-            return Err(InvalidRun("it is one of another program or version"));
+            return Err(InvalidRun(
+                "it is one of another program, or of another version of the language",
+            ));
         }
         let mut run = read::run(program, limits, &mut input)?;
         if !input.is_empty() {
@@ -131,6 +141,21 @@ impl Run {
         }
         check::run(&mut run)?;
         Ok(run)
+    }
+
+    /// An answer as bytes that this run can [read](Self::read_answer), also when it was saved and loaded.
+    pub fn write_answer(&self, answer: &Result<Value, Error>) -> Vec<u8> {
+        write::answer(self, answer)
+    }
+
+    /// The answer that [`write_answer`](Self::write_answer) made these bytes of.
+    ///
+    /// # Errors
+    /// The bytes are damaged, or need more memory than the run may use.
+    pub fn read_answer(&mut self, bytes: &[u8]) -> Result<Result<Value, Error>, InvalidRun> {
+        let mut input = Input::new(bytes, self.limits.memory);
+        let answer = read::answer(self, &mut input)?;
+        if input.is_empty() { Ok(answer) } else { Err(InvalidRun("something follows its end")) }
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::{Error, Origin};
 use crate::function::{Closure, Code, Native};
 use crate::lazy::{Range, Seq, State, StreamHandle};
 use crate::limits::Limits;
-use crate::machine::event::{CallOptions, CapabilityName, Event, Request, Ticket};
+use crate::machine::event::{CallOptions, CapabilityName, Event, Request, Ticket, Wait};
 use crate::machine::host::not_open;
 use crate::machine::op::HostOp;
 use crate::machine::program::Program;
@@ -63,7 +63,22 @@ pub(super) fn run(
     run.context.fresh = input.number()?;
     run.finishing = input.flag()?;
     run.root = input.small()?;
+    if input.flag()? {
+        let name = input.text()?.to_owned();
+        run.then = Some((name, values.items(input, 16)?));
+    }
     Ok(run)
+}
+
+/// An answer.
+pub(super) fn answer(run: &mut Run, input: &mut Input<'_>) -> Result<Result<Value, Error>, InvalidRun> {
+    let values = Values::read(run, input)?;
+    run.context.has_lazy |= values.has_lazy;
+    match input.byte()? {
+        0 => Ok(Ok(values.value(input)?)),
+        1 => Ok(Err(failure(run, &values, input)?.ok_or(InvalidRun("an error is missing"))?)),
+        _ => Err(InvalidRun("an answer is neither a value nor an error")),
+    }
 }
 
 /// A strand that waits, and what it has asked for: it is asked again.
@@ -81,6 +96,9 @@ fn waiting(run: &mut Run, values: &Values, input: &mut Input<'_>) -> Result<(), 
             | (Some(Request::Open { .. }), HostOp::Open)
             | (Some(Request::Search { .. }), HostOp::Search)
             | (Some(Request::Describe { .. }), HostOp::Describe)
+            | (Some(Request::Wait(Wait::Until(_))), HostOp::SleepUntil)
+            | (Some(Request::Wait(Wait::Task(_))), HostOp::AwaitTask)
+            | (Some(Request::Wait(Wait::Event(_))), HostOp::AwaitEvent)
             | (None, HostOp::Next | HostOp::Send | HostOp::Close)
     );
     if !fits {
@@ -91,7 +109,11 @@ fn waiting(run: &mut Run, values: &Values, input: &mut Input<'_>) -> Result<(), 
             if let Some(kept) = &mut run.kept {
                 kept.insert(ticket, (request.clone(), at));
             }
-            run.queued.push_back((ticket, Event::Request { ticket: Ticket(ticket), request, at }));
+            let event = Event::Request { ticket: Ticket(ticket), request, at };
+            match kind.is_wait() {
+                true => run.waits.push(event),
+                false => run.queued.push_back((ticket, event)),
+            }
         }
         // The stream is not open here: its reader is told when all is known to be in order.
         None => run.queued.push_back((ticket, Event::CloseStream { stream: Ticket(ticket) })),
@@ -126,8 +148,16 @@ fn request(values: &Values, input: &mut Input<'_>) -> Result<Option<Request>, In
         2 => Request::Search { query: input.text()?.to_owned() },
         3 => Request::Describe { id: id(input)? },
         4 => return Ok(None),
+        5 => Request::Wait(Wait::Until(instant(input)?)),
+        6 => Request::Wait(Wait::Task(input.text()?.to_owned())),
+        7 => Request::Wait(Wait::Event(input.text()?.to_owned())),
         _ => return Err(InvalidRun("it asks for nothing known")),
     }))
+}
+
+fn instant(input: &mut Input<'_>) -> Result<Instant, InvalidRun> {
+    let instant = Instant::from_unix(input.signed()?, input.small()?);
+    instant.ok_or(InvalidRun("an invalid instant"))
 }
 
 fn place(input: &mut Input<'_>) -> Result<Option<Position>, InvalidRun> {
@@ -344,10 +374,7 @@ impl Values {
                 }
                 Value::Set(set)
             }
-            node::INSTANT => {
-                let instant = Instant::from_unix(input.signed()?, input.small()?);
-                Value::Instant(instant.ok_or(InvalidRun("an invalid instant"))?)
-            }
+            node::INSTANT => Value::Instant(instant(input)?),
             node::UUID => {
                 let mut bits = [0; 16];
                 bits.copy_from_slice(input.take(16)?);

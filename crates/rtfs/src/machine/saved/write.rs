@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::mem::{Discriminant, discriminant};
 
 use super::bytes::Output;
-use super::{MAGIC, Unsaved, fingerprint};
+use super::{NAME, Unsaved, VERSION, fingerprint};
 use crate::error::Error;
 use crate::lazy::{Range, Seq, State};
-use crate::machine::event::Request;
+use crate::machine::event::{Request, Wait};
 use crate::machine::op::{ForkKind, HostOp};
 use crate::machine::run::Run;
 use crate::machine::strand::Strand;
@@ -45,7 +45,7 @@ pub(super) mod node {
 }
 
 /// What the host is asked for, by number.
-pub(super) const HOST_OPS: [HostOp; 10] = [
+pub(super) const HOST_OPS: [HostOp; 13] = [
     HostOp::Call,
     HostOp::Open,
     HostOp::Next,
@@ -56,6 +56,9 @@ pub(super) const HOST_OPS: [HostOp; 10] = [
     HostOp::Log,
     HostOp::StepBegin,
     HostOp::StepEnd,
+    HostOp::SleepUntil,
+    HostOp::AwaitTask,
+    HostOp::AwaitEvent,
 ];
 
 /// What strands wait for, by number.
@@ -97,13 +100,39 @@ pub(super) fn run(run: &Run) -> Result<Vec<u8>, Unsaved> {
     }
     out.byte(run.finishing.into());
     out.number(run.root.into());
+    out.byte(run.then.is_some().into());
+    if let Some((name, args)) = &run.then {
+        out.bytes(name.as_bytes());
+        out.size(args.len());
+        args.iter().for_each(|arg| values.refer(&mut out, arg));
+    }
 
     let mut all = Output::default();
-    all.0.extend(MAGIC);
+    all.0.extend(NAME);
+    all.byte(VERSION);
     all.fixed(fingerprint(&run.program));
     values.finish(&mut all);
     all.0.extend(out.0);
     Ok(all.0)
+}
+
+/// An answer.
+pub(super) fn answer(run: &Run, answer: &Result<Value, Error>) -> Vec<u8> {
+    let (mut values, mut out) = (Values::default(), Output::default());
+    match answer {
+        Ok(value) => {
+            out.byte(0);
+            values.refer(&mut out, value);
+        }
+        Err(error) => {
+            out.byte(1);
+            failure(run, &mut values, &mut out, Some(error));
+        }
+    }
+    let mut all = Output::default();
+    values.finish(&mut all);
+    all.0.extend(out.0);
+    all.0
 }
 
 fn strand(run: &Run, values: &mut Values, out: &mut Output, strand: &Strand) {
@@ -209,6 +238,19 @@ fn request(values: &mut Values, out: &mut Output, request: &Request) {
         Request::Describe { id } => {
             out.byte(3);
             values.refer(out, id.value());
+        }
+        Request::Wait(Wait::Until(instant)) => {
+            out.byte(5);
+            out.signed(instant.unix_seconds());
+            out.number(instant.subsec_nanoseconds().into());
+        }
+        Request::Wait(Wait::Task(id)) => {
+            out.byte(6);
+            out.bytes(id.as_bytes());
+        }
+        Request::Wait(Wait::Event(name)) => {
+            out.byte(7);
+            out.bytes(name.as_bytes());
         }
         // Of a stream, which ends here.
         Request::Next { .. } | Request::Send { .. } | Request::Close { .. } => out.byte(4),
