@@ -172,6 +172,12 @@ pub enum RuntimeError {
         /// Why there is no approval.
         reason: String,
     },
+    /// The program of a task waits for what may be far away. The task calls it again then.
+    #[error("{id} waits, and goes on later")]
+    Suspended {
+        /// The capability's name.
+        id: String,
+    },
     /// A limit of the host was reached.
     #[error("{id} reached a limit: {what}")]
     Limit {
@@ -248,6 +254,7 @@ impl RuntimeError {
             }
             Self::Quota { .. } => "quota",
             Self::Unapproved { .. } => "approval",
+            Self::Suspended { .. } => "suspended",
             Self::Limit { .. } => "limit",
             Self::Panicked { .. } => "panicked",
         }
@@ -286,7 +293,7 @@ impl RuntimeError {
 }
 
 /// The kinds of calls that a program's error may be of.
-const KINDS: [&str; 11] = [
+const KINDS: [&str; 12] = [
     "unknown-capability",
     "invalid-input",
     "invalid-output",
@@ -297,6 +304,7 @@ const KINDS: [&str; 11] = [
     "quota",
     "approval",
     "unavailable",
+    "interrupted",
     "limit",
 ];
 

@@ -153,6 +153,7 @@ impl Redactor {
             | RuntimeError::Quota { .. }
             | RuntimeError::Unapproved { .. }
             | RuntimeError::Limit { .. }
+            | RuntimeError::Suspended { .. }
             | RuntimeError::Panicked { .. } => {}
             RuntimeError::InvalidInput { violations, .. } => self.violations(violations),
             RuntimeError::InvalidOutput { violations, outcome, .. } => {

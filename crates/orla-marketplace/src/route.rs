@@ -287,6 +287,10 @@ impl CustomProvider for Routed {
     fn is_internal(&self) -> bool {
         self.targets.iter().all(|target| target.provider.is_internal())
     }
+
+    fn is_pure(&self) -> bool {
+        self.targets.iter().all(|target| target.provider.is_pure())
+    }
 }
 
 /// Runs [`Routed`] providers with the executors of a marketplace, which it does not keep alive.

@@ -109,6 +109,7 @@ impl CapabilityMarketplace {
             prepared.approve().await?;
             let _permits = prepared.admit(&mut recording).await?;
             let circuit = prepared.circuit()?;
+            prepared.pass_checkpoint().await?;
             let handle = circuit.report(prepared.open().await)?;
             Ok((handle, charge))
         }

@@ -17,6 +17,7 @@ use crate::client::Client;
 use crate::notice::NoticeSink;
 use crate::payload::Payload;
 use crate::principal::Principal;
+use crate::program::Journal;
 
 /// A call to be made.
 #[derive(Clone)]
@@ -59,6 +60,9 @@ pub struct CallScope {
     pub checkpoint: Option<Arc<dyn Checkpoint>>,
     /// Whether the call is that of a task, or within one.
     pub is_task: bool,
+    /// Keeps what the program of the call is answered, so that another process can go on with it. Calls within the
+    /// call do not inherit it.
+    pub journal: Option<Arc<dyn Journal>>,
     /// How many calls this one is nested in.
     pub depth: u32,
     /// The instances that the call has come through.
@@ -114,6 +118,7 @@ impl Call {
             depth: ctx.scope.depth + 1,
             retries: None,
             checkpoint: None,
+            journal: None,
             ..ctx.scope.clone()
         };
         Self { timeout, scope, ..Self::to(target) }

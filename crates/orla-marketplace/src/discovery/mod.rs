@@ -81,6 +81,10 @@ impl CustomProvider for Discovery {
         true
     }
 
+    fn is_pure(&self) -> bool {
+        *self != Self::Call
+    }
+
     fn content(&self) -> ContentSource {
         ContentSource::Program
     }

@@ -16,12 +16,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
-use rtfs::{
-    Diagnostics, Modules, Options, Position, Program, Run, Severity, Source, Value, check, compile,
-};
+use rtfs::{Diagnostics, Modules, Options, Position, Program, Severity, Source, check, compile};
 
-use super::drive;
 use super::tool::{failed, unfinished};
+use super::{Job, run};
 use crate::attestation::ContentSource;
 use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
@@ -215,16 +213,14 @@ impl CapabilityExecutor for ProgramFileExecutor {
             reason: "the file is not a program".to_owned(),
             source: None,
         })?;
-        let args = if file.takes_input { vec![inputs.value()?.clone()] } else { Vec::new() };
-        let trace = ctx.scope.notices.trace();
-        let run = Run::new(program, market.snapshot().limits().programs, &[]);
-        let value = async {
-            let (mut run, defined) = drive(&market, run, trace, ctx).await;
-            defined?;
-            run.call(MAIN, args)?;
-            drive(&market, run, trace, ctx).await.1
+        let input = if file.takes_input { vec![inputs.value()?.clone()] } else { Vec::new() };
+        let job = Job {
+            then: Some((MAIN, input)),
+            limits: market.snapshot().limits().programs,
+            trace: ctx.scope.notices.trace().clone(),
+            ..Job::new(program)
         };
-        let value: Value = value.await.map_err(|error| unfinished(ctx, &error))?;
+        let value = run(&market, job, ctx).await.map_err(|error| unfinished(ctx, &error))?;
         // Reported here, because the code that turns it into JSON knows no program.
         value_to_json(&value)
             .map_err(|err| failed(ctx, format!("the result cannot be given as JSON: {err}")))?;

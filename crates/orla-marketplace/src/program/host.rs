@@ -2,17 +2,18 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rtfs::{CallOptions, Error, Map, Position, Request, Ticket, Value};
+use rtfs::{CallOptions, Error, Instant, Map, Position, Request, Ticket, Value, Wait};
 use serde_json::Value as Json;
-use tokio::time::Instant;
+use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::journal::{Action, Asked, Begins};
 use super::progress::Reporter;
 use super::streams::Streams;
 use crate::call::Call;
-use crate::call::CallContext;
+use crate::call::{CallContext, Checkpoint};
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
 use crate::error::{RuntimeError, Violation, whole_millis};
@@ -47,7 +48,7 @@ impl<'a> Host<'a> {
     ) -> Result<Value, Error> {
         match request {
             Request::Call { id, input, options } => {
-                self.call(id.to_string(), input, options, at, token).await
+                self.call(ticket, id.to_string(), input, options, at, token).await
             }
             Request::Search { query } => {
                 let found = self.catalog().await;
@@ -66,6 +67,7 @@ impl<'a> Host<'a> {
                 })
             }
             Request::Open { id, input } => self.open(ticket, id.to_string(), input, at, token).await,
+            Request::Wait(wait) => unless_cancelled(&token, self.wait(ticket, &wait)).await,
             Request::Next { stream } => unless_cancelled(&token, self.streams.next(stream)).await,
             Request::Send { stream, value } => {
                 unless_cancelled(&token, self.streams.send(stream, value)).await
@@ -80,13 +82,14 @@ impl<'a> Host<'a> {
 
     async fn call(
         self,
+        ticket: Ticket,
         id: String,
         input: Value,
         options: CallOptions,
         at: Option<Position>,
         token: CancellationToken,
     ) -> Result<Value, Error> {
-        let began = Instant::now();
+        let began = tokio::time::Instant::now();
         let traced = self.trace.is_wanted().then(|| input.clone());
         let input = match input {
             Value::Vector(positional) => self.named(&id, positional.items()).await,
@@ -96,6 +99,7 @@ impl<'a> Host<'a> {
         call.scope.cancellation = token;
         call.scope.notices = self.heard_of(&id);
         call.scope.retries = options.retries;
+        call.scope.checkpoint = self.checkpoint(ticket, &id, Action::Call, at);
         if let Some(ms) = options.timeout_ms {
             let wanted = Duration::from_millis(ms);
             call.timeout = Some(call.timeout.map_or(wanted, |left| left.min(wanted)));
@@ -114,6 +118,35 @@ impl<'a> Host<'a> {
             self.trace.send(Trace::Called { id, input, result, duration, at });
         }
         result
+    }
+
+    /// Notes in the journal of the run, if there is one, that a call begins.
+    pub(super) fn checkpoint(
+        self,
+        ticket: Ticket,
+        id: &str,
+        action: Action,
+        at: Option<Position>,
+    ) -> Option<Arc<dyn Checkpoint>> {
+        let journal = Arc::clone(self.ctx.scope.journal.as_ref()?);
+        let asked = Asked { ticket, action, name: id.to_owned(), at, began: SystemTime::now() };
+        Some(Arc::new(Begins { journal, asked }))
+    }
+
+    /// The answer to something that may be far away.
+    async fn wait(self, ticket: Ticket, wait: &Wait) -> Result<Value, Error> {
+        let name = match (&self.ctx.scope.journal, wait) {
+            (Some(journal), wait) => return journal.wait(ticket, wait).await,
+            (None, Wait::Until(instant)) => {
+                until(instant).await;
+                return Ok(Value::Nil);
+            }
+            (None, Wait::Task(_)) => "await-task",
+            (None, _) => "await-event",
+        };
+        let message =
+            format!("`{name}` is only there in a task: run the program as one (`orla task run`)");
+        Err(Error::new("unavailable", message))
     }
 
     /// The notices of a call within the run, for the run's caller: messages unchanged, and progress as part of the
@@ -180,6 +213,23 @@ impl<'a> Host<'a> {
         };
         self.ctx.scope.notices.send(Notice::Log { level: severity, message: text });
         self.trace.send(Trace::Logged { level: level.to_owned(), message, data });
+    }
+}
+
+/// Waits until an instant, by the clock of the machine.
+pub(super) async fn until(instant: &Instant) {
+    /// The clock may be set meanwhile.
+    const LOOK: Duration = Duration::from_secs(60);
+    let since = Duration::new(
+        u64::try_from(instant.unix_seconds()).unwrap_or_default(),
+        instant.subsec_nanoseconds(),
+    );
+    loop {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        match since.checked_sub(now) {
+            Some(left) if !left.is_zero() => sleep(left.min(LOOK)).await,
+            _ => return,
+        }
     }
 }
 

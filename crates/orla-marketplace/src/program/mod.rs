@@ -7,8 +7,12 @@
 //! calls of `parallel` and `pmap` run at once, and every call of a program is a call like any other: authorised,
 //! validated, recorded.
 //!
+//! A run with a [`Journal`] is durable: another process can go on with it (`restore`).
+//!
 //! # Invariants
 //!
+//! - A run with a journal makes no call again whose answer the journal knows, and no call that is not idempotent and may
+//!   have been made.
 //! - A run never holds its thread for longer than [`QUOTA`] steps.
 //! - When a run ends, for whatever reason, all of its calls end: they are futures that it owns.
 //! - So do its streams (`streams`): they are closed when the program is done with them, at the latest with the
@@ -18,17 +22,20 @@ mod check;
 mod compiler;
 pub mod file;
 mod host;
+mod journal;
 mod progress;
+mod restore;
 mod streams;
 mod tool;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use rtfs::{Error, Event, Map, Outcome, Program, Request, Run, Ticket, Value};
+use rtfs::{Error, Event, Map, Outcome, Position, Program, Request, Run, Ticket, Value, Wait};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -37,12 +44,17 @@ use crate::error::seconds;
 use crate::marketplace::CapabilityMarketplace;
 use host::Host;
 use progress::{Reporter, SILENCE};
+use restore::{Restored, restore};
 use streams::Streams;
 
 pub use crate::provider::Language;
 pub use crate::trace::{Trace, TraceSink};
 pub use check::Served;
+pub use journal::{Action, Asked, Begun, Journal, Past};
 pub use tool::{IDS, LanguageExecutor, described, registrations};
+
+/// How long a run that waits only for what may be far away stays in memory.
+const SOON: Duration = Duration::from_millis(20);
 
 /// Steps that a run makes before others have their turn: about a millisecond.
 pub const QUOTA: u64 = 20_000;
@@ -53,6 +65,9 @@ pub struct Job {
     pub program: Arc<Program>,
     /// The values of the names that it was compiled with.
     pub inputs: Vec<(&'static str, Value)>,
+    /// The function that is called when the program is done, and its arguments. Without one, the value is that of the
+    /// program.
+    pub then: Option<(&'static str, Vec<Value>)>,
     /// What it may use. Its time is that of the call it belongs to.
     pub limits: rtfs::Limits,
     /// Sees every call, step and message.
@@ -65,6 +80,7 @@ impl Job {
         Self {
             program,
             inputs: Vec::new(),
+            then: None,
             limits: rtfs::Limits::default(),
             trace: TraceSink::default(),
         }
@@ -77,12 +93,16 @@ impl Job {
 /// What the program threw and did not catch; `limit` when it reached one, the deadline of the call
 /// included; `cancelled` when its caller withdrew it.
 pub async fn run(market: &CapabilityMarketplace, job: Job, ctx: &CallContext) -> Result<Value, Error> {
-    let Job { program, inputs, limits, trace } = job;
-    let run = Run::new(program, limits, &inputs);
+    let Job { program, inputs, then, limits, trace } = job;
+    let mut run = Run::new(program, limits, &inputs);
+    if let Some((name, args)) = then {
+        run = run.then(name, args);
+    }
     drive(market, run, &trace, ctx).await.1
 }
 
-/// Drives a run to its end and returns it, so that the next run can use its definitions.
+/// Drives a run to its end and returns it, so that the next run can use its definitions. If the call has a
+/// [`Journal`], the run goes on where its journal ends, and it may end with [`Journal::is_suspended`].
 pub async fn drive(
     market: &CapabilityMarketplace,
     mut run: Run,
@@ -91,7 +111,13 @@ pub async fn drive(
 ) -> (Run, Result<Value, Error>) {
     let (reporter, streams) = (Reporter::new(&ctx.scope.notices), Streams::default());
     let host = Host { market, ctx, trace, streams: &streams, reporter: &reporter };
+    let journal = ctx.scope.journal.as_deref();
     let mut pending = Pending::default();
+    if let Some(journal) = journal
+        && let Err(error) = pending.recall(&host, journal, &mut run).await
+    {
+        return (run, Err(error));
+    }
     let mut memory = match market.memory().reserve(run.memory()) {
         Ok(memory) => memory,
         Err(over) => return (run, Err(Error::new("busy", over.to_string()))),
@@ -113,17 +139,57 @@ pub async fn drive(
                 reporter.idle(|| "computing".to_owned());
                 tokio::task::yield_now().await;
             }
-            // The call's permit is lent to the calls that it waits for, so that they need not wait for it.
-            (Outcome::Waiting, None) => match ctx.wait_for(pending.next(&host)).await {
-                Ok((ticket, answer)) => run.resolve(ticket, answer),
-                Err(end) => run.fail(end),
-            },
+            (Outcome::Waiting, None) => {
+                let may_suspend = journal.is_some() && pending.is_far_away() && !run.has_streams();
+                // The call's permit is lent to the calls that it waits for, so that they need not wait for it.
+                match (ctx.wait_for(pending.next(&host, may_suspend)).await, journal) {
+                    (Next::Answer { ticket, answer, asked }, journal) => {
+                        let noted = note(journal, asked, &run, &answer);
+                        run.resolve(ticket, answer);
+                        noted.unwrap_or_else(|error| run.fail(error));
+                    }
+                    (Next::Nothing, Some(journal)) => {
+                        match suspend(journal, &run, pending.waits()).await {
+                            Ok(true) => break Err(Error::new("suspended", "the run goes on later")),
+                            Ok(false) => {}
+                            Err(error) => run.fail(error),
+                        }
+                    }
+                    (Next::Nothing, None) => {}
+                    (Next::End(end), _) => run.fail(end),
+                }
+            }
         }
     };
     // Calls end here, streams after it and in good order.
     let Pending { closing, .. } = pending;
     streams.close_all(closing).await;
     (run, result)
+}
+
+/// Notes an answer in the journal, if there is one and the run still wants the answer.
+fn note(
+    journal: Option<&dyn Journal>,
+    asked: Option<Asked>,
+    run: &Run,
+    answer: &Result<Value, Error>,
+) -> Result<(), Error> {
+    let (Some(journal), Some(asked)) = (journal, asked) else { return Ok(()) };
+    // Earlier answers and this state are all that the run needs. A stream that is open cannot be saved.
+    if journal.is_long() && !run.has_streams() {
+        journal.save(saved(run)?)?;
+    }
+    let failed = answer.as_ref().err().map(|error| &*error.kind);
+    journal.answered(&asked, run.write_answer(answer), failed)
+}
+
+/// Saves a run that waits for nothing near, so that it can be dropped.
+async fn suspend(journal: &dyn Journal, run: &Run, waits: Vec<(Asked, Wait)>) -> Result<bool, Error> {
+    journal.suspend(saved(run)?, waits).await
+}
+
+fn saved(run: &Run) -> Result<Vec<u8>, Error> {
+    run.save().map_err(|unsaved| Error::new("failed", unsaved.to_string()))
 }
 
 type Answering<'a> = BoxFuture<'a, (Ticket, Result<Value, Error>)>;
@@ -134,27 +200,69 @@ struct Pending<'a> {
     answers: FuturesUnordered<Answering<'a>>,
     /// Streams that are no longer read and are being closed.
     closing: FuturesUnordered<BoxFuture<'a, ()>>,
-    /// What cancels each, and what it is.
-    asked: HashMap<Ticket, (CancellationToken, String)>,
+    /// What each is.
+    asked: HashMap<Ticket, Open>,
+}
+
+/// A request without an answer.
+struct Open {
+    /// Cancels it.
+    token: CancellationToken,
+    /// What it is, for people.
+    what: String,
+    /// What the journal notes of it.
+    asked: Option<Asked>,
+    /// What it waits for, if it is that.
+    wait: Option<Wait>,
+}
+
+/// What happened to a run that waits.
+enum Next {
+    /// An answer. It has no `asked` if there is no journal, or if the answer is not wanted any more.
+    Answer { ticket: Ticket, answer: Result<Value, Error>, asked: Option<Asked> },
+    /// Nothing, for a while.
+    Nothing,
+    /// It must not wait longer.
+    End(Error),
 }
 
 impl<'a> Pending<'a> {
+    /// Takes a new run to where its journal ends, with the requests that it waits for.
+    async fn recall(
+        &mut self,
+        host: &Host<'a>,
+        journal: &dyn Journal,
+        run: &mut Run,
+    ) -> Result<(), Error> {
+        let Restored { open, interrupted, lost } = restore(run, journal.recall().await?).await?;
+        host.streams.lose(lost);
+        for event in open {
+            match event {
+                Event::Request { ticket, request, at } if interrupted.contains(&ticket) => {
+                    self.open(host, ticket, &request, at);
+                    let error = interruption(&request);
+                    self.answers.push(Box::pin(async move { (ticket, Err(error)) }));
+                }
+                event => self.take(host, event),
+            }
+        }
+        Ok(())
+    }
+
     fn take(&mut self, host: &Host<'a>, event: Event) {
         match event {
             Event::Request { ticket, request, at } => {
                 let host = *host;
-                let token = host.ctx.scope.cancellation.child_token();
-                let what = match &request {
-                    Request::Call { id, .. } | Request::Open { id, .. } => id.to_string(),
-                    _ => "the host".to_owned(),
-                };
-                self.asked.insert(ticket, (token.clone(), what));
+                let token = self.open(&host, ticket, &request, at);
                 let answer = host.answer(ticket, request, at, token);
                 self.answers.push(Box::pin(async move { (ticket, answer.await) }));
             }
             Event::Cancel { ticket } => {
-                if let Some((token, _)) = self.asked.remove(&ticket) {
-                    token.cancel();
+                if let Some(open) = self.asked.remove(&ticket) {
+                    open.token.cancel();
+                    if let (Some(_), Some(journal)) = (open.wait, &host.ctx.scope.journal) {
+                        journal.withdrawn(ticket);
+                    }
                 }
             }
             Event::CloseStream { stream } => {
@@ -170,8 +278,34 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// The next answer, or why there is no time for one.
-    async fn next(&mut self, host: &Host<'_>) -> Result<(Ticket, Result<Value, Error>), Error> {
+    /// Enters a request; the token cancels it.
+    fn open(
+        &mut self,
+        host: &Host<'_>,
+        ticket: Ticket,
+        request: &Request,
+        at: Option<Position>,
+    ) -> CancellationToken {
+        let token = host.ctx.scope.cancellation.child_token();
+        let what = match request {
+            Request::Call { id, .. } | Request::Open { id, .. } => id.to_string(),
+            _ => "the host".to_owned(),
+        };
+        let journal = host.ctx.scope.journal.as_deref();
+        let asked = journal.map(|_| Asked::of(ticket, request, at));
+        let wait = match request {
+            Request::Wait(wait) => Some(wait.clone()),
+            _ => None,
+        };
+        if let (Some(journal), Some(asked), Some(_)) = (journal, &asked, &wait) {
+            journal.waits(asked);
+        }
+        self.asked.insert(ticket, Open { token: token.clone(), what, asked, wait });
+        token
+    }
+
+    /// The next answer, or why there is no time for one. `Nothing` only if the run `may_suspend`.
+    async fn next(&mut self, host: &Host<'_>, may_suspend: bool) -> Next {
         let ctx = host.ctx;
         loop {
             let Self { answers, closing, .. } = self;
@@ -184,23 +318,38 @@ impl<'a> Pending<'a> {
             };
             tokio::select! {
                 biased;
-                () = ctx.scope.cancellation.cancelled() => return Err(cancelled()),
-                () = ctx.expired() => return Err(late(ctx)),
+                () = ctx.scope.cancellation.cancelled() => return Next::End(cancelled()),
+                () = ctx.expired() => return Next::End(late(ctx)),
                 (ticket, answer) = answer => {
-                    self.asked.remove(&ticket);
-                    return Ok((ticket, answer));
+                    let asked = self.asked.remove(&ticket).and_then(|open| open.asked);
+                    return Next::Answer { ticket, answer, asked };
                 }
                 never = async {
                     while closing.next().await.is_some() {}
                     std::future::pending().await
                 } => return never,
+                () = sleep(SOON), if may_suspend => return Next::Nothing,
                 () = sleep(SILENCE) => host.reporter.idle(|| self.waiting_for()),
             }
         }
     }
 
+    /// Whether it waits for nothing but what may be far away.
+    fn is_far_away(&self) -> bool {
+        self.closing.is_empty() && self.asked.values().all(|open| open.wait.is_some())
+    }
+
+    /// What it waits for, in the order of the tickets.
+    fn waits(&self) -> Vec<(Asked, Wait)> {
+        let waits = self.asked.values();
+        let mut waits: Vec<_> =
+            waits.filter_map(|open| Some((open.asked.clone()?, open.wait.clone()?))).collect();
+        waits.sort_unstable_by_key(|(asked, _)| asked.ticket);
+        waits
+    }
+
     fn waiting_for(&self) -> String {
-        let mut names: Vec<&str> = self.asked.values().map(|(_, what)| what.as_str()).collect();
+        let mut names: Vec<&str> = self.asked.values().map(|open| open.what.as_str()).collect();
         names.sort_unstable();
         names.dedup();
         let shown = names.iter().take(3).copied().collect::<Vec<_>>().join(", ");
@@ -217,6 +366,18 @@ fn ended(ctx: &CallContext) -> Option<Error> {
     ctx.is_late().then(|| late(ctx))
 }
 
+/// The error of a call that may have been made by an earlier process.
+fn interruption(request: &Request) -> Error {
+    let id = match request {
+        Request::Call { id, .. } | Request::Open { id, .. } => id.as_str(),
+        _ => "",
+    };
+    let message = format!(
+        "the server ended while {id} ran; nothing says whether it was done, and it may not be done twice"
+    );
+    Error::new("interrupted", message).with_capability(id)
+}
+
 fn cancelled() -> Error {
     Error::new("cancelled", "the run was cancelled")
 }
@@ -229,5 +390,7 @@ fn late(ctx: &CallContext) -> Error {
     Error::new("limit", message).with_data(Value::Map(data))
 }
 
+#[cfg(test)]
+mod journal_tests;
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The streams that a run has open.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use rtfs::{Error, Ticket, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::host::{Host, failure};
+use super::journal::Action;
 use crate::call::Call;
 use crate::call::stream::OpenStream;
 use crate::payload::Payload;
@@ -21,7 +22,11 @@ const GOODBYE: Duration = Duration::from_secs(1);
 
 /// The open streams of a run, by the tickets that opened them. Those that are left when it is dropped end with it.
 #[derive(Default)]
-pub(super) struct Streams(Mutex<HashMap<Ticket, Named>>);
+pub(super) struct Streams {
+    open: Mutex<HashMap<Ticket, Named>>,
+    /// Those that an earlier process had open.
+    lost: Mutex<HashSet<Ticket>>,
+}
 
 /// A stream, with the id that the program gave.
 #[derive(Clone)]
@@ -32,15 +37,26 @@ struct Named {
 
 impl Streams {
     fn get(&self, ticket: Ticket) -> Option<Named> {
-        self.0.lock().get(&ticket).cloned()
+        self.open.lock().get(&ticket).cloned()
     }
 
     fn put(&self, ticket: Ticket, named: Named) {
-        self.0.lock().insert(ticket, named);
+        self.open.lock().insert(ticket, named);
     }
 
     fn take(&self, ticket: Ticket) -> Option<Named> {
-        self.0.lock().remove(&ticket)
+        self.open.lock().remove(&ticket)
+    }
+
+    /// Declares streams that an earlier process had open. Reading on is an error.
+    pub(super) fn lose(&self, lost: HashSet<Ticket>) {
+        *self.lost.lock() = lost;
+    }
+
+    fn not_lost(&self, ticket: Ticket) -> Result<(), Error> {
+        let message = "this stream is not open any more: the server ended while it was read";
+        let is_lost = self.lost.lock().contains(&ticket);
+        if is_lost { Err(Error::new("unavailable", message)) } else { Ok(()) }
     }
 
     /// Closes one stream, if it is open.
@@ -62,7 +78,7 @@ impl Streams {
     /// Closes all of them in an orderly way, as far as there is time, in addition to those that are `closing`.
     pub(super) async fn close_all(&self, mut closing: impl Stream<Item = ()> + Unpin) {
         let all: Vec<_> = {
-            let mut table = self.0.lock();
+            let mut table = self.open.lock();
             table.drain().map(|(_, named)| named).collect()
         };
         let close_all = async {
@@ -75,6 +91,7 @@ impl Streams {
 
     /// The next item in the form that the machine expects: `[item]`, or nil at the end.
     pub(super) async fn next(&self, ticket: Ticket) -> Result<Value, Error> {
+        self.not_lost(ticket)?;
         let Some(Named { id, stream }) = self.get(ticket) else { return Ok(Value::Nil) };
         let item = stream.next().await.transpose();
         let item = item.and_then(|item| item.map(|item| item.value().cloned()).transpose());
@@ -93,6 +110,7 @@ impl Streams {
     }
 
     pub(super) async fn send(&self, ticket: Ticket, value: Value) -> Result<Value, Error> {
+        self.not_lost(ticket)?;
         let Some(Named { id, stream }) = self.get(ticket) else {
             return Err(Error::new("unavailable", "the stream is closed"));
         };
@@ -115,6 +133,7 @@ impl Host<'_> {
         let traced = self.trace.is_wanted().then(|| input.clone());
         let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
         call.scope.cancellation = token.clone();
+        call.scope.checkpoint = self.checkpoint(ticket, &id, Action::Stream, at);
         let opened = self.market.open(call).await.map_err(|error| failure(&id, &error));
         if let Some(input) = traced {
             let result = opened.as_ref().map(|_| Value::Nil).map_err(Error::clone);

@@ -309,6 +309,9 @@ pub(super) fn unfinished(ctx: &CallContext, error: &Error) -> RuntimeError {
 fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> RuntimeError {
     let id = || ctx.name.to_string();
     match &*error.kind {
+        _ if ctx.scope.journal.as_ref().is_some_and(|journal| journal.is_suspended()) => {
+            RuntimeError::Suspended { id: id() }
+        }
         "cancelled" if ctx.scope.cancellation.is_cancelled() => {
             RuntimeError::Cancelled { id: id(), outcome: None }
         }

@@ -26,6 +26,10 @@ impl CustomProvider for Language {
         true
     }
 
+    fn is_pure(&self) -> bool {
+        *self == Self::Check
+    }
+
     fn content(&self) -> ContentSource {
         ContentSource::Program
     }

@@ -143,6 +143,16 @@ impl ProviderType {
         }
     }
 
+    /// Whether a call does nothing that outlasts it: it is computed within this process and makes no calls of its own. Such
+    /// a call may be made again at any time. What is internal and not pure is a program, whose calls may do anything.
+    pub fn is_pure(&self) -> bool {
+        match self {
+            Self::Local(_) => true,
+            Self::Custom(custom) => custom.is_pure(),
+            _ => false,
+        }
+    }
+
     /// The instances that a federated capability comes from, the nearest first.
     pub fn via(&self) -> &[Arc<str>] {
         match self {
@@ -221,6 +231,11 @@ pub trait CustomProvider: Debug + Send + Sync {
 
     /// Whether calls are computed within this process; see [`ProviderType::is_internal`].
     fn is_internal(&self) -> bool {
+        false
+    }
+
+    /// Whether a call does nothing that outlasts it; see [`ProviderType::is_pure`].
+    fn is_pure(&self) -> bool {
         false
     }
 

@@ -208,8 +208,18 @@ impl Run {
     /// [saved](Self::save).
     #[must_use]
     pub fn resumable(mut self) -> Self {
-        self.kept.get_or_insert_default();
+        self.keep_requests();
         self
+    }
+
+    /// Makes the run [resumable](Self::resumable).
+    pub fn keep_requests(&mut self) {
+        self.kept.get_or_insert_default();
+    }
+
+    /// What it may use.
+    pub fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// The program that runs.

@@ -1,0 +1,104 @@
+//! A run as far as its journal knows it.
+
+use std::collections::{BTreeMap, HashSet};
+
+use rtfs::{Error, Event, InvalidRun, Outcome, Request, Run, Ticket};
+
+use super::QUOTA;
+use super::journal::Past;
+
+/// What else is known of a run that goes on.
+pub(super) struct Restored {
+    /// What it has asked for and has no answer to, in the order of the tickets.
+    pub(super) open: Vec<Event>,
+    /// The calls of these that must not be made again, because they may have been made.
+    pub(super) interrupted: HashSet<Ticket>,
+    /// The streams that it has opened. They ended with the process that had them open.
+    pub(super) lost: HashSet<Ticket>,
+}
+
+/// Takes a new run to where its journal ends.
+///
+/// It refuses every journal that does not fit the program: the run then fails, and no call is made.
+///
+/// # Errors
+/// What does not fit.
+pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error> {
+    let Past { state, answers, begun } = past;
+    match state {
+        None => run.keep_requests(),
+        Some(state) => {
+            *run = Run::load(run.program().clone(), run.limits(), &state).map_err(unusable)?
+        }
+    }
+    let mut asked: BTreeMap<Ticket, Event> = BTreeMap::new();
+    let mut lost = HashSet::new();
+    for (ticket, answer) in answers {
+        wait(run, &mut asked).await?;
+        match asked.remove(&ticket) {
+            None => {
+                return Err(misfit("it has an answer to something that the program did not ask for"));
+            }
+            Some(Event::Request { request: Request::Open { .. }, .. }) => {
+                lost.insert(ticket);
+            }
+            Some(_) => {}
+        }
+        let answer = run.read_answer(&answer).map_err(unusable)?;
+        run.resolve(ticket, answer);
+    }
+    if !begun.is_empty() {
+        // They were asked for after the last answer.
+        wait(run, &mut asked).await?;
+    }
+    let is_asked = |ticket: &Ticket| {
+        let request = asked.get(ticket);
+        matches!(
+            request,
+            Some(Event::Request { request: Request::Call { .. } | Request::Open { .. }, .. })
+        )
+    };
+    if !begun.iter().all(|begun| is_asked(&begun.ticket)) {
+        return Err(misfit("it has a call that the program did not make"));
+    }
+    let interrupted =
+        begun.iter().filter(|begun| !begun.is_idempotent).map(|begun| begun.ticket).collect();
+    Ok(Restored { open: asked.into_values().collect(), interrupted, lost })
+}
+
+/// Lets the run go on until it waits, and collects what it asks for.
+async fn wait(run: &mut Run, asked: &mut BTreeMap<Ticket, Event>) -> Result<(), Error> {
+    loop {
+        let outcome = run.advance(QUOTA);
+        for event in run.events() {
+            match event {
+                Event::Request { ticket, .. } => {
+                    asked.insert(ticket, event);
+                }
+                Event::Cancel { ticket } => {
+                    asked.remove(&ticket);
+                }
+                // It was said when it happened.
+                _ => {}
+            }
+        }
+        match outcome {
+            Outcome::Waiting => return Ok(()),
+            Outcome::Yielded => tokio::task::yield_now().await,
+            Outcome::Done(_) | Outcome::Failed(_) => {
+                return Err(misfit("it goes on after the end of the program"));
+            }
+        }
+    }
+}
+
+fn unusable(error: InvalidRun) -> Error {
+    misfit(&error.to_string())
+}
+
+fn misfit(why: &str) -> Error {
+    let message = format!(
+        "the run cannot go on where it was: what was kept of it does not fit the program: {why}; start it again"
+    );
+    Error::new("not-resumable", message)
+}
