@@ -25,11 +25,10 @@ pub(super) struct Restored {
 /// What does not fit.
 pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error> {
     let Past { state, answers, begun } = past;
-    match state {
-        None => run.keep_requests(),
-        Some(state) => {
-            *run = Run::load(run.program().clone(), run.limits(), &state).map_err(unusable)?
-        }
+    run.keep_requests();
+    if let Some(state) = state {
+        *run =
+            Run::load(run.program().clone(), run.limits(), &state).map_err(|error| unusable(&error))?;
     }
     let mut asked: BTreeMap<Ticket, Event> = BTreeMap::new();
     let mut lost = HashSet::new();
@@ -44,7 +43,7 @@ pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error
             }
             Some(_) => {}
         }
-        let answer = run.read_answer(&answer).map_err(unusable)?;
+        let answer = run.read_answer(&answer).map_err(|error| unusable(&error))?;
         run.resolve(ticket, answer);
     }
     if !begun.is_empty() {
@@ -92,7 +91,7 @@ async fn wait(run: &mut Run, asked: &mut BTreeMap<Ticket, Event>) -> Result<(), 
     }
 }
 
-fn unusable(error: InvalidRun) -> Error {
+fn unusable(error: &InvalidRun) -> Error {
     misfit(&error.to_string())
 }
 

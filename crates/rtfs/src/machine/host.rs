@@ -96,7 +96,7 @@ impl Run {
                 }
             },
             HostOp::Describe => Request::Describe { id: id_of(first)? },
-            HostOp::SleepUntil => Request::Wait(Wait::Until(instant_of(first)?)),
+            HostOp::SleepUntil => Request::Wait(Wait::Until(instant_of(&first)?)),
             HostOp::AwaitTask => Request::Wait(Wait::Task(task_of(&first)?)),
             HostOp::AwaitEvent => Request::Wait(Wait::Event(event_of(first)?)),
             HostOp::Log => {
@@ -144,8 +144,8 @@ fn no_id(value: &Value) -> Error {
     Error::new("type", format!("the id of a capability is a keyword or a string, got {}", shown(value)))
 }
 
-fn instant_of(value: Value) -> Result<Instant, Error> {
-    let text = match &value {
+fn instant_of(value: &Value) -> Result<Instant, Error> {
+    let text = match value {
         Value::Instant(instant) => return Ok(instant.clone()),
         Value::Str(text) => text.as_str(),
         other => {
@@ -156,7 +156,7 @@ fn instant_of(value: Value) -> Result<Instant, Error> {
     Instant::parse(text).ok_or_else(|| {
         let message = format!(
             "`sleep-until` takes an RFC 3339 instant such as \"2026-11-20T10:00:00Z\", got {}",
-            shown(&value)
+            shown(value)
         );
         Error::new("invalid-argument", message)
     })
