@@ -217,7 +217,7 @@ impl<'a> Host<'a> {
 }
 
 /// Waits until an instant, by the clock of the machine.
-pub(super) async fn until(instant: &Instant) {
+pub async fn until(instant: &Instant) {
     /// The clock may be set meanwhile.
     const LOOK: Duration = Duration::from_secs(60);
     let since = Duration::new(

@@ -49,7 +49,7 @@ pub trait Journal: Send + Sync {
     /// The error with which the wait ends.
     async fn wait(&self, ticket: Ticket, wait: &Wait) -> Result<Value, Error>;
 
-    /// The run does not want the answer to a wait any more.
+    /// The run does not want the answer to a request any more.
     fn withdrawn(&self, ticket: Ticket);
 
     /// Whether so much was noted since the last saved state that saving the state again pays.

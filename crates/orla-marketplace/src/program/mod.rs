@@ -50,6 +50,7 @@ use streams::Streams;
 pub use crate::provider::Language;
 pub use crate::trace::{Trace, TraceSink};
 pub use check::Served;
+pub use host::until;
 pub use journal::{Action, Asked, Begun, Journal, Past};
 pub use tool::{IDS, LanguageExecutor, described, registrations};
 
@@ -260,7 +261,7 @@ impl<'a> Pending<'a> {
             Event::Cancel { ticket } => {
                 if let Some(open) = self.asked.remove(&ticket) {
                     open.token.cancel();
-                    if let (Some(_), Some(journal)) = (open.wait, &host.ctx.scope.journal) {
+                    if let Some(journal) = &host.ctx.scope.journal {
                         journal.withdrawn(ticket);
                     }
                 }

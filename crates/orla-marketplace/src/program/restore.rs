@@ -17,6 +17,23 @@ pub(super) struct Restored {
     pub(super) lost: HashSet<Ticket>,
 }
 
+/// What a run has asked for.
+#[derive(Default)]
+struct Asked {
+    open: BTreeMap<Ticket, Event>,
+    withdrawn: HashSet<Ticket>,
+}
+
+impl Asked {
+    /// Whether a ticket may be that of a call without an answer.
+    fn is_call(&self, ticket: Ticket) -> bool {
+        let Some(Event::Request { request, .. }) = self.open.get(&ticket) else {
+            return self.withdrawn.contains(&ticket);
+        };
+        matches!(request, Request::Call { .. } | Request::Open { .. })
+    }
+}
+
 /// Takes a new run to where its journal ends.
 ///
 /// It refuses every journal that does not fit the program: the run then fails, and no call is made.
@@ -30,11 +47,11 @@ pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error
         *run =
             Run::load(run.program().clone(), run.limits(), &state).map_err(|error| unusable(&error))?;
     }
-    let mut asked: BTreeMap<Ticket, Event> = BTreeMap::new();
+    let mut asked = Asked::default();
     let mut lost = HashSet::new();
     for (ticket, answer) in answers {
         wait(run, &mut asked).await?;
-        match asked.remove(&ticket) {
+        match asked.open.remove(&ticket) {
             None => {
                 return Err(misfit("it has an answer to something that the program did not ask for"));
             }
@@ -50,32 +67,26 @@ pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error
         // They were asked for after the last answer.
         wait(run, &mut asked).await?;
     }
-    let is_asked = |ticket: &Ticket| {
-        let request = asked.get(ticket);
-        matches!(
-            request,
-            Some(Event::Request { request: Request::Call { .. } | Request::Open { .. }, .. })
-        )
-    };
-    if !begun.iter().all(|begun| is_asked(&begun.ticket)) {
+    if !begun.iter().all(|begun| asked.is_call(begun.ticket)) {
         return Err(misfit("it has a call that the program did not make"));
     }
     let interrupted =
         begun.iter().filter(|begun| !begun.is_idempotent).map(|begun| begun.ticket).collect();
-    Ok(Restored { open: asked.into_values().collect(), interrupted, lost })
+    Ok(Restored { open: asked.open.into_values().collect(), interrupted, lost })
 }
 
 /// Lets the run go on until it waits, and collects what it asks for.
-async fn wait(run: &mut Run, asked: &mut BTreeMap<Ticket, Event>) -> Result<(), Error> {
+async fn wait(run: &mut Run, asked: &mut Asked) -> Result<(), Error> {
     loop {
         let outcome = run.advance(QUOTA);
         for event in run.events() {
             match event {
                 Event::Request { ticket, .. } => {
-                    asked.insert(ticket, event);
+                    asked.open.insert(ticket, event);
                 }
                 Event::Cancel { ticket } => {
-                    asked.remove(&ticket);
+                    asked.open.remove(&ticket);
+                    asked.withdrawn.insert(ticket);
                 }
                 // It was said when it happened.
                 _ => {}
