@@ -30,6 +30,7 @@ mod error;
 mod executor;
 mod executors;
 pub mod id;
+mod journal;
 pub mod json;
 mod manifest;
 mod marketplace;

@@ -43,6 +43,12 @@ pub enum TaskError {
     /// The task is no program, so it awaits no events.
     #[error("the task is no program, so it awaits no events")]
     NoProgram,
+    /// The value of an event is too large.
+    #[error("the value of an event has at most {0} bytes")]
+    LargeEvent(usize),
+    /// Too many events wait for the task.
+    #[error("{0} events wait for the task already; it has to await them first")]
+    ManyEvents(usize),
     /// The name of an event is empty or too long.
     #[error("the name of an event has from 1 to 256 characters")]
     InvalidEvent,

@@ -5,7 +5,7 @@
 //! | `task/ID` | the record of a task, JSON |
 //! | `input/ID`, `result/ID` | its input and its result, JSON |
 //! | `owner/OWNER/ID` | empty: the tasks of a caller |
-//! | `open/ID` | empty: the tasks that the process has to look at when it starts |
+//! | `open/ID` | the tasks that the process has to look at when it starts; OWNER if the task is asleep, else empty |
 //! | `idempotency/OWNER/KEY` | the id of the task that was started with this key |
 //! | `timer/TIME/KIND/ID` | empty: what is due at an instant |
 //! | `run/ID/…` | what belongs to a durable program |
@@ -47,9 +47,14 @@ pub(crate) fn event(id: &TaskId, name: &str) -> String {
     format!("{}{}", events(id, name), TaskId::new())
 }
 
+/// What all events for the program of a task are below.
+pub(crate) fn all_events(id: &TaskId) -> String {
+    format!("{}event/", run(id))
+}
+
 /// What the events of one name are below.
 pub(crate) fn events(id: &TaskId, name: &str) -> String {
-    format!("{}event/{}/", run(id), hash(name.as_bytes()))
+    format!("{}{}/", all_events(id), hash(name.as_bytes()))
 }
 
 /// What the tasks of this caller are below.
@@ -82,6 +87,16 @@ pub(crate) fn parse_timer(key: &str) -> Option<(Timestamp, &str, &str)> {
 pub(crate) struct OwnerKey(String);
 
 impl OwnerKey {
+    /// The caller of a sleeping task, by the value of its row below `open/`.
+    pub(crate) fn read(value: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(value).ok().filter(|text| text.len() == 32)?;
+        Some(Self(text.to_owned()))
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
     pub(crate) fn of(id: Option<&str>) -> Self {
         // No principal's id is empty.
         Self(hash(id.unwrap_or_default().as_bytes()))

@@ -25,6 +25,7 @@ mod error;
 mod keys;
 mod live;
 mod options;
+pub mod program;
 mod queue;
 mod records;
 mod resume;

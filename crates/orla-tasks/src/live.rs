@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{Notice, NoticeSink};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Questions;
@@ -34,6 +34,8 @@ pub(crate) struct Running {
     pub(crate) cancellation: CancellationToken,
     /// What it asks, and who gets the answers.
     pub(crate) questions: Questions,
+    /// Notified when an event has come for its program.
+    pub(crate) arrived: Arc<Notify>,
     said: Mutex<Said>,
 }
 

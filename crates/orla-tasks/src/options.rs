@@ -15,6 +15,9 @@ pub struct TaskOptions {
     pub max_tasks: usize,
     /// The most bytes of one result: 16 MiB.
     pub max_result_bytes: usize,
+    /// The most bytes that are kept of a program that runs, to go on with it after a crash: 14 MiB. The store takes records
+    /// of 16 MiB.
+    pub max_state_bytes: usize,
 }
 
 impl Default for TaskOptions {
@@ -24,6 +27,7 @@ impl Default for TaskOptions {
             keep: Duration::from_secs(7 * 24 * 3600),
             max_tasks: 200_000,
             max_result_bytes: 16 << 20,
+            max_state_bytes: 14 << 20,
         }
     }
 }

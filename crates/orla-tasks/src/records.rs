@@ -87,6 +87,12 @@ impl Inner {
                     task.revision = revisions.last().copied().unwrap_or(task.revision);
                     self.counts.moved(before, task.state);
                     self.live.publish(&task);
+                    if task.state.is_terminal()
+                        && let Err(error) = self.wake_awaiting(id).await
+                    {
+                        // They are woken when the process starts again.
+                        tracing::error!(task = %id, %error, "tasks that await this one are not woken");
+                    }
                     return Ok(task);
                 }
                 Err(WriteError::Conflict { .. }) => {}

@@ -25,8 +25,14 @@ impl Tasks {
         loop {
             let rows = self.0.store.list(query.clone()).await?;
             for row in &rows {
-                if let Some(id) = row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse) {
-                    self.take_up(&id).await?;
+                match (
+                    row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse),
+                    OwnerKey::read(&row.value),
+                ) {
+                    // It stays asleep.
+                    (Some(_), Some(owner)) => self.0.count_asleep(owner),
+                    (Some(id), None) => self.take_up(&id).await?,
+                    (None, _) => {}
                 }
             }
             match rows.last() {
@@ -34,6 +40,7 @@ impl Tasks {
                 _ => break,
             }
         }
+        self.0.wake_all_awaiting().await?;
         self.serve_queue();
         self.serve_timers();
         Ok(())

@@ -4,7 +4,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orla_marketplace::program::IDS;
+use orla_marketplace::program::{IDS, Journal};
+use orla_marketplace::rtfs::Wait;
 use orla_marketplace::{
     Call, Checkpoint, Client, Entry, JsonText, Outcome, Payload, Principal, RuntimeError, RuntimeResult,
     jitter,
@@ -18,6 +19,7 @@ use crate::client::TaskClient;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
+use crate::program::{Parts, RunJournal};
 use crate::records::Unchanged;
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
@@ -136,6 +138,18 @@ impl Inner {
                     return;
                 }
                 Attempt::Closing => return,
+                Attempt::Asleep(waits) => {
+                    // It may have been woken before it slept: that is seen once it does not run any more.
+                    drop(registered);
+                    while let Err(error) = self.look_again(&id, &waits).await {
+                        tracing::warn!(task = %id, %error, "the state cannot be read");
+                        tokio::select! {
+                            () = self.closing.cancelled() => return,
+                            () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST),
+                        }
+                    }
+                    return;
+                }
                 Attempt::Later(why) => {
                     tracing::warn!(task = %id, why, "the task waits and is tried again");
                     tokio::select! {
@@ -178,6 +192,15 @@ impl Inner {
         call.scope.notices = sink(&self.live, id, running);
         call.scope.cancellation = running.cancellation.clone();
         call.scope.checkpoint = Some(Arc::clone(&mark) as Arc<dyn Checkpoint>);
+        let journal = RunJournal::new(Parts {
+            tasks: Arc::downgrade(self),
+            id: id.clone(),
+            owner: task.principal(),
+            arrived: Arc::clone(&running.arrived),
+            max_bytes: self.options.load().max_state_bytes,
+            is_new: task.begun.is_none(),
+        });
+        call.scope.journal = Some(Arc::clone(&journal) as Arc<dyn Journal>);
         let result = self.market.call(call).await;
         let seen = std::mem::take(&mut *mark.seen.lock());
         if self.abort.is_cancelled() && result.is_err() {
@@ -191,12 +214,15 @@ impl Inner {
             }
             (Seen::MayNotRepeat, _) => {
                 let failure = Failure::interrupted(&task.capability);
-                return self.end(id, running, Event::Interrupt, None, Some(failure)).await;
+                return self.end(id, running, Event::Interrupt, None, Some(failure), Vec::new()).await;
             }
             (Seen::Nothing | Seen::Begun, _) => {}
         }
+        if let (Err(_), Some(waits)) = (&result, journal.suspended()) {
+            return Attempt::Asleep(waits);
+        }
         let (event, text, failure) = self.ending(&task, result);
-        self.end(id, running, event, Some(text), failure).await
+        self.end(id, running, event, Some(text), failure, journal.end().await).await
     }
 
     /// What a task is after its call.
@@ -243,6 +269,7 @@ impl Inner {
         event: Event,
         text: Option<String>,
         failure: Option<Failure>,
+        changes: Vec<Change>,
     ) -> Attempt {
         let text = text.map(bytes::Bytes::from);
         let mut wait = Duration::from_millis(50);
@@ -250,7 +277,8 @@ impl Inner {
             let ended = self.change(id, event, |task| {
                 running.fill(task);
                 task.error.clone_from(&failure);
-                Ok(text.iter().map(|text| Change::put(keys::result(id), text.clone())).collect())
+                let result = text.iter().map(|text| Change::put(keys::result(id), text.clone()));
+                Ok(result.chain(changes.iter().cloned()).collect())
             });
             match ended.await {
                 Ok(task) => return Attempt::Over(Box::new(task)),
@@ -310,6 +338,8 @@ enum Attempt {
     Gone,
     /// The process is about to end. The task stays as it is.
     Closing,
+    /// Its program waits for nothing near.
+    Asleep(Vec<Wait>),
     /// Nothing of it has run, for this reason.
     Later(String),
 }
@@ -388,7 +418,9 @@ impl Checkpoint for Mark {
 
 /// Whether the calls of a capability can be made again.
 pub(crate) fn repeat(entry: &Entry) -> Repeat {
+    let provider = &entry.manifest.provider;
     match entry.manifest.is_idempotent() {
+        _ if provider.kind() == "rtfs" && !provider.is_pure() => Repeat::Journaled,
         true => Repeat::Freely,
         false => Repeat::Never,
     }

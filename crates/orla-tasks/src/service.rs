@@ -22,6 +22,11 @@ use crate::queue::Queue;
 use crate::state::{Event, State};
 use crate::task::{Owner, Task, TaskId, Timestamp};
 
+/// The most events of a task that wait for being awaited.
+pub(crate) const MAX_EVENTS: usize = 256;
+/// The most bytes of the value of an event.
+const MAX_EVENT: usize = 64 << 10;
+
 /// The tasks of an instance. Cloning shares them.
 ///
 /// Its methods must be called within a runtime.
@@ -301,8 +306,24 @@ impl Tasks {
         if !self.0.is_program(&task) {
             return Err(TaskError::NoProgram);
         }
-        let key = keys::event(&task.id, name);
-        self.0.write(vec![Change::put(key, value.bytes().clone())]).await?;
+        if value.as_str().len() > MAX_EVENT {
+            return Err(TaskError::LargeEvent(MAX_EVENT));
+        }
+        let id = task.id.clone();
+        let waiting = self.0.store.list(Query::below(&keys::all_events(&id), MAX_EVENTS)).await?;
+        if waiting.len() >= MAX_EVENTS {
+            return Err(TaskError::ManyEvents(MAX_EVENTS));
+        }
+        let put = Change::put(keys::event(&id, name), value.bytes().clone());
+        match self.0.live.running(&id) {
+            Some(_) => self.0.write(vec![put]).await?,
+            None => return Ok(self.0.wake(&[id], vec![put]).await?),
+        }
+        // It may have fallen asleep meanwhile.
+        match self.0.live.running(&id) {
+            Some(running) => running.arrived.notify_waiters(),
+            None => self.0.wake(&[id], Vec::new()).await?,
+        }
         Ok(())
     }
 

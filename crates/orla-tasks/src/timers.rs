@@ -6,6 +6,7 @@ use std::time::Duration;
 use orla_state::{Change, Query, StateError};
 
 use crate::keys;
+use crate::program::SLEEP;
 use crate::service::{Inner, Tasks};
 use crate::task::{TaskId, Timestamp};
 
@@ -44,16 +45,32 @@ impl Inner {
         loop {
             let rows = self.store.list(Query::below(keys::TIMERS, BATCH)).await?;
             let now = Timestamp::now();
+            let mut awake = Vec::new();
+            let mut next = None;
             for row in &rows {
                 let Some((at, kind, id)) = keys::parse_timer(&row.key) else { continue };
                 if at > now {
-                    return Ok(Duration::from_millis(at.0 - now.0).min(LOOK));
+                    next = Some(Duration::from_millis(at.0 - now.0).min(LOOK));
+                    break;
                 }
                 if self.closing.is_cancelled() {
                     return Ok(LOOK);
                 }
-                self.due(kind, id).await?;
-                self.write(vec![Change::remove(row.key.clone())]).await?;
+                match (kind, TaskId::parse(id)) {
+                    // Many are woken with one write.
+                    (SLEEP, Some(id)) => awake.push((id, Change::remove(row.key.clone()))),
+                    _ => {
+                        self.due(kind, id).await?;
+                        self.write(vec![Change::remove(row.key.clone())]).await?;
+                    }
+                }
+            }
+            if !awake.is_empty() {
+                let (ids, changes): (Vec<_>, _) = awake.into_iter().unzip();
+                self.wake(&ids, changes).await?;
+            }
+            if let Some(next) = next {
+                return Ok(next);
             }
             if rows.len() < BATCH {
                 return Ok(LOOK);

@@ -14,10 +14,10 @@ use crate::admission::{CallPermit, HeldPermits};
 use crate::attestation::Custody;
 use crate::catalog::Catalog;
 use crate::client::Client;
+use crate::journal::Journal;
 use crate::notice::NoticeSink;
 use crate::payload::Payload;
 use crate::principal::Principal;
-use crate::program::Journal;
 
 /// A call to be made.
 #[derive(Clone)]

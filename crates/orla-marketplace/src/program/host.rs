@@ -9,7 +9,7 @@ use serde_json::Value as Json;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
-use super::journal::{Action, Asked, Begins};
+use super::begins::Begins;
 use super::progress::Reporter;
 use super::streams::Streams;
 use crate::call::Call;
@@ -17,6 +17,7 @@ use crate::call::{CallContext, Checkpoint};
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
 use crate::error::{RuntimeError, Violation, whole_millis};
+use crate::journal::{Action, Asked};
 use crate::json::value_from_json;
 use crate::marketplace::CapabilityMarketplace;
 use crate::notice::{LogLevel, Notice, NoticeSink};

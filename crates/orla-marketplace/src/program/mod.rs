@@ -18,11 +18,11 @@
 //! - So do its streams (`streams`): they are closed when the program is done with them, at the latest with the
 //!   run.
 
+mod begins;
 mod check;
 mod compiler;
 pub mod file;
 mod host;
-mod journal;
 mod progress;
 mod restore;
 mod streams;
@@ -47,11 +47,11 @@ use progress::{Reporter, SILENCE};
 use restore::{Restored, restore};
 use streams::Streams;
 
+pub use crate::journal::{Action, Asked, Begun, Journal, Past};
 pub use crate::provider::Language;
 pub use crate::trace::{Trace, TraceSink};
 pub use check::Served;
 pub use host::until;
-pub use journal::{Action, Asked, Begun, Journal, Past};
 pub use tool::{IDS, LanguageExecutor, described, registrations};
 
 /// How long a run that waits only for what may be far away stays in memory.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use rtfs::{Error, Event, InvalidRun, Outcome, Request, Run, Ticket};
 
 use super::QUOTA;
-use super::journal::Past;
+use crate::journal::Past;
 
 /// What else is known of a run that goes on.
 pub(super) struct Restored {

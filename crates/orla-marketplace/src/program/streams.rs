@@ -11,9 +11,9 @@ use rtfs::{Error, Ticket, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::host::{Host, failure};
-use super::journal::Action;
 use crate::call::Call;
 use crate::call::stream::OpenStream;
+use crate::journal::Action;
 use crate::payload::Payload;
 use crate::trace::Trace;
 

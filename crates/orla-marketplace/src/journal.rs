@@ -2,21 +2,16 @@
 //!
 //! A run is deterministic: the same answers in the same order make the same run. So a [`Journal`] keeps the answers
 //! of a run, and now and then its whole state instead. A call that leaves the process is noted before it begins, and
-//! all that was noted before it is durable by then. After a crash, [`restore`](super::restore) gives the answers to
-//! the run again. Then the calls without an answer are made: those that had not begun, and those that are idempotent.
+//! all that was noted before it is durable by then. After a crash, the host gives the answers to the run
+//! again ([`program`](crate::program)). Then the calls without an answer are made: those that had not begun, and those that are idempotent.
 //! Others fail with the error `:interrupted`, because nothing says whether they were made.
 //!
 //! A call has a journal in its [`CallScope`](crate::CallScope). Calls within the call do not inherit it.
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
 use rtfs::{Error, Position, Request, Ticket, Value, Wait};
-
-use crate::call::Checkpoint;
-use crate::catalog::Entry;
-use crate::error::{RuntimeError, RuntimeResult};
 
 /// Keeps what a run is answered.
 #[async_trait]
@@ -166,7 +161,7 @@ impl Action {
 
 impl Asked {
     /// What a request asks for, now.
-    pub(super) fn of(ticket: Ticket, request: &Request, at: Option<Position>) -> Self {
+    pub(crate) fn of(ticket: Ticket, request: &Request, at: Option<Position>) -> Self {
         let stream = |stream: &Ticket| stream.0.to_string();
         let (action, name) = match request {
             Request::Open { id, .. } => (Action::Stream, id.to_string()),
@@ -182,27 +177,5 @@ impl Asked {
             _ => (Action::Call, String::new()),
         };
         Self { ticket, action, name, at, began: SystemTime::now() }
-    }
-}
-
-/// Notes in a journal that a call of its run begins, unless nothing of the call leaves the process.
-pub(super) struct Begins {
-    pub(super) journal: Arc<dyn Journal>,
-    pub(super) asked: Asked,
-}
-
-#[async_trait]
-impl Checkpoint for Begins {
-    async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
-        if capability.manifest.provider.is_pure() {
-            return Ok(());
-        }
-        let noted = self.journal.begins(&self.asked, capability.manifest.is_idempotent()).await;
-        noted.map_err(|error| RuntimeError::Structured {
-            id: capability.name.to_string(),
-            message: error.message.clone(),
-            error: Box::new(error),
-            outcome: None,
-        })
     }
 }

@@ -1,0 +1,32 @@
+//! The moment at which a call of a run with a journal leaves the process.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+use crate::call::Checkpoint;
+use crate::catalog::Entry;
+use crate::error::{RuntimeError, RuntimeResult};
+use crate::journal::{Asked, Journal};
+
+/// Notes in a journal that a call of its run begins, unless nothing of the call leaves the process.
+pub(super) struct Begins {
+    pub(super) journal: Arc<dyn Journal>,
+    pub(super) asked: Asked,
+}
+
+#[async_trait]
+impl Checkpoint for Begins {
+    async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
+        if capability.manifest.provider.is_pure() {
+            return Ok(());
+        }
+        let noted = self.journal.begins(&self.asked, capability.manifest.is_idempotent()).await;
+        noted.map_err(|error| RuntimeError::Structured {
+            id: capability.name.to_string(),
+            message: error.message.clone(),
+            error: Box::new(error),
+            outcome: None,
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! The course of a program: what it asked for and when, and where it stands. Pure, for people and programs.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
+
+use orla_marketplace::program::{Action, Asked};
+use serde::Serialize;
+
+use super::record::{Note, Unreadable, read, read_saved};
+use crate::task::{Place, Timestamp};
+
+/// The most steps that are shown.
+const SHOWN: usize = 10_000;
+
+/// What a program did until now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Course {
+    /// The steps, in the order in which the program asked for them. Of very many, the last ones.
+    pub steps: Vec<Step>,
+    /// How many steps before them are left out.
+    pub left_out: usize,
+}
+
+/// Something that a program asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// The number of the request.
+    pub ticket: u64,
+    /// The form: `call`, `await-event` and so on.
+    pub action: &'static str,
+    /// Of what: a capability, the name of an event, an instant.
+    pub name: String,
+    /// Where in the program.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<Place>,
+    /// When it was asked for: RFC 3339.
+    pub started_at: String,
+    /// When its answer came. A step without it is what the program waits for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<String>,
+    /// How long that took.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub duration_ms: Option<u64>,
+    /// `ok`, the kind of the error, or `open`.
+    pub outcome: String,
+}
+
+/// Why the course of a program is not known.
+pub type Trouble = Unreadable;
+
+impl Course {
+    /// Reads the course from the records of a run: those of its trail, its state, and the notes since then.
+    ///
+    /// # Errors
+    /// A record is damaged or of another version.
+    pub fn read<'b>(
+        trail: impl IntoIterator<Item = &'b [u8]>,
+        state: Option<&[u8]>,
+        notes: impl IntoIterator<Item = &'b [u8]>,
+    ) -> Result<Self, Trouble> {
+        let mut steps = BTreeMap::new();
+        let mut enter = |note: Note| {
+            let step = Step::of(&note);
+            // The answer says more than the beginning.
+            match (steps.get(&step.ticket), &note) {
+                (None, _) | (Some(_), Note::Answered { .. }) => {
+                    steps.insert(step.ticket, step);
+                }
+                _ => {}
+            }
+        };
+        for record in trail {
+            read(record)?.into_iter().for_each(&mut enter);
+        }
+        if let Some(state) = state {
+            read_saved(state)?.open.into_iter().for_each(&mut enter);
+        }
+        for record in notes {
+            read(record)?.into_iter().for_each(&mut enter);
+        }
+        let left_out = steps.len().saturating_sub(SHOWN);
+        Ok(Self { steps: steps.into_values().skip(left_out).collect(), left_out })
+    }
+
+    /// The places where the program waits, or where it was last if it waits nowhere.
+    pub fn stands_at(&self) -> Vec<Place> {
+        let mut open: Vec<Place> = self
+            .steps
+            .iter()
+            .filter(|step| step.ended_at.is_none())
+            .filter_map(|step| step.at)
+            .collect();
+        if open.is_empty() {
+            open.extend(self.steps.iter().rev().find_map(|step| step.at));
+        }
+        open.sort_unstable_by_key(|at| (at.line, at.column));
+        open.dedup();
+        open
+    }
+}
+
+impl Step {
+    fn of(note: &Note) -> Self {
+        let (asked, end) = match note {
+            Note::Begun { asked, .. } | Note::Waits(asked) => (asked, None),
+            Note::Answered { asked, ended, failed, .. } => (asked, Some((*ended, failed.as_deref()))),
+        };
+        let Asked { ticket, action, name, at, began } = asked;
+        let took = |ended: SystemTime| ended.duration_since(*began).unwrap_or_default();
+        let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        Self {
+            ticket: ticket.0,
+            action: action.as_str(),
+            name: match action {
+                // The number of a stream says nothing to people.
+                Action::Next | Action::Send | Action::Close => String::new(),
+                _ => name.clone(),
+            },
+            at: at.map(|at| Place { line: at.line, column: at.column }),
+            started_at: Timestamp::from(*began).to_string(),
+            ended_at: end.map(|(ended, _)| Timestamp::from(ended).to_string()),
+            duration_ms: end.map(|(ended, _)| millis(took(ended))),
+            outcome: match end {
+                None => "open",
+                Some((_, None)) => "ok",
+                Some((_, Some(kind))) => kind,
+            }
+            .to_owned(),
+        }
+    }
+}
+
+/// The course as a tree of lines, with the lines of the source where the program stands, if the source is known.
+pub fn render(title: &str, course: &Course, source: Option<&str>) -> String {
+    let mut text = format!("{title}\n");
+    if course.left_out > 0 {
+        let _ = writeln!(text, "├─ … {} earlier steps", course.left_out);
+    }
+    for (at, step) in course.steps.iter().enumerate() {
+        let branch = if at + 1 == course.steps.len() { "└─" } else { "├─" };
+        let took = match step.duration_ms {
+            Some(ms) => format!("{ms} ms"),
+            None => "…".to_owned(),
+        };
+        let place = step.at.map_or(String::new(), |at| format!(" at {}:{}", at.line, at.column));
+        let outcome = if step.outcome == "open" { "waiting" } else { step.outcome.as_str() };
+        let name = if step.name.is_empty() { String::new() } else { format!(" {}", step.name) };
+        let _ = writeln!(
+            text,
+            "{branch} {}  {}{name}{place}  {took}  {outcome}",
+            step.started_at, step.action
+        );
+    }
+    for place in course.stands_at() {
+        let line = source.and_then(|source| source.lines().nth(place.line.saturating_sub(1) as usize));
+        let Some(line) = line else { continue };
+        let number = place.line.to_string();
+        // The column counts characters. A tab stays one, so that the caret is below its character.
+        let before = place.column.saturating_sub(1) as usize;
+        let pad: String =
+            line.chars().take(before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+        let _ = writeln!(text, "\n{number} | {line}\n{} | {pad}^", " ".repeat(number.len()));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::program::record::{append, begin};
+    use orla_marketplace::rtfs::{Position, Ticket};
+
+    fn asked(ticket: u64, action: Action, name: &str, column: u32) -> Asked {
+        let at = Some(Position { line: 1, column });
+        let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + ticket);
+        Asked { ticket: Ticket(ticket), action, name: name.to_owned(), at, began }
+    }
+
+    #[test]
+    fn the_tree_shows_each_step_and_the_source_where_the_program_stands() {
+        let done = asked(1, Action::Call, "step", 6);
+        let ended = done.began + Duration::from_millis(120);
+        let mut trail = begin();
+        append(&mut trail, &Note::Answered { asked: done, ended, failed: None, answer: None });
+        let mut notes = begin();
+        let failed = asked(2, Action::Call, "pay", 12);
+        append(&mut notes, &Note::Begun { asked: failed.clone(), is_idempotent: false });
+        let ended = failed.began;
+        let failed =
+            Note::Answered { asked: failed, ended, failed: Some("timeout".into()), answer: None };
+        append(&mut notes, &failed);
+        append(&mut notes, &Note::Waits(asked(3, Action::AwaitEvent, "paid", 20)));
+        let course = Course::read([&trail[..]], None, [&notes[..]]).unwrap();
+        let source = "(do (call :step) (…) (await-event \"paid\"))";
+        let text = render("0199 rtfs working", &course, Some(source));
+        assert_eq!(
+            text,
+            "0199 rtfs working\n\
+             ├─ 2027-01-15T08:00:01.000Z  call step at 1:6  120 ms  ok\n\
+             ├─ 2027-01-15T08:00:02.000Z  call pay at 1:12  0 ms  timeout\n\
+             └─ 2027-01-15T08:00:03.000Z  await-event paid at 1:20  …  waiting\n\
+             \n\
+             1 | (do (call :step) (…) (await-event \"paid\"))\n  \
+               |                    ^\n"
+        );
+    }
+}

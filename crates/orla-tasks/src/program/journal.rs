@@ -1,0 +1,375 @@
+//! The journal of a task's program, in the store.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use async_trait::async_trait;
+use orla_marketplace::program::{Asked, Journal, Past};
+use orla_marketplace::rtfs::{Error, Instant, Ticket, Value, Wait, json::value_from_json};
+use orla_marketplace::{JsonText, Principal};
+use orla_state::{Change, Query, StateError};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, watch};
+
+use super::keys;
+use super::notes::{Notes, Rows, answered};
+use super::record::Note;
+use super::waits::Waits;
+use crate::keys as tasks;
+use crate::service::{Inner, Viewer};
+use crate::task::{Task, TaskId, Timestamp};
+
+/// Keeps the answers of a task's program.
+pub(crate) struct RunJournal {
+    me: Weak<Self>,
+    parts: Parts,
+    /// `None` before the run is recalled.
+    notes: Mutex<Option<Notes>>,
+    /// Whether a write is under way.
+    is_writing: AtomicBool,
+    written: watch::Sender<Written>,
+    waits: Mutex<Waits>,
+    /// What a suspended run waits for.
+    suspended: Mutex<Option<Vec<Wait>>>,
+}
+
+/// What a journal is made of.
+pub(crate) struct Parts {
+    pub(crate) tasks: Weak<Inner>,
+    pub(crate) id: TaskId,
+    /// The owner of the task. Its programs see the tasks of this caller.
+    pub(crate) owner: Option<Principal>,
+    /// Notified when an event has come.
+    pub(crate) arrived: Arc<Notify>,
+    /// Whether the task has not run before, so that nothing is kept of it.
+    pub(crate) is_new: bool,
+    /// The most bytes of a state and the notes since then.
+    pub(crate) max_bytes: usize,
+}
+
+/// How far the notes are written.
+#[derive(Clone, Debug, Default)]
+struct Written {
+    noted: u64,
+    /// Why nothing more will be.
+    failed: Option<StateError>,
+}
+
+impl RunJournal {
+    pub(crate) fn new(parts: Parts) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            me: me.clone(),
+            parts,
+            notes: Mutex::default(),
+            is_writing: AtomicBool::new(false),
+            written: watch::Sender::default(),
+            waits: Mutex::default(),
+            suspended: Mutex::default(),
+        })
+    }
+
+    /// What the run waits for, if it was suspended.
+    pub(crate) fn suspended(&self) -> Option<Vec<Wait>> {
+        self.suspended.lock().clone()
+    }
+
+    /// What is written with the end of the task.
+    pub(crate) async fn end(&self) -> Vec<Change> {
+        // The sender is never dropped before this.
+        let _ = self.written.subscribe().wait_for(|_| !self.is_writing.load(Ordering::Acquire)).await;
+        self.notes.lock().as_mut().map(Notes::end).unwrap_or_default()
+    }
+
+    fn inner(&self) -> Result<Arc<Inner>, Error> {
+        self.parts.tasks.upgrade().ok_or_else(|| broken("the server is about to end"))
+    }
+
+    fn with<T>(&self, change: impl FnOnce(&mut Notes) -> T) -> Result<T, Error> {
+        if let Some(error) = &self.written.borrow().failed {
+            return Err(broken(&error.to_string()));
+        }
+        let mut notes = self.notes.lock();
+        notes.as_mut().map(change).ok_or_else(|| broken("the run was not recalled"))
+    }
+
+    /// Writes what was noted, unless a write is under way, which then goes on with it.
+    fn write(&self) {
+        let (Some(me), Some(tasks)) = (self.me.upgrade(), self.parts.tasks.upgrade()) else { return };
+        if self.is_writing.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let tracker = tasks.tracker.clone();
+        tracker.spawn(async move {
+            loop {
+                let batch = me.notes.lock().as_mut().and_then(Notes::take);
+                if let Some(batch) = batch {
+                    let written = tasks.store.write(batch.changes).await;
+                    let failed = written.err().map(|error| StateError::new(error.to_string()));
+                    let has_failed = failed.is_some();
+                    me.written.send_modify(|state| match failed {
+                        None => state.noted = batch.noted,
+                        failed => state.failed = failed,
+                    });
+                    if !has_failed {
+                        continue;
+                    }
+                }
+                me.is_writing.store(false, Ordering::Release);
+                me.written.send_modify(|_| {});
+                // A note that was added meanwhile saw that a write was under way.
+                let is_left = me.notes.lock().as_ref().is_some_and(Notes::has_more);
+                let is_over = !is_left || me.written.borrow().failed.is_some();
+                if is_over || me.is_writing.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Waits until so many notes are durable.
+    async fn durable(&self, noted: u64) -> Result<(), Error> {
+        self.with(Notes::want)?;
+        self.write();
+        let mut written = self.written.subscribe();
+        let reached = written.wait_for(|state| state.noted >= noted || state.failed.is_some()).await;
+        match reached.map(|state| state.failed.clone()) {
+            Ok(None) => Ok(()),
+            Ok(Some(error)) => Err(broken(&error.to_string())),
+            Err(_) => Err(broken("the server is about to end")),
+        }
+    }
+
+    async fn rows(&self, tasks: &Inner) -> Result<Rows, StateError> {
+        let id = &self.parts.id;
+        let state = tasks.store.get(&keys::state(id)).await?.map(|row| row.value);
+        let mut notes = Vec::new();
+        let mut length = state.as_ref().map_or(0, bytes::Bytes::len);
+        /// How many records are read at once.
+        const PAGE: usize = 64;
+        let mut query = Query::below(&keys::all_notes(id), PAGE);
+        loop {
+            let rows = tasks.store.list(query.clone()).await?;
+            let last = rows.last().filter(|_| rows.len() == PAGE).map(|row| row.key.clone());
+            for row in rows {
+                length += row.value.len();
+                if length > self.parts.max_bytes.saturating_mul(2) {
+                    return Err(StateError::new("what is kept of the run is larger than it may be"));
+                }
+                let number = keys::number(&row.key);
+                notes.push((number.ok_or_else(|| StateError::new("a key has no number"))?, row.value));
+            }
+            let Some(last) = last else { break };
+            query.keys.start = format!("{last}\0");
+        }
+        let trail = Query::below(&keys::all_trail(id), 1).reversed();
+        let last_trail = tasks.store.list(trail).await?.first().and_then(|row| keys::number(&row.key));
+        Ok(Rows { state, notes, last_trail })
+    }
+
+    /// The value of an event, when it has come.
+    async fn event(&self, ticket: Ticket, name: &str) -> Result<Value, Error> {
+        let tasks = self.inner()?;
+        self.waits.lock().wait(ticket, name);
+        loop {
+            let arrived = self.parts.arrived.notified();
+            tokio::pin!(arrived);
+            arrived.as_mut().enable();
+            let below = tasks::events(&self.parts.id, name);
+            let rows = tasks.store.list(Query::below(&below, crate::service::MAX_EVENTS)).await;
+            let rows = rows.map_err(|error| broken(&error.to_string()))?;
+            let taken = {
+                let mut waits = self.waits.lock();
+                rows.iter().for_each(|row| waits.came(name, &row.key));
+                waits.take(ticket)
+            };
+            if let Some(key) = taken {
+                let value = rows.into_iter().find(|row| row.key == key).map(|row| row.value);
+                let text = value.and_then(|value| JsonText::parse(value).ok());
+                let text = text.ok_or_else(|| broken("an event is no JSON"))?;
+                return value_from_json(text.as_str())
+                    .map_err(|error| Error::new("invalid-input", format!("the event {name}: {error}")));
+            }
+            arrived.await;
+        }
+    }
+
+    /// The result of a task, when it is over.
+    async fn task(&self, id: &str) -> Result<Value, Error> {
+        if id == self.parts.id.as_str() {
+            return Err(Error::new("invalid-argument", "a task cannot wait for itself"));
+        }
+        let tasks = crate::Tasks(self.inner()?);
+        let viewer = Viewer::Caller(self.parts.owner.as_ref());
+        let unseen = |error: crate::TaskError| match error {
+            crate::TaskError::Unknown(_) => Error::new("unknown-task", error.to_string()),
+            other => broken(&other.to_string()),
+        };
+        let mut changes = tasks.subscribe(id, viewer).await.map_err(unseen)?;
+        let over = changes.wait_for(|task| task.state.is_terminal()).await.map(|task| Arc::clone(&task));
+        let task = match over {
+            Ok(task) => task,
+            Err(_) => tasks.get(id, viewer).await.map_err(unseen)?,
+        };
+        let result = tasks.result(&task.id).await.map_err(unseen)?;
+        outcome(&task, result.as_ref())
+    }
+}
+
+#[async_trait]
+impl Journal for RunJournal {
+    async fn recall(&self) -> Result<Past, Error> {
+        let tasks = self.inner()?;
+        let rows = match self.parts.is_new {
+            true => Rows::default(),
+            false => self.rows(&tasks).await.map_err(|error| broken(&error.to_string()))?,
+        };
+        let (notes, past) = Notes::read(self.parts.id.clone(), &rows).map_err(|why| {
+            let message = format!(
+                "the run cannot go on where it was: what was kept of it cannot be used: {why}; start it again"
+            );
+            Error::new("not-resumable", message)
+        })?;
+        *self.notes.lock() = Some(notes);
+        Ok(past)
+    }
+
+    fn waits(&self, asked: &Asked) {
+        // A failure is told with the next answer.
+        let _ = self.with(|notes| notes.add(Note::Waits(asked.clone())));
+    }
+
+    async fn begins(&self, asked: &Asked, is_idempotent: bool) -> Result<(), Error> {
+        let noted = self.with(|notes| notes.add(Note::Begun { asked: asked.clone(), is_idempotent }))?;
+        self.durable(noted).await
+    }
+
+    fn answered(&self, asked: &Asked, answer: Vec<u8>, failed: Option<&str>) -> Result<(), Error> {
+        let used = self.waits.lock().used(asked.ticket);
+        let max = self.parts.max_bytes;
+        let (left, bytes) = self.with(|notes| {
+            let left = notes.has_begun(asked.ticket);
+            notes.add(answered(asked, answer, failed));
+            used.into_iter().for_each(|key| notes.also(Change::remove(key)));
+            (left, notes.bytes())
+        })?;
+        if bytes > max {
+            return Err(too_large(max));
+        }
+        // What left the process is written at once. The run does not wait for it.
+        if left {
+            self.with(Notes::want)?;
+            self.write();
+        }
+        Ok(())
+    }
+
+    async fn wait(&self, ticket: Ticket, wait: &Wait) -> Result<Value, Error> {
+        match wait {
+            Wait::Until(instant) => {
+                orla_marketplace::program::until(instant).await;
+                Ok(Value::Nil)
+            }
+            Wait::Task(id) => self.task(id).await,
+            Wait::Event(name) => self.event(ticket, name).await,
+            _ => Err(Error::new("unavailable", "a task cannot wait for that")),
+        }
+    }
+
+    fn withdrawn(&self, ticket: Ticket) {
+        self.waits.lock().withdraw(ticket);
+        let _ = self.with(|notes| notes.withdraw(ticket));
+    }
+
+    fn is_long(&self) -> bool {
+        self.notes.lock().as_ref().is_some_and(Notes::is_long)
+    }
+
+    fn save(&self, state: Vec<u8>) -> Result<(), Error> {
+        if state.len() > self.parts.max_bytes {
+            return Err(too_large(self.parts.max_bytes));
+        }
+        self.with(|notes| notes.save(state))?;
+        self.write();
+        Ok(())
+    }
+
+    async fn suspend(&self, state: Vec<u8>, waits: Vec<(Asked, Wait)>) -> Result<bool, Error> {
+        if self.waits.lock().is_due() {
+            return Ok(false);
+        }
+        if state.len() > self.parts.max_bytes {
+            return Err(too_large(self.parts.max_bytes));
+        }
+        let tasks = self.inner()?;
+        let waits: Vec<Wait> = waits.into_iter().map(|(_, wait)| wait).collect();
+        let changes = tasks.sleep_changes(&self.parts.id, self.parts.owner.as_ref(), &waits);
+        let noted = self.with(|notes| {
+            changes.into_iter().for_each(|change| notes.also(change));
+            notes.save(state)
+        })?;
+        self.durable(noted).await?;
+        *self.suspended.lock() = Some(waits);
+        tasks.timer_set.notify_one();
+        Ok(true)
+    }
+
+    fn is_suspended(&self) -> bool {
+        self.suspended.lock().is_some()
+    }
+}
+
+/// An instant in milliseconds. The row of a timer is never due before it.
+pub(super) fn timestamp(instant: &Instant) -> Timestamp {
+    let seconds = u64::try_from(instant.unix_seconds()).unwrap_or_default();
+    let more = u64::from(instant.subsec_nanoseconds()).div_ceil(1_000_000);
+    Timestamp(seconds.saturating_mul(1000).saturating_add(more))
+}
+
+/// What a task that is over gives to the program that awaits it.
+fn outcome(task: &Task, result: Option<&JsonText>) -> Result<Value, Error> {
+    if let Some(failure) = &task.error {
+        return Err(Error::new(failure.kind.clone(), format!("task {}: {}", task.id, failure.message)));
+    }
+    if task.state != crate::State::Completed {
+        return Err(Error::new(task.state.as_str(), format!("task {} is {}", task.id, task.state)));
+    }
+    let value = result.map(|text| value_from_json(text.as_str())).transpose();
+    let value = value.map_err(|error| broken(&error.to_string()))?.unwrap_or_default();
+    let Value::Map(result) = &value else { return Ok(value) };
+    let structured = result.get_keyword("structuredContent").cloned();
+    Ok(match structured {
+        // The tool gives the value of a program in a map, as its clients require it.
+        Some(Value::Map(map)) if task.is_program => {
+            map.get_keyword("value").cloned().unwrap_or_default()
+        }
+        Some(value) => value,
+        None => text_of(result.get_keyword("content")),
+    })
+}
+
+/// The text of an MCP content.
+fn text_of(content: Option<&Value>) -> Value {
+    let Some(Value::Vector(blocks)) = content else { return Value::Nil };
+    let texts: Vec<&str> = blocks
+        .items()
+        .iter()
+        .filter_map(|block| match block {
+            Value::Map(block) => match block.get_keyword("text") {
+                Some(Value::Str(text)) => Some(text.as_str()),
+                _ => None,
+            },
+            _ => None,
+        })
+        .collect();
+    texts.join("\n").into()
+}
+
+fn broken(why: &str) -> Error {
+    Error::new("unavailable", format!("the journal of the program cannot be kept: {why}"))
+}
+
+fn too_large(max: usize) -> Error {
+    let message =
+        format!("what is kept of the program is larger than {max} bytes (task_max_state_bytes)");
+    Error::new("limit", message)
+}

@@ -1,0 +1,48 @@
+//! The keys of a durable program, below those of its task.
+//!
+//! | key | value |
+//! |---|---|
+//! | `run/ID/state` | the state that was saved last |
+//! | `run/ID/note/NUMBER` | notes since then |
+//! | `run/ID/trail/NUMBER` | the course of the run before it, for people |
+//! | `awaited/TASK/ID` | empty: the task ID waits for the end of TASK |
+
+use crate::keys::run;
+use crate::task::TaskId;
+
+/// What the rows of awaited tasks are below.
+pub(crate) const AWAITED: &str = "awaited/";
+
+pub(super) fn state(id: &TaskId) -> String {
+    format!("{}state", run(id))
+}
+
+pub(super) fn all_notes(id: &TaskId) -> String {
+    format!("{}note/", run(id))
+}
+
+pub(super) fn notes(id: &TaskId, number: u64) -> String {
+    format!("{}{number:016}", all_notes(id))
+}
+
+pub(super) fn all_trail(id: &TaskId) -> String {
+    format!("{}trail/", run(id))
+}
+
+pub(super) fn trail(id: &TaskId, number: u64) -> String {
+    format!("{}{number:016}", all_trail(id))
+}
+
+/// The number at the end of a key.
+pub(super) fn number(key: &str) -> Option<u64> {
+    key.rsplit_once('/')?.1.parse().ok()
+}
+
+/// What the tasks that wait for this one are below.
+pub(crate) fn all_awaiting(id: &TaskId) -> String {
+    format!("{AWAITED}{id}/")
+}
+
+pub(crate) fn awaiting(awaited: &TaskId, by: &TaskId) -> String {
+    format!("{}{by}", all_awaiting(awaited))
+}

@@ -1,0 +1,27 @@
+//! Programs that go on where they were.
+//!
+//! The run of a program is a state and the notes since then ([`record`]); [`notes`] says what is written together, and
+//! [`journal`] writes it and reads it. While a run waits for nothing but an instant, an event or a task, it is a few rows
+//! of the store and nothing else: [`sleep`] has the task begin again when the wait is over.
+//!
+//! # Invariants
+//!
+//! - Before a call leaves the process, the note that it begins is durable, and all notes before it.
+//! - The notes of a run have consecutive numbers. Of two processes that go on with one run, one fails to write.
+//! - An event is removed together with the note of the answer that it gave. So one event gives one answer.
+
+mod course;
+mod journal;
+pub(crate) mod keys;
+mod notes;
+mod record;
+mod sleep;
+mod waits;
+
+#[cfg(test)]
+mod tests;
+
+pub use course::{Course, Step, Trouble, render};
+pub(crate) use journal::{Parts, RunJournal};
+pub use record::{Note, Saved, Unreadable, read as read_notes, read_saved, write_saved};
+pub(crate) use sleep::SLEEP;

@@ -1,0 +1,257 @@
+//! What is noted of a run and not written yet. No I/O.
+//!
+//! Notes gather while a write is under way, so that many become one record. A saved state replaces all notes before it;
+//! of these only the course of the run is kept, for people ([`trail`](super::keys::trail)).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::SystemTime;
+
+use bytes::Bytes;
+use orla_marketplace::program::{Asked, Begun, Past};
+use orla_marketplace::rtfs::Ticket;
+use orla_state::{Change, Expect};
+
+use super::keys;
+use super::record::{self, Note, Saved};
+use crate::task::TaskId;
+
+/// The notes are never too long before they have so many bytes.
+const LONG: usize = 64 << 10;
+
+/// The notes of one run in this process.
+#[derive(Debug)]
+pub(super) struct Notes {
+    id: TaskId,
+    /// The notes that are not written yet, as a record.
+    record: Vec<u8>,
+    /// How many notes there were.
+    noted: u64,
+    /// The number of the next record.
+    next: u64,
+    /// The number of the first record since the state.
+    first: u64,
+    /// Bytes of notes since the state.
+    length: usize,
+    /// Bytes of the state.
+    state_length: usize,
+    /// A state that is not written yet.
+    state: Option<Vec<u8>>,
+    /// The answers since the state, without their values.
+    trail: Vec<u8>,
+    /// The number of the next record of the trail.
+    next_trail: u64,
+    /// The calls that have begun and what is waited for, without an answer.
+    open: BTreeMap<Ticket, Note>,
+    /// What else is written with the next record.
+    changes: Vec<Change>,
+    /// Whether someone waits for what was noted, or it left the process.
+    is_wanted: bool,
+}
+
+/// A run is read from this.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    pub(super) state: Option<Bytes>,
+    /// The records of notes with their numbers, ascending.
+    pub(super) notes: Vec<(u64, Bytes)>,
+    /// The number of the last record of the trail.
+    pub(super) last_trail: Option<u64>,
+}
+
+/// What is written at once.
+#[derive(Debug)]
+pub(super) struct Batch {
+    pub(super) changes: Vec<Change>,
+    /// The notes that are durable then.
+    pub(super) noted: u64,
+}
+
+impl Notes {
+    /// The notes of a run, and what they say to the run.
+    ///
+    /// # Errors
+    /// Why the rows are not those of a run.
+    pub(super) fn read(id: TaskId, rows: &Rows) -> Result<(Self, Past), String> {
+        let mut notes = Self {
+            id,
+            record: record::begin(),
+            noted: 0,
+            next: 1,
+            first: 1,
+            length: 0,
+            state_length: 0,
+            state: None,
+            trail: record::begin(),
+            next_trail: rows.last_trail.map_or(1, |last| last + 1),
+            open: BTreeMap::new(),
+            changes: Vec::new(),
+            is_wanted: false,
+        };
+        let mut past = Past::default();
+        if let Some(state) = &rows.state {
+            let Saved { next, open, state } =
+                record::read_saved(state).map_err(|why| why.to_string())?;
+            (notes.next, notes.first, notes.state_length) = (next, next, state.len());
+            open.into_iter().for_each(|note| notes.enter(note));
+            past.state = Some(state);
+        }
+        let mut answered = BTreeSet::new();
+        for (number, record) in &rows.notes {
+            if *number != notes.next {
+                return Err(format!("record {} of its notes is missing", notes.next));
+            }
+            notes.next += 1;
+            notes.length += record.len();
+            for mut note in record::read(record).map_err(|why| why.to_string())? {
+                if let Note::Answered { asked, answer, .. } = &mut note {
+                    if !answered.insert(asked.ticket) {
+                        return Err("something was answered twice".to_owned());
+                    }
+                    past.answers.push((asked.ticket, answer.take().ok_or("an answer is missing")?));
+                }
+                notes.enter(note);
+            }
+        }
+        past.begun = notes.open.values().filter_map(begun).collect();
+        Ok((notes, past))
+    }
+
+    /// Adds a note. Gives how many there are then.
+    pub(super) fn add(&mut self, note: Note) -> u64 {
+        let is_known = match &note {
+            // A call that is made again, or a wait of a run that was restored.
+            Note::Begun { asked, .. } | Note::Waits(asked) => self.open.contains_key(&asked.ticket),
+            Note::Answered { .. } => false,
+        };
+        if !is_known {
+            let before = self.record.len();
+            record::append(&mut self.record, &note);
+            self.length += self.record.len() - before;
+            self.noted += 1;
+            self.enter(note);
+        }
+        self.noted
+    }
+
+    /// Adds a change that is made with the next record.
+    pub(super) fn also(&mut self, change: Change) {
+        self.changes.push(change);
+        self.noted += 1;
+    }
+
+    fn enter(&mut self, note: Note) {
+        match note {
+            Note::Begun { ref asked, .. } | Note::Waits(ref asked) => {
+                self.open.insert(asked.ticket, note);
+            }
+            Note::Answered { asked, ended, failed, .. } => {
+                self.open.remove(&asked.ticket);
+                let note = Note::Answered { asked, ended, failed, answer: None };
+                record::append(&mut self.trail, &note);
+            }
+        }
+    }
+
+    /// The run does not want an answer any more.
+    pub(super) fn withdraw(&mut self, ticket: Ticket) {
+        self.open.remove(&ticket);
+    }
+
+    /// What was noted is to be written now.
+    pub(super) fn want(&mut self) {
+        self.is_wanted = true;
+    }
+
+    /// Whether something is to be written now.
+    pub(super) fn has_more(&self) -> bool {
+        self.is_wanted
+    }
+
+    /// Whether a call has begun to which there is no answer.
+    pub(super) fn has_begun(&self, ticket: Ticket) -> bool {
+        matches!(self.open.get(&ticket), Some(Note::Begun { .. }))
+    }
+
+    /// Whether a state is shorter than the notes since the last one.
+    pub(super) fn is_long(&self) -> bool {
+        self.length > self.state_length.max(LONG)
+    }
+
+    /// Bytes of notes since the state, and of the state.
+    pub(super) fn bytes(&self) -> usize {
+        self.length.saturating_add(self.state_length)
+    }
+
+    /// Replaces the notes before it by a state. Gives how many notes there are then.
+    pub(super) fn save(&mut self, state: Vec<u8>) -> u64 {
+        self.record = record::begin();
+        (self.length, self.state_length) = (0, state.len());
+        self.state = Some(state);
+        self.is_wanted = true;
+        self.noted += 1;
+        self.noted
+    }
+
+    /// What is to be written now, if there is anything.
+    pub(super) fn take(&mut self) -> Option<Batch> {
+        if !std::mem::take(&mut self.is_wanted) {
+            return None;
+        }
+        let mut changes = std::mem::take(&mut self.changes);
+        if let Some(state) = self.state.take() {
+            let gone = self.first..self.next;
+            changes.extend(gone.map(|number| Change::remove(keys::notes(&self.id, number))));
+            self.first = self.next;
+            let open = self.open.values().cloned().collect();
+            let saved = Saved { next: self.next, open, state };
+            changes.push(Change::put(keys::state(&self.id), record::write_saved(&saved)));
+            changes.extend(self.take_trail());
+        }
+        if self.record.len() > record::begin().len() {
+            let record = std::mem::replace(&mut self.record, record::begin());
+            // Another process that goes on with the run, too, writes the same number: one of them fails.
+            let put = Change::put(keys::notes(&self.id, self.next), record);
+            changes.push(put.expecting(Expect::Absent));
+            self.next += 1;
+        }
+        (!changes.is_empty()).then_some(Batch { changes, noted: self.noted })
+    }
+
+    /// What is written with the end of the run: its course stays, and what was needed to go on with it does not.
+    pub(super) fn end(&mut self) -> Vec<Change> {
+        let mut changes = std::mem::take(&mut self.changes);
+        let gone = self.first..self.next;
+        changes.extend(gone.map(|number| Change::remove(keys::notes(&self.id, number))));
+        changes.push(Change::remove(keys::state(&self.id)));
+        // What is open did not come to an end.
+        for note in std::mem::take(&mut self.open).into_values() {
+            record::append(&mut self.trail, &note);
+        }
+        changes.extend(self.take_trail());
+        changes
+    }
+
+    fn take_trail(&mut self) -> Option<Change> {
+        if self.trail.len() <= record::begin().len() {
+            return None;
+        }
+        let trail = std::mem::replace(&mut self.trail, record::begin());
+        self.next_trail += 1;
+        Some(Change::put(keys::trail(&self.id, self.next_trail - 1), trail))
+    }
+}
+
+fn begun(note: &Note) -> Option<Begun> {
+    match note {
+        Note::Begun { asked, is_idempotent } => {
+            Some(Begun { ticket: asked.ticket, is_idempotent: *is_idempotent })
+        }
+        _ => None,
+    }
+}
+
+/// A note of an answer.
+pub(super) fn answered(asked: &Asked, answer: Vec<u8>, failed: Option<&str>) -> Note {
+    let failed = failed.map(str::to_owned);
+    Note::Answered { asked: asked.clone(), ended: SystemTime::now(), failed, answer: Some(answer) }
+}

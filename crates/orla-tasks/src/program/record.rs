@@ -1,0 +1,315 @@
+//! The notes of a run as bytes.
+//!
+//! A record of notes is a version, and then notes to its end. Numbers have seven bits in each byte, the least significant
+//! first. What is read is foreign: every length is checked against the bytes that are there, and everything else is
+//! refused. A record of another version is refused as such.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use orla_marketplace::program::{Action, Asked};
+use orla_marketplace::rtfs::{Position, Ticket};
+
+/// The version of the records.
+const VERSION: u8 = 1;
+/// The most bytes of a name that are kept.
+const NAME: usize = 1 << 10;
+
+/// Something that was noted of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// A call that leaves the process is about to begin.
+    Begun {
+        /// The call.
+        asked: Asked,
+        /// Whether it may be made again.
+        is_idempotent: bool,
+    },
+    /// The run waits for something that may be far away.
+    Waits(Asked),
+    /// An answer came.
+    Answered {
+        /// To what.
+        asked: Asked,
+        /// When.
+        ended: SystemTime,
+        /// The kind of the error, if it is one.
+        failed: Option<String>,
+        /// The answer. It is left out where only the course of the run is kept.
+        answer: Option<Vec<u8>>,
+    },
+}
+
+/// A saved state of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    /// The number of the first record of notes after it.
+    pub next: u64,
+    /// The calls that had begun and had no answer, and what the run waited for.
+    pub open: Vec<Note>,
+    /// The state, in the form of [`Run::save`](orla_marketplace::rtfs::Run::save).
+    pub state: Vec<u8>,
+}
+
+/// Why a record cannot be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unreadable {
+    /// Another version of orla wrote it.
+    #[error("it was written by another version of orla")]
+    Version,
+    /// It is no record.
+    #[error("it is damaged: {0}")]
+    Damaged(&'static str),
+}
+
+/// Notes as a record. Append more with [`append`].
+pub(super) fn begin() -> Vec<u8> {
+    vec![VERSION]
+}
+
+/// Adds a note to a record.
+pub(super) fn append(record: &mut Vec<u8>, note: &Note) {
+    match note {
+        Note::Begun { asked, is_idempotent } => {
+            record.push(if *is_idempotent { 1 } else { 0 });
+            put_asked(record, asked);
+        }
+        Note::Waits(asked) => {
+            record.push(2);
+            put_asked(record, asked);
+        }
+        Note::Answered { asked, ended, failed, answer } => {
+            record.push(3);
+            put_asked(record, asked);
+            put_time(record, *ended);
+            put_optional(record, failed.as_deref().map(str::as_bytes));
+            put_optional(record, answer.as_deref());
+        }
+    }
+}
+
+/// The notes of a record.
+///
+/// # Errors
+/// It is no record of this version.
+pub fn read(record: &[u8]) -> Result<Vec<Note>, Unreadable> {
+    let mut input = versioned(record)?;
+    let mut notes = Vec::new();
+    while !input.is_empty() {
+        notes.push(input.note()?);
+    }
+    Ok(notes)
+}
+
+/// A saved state as a record.
+pub fn write_saved(saved: &Saved) -> Vec<u8> {
+    let mut open = Vec::new();
+    saved.open.iter().for_each(|note| append(&mut open, note));
+    let mut record = begin();
+    put_number(&mut record, saved.next);
+    put_bytes(&mut record, &open);
+    record.extend(&saved.state);
+    record
+}
+
+/// The saved state of a record. The bytes of the state are validated when they are loaded.
+///
+/// # Errors
+/// It is no record of this version.
+pub fn read_saved(record: &[u8]) -> Result<Saved, Unreadable> {
+    let mut input = versioned(record)?;
+    let next = input.number()?;
+    let mut inner = Input(input.bytes()?);
+    let mut open = Vec::new();
+    while !inner.is_empty() {
+        open.push(inner.note()?);
+    }
+    Ok(Saved { next, open, state: input.0.to_vec() })
+}
+
+fn versioned(record: &[u8]) -> Result<Input<'_>, Unreadable> {
+    match record.split_first() {
+        None => Err(Unreadable::Damaged("it is empty")),
+        Some((&VERSION, rest)) => Ok(Input(rest)),
+        Some(_) => Err(Unreadable::Version),
+    }
+}
+
+fn put_asked(record: &mut Vec<u8>, asked: &Asked) {
+    put_number(record, asked.ticket.0);
+    record.push(Action::ALL.iter().position(|action| *action == asked.action).unwrap_or_default() as u8);
+    let end = asked.name.floor_char_boundary(NAME);
+    put_bytes(record, &asked.name.as_bytes()[..end]);
+    let at = asked.at.unwrap_or(Position { line: 0, column: 0 });
+    put_number(record, at.line.into());
+    put_number(record, at.column.into());
+    put_time(record, asked.began);
+}
+
+fn put_time(record: &mut Vec<u8>, time: SystemTime) {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    put_number(record, u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+}
+
+fn put_optional(record: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    record.push(bytes.is_some().into());
+    if let Some(bytes) = bytes {
+        put_bytes(record, bytes);
+    }
+}
+
+fn put_bytes(record: &mut Vec<u8>, bytes: &[u8]) {
+    put_number(record, bytes.len() as u64);
+    record.extend(bytes);
+}
+
+fn put_number(record: &mut Vec<u8>, number: u64) {
+    let mut left = number;
+    while left >= 0x80 {
+        record.push(left as u8 | 0x80);
+        left >>= 7;
+    }
+    record.push(left as u8);
+}
+
+/// Bytes that are read.
+struct Input<'b>(&'b [u8]);
+
+impl<'b> Input<'b> {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn byte(&mut self) -> Result<u8, Unreadable> {
+        let (first, rest) = self.0.split_first().ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(*first)
+    }
+
+    fn flag(&mut self) -> Result<bool, Unreadable> {
+        match self.byte()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(Unreadable::Damaged("a flag is neither 0 nor 1")),
+        }
+    }
+
+    fn number(&mut self) -> Result<u64, Unreadable> {
+        let mut number = 0;
+        for shift in (0..64).step_by(7) {
+            let byte = self.byte()?;
+            let bits = u64::from(byte & 0x7f);
+            if shift == 63 && bits > 1 {
+                break;
+            }
+            number |= bits << shift;
+            if byte < 0x80 {
+                return Ok(number);
+            }
+        }
+        Err(Unreadable::Damaged("a number is too large"))
+    }
+
+    fn small(&mut self) -> Result<u32, Unreadable> {
+        u32::try_from(self.number()?).map_err(|_| Unreadable::Damaged("a number is too large"))
+    }
+
+    fn bytes(&mut self) -> Result<&'b [u8], Unreadable> {
+        let length = usize::try_from(self.number()?).map_err(|_| SHORT)?;
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(SHORT)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    fn text(&mut self) -> Result<String, Unreadable> {
+        let text = std::str::from_utf8(self.bytes()?);
+        text.map(str::to_owned).map_err(|_| Unreadable::Damaged("a text is not UTF-8"))
+    }
+
+    fn time(&mut self) -> Result<SystemTime, Unreadable> {
+        let since = Duration::from_millis(self.number()?);
+        UNIX_EPOCH.checked_add(since).ok_or(Unreadable::Damaged("a time is too late"))
+    }
+
+    fn asked(&mut self) -> Result<Asked, Unreadable> {
+        let ticket = Ticket(self.number()?);
+        let action = Action::ALL.get(usize::from(self.byte()?)).copied();
+        let action = action.ok_or(Unreadable::Damaged("an action is unknown"))?;
+        let name = self.text()?;
+        let at = Position { line: self.small()?, column: self.small()? };
+        let at = (at.line > 0).then_some(at);
+        Ok(Asked { ticket, action, name, at, began: self.time()? })
+    }
+
+    fn note(&mut self) -> Result<Note, Unreadable> {
+        Ok(match self.byte()? {
+            kind @ (0 | 1) => Note::Begun { asked: self.asked()?, is_idempotent: kind == 1 },
+            2 => Note::Waits(self.asked()?),
+            3 => Note::Answered {
+                asked: self.asked()?,
+                ended: self.time()?,
+                failed: if self.flag()? { Some(self.text()?) } else { None },
+                answer: if self.flag()? { Some(self.bytes()?.to_vec()) } else { None },
+            },
+            _ => return Err(Unreadable::Damaged("a note is of no known kind")),
+        })
+    }
+}
+
+const SHORT: Unreadable = Unreadable::Damaged("it ends too early");
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn asked() -> impl Strategy<Value = Asked> {
+        let at = prop::option::of((1..9_u32, 0..9_u32));
+        (any::<u64>(), 0..Action::ALL.len(), ".{0,20}", at, 0..1_u64 << 50).prop_map(
+            |(ticket, action, name, at, began)| Asked {
+                ticket: Ticket(ticket),
+                action: Action::ALL[action],
+                name,
+                at: at.map(|(line, column)| Position { line, column }),
+                began: UNIX_EPOCH + Duration::from_millis(began),
+            },
+        )
+    }
+
+    fn note() -> impl Strategy<Value = Note> {
+        let answer = prop::option::of(prop::collection::vec(any::<u8>(), 0..40));
+        prop_oneof![
+            (asked(), any::<bool>())
+                .prop_map(|(asked, is_idempotent)| Note::Begun { asked, is_idempotent }),
+            asked().prop_map(Note::Waits),
+            (asked(), prop::option::of("[a-z]{1,9}"), answer).prop_map(|(asked, failed, answer)| {
+                let ended = asked.began;
+                Note::Answered { asked, ended, failed, answer }
+            }),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn notes_come_back_as_they_were(notes in prop::collection::vec(note(), 0..9), state: Vec<u8>, next: u64) {
+            let mut record = begin();
+            notes.iter().for_each(|note| append(&mut record, note));
+            prop_assert_eq!(read(&record), Ok(notes.clone()));
+            let saved = Saved { next, open: notes, state };
+            prop_assert_eq!(read_saved(&write_saved(&saved)), Ok(saved));
+        }
+
+        #[test]
+        fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
+            let _ = (read(&bytes), read_saved(&bytes));
+            let bytes: Vec<u8> = std::iter::once(VERSION).chain(bytes).collect();
+            let _ = (read(&bytes), read_saved(&bytes));
+        }
+    }
+
+    #[test]
+    fn a_record_of_another_version_is_refused_as_such() {
+        assert_eq!(read(&[VERSION + 1]), Err(Unreadable::Version));
+        assert_eq!(read_saved(&[0, 1, 2]), Err(Unreadable::Version));
+        assert!(matches!(read(&[]), Err(Unreadable::Damaged(_))));
+    }
+}

@@ -1,0 +1,314 @@
+//! Programs as tasks, whose process ends at any moment.
+
+use std::any::{Any, TypeId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::program::{LanguageExecutor, registrations};
+use orla_marketplace::{
+    ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
+    CustomProvider, JsonText, Limits, Outcome, Payload, ProviderType, RuntimeResult,
+};
+use orla_state::{Change, Memory, Query, Record, Revision, StateError, StateStore, WriteError};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::{NewTask, State, TaskOptions, Tasks, Viewer};
+
+/// A store whose process ends after so many writes: nothing is written from then on. It outlives its process.
+struct Ending {
+    inner: Arc<Memory>,
+    left: AtomicUsize,
+    ended: Notify,
+}
+
+#[async_trait]
+impl StateStore for Ending {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        let left =
+            self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        if left.is_err() {
+            self.ended.notify_one();
+            return std::future::pending().await;
+        }
+        self.inner.write(changes).await
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        self.inner.list(query).await
+    }
+}
+
+/// Counts its calls, outside of all processes.
+#[derive(Debug)]
+struct Counts;
+
+impl CustomProvider for Counts {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "counts"
+    }
+}
+
+struct Counter(Arc<Mutex<Vec<(String, String)>>>);
+
+#[async_trait]
+impl CapabilityExecutor for Counter {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<Counts>()
+    }
+
+    async fn execute(
+        &self,
+        _: &ProviderType,
+        input: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        self.0.lock().push((ctx.name.to_string(), input.json()?.as_str().to_owned()));
+        tokio::task::yield_now().await;
+        Ok(Outcome { structured: Some(input.clone()), ..Outcome::default() })
+    }
+}
+
+type Calls = Arc<Mutex<Vec<(String, String)>>>;
+
+fn market(calls: &Calls) -> Arc<CapabilityMarketplace> {
+    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
+    market.register_executor(Arc::new(Counter(Arc::clone(calls)))).unwrap();
+    for (id, hint) in [("once", false), ("often", true)] {
+        let mut manifest =
+            CapabilityManifest::new(id, "Counts.", ProviderType::Custom(Arc::new(Counts)));
+        let hints = format!(r#"{{"idempotentHint": {hint}}}"#);
+        manifest.metadata.insert(ANNOTATIONS.to_owned(), hints);
+        market.register_capability(manifest).unwrap();
+    }
+    market.register_executor(Arc::new(LanguageExecutor::new(&market))).unwrap();
+    for registration in registrations() {
+        market.register_capability(registration).unwrap();
+    }
+    market
+}
+
+fn program(text: &str) -> NewTask {
+    let input = serde_json::json!({ "program": text });
+    NewTask::program(Payload::from_json(JsonText::of(&input).unwrap()), None)
+}
+
+const ANYONE: Viewer<'_> = Viewer::Caller(None);
+
+async fn open(store: Arc<dyn StateStore>, calls: &Calls) -> Tasks {
+    let tasks = Tasks::open(store, market(calls), TaskOptions::default());
+    tasks.resume().await.unwrap();
+    tasks
+}
+
+async fn over(tasks: &Tasks, id: &str) -> Arc<crate::Task> {
+    tasks.wait(id, ANYONE, Instant::now() + Duration::from_secs(3600)).await.unwrap()
+}
+
+async fn close(tasks: &Tasks) {
+    tasks.close().await;
+}
+
+async fn value(tasks: &Tasks, task: &crate::Task) -> serde_json::Value {
+    let result = tasks.result(&task.id).await.unwrap().unwrap();
+    let result: serde_json::Value = serde_json::from_str(result.as_str()).unwrap();
+    result["structuredContent"]["value"].clone()
+}
+
+const FORTY: &str = "(loop [i 0 out []] (if (< i 40) (recur (inc i) (conj out \
+    (if (= 0 (mod i 3)) (try (:n (call :once {:n i})) (catch :interrupted e (- 0 i 1))) (:n (call :often {:n i}))))) out))";
+
+/// Runs a task through processes of so many writes each. Gives the last process and how many there were.
+async fn through(new: NewTask, writes: usize, calls: &Calls) -> (Tasks, Arc<crate::Task>, usize) {
+    let memory = Arc::new(Memory::default());
+    let store: Arc<dyn StateStore> = Arc::clone(&memory) as _;
+    let first = Tasks::open(store, market(calls), TaskOptions::default());
+    let id = first.start(new).await.unwrap().task.id.to_string();
+    for processes in 1..2_000 {
+        let ending = Arc::new(Ending {
+            inner: Arc::clone(&memory),
+            left: AtomicUsize::new(writes),
+            ended: Notify::new(),
+        });
+        let tasks = open(Arc::clone(&ending) as Arc<dyn StateStore>, calls).await;
+        let task = tokio::select! {
+            biased;
+            task = over(&tasks, &id) => Some(task),
+            () = ending.ended.notified() => None,
+        };
+        if let Some(task) = task {
+            return (tasks, task, processes);
+        }
+        // It ends at once: what it runs gets no further than its next write.
+        tasks.abandon().await;
+    }
+    panic!("it makes no progress with {writes} writes for each process");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_of_forty_calls_ends_right_though_its_process_ends_after_every_write() {
+    for writes in 1..8 {
+        let calls = Calls::default();
+        let (tasks, task, processes) = through(program(FORTY), writes, &calls).await;
+        assert_eq!(task.state, State::Completed, "{:?}", task.error);
+        let out = value(&tasks, &task).await;
+        let calls = calls.lock();
+        for i in 0..40_i64 {
+            let got = out[usize::try_from(i).unwrap()].as_i64().unwrap();
+            let once = calls
+                .iter()
+                .filter(|(name, input)| name == "once" && *input == format!("{{\"n\":{i}}}"))
+                .count();
+            if i % 3 == 0 {
+                assert!(got == i || got == -i - 1, "{out}");
+                assert!(once <= 1, "a call that is not idempotent was made {once} times");
+                assert!(got < 0 || once == 1, "{out}");
+            } else {
+                assert_eq!(got, i, "{out}");
+            }
+        }
+        assert!(writes > 2 || processes > 10, "{processes} processes with {writes} writes each");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_interrupted_call_that_is_not_caught_interrupts_the_task_and_says_where() {
+    let calls = Calls::default();
+    // The start of the task, and the note that the call begins.
+    let (_, task, _) = through(program("(do\n  (call :once {:n 1}))"), 2, &calls).await;
+    assert_eq!(task.state, State::Interrupted);
+    let error = task.error.as_ref().unwrap();
+    assert_eq!(error.kind, "interrupted");
+    assert_eq!(error.at.map(|at| (at.line, at.column)), Some((2, 3)));
+    assert_eq!(calls.lock().len(), 1);
+}
+
+async fn rows(store: &Memory, prefix: &str) -> usize {
+    store.list(Query::below(prefix, 1_000_000)).await.unwrap().len()
+}
+
+#[tokio::test]
+async fn a_program_that_waits_sleeps_in_the_store_and_an_event_wakes_it_also_in_another_process() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    let text = "(let [a (:n (call :once {:n 1})) e (await-event \"paid\") f (await-event \"paid\")] \
+        [a (:amount e) (:amount f) (:n (call :once {:n 2}))])";
+    let id = tasks.start(program(text)).await.unwrap().task.id.to_string();
+    let asleep = async |tasks: &Tasks| {
+        for _ in 0..500 {
+            if tasks.asleep(&id).await {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("it does not sleep: {:?}", tasks.get(&id, ANYONE).await);
+    };
+    asleep(&tasks).await;
+    let event = |amount: i64| JsonText::of(&serde_json::json!({ "amount": amount })).unwrap();
+    tasks.event(&id, ANYONE, "refunded", event(9)).await.unwrap();
+    asleep(&tasks).await;
+    close(&tasks).await;
+
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    let course = tasks.course(&tasks.get(&id, ANYONE).await.unwrap().id).await.unwrap();
+    let actions: Vec<_> = course.steps.iter().map(|step| (step.action, step.outcome.as_str())).collect();
+    assert_eq!(actions, [("call", "ok"), ("await-event", "open")]);
+    tasks.event(&id, ANYONE, "paid", event(77)).await.unwrap();
+    tasks.event(&id, ANYONE, "paid", event(78)).await.unwrap();
+    let task = over(&tasks, &id).await;
+    assert_eq!(value(&tasks, &task).await, serde_json::json!([1, 77, 78, 2]), "{:?}", task.error);
+    assert_eq!(calls.lock().len(), 2);
+    let course = tasks.course(&task.id).await.unwrap();
+    assert_eq!(course.steps.len(), 4);
+    assert_eq!(rows(&memory, "open/").await, 0);
+    close(&tasks).await;
+}
+
+#[tokio::test]
+async fn a_program_sleeps_until_an_instant_and_awaits_another_task() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    let at = crate::Timestamp::now().plus_millis(400);
+    let sleeper =
+        tasks.start(program(&format!("(do (sleep-until \"{at}\") {{:slept true}})"))).await.unwrap();
+    let text = format!("(:slept (await-task \"{}\"))", sleeper.task.id);
+    let waiter = tasks.start(program(&text)).await.unwrap().task.id.to_string();
+    let stranger =
+        "(try (await-task \"0199aa11-0000-7000-8000-000000000000\") (catch :unknown-task e 5))";
+    let stranger = tasks.start(program(stranger)).await.unwrap().task.id.to_string();
+    let task = over(&tasks, &waiter).await;
+    assert_eq!(value(&tasks, &task).await, serde_json::json!(true), "{:?}", task.error);
+    assert!(crate::Timestamp::now() >= at);
+    let task = over(&tasks, &stranger).await;
+    assert_eq!(value(&tasks, &task).await, serde_json::json!(5), "{:?}", task.error);
+    close(&tasks).await;
+}
+
+#[tokio::test]
+async fn sleeping_programs_are_rows_and_wake_on_time_after_a_restart() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    let at = crate::Timestamp::now().plus_millis(1_500);
+    let mut ids = Vec::new();
+    for _ in 0..200 {
+        let text = format!("(do (sleep-until \"{at}\") 1)");
+        ids.push(tasks.start(program(&text)).await.unwrap().task.id.to_string());
+    }
+    for id in &ids {
+        while !tasks.asleep(id).await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_eq!(rows(&memory, "timer/").await, 200);
+    close(&tasks).await;
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    for id in &ids {
+        assert_eq!(over(&tasks, id).await.state, State::Completed);
+    }
+    assert!(crate::Timestamp::now() >= at);
+    close(&tasks).await;
+}
+
+#[tokio::test]
+async fn a_journal_that_is_damaged_or_of_another_version_ends_the_task_and_makes_no_call() {
+    for damage in [0_usize, 1, 2] {
+        let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+        let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+        let text = "(do (call :once {:n 1}) (await-event \"go\") (call :once {:n 2}))";
+        let id = tasks.start(program(text)).await.unwrap().task.id.to_string();
+        while !tasks.asleep(&id).await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        close(&tasks).await;
+        let key = format!("run/{id}/state");
+        let mut state = memory.get(&key).await.unwrap().unwrap().value.to_vec();
+        match damage {
+            0 => state[0] += 1,
+            1 => state.truncate(state.len() / 2),
+            _ => {
+                let last = state.len() - 1;
+                state[last] ^= 0x55;
+            }
+        }
+        memory.write(vec![Change::put(key, state)]).await.unwrap();
+        let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+        tasks.event(&id, ANYONE, "go", JsonText::of(&serde_json::json!(1)).unwrap()).await.unwrap();
+        let task = over(&tasks, &id).await;
+        assert_eq!(task.state, State::Failed, "{damage}");
+        let error = task.error.as_ref().unwrap();
+        assert_eq!(error.kind, "not-resumable", "{error:?}");
+        assert_eq!(calls.lock().len(), 1);
+        close(&tasks).await;
+    }
+}
