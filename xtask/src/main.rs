@@ -13,6 +13,7 @@
 //!   calls that failed and processes that were left.
 //! - `sandbox` shows what confined processes can do, and what confinement costs.
 //! - `state` kills a process at random moments while it writes state.
+//! - `simulate` lets simulated processes of programs with journals end at any step, for 10^8 steps.
 //! - `dist` makes the archive that is published for a release.
 //! - `licences` compares the licences of everything that is built into the product with a list.
 //!
@@ -33,6 +34,7 @@ mod process;
 #[cfg(target_os = "linux")]
 mod sandbox;
 mod server;
+mod simulate;
 mod state;
 mod suites;
 mod tally;
@@ -70,6 +72,9 @@ usage: cargo xtask COMMAND
                      kill -9 a process that writes state KILLS times (default: 1000), and look for writes that were
                      acknowledged and are lost, or made twice; faults: let each of its system calls fail in turn
                      (by strace)
+  simulate [STEPS [SEED]]
+                     simulate tasks that are programs, whose processes end at any step, for so many steps
+                     (default: 100000000)
   dist               build target/dist/orla-VERSION-HOST.tar.gz: the binary with every feature
                      (WebAssembly too), completions, licences, and its checksum
   licences           check the licences of all dependencies against the list of accepted ones
@@ -91,6 +96,7 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         "sandbox" => sandbox::run(rest),
         "state" => state::run(rest),
+        "simulate" => simulate::run(rest),
         "dist" => dist::run(),
         "licences" | "licenses" => licences::run(),
         "help" | "--help" | "-h" => {

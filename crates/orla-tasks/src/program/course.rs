@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::program::{Action, Asked};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::record::{Note, Unreadable, read, read_saved};
 use crate::task::{Place, Timestamp};
@@ -13,22 +13,41 @@ use crate::task::{Place, Timestamp};
 /// The most steps that are shown.
 const SHOWN: usize = 10_000;
 
-/// What a program did until now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// The most characters of a line of the source that are shown.
+const LINE: usize = 200;
+
+/// What a program did until now, and where it stands.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Course {
     /// The steps, in the order in which the program asked for them. Of very many, the last ones.
     pub steps: Vec<Step>,
     /// How many steps before them are left out.
+    #[serde(default)]
     pub left_out: usize,
+    /// Where the program waits, or where it was last if it waits nowhere.
+    #[serde(default)]
+    pub stands_at: Vec<Standing>,
+}
+
+/// A place where a program stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Standing {
+    /// Where in the program.
+    pub at: Place,
+    /// The line of the source, or a part of it that contains the place.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// How many characters of `text` are before the place.
+    pub before: usize,
 }
 
 /// Something that a program asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// The number of the request.
     pub ticket: u64,
     /// The form: `call`, `await-event` and so on.
-    pub action: &'static str,
+    pub action: String,
     /// Of what: a capability, the name of an event, an instant.
     pub name: String,
     /// Where in the program.
@@ -50,7 +69,8 @@ pub struct Step {
 pub type Trouble = Unreadable;
 
 impl Course {
-    /// Reads the course from the records of a run: those of its trail, its state, and the notes since then.
+    /// Reads the course from the records of a run: those of its trail, its state, and the notes since then. `source` is
+    /// the text of the program, if it is known.
     ///
     /// # Errors
     /// A record is damaged or of another version.
@@ -58,6 +78,7 @@ impl Course {
         trail: impl IntoIterator<Item = &'b [u8]>,
         state: Option<&[u8]>,
         notes: impl IntoIterator<Item = &'b [u8]>,
+        source: Option<&str>,
     ) -> Result<Self, Trouble> {
         let mut steps = BTreeMap::new();
         let mut enter = |note: Note| {
@@ -80,23 +101,30 @@ impl Course {
             read(record)?.into_iter().for_each(&mut enter);
         }
         let left_out = steps.len().saturating_sub(SHOWN);
-        Ok(Self { steps: steps.into_values().skip(left_out).collect(), left_out })
+        let steps: Vec<Step> = steps.into_values().skip(left_out).collect();
+        let stands_at = places(&steps).into_iter().map(|at| Standing::of(at, source)).collect();
+        Ok(Self { steps, left_out, stands_at })
     }
+}
 
-    /// The places where the program waits, or where it was last if it waits nowhere.
-    pub fn stands_at(&self) -> Vec<Place> {
-        let mut open: Vec<Place> = self
-            .steps
-            .iter()
-            .filter(|step| step.ended_at.is_none())
-            .filter_map(|step| step.at)
-            .collect();
-        if open.is_empty() {
-            open.extend(self.steps.iter().rev().find_map(|step| step.at));
-        }
-        open.sort_unstable_by_key(|at| (at.line, at.column));
-        open.dedup();
-        open
+fn places(steps: &[Step]) -> Vec<Place> {
+    let is_open = |step: &&Step| step.ended_at.is_none();
+    let mut open: Vec<Place> = steps.iter().filter(is_open).filter_map(|step| step.at).collect();
+    if open.is_empty() {
+        open.extend(steps.iter().rev().find_map(|step| step.at));
+    }
+    open.sort_unstable_by_key(|at| (at.line, at.column));
+    open.dedup();
+    open
+}
+
+impl Standing {
+    fn of(at: Place, source: Option<&str>) -> Self {
+        let line = source.and_then(|source| source.lines().nth(at.line.saturating_sub(1) as usize));
+        let column = at.column.saturating_sub(1) as usize;
+        let skipped = column.saturating_sub(LINE / 2);
+        let text = line.map(|line| line.chars().skip(skipped).take(LINE).collect());
+        Self { at, text, before: column - skipped }
     }
 }
 
@@ -111,7 +139,7 @@ impl Step {
         let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         Self {
             ticket: ticket.0,
-            action: action.as_str(),
+            action: action.as_str().to_owned(),
             name: match action {
                 // The number of a stream says nothing to people.
                 Action::Next | Action::Send | Action::Close => String::new(),
@@ -131,35 +159,27 @@ impl Step {
     }
 }
 
-/// The course as a tree of lines, with the lines of the source where the program stands, if the source is known.
-pub fn render(title: &str, course: &Course, source: Option<&str>) -> String {
+/// The course as a tree of lines below a title, with the lines of the source where the program stands.
+pub fn render(title: &str, course: &Course) -> String {
     let mut text = format!("{title}\n");
     if course.left_out > 0 {
         let _ = writeln!(text, "├─ … {} earlier steps", course.left_out);
     }
     for (at, step) in course.steps.iter().enumerate() {
         let branch = if at + 1 == course.steps.len() { "└─" } else { "├─" };
-        let took = match step.duration_ms {
-            Some(ms) => format!("{ms} ms"),
-            None => "…".to_owned(),
-        };
+        let took = step.duration_ms.map_or("…".to_owned(), |ms| format!("{ms} ms"));
         let place = step.at.map_or(String::new(), |at| format!(" at {}:{}", at.line, at.column));
         let outcome = if step.outcome == "open" { "waiting" } else { step.outcome.as_str() };
         let name = if step.name.is_empty() { String::new() } else { format!(" {}", step.name) };
-        let _ = writeln!(
-            text,
-            "{branch} {}  {}{name}{place}  {took}  {outcome}",
-            step.started_at, step.action
-        );
+        let began = &step.started_at;
+        let _ = writeln!(text, "{branch} {began}  {}{name}{place}  {took}  {outcome}", step.action);
     }
-    for place in course.stands_at() {
-        let line = source.and_then(|source| source.lines().nth(place.line.saturating_sub(1) as usize));
+    for Standing { at, text: line, before } in &course.stands_at {
         let Some(line) = line else { continue };
-        let number = place.line.to_string();
-        // The column counts characters. A tab stays one, so that the caret is below its character.
-        let before = place.column.saturating_sub(1) as usize;
+        let number = at.line.to_string();
+        // A tab stays one, so that the caret is below its character.
         let pad: String =
-            line.chars().take(before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
+            line.chars().take(*before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let _ = writeln!(text, "\n{number} | {line}\n{} | {pad}^", " ".repeat(number.len()));
     }
     text
@@ -191,9 +211,11 @@ mod tests {
             Note::Answered { asked: failed, ended, failed: Some("timeout".into()), answer: None };
         append(&mut notes, &failed);
         append(&mut notes, &Note::Waits(asked(3, Action::AwaitEvent, "paid", 20)));
-        let course = Course::read([&trail[..]], None, [&notes[..]]).unwrap();
         let source = "(do (call :step) (…) (await-event \"paid\"))";
-        let text = render("0199 rtfs working", &course, Some(source));
+        let course = Course::read([&trail[..]], None, [&notes[..]], Some(source)).unwrap();
+        let json = serde_json::to_string(&course).unwrap();
+        assert_eq!(serde_json::from_str::<Course>(&json).unwrap(), course);
+        let text = render("0199 rtfs working", &course);
         assert_eq!(
             text,
             "0199 rtfs working\n\

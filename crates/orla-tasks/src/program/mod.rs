@@ -19,9 +19,11 @@ mod sleep;
 mod waits;
 
 #[cfg(test)]
+mod simulation;
+#[cfg(test)]
 mod tests;
 
-pub use course::{Course, Step, Trouble, render};
+pub use course::{Course, Standing, Step, Trouble, render};
 pub(crate) use journal::{Parts, RunJournal};
 pub use record::{Note, Saved, Unreadable, read as read_notes, read_saved, write_saved};
 pub(crate) use sleep::SLEEP;

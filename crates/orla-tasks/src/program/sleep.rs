@@ -142,7 +142,10 @@ impl Tasks {
         }
         let values = |at: usize| records[at].iter().map(|row| &row.value[..]);
         let state = state.as_ref().map(|row| &row.value[..]);
-        Course::read(values(0), state, values(1)).map_err(|trouble: Trouble| {
+        let input = self.input(id).await?;
+        let input = input.and_then(|input| serde_json::from_str::<Source>(input.as_str()).ok());
+        let source = input.map(|input| input.program);
+        Course::read(values(0), state, values(1), source.as_deref()).map_err(|trouble: Trouble| {
             TaskError::State(StateError::new(format!(
                 "the journal of task {id} cannot be read: {trouble}"
             )))
@@ -165,6 +168,12 @@ impl Tasks {
         self.0.live.cancel_all();
         tokio::task::yield_now().await;
     }
+}
+
+/// The source in the input of a program.
+#[derive(serde::Deserialize)]
+struct Source {
+    program: String,
 }
 
 impl Inner {

@@ -1,0 +1,21 @@
+//! The records of a program's journal: any bytes are read or refused, and what was read is the same when it is written and
+//! read again.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use orla_tasks::program::{Course, read_notes, read_saved, write_saved};
+
+fuzz_target!(|data: &[u8]| {
+    let _ = read_notes(data);
+    if let Ok(saved) = read_saved(data) {
+        let again = read_saved(&write_saved(&saved));
+        assert_eq!(again.as_ref(), Ok(&saved), "what was written cannot be read");
+    }
+    let _ = Course::read([data], Some(data), [data], None);
+    // The version is found soon enough; this is what follows it.
+    let record: Vec<u8> = std::iter::once(1).chain(data.iter().copied()).collect();
+    let _ = (read_notes(&record), read_saved(&record));
+    if let Ok(course) = Course::read([&record[..]], None, [], std::str::from_utf8(data).ok()) {
+        let _ = orla_tasks::program::render("a task", &course);
+    }
+});
