@@ -2,6 +2,7 @@
 
 use orla_marketplace::JsonText;
 use orla_mcp::call_result::plain_json;
+use orla_tasks::program::Course;
 use orla_tasks::{State, Task};
 use serde_json::{Value, json};
 
@@ -47,8 +48,21 @@ pub enum ResultForm {
 }
 
 /// A task as an object, with the result that [`Tasks::result`](orla_tasks::Tasks::result) gave. Its text is not changed.
-pub fn shown_with_result(task: &Task, result: Option<&JsonText>, form: ResultForm) -> String {
-    let mut text = shown(task).to_string();
+/// A program has its course as `journal`, and the places where it stands as `stands_at`.
+pub fn shown_with_result(
+    task: &Task,
+    result: Option<&JsonText>,
+    course: Option<&Course>,
+    form: ResultForm,
+) -> String {
+    let mut object = shown(task);
+    if let Some(course) = course {
+        object["journal"] = json!(course.steps);
+        if task.state != State::Completed {
+            object["stands_at"] = json!(course.stands_at);
+        }
+    }
+    let mut text = object.to_string();
     let result = match form {
         ResultForm::Plain => result.filter(|_| task.state == State::Completed).map(plain_json),
         ResultForm::Mcp => result.cloned(),

@@ -181,7 +181,8 @@ async fn complete(tasks: &Tasks, task: &Task, form: ResultForm) -> Result<String
         true => tasks.result(&task.id).await?,
         false => None,
     };
-    Ok(shown_with_result(task, result.as_ref(), form))
+    let course = tasks.journal(task).await?;
+    Ok(shown_with_result(task, result.as_ref(), course.as_ref(), form))
 }
 
 /// The body of a request. One that may be empty needs no type then.

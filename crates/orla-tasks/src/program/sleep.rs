@@ -16,8 +16,8 @@ use crate::error::TaskError;
 use crate::keys::{OwnerKey, events, open, timer};
 use crate::program::{Course, Trouble};
 use crate::service::{Inner, Tasks};
-use crate::state::State;
-use crate::task::{TaskId, Timestamp};
+use crate::state::{Repeat, State};
+use crate::task::{Task, TaskId, Timestamp};
 
 /// A sleeping task goes on.
 pub(crate) const SLEEP: &str = "sleep";
@@ -129,11 +129,28 @@ impl Inner {
 }
 
 impl Tasks {
+    /// The course of a task, if it is that of a program. It is left out if it cannot be read.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn journal(&self, task: &Task) -> Result<Option<Course>, TaskError> {
+        if !task.is_program && task.begun != Some(Repeat::Journaled) {
+            return Ok(None);
+        }
+        match self.course(&task.id).await? {
+            Ok(course) => Ok(Some(course)),
+            Err(trouble) => {
+                tracing::warn!(task = %task.id, %trouble, "the journal of a task cannot be shown");
+                Ok(None)
+            }
+        }
+    }
+
     /// What the program of a task did until now. Notes that are not written yet are not in it.
     ///
     /// # Errors
     /// The state cannot be read.
-    pub async fn course(&self, id: &TaskId) -> Result<Course, TaskError> {
+    pub(crate) async fn course(&self, id: &TaskId) -> Result<Result<Course, Trouble>, TaskError> {
         let store = &self.0.store;
         let state = store.get(&keys::state(id)).await?;
         let mut records = Vec::new();
@@ -145,11 +162,7 @@ impl Tasks {
         let input = self.input(id).await?;
         let input = input.and_then(|input| serde_json::from_str::<Source>(input.as_str()).ok());
         let source = input.map(|input| input.program);
-        Course::read(values(0), state, values(1), source.as_deref()).map_err(|trouble: Trouble| {
-            TaskError::State(StateError::new(format!(
-                "the journal of task {id} cannot be read: {trouble}"
-            )))
-        })
+        Ok(Course::read(values(0), state, values(1), source.as_deref()))
     }
 
     /// Whether a task is rows of the store and nothing else.

@@ -117,7 +117,7 @@ async fn over(tasks: &Tasks, id: &str) -> Arc<crate::Task> {
 }
 
 async fn close(tasks: &Tasks) {
-    tasks.close().await;
+    tasks.close(Duration::ZERO).await;
 }
 
 async fn value(tasks: &Tasks, task: &crate::Task) -> serde_json::Value {
@@ -221,7 +221,7 @@ async fn a_program_that_waits_sleeps_in_the_store_and_an_event_wakes_it_also_in_
     close(&tasks).await;
 
     let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
-    let course = tasks.course(&tasks.get(&id, ANYONE).await.unwrap().id).await.unwrap();
+    let course = tasks.course(&tasks.get(&id, ANYONE).await.unwrap().id).await.unwrap().unwrap();
     let actions: Vec<_> =
         course.steps.iter().map(|step| (step.action.as_str(), step.outcome.as_str())).collect();
     assert_eq!(actions, [("call", "ok"), ("await-event", "open")]);
@@ -231,7 +231,7 @@ async fn a_program_that_waits_sleeps_in_the_store_and_an_event_wakes_it_also_in_
     let task = over(&tasks, &id).await;
     assert_eq!(value(&tasks, &task).await, serde_json::json!([1, 77, 78, 2]), "{:?}", task.error);
     assert_eq!(calls.lock().len(), 2);
-    let course = tasks.course(&task.id).await.unwrap();
+    let course = tasks.course(&task.id).await.unwrap().unwrap();
     assert_eq!(course.steps.len(), 4);
     assert_eq!(rows(&memory, "open/").await, 0);
     close(&tasks).await;

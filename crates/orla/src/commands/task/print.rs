@@ -1,5 +1,6 @@
 //! Tasks as they are printed, from the JSON in which a server shows them.
 
+use orla_tasks::program::{Course, Step, render as render_course};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -77,7 +78,19 @@ fn described(task: &Value) -> String {
     if let Some(result) = task.get("result") {
         line("result", commands::text_of(result));
     }
+    if let Some(course) = course(task) {
+        out.push('\n');
+        out.push_str(&render_course("journal", &course));
+    }
     out
+}
+
+/// What the program of a task did, if it is one and has done something.
+fn course(task: &Value) -> Option<Course> {
+    let steps: Vec<Step> = serde_json::from_value(task.get("journal")?.clone()).ok()?;
+    let stands_at = task.get("stands_at").cloned().unwrap_or_else(|| json!([]));
+    let stands_at = serde_json::from_value(stands_at).ok()?;
+    (!steps.is_empty()).then_some(Course { steps, left_out: 0, stands_at })
 }
 
 fn progress(progress: &Value) -> String {
