@@ -110,6 +110,11 @@ impl Server {
         self.core.serve_tasks(tasks);
     }
 
+    /// Shows these schedules in `/status`. The first ones stay.
+    pub fn show_schedules(&self, schedules: orla_tasks::Schedules) {
+        self.core.show_schedules(schedules);
+    }
+
     /// Sends push notifications of the agent's tasks through this sender. Without one, clients that ask for them are refused.
     /// The first sender stays.
     pub fn push_with(&self, sender: Arc<dyn PushSender>) {

@@ -8,7 +8,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use orla_identity::{Authenticator, Fetch};
 use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery};
-use orla_tasks::Tasks;
+use orla_tasks::{Schedules, Tasks};
 use parking_lot::Mutex;
 use rmcp::model::{
     Implementation, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability,
@@ -62,6 +62,7 @@ pub(crate) struct Core {
     /// The certificates of the listener.
     pub(crate) tls: tls::Current,
     tasks: OnceLock<Tasks>,
+    schedules: OnceLock<Schedules>,
     agent: OnceLock<Agent>,
     /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
@@ -109,6 +110,7 @@ impl Core {
             on_unauthenticated: OnceLock::new(),
             tls: tls::Current::default(),
             tasks: OnceLock::new(),
+            schedules: OnceLock::new(),
             agent: OnceLock::new(),
             push: OnceLock::new(),
             fetch: OnceLock::new(),
@@ -133,6 +135,16 @@ impl Core {
     /// Sets the tasks. The first ones stay.
     pub(crate) fn serve_tasks(&self, tasks: Tasks) {
         drop(self.tasks.set(tasks));
+    }
+
+    /// The schedules that start tasks, if the program has any.
+    pub(crate) fn schedules(&self) -> Option<&Schedules> {
+        self.schedules.get()
+    }
+
+    /// Sets the schedules. The first ones stay.
+    pub(crate) fn show_schedules(&self, schedules: Schedules) {
+        drop(self.schedules.set(schedules));
     }
 
     /// The sender of push notifications.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use orla_marketplace::{
     CapabilityMarketplace, Catalog, Entry, JsonText, Principal, ProviderProblem, RoutedStatus,
-    SandboxStatus,
+    SandboxStatus, TaskSupport,
 };
-use orla_tasks::State;
+use orla_tasks::{ScheduleStatus, State};
 use serde::Serialize;
 
 use crate::admin::quotas::{self, QuotaRow};
@@ -28,6 +28,9 @@ pub struct StatusRow {
     /// The rest of its manifest's metadata.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
+    /// Whether it is called as a task, if it declares that: `required`, `optional` or `forbidden`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<&'static str>,
     /// The kind of provider: `tool`, `capsule`, `mcp`, …
     pub kind: &'static str,
     /// Its provider: the part of the id before the first dot, if a provider serves several capabilities.
@@ -133,6 +136,7 @@ impl StatusRow {
         Self {
             name: Arc::clone(&entry.name),
             title: entry.manifest.title().map(str::to_owned),
+            task: entry.manifest.task_support().map(TaskSupport::as_str),
             metadata: entry
                 .manifest
                 .other_metadata()
@@ -164,6 +168,7 @@ impl StatusRow {
             name: problem.name.as_str().into(),
             id: problem.name.clone(),
             title: None,
+            task: None,
             metadata: BTreeMap::new(),
             kind: "provider",
             provider: problem.name.clone(),
@@ -211,6 +216,9 @@ struct Status {
     /// The tasks in each state; of those that are over, those that ended since the start.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tasks: BTreeMap<&'static str, u64>,
+    /// What starts tasks at set times.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    schedules: Vec<ScheduleRow>,
     memory: Memory,
     /// Which processes are confined.
     sandbox: &'static str,
@@ -242,6 +250,7 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
         running: core.market.running(),
         waiting: core.market.waiting(),
         tasks: tasks(core).into_iter().collect(),
+        schedules: schedules(core),
         memory: Memory { held: core.market.memory().held(), max: core.market.memory().max() },
         sandbox: core.market.confinement(),
         unlisted: unlisted.len(),
@@ -252,6 +261,31 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     let text = JsonText::of(&status).unwrap_or_default();
     // Reasons of failures may repeat what a provider said.
     core.market.redaction().json(text).bytes().to_vec()
+}
+
+/// A schedule, and when it fires next.
+#[derive(Serialize)]
+struct ScheduleRow {
+    name: String,
+    schedule: String,
+    time_zone: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+    /// Why its last firing started no task, if it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+fn schedules(core: &Core) -> Vec<ScheduleRow> {
+    let all = core.schedules().map(orla_tasks::Schedules::status).unwrap_or_default();
+    let row = |status: ScheduleStatus| ScheduleRow {
+        name: status.name,
+        schedule: status.schedule,
+        time_zone: status.time_zone,
+        next: status.next.map(|next| next.to_string()),
+        problem: status.problem,
+    };
+    all.into_iter().map(row).collect()
 }
 
 /// How many tasks are in each state.

@@ -36,7 +36,7 @@ use crate::mcp::rpc::{self, Id, Meta, Params, push_json};
 use crate::mcp::session::Session;
 use crate::mcp::session::client::SessionClient;
 use crate::mcp::surfaces::{self, SurfaceRequest, method_not_found};
-use crate::mcp::tasks;
+use crate::mcp::tasks::{self, TaskCaller};
 use crate::mcp::tools::{self, CacheHint, Form, ListForm, Listing};
 use crate::state::{Core, capabilities, implementation, instructions};
 use crate::step_up::StepUp;
@@ -345,11 +345,15 @@ impl Job {
             (Task::CallTool { tool, arguments, task }, _) => {
                 let asked = tasks::start::Asked { task: task.as_ref(), declares: declares_tasks };
                 let capabilities = caller.client_capabilities(input.capabilities);
-                match tasks::start::mode(core, caller, &tool, asked).await? {
+                let catalog = match &caller.session {
+                    Some(session) => Some(tools_of(core, session, &tool).await),
+                    None => None,
+                };
+                match tasks::start::mode(core, caller.of_tasks(), catalog, &tool, asked).await? {
                     tasks::start::Mode::Plain => {}
                     tasks::start::Mode::Task { tasks, keep_ms } => {
                         let start = tasks::start::Start { keep_ms, capabilities };
-                        return start.run(core, tasks, caller, &id, &tool, arguments).await;
+                        return start.run(core, tasks, caller.of_tasks(), &id, &tool, arguments).await;
                     }
                 }
                 let call = caller.call(tool, arguments, wanted, meta.traceparent, asks);
@@ -369,7 +373,8 @@ impl Job {
             (Task::Other { .. }, "server/discover") if caller.is_modern() => Ok(discover(core, &id)),
             (Task::Other { params }, "subscriptions/listen") if caller.is_modern() => {
                 let call = caller.about(wanted, meta.traceparent, asks);
-                let watched = tasks::watch::Watched::of(core, caller, &params, declares_tasks).await?;
+                let watched =
+                    tasks::watch::Watched::of(core, caller.of_tasks(), &params, declares_tasks).await?;
                 listen::listen(core, &id, &params, call, caller, watched).await
             }
             (Task::Other { params }, "logging/setLevel") if caller.session.is_some() => {
@@ -400,7 +405,7 @@ impl Job {
                     declares: declares_tasks,
                     client: asks.client(),
                 };
-                request.answer(core, caller).await
+                request.answer(core, caller.of_tasks()).await
             }
             (Task::Other { .. }, _) => Err(method_not_found(&method)),
         }
@@ -442,8 +447,20 @@ impl Caller {
         call
     }
 
+    /// The client as a request about tasks sees it.
+    fn of_tasks(&self) -> TaskCaller<'_> {
+        TaskCaller {
+            revision: self.revision,
+            principal: self.principal.as_ref(),
+            session: self.session.as_deref(),
+            outlet: self.outlet.as_ref(),
+            cancellation: &self.cancellation,
+            step_up: &self.step_up,
+        }
+    }
+
     /// Notes what the caller's token lacks, if that is why a call was refused.
-    pub(crate) fn needs_scope(&self, core: &Core, target: &str, error: &RuntimeError) {
+    fn needs_scope(&self, core: &Core, target: &str, error: &RuntimeError) {
         if let Some(step_up) = StepUp::after(core, self.principal.as_ref(), target, error) {
             // A request is refused at most once.
             drop(self.step_up.set(step_up));
@@ -595,7 +612,7 @@ async fn call_tool(
             if let (Some(start), Some(tasks)) = (continues, core.tasks())
                 && let Some(input) = tasks::start::continuation(&outcome)
             {
-                return start.run(core, tasks, caller, id, &target, input).await;
+                return start.run(core, tasks, caller.of_tasks(), id, &target, input).await;
             }
             Ok(tools::success(id, &outcome, form))
         }
@@ -620,7 +637,7 @@ fn gave_nothing(error: &RuntimeError) -> bool {
 
 /// The snapshot in which a session calls a tool: only the one that it last listed. Before it has listed, an
 /// unknown tool may belong to a provider that has not been asked yet, and so may the tools that a tool calls.
-pub(super) async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
+async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     let known = session.tools();
     let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());
     if is_enough || session.has_listed_tools() {

@@ -13,7 +13,7 @@ use orla_marketplace::Desk;
 use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
 use orla_server::{Server, ServerOptions, Tls};
-use orla_tasks::Tasks;
+use orla_tasks::{Schedules, Tasks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -140,8 +140,13 @@ async fn serve(source: Source) -> Result<(), Failure> {
         }
         ServerState::InUse(_) => None,
     };
+    let schedules = tasks.clone().map(Schedules::new);
     if let Some(tasks) = &tasks {
         server.serve_tasks(tasks.clone());
+    }
+    if let Some(schedules) = &schedules {
+        schedules.configure(config.owned_schedules());
+        server.show_schedules(schedules.clone());
     }
     let (address, serving) = transport(&server, &config, &shutdown).await?;
     let logging = Logging::start(config.log_level, config.log_format);
@@ -163,6 +168,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
     }
     if let Some(tasks) = &tasks {
         tasks.resume().await.map_err(|err| Failure::usage(err.to_string()))?;
+    }
+    if let Some(schedules) = &schedules {
+        schedules.serve();
     }
     let tracker = TaskTracker::new();
     // Providers end after the calls that need them.
@@ -203,6 +211,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
             server.reconfigure(options(config));
             if let Some(tasks) = &tasks {
                 tasks.configure(config.task_options.clone());
+            }
+            if let Some(schedules) = &schedules {
+                schedules.configure(config.owned_schedules());
             }
             if let Some(audit) = &audit {
                 audit.reloaded(app.marketplace());

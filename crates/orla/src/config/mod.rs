@@ -35,6 +35,7 @@ mod provider;
 mod quotas;
 mod read;
 mod remotes;
+mod schedules;
 pub(crate) mod schema;
 mod servers;
 mod sign_in;
@@ -55,7 +56,8 @@ use orla_document::Position;
 use orla_identity::{BearerToken, IssuerOptions, OwnToken};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{
-    AccessPolicy, ApprovalRule, QuotaRule, Redactor, Registration, TaskSupport, rtfs,
+    AccessPolicy, ApprovalRule, Permission, Principal, QuotaRule, Redactor, Registration, TaskSupport,
+    rtfs,
 };
 use orla_process::confinement::{self, Declared};
 use orla_process::environment::Environment;
@@ -68,7 +70,7 @@ use orla_providers::remote::RemoteSettings;
 use orla_providers::sign_in::SignIn;
 use orla_secrets::Resolver;
 use orla_server::{AgentOptions, AuthLimits, CertificateName, TlsSettings};
-use orla_tasks::TaskOptions;
+use orla_tasks::{Schedule, TaskOptions};
 
 pub(crate) use agent::{AgentConfig, Approve};
 pub(crate) use builtins::Builtins;
@@ -135,6 +137,8 @@ pub(crate) struct Config {
     pub(crate) approve: Vec<ApprovalRule>,
     /// How much callers may use.
     pub(crate) quotas: Vec<QuotaRule>,
+    /// What is started at set times.
+    pub(crate) schedules: Vec<Schedule>,
     /// Where state is kept over a restart.
     pub(crate) state_dir: PathBuf,
     /// What keeps it.
@@ -386,6 +390,7 @@ impl Default for Config {
             policy_reveal: false,
             approve: Vec::new(),
             quotas: Vec::new(),
+            schedules: Vec::new(),
             state_dir: "./.orla".into(),
             state: StateKind::Directory,
             task_options: TaskOptions::default(),
@@ -515,6 +520,19 @@ fn set(
 }
 
 impl Config {
+    /// The schedules with the owners of their tasks. Where callers are told apart, a schedule is a principal of its own, to
+    /// which everything is granted that the policy does not deny it. Elsewhere its tasks are those of every caller.
+    pub(crate) fn owned_schedules(&self) -> Vec<Schedule> {
+        let is_authenticated = self.auth().are_required() || self.tls.client_ca.is_some();
+        let tells_apart = self.access.is_some() || is_authenticated;
+        let everything = Permission::needed("*");
+        let owned = |schedule: &Schedule| {
+            let owner = Principal::schedule(&schedule.name).with_permissions(vec![everything.clone()]);
+            Schedule { owner: tells_apart.then_some(owner), ..schedule.clone() }
+        };
+        self.schedules.iter().map(owned).collect()
+    }
+
     /// The defaults, except for what these flags say.
     #[cfg(test)]
     pub(crate) fn of(text: &str) -> Result<Self, Vec<Problem>> {

@@ -11,7 +11,7 @@ use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
     Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, StateKind, Transport, access,
     agents, approve, builtins, capabilities, governance, identity, inputs, openapi, plugins, quotas,
-    remotes, servers, tools,
+    remotes, schedules, servers, tools,
 };
 use crate::exposure::Exposure;
 
@@ -115,6 +115,8 @@ fn keys() -> Vec<Key<Config>> {
             "whether the error of a denied call names the missing permission. If `false`, a denied capability looks like one that does not exist"),
         own("quotas", quotas::read, quotas::schema,
             "how much callers may use: a list of [quotas](identity.md#quotas) with `to`, `capabilities`, `per`, `calls`, `cost`, `concurrent` and `count`"),
+        own("tasks", schedules::read, schedules::schema,
+            "[tasks that start at set times](tasks.md#schedules): a list of entries with `name`, `capability` or `program`, `input`, `schedule`, `time_zone`, `overlap` and `catch_up`"),
         own("approve", approve::read, approve::schema,
             "the calls that a person has to [approve](identity.md#approvals): a list of rules with `capabilities`, `annotations`, `to`, `expires` and `by`"),
         key("state_dir", File, |c: &mut Config| &mut c.state_dir,

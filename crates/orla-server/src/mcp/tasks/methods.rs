@@ -12,8 +12,7 @@ use orla_tasks::{Filter, Question, State, Task, TaskError, TaskId, Tasks, Timest
 use rmcp::model::ErrorData;
 
 use super::wire::{self, View};
-use super::{refused, undeclared, watch};
-use crate::mcp::dispatch::Caller;
+use super::{TaskCaller, refused, undeclared, watch};
 use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{self, Id};
 use crate::mcp::surfaces::method_not_found;
@@ -42,7 +41,7 @@ impl Request<'_> {
     ///
     /// # Errors
     /// The method does not exist in the client's revision, the extension is not declared, or the task is unknown.
-    pub(crate) async fn answer(self, core: &Core, caller: &Caller) -> Result<Bytes, ErrorData> {
+    pub(crate) async fn answer(self, core: &Core, caller: TaskCaller<'_>) -> Result<Bytes, ErrorData> {
         let is_modern = caller.revision.is_sessionless();
         let exists = match self.method {
             "tasks/get" | "tasks/cancel" => true,
@@ -57,7 +56,7 @@ impl Request<'_> {
             return Err(undeclared("tasks"));
         }
         let tasks = core.tasks().ok_or_else(|| method_not_found(self.method))?;
-        let viewer = Viewer::Caller(caller.principal.as_ref());
+        let viewer = Viewer::Caller(caller.principal);
         if self.method == "tasks/list" {
             return self.list(tasks, viewer).await;
         }
@@ -133,10 +132,10 @@ impl Request<'_> {
         &self,
         core: &Core,
         tasks: &Tasks,
-        caller: &Caller,
+        caller: TaskCaller<'_>,
         id: &str,
     ) -> Result<Bytes, ErrorData> {
-        let viewer = Viewer::Caller(caller.principal.as_ref());
+        let viewer = Viewer::Caller(caller.principal);
         let mut changes = tasks.subscribe(id, viewer).await.map_err(|error| refused(&error))?;
         let (mut asking, mut asked) = (FuturesUnordered::new(), Vec::new());
         let task = loop {
@@ -167,7 +166,7 @@ impl Request<'_> {
                         break tasks.get(id, viewer).await.map_err(|error| refused(&error))?;
                     }
                     let seen = Arc::clone(&changes.borrow());
-                    if let Some(outlet) = &caller.outlet {
+                    if let Some(outlet) = caller.outlet {
                         outlet.send(watch::session_notification(&view(tasks, &seen, None)));
                     }
                 }
@@ -178,7 +177,7 @@ impl Request<'_> {
             && task.error.as_ref().is_none_or(|failure| failure.refusal.is_none());
         match result.filter(|_| is_result) {
             Some(result) => {
-                let form = match &caller.session {
+                let form = match caller.session {
                     Some(session) => {
                         let catalog = session.tools();
                         core.listings.of(&catalog).session_form(&catalog, &task.capability)

@@ -15,10 +15,33 @@ pub(crate) mod start;
 pub(crate) mod watch;
 pub(crate) mod wire;
 
+use std::sync::{Arc, OnceLock};
+
+use orla_marketplace::Principal;
 use orla_mcp::object::Object;
 use orla_tasks::TaskError;
 use rmcp::model::{ClientCapabilities, ErrorData, TASKS_EXTENSION_ID};
 use serde_json::value::RawValue;
+use tokio_util::sync::CancellationToken;
+
+use crate::mcp::notify::notices::Outlet;
+use crate::mcp::protocol::Revision;
+use crate::mcp::session::Session;
+use crate::step_up::StepUp;
+
+/// The client of a request about tasks.
+#[derive(Clone, Copy)]
+pub(crate) struct TaskCaller<'a> {
+    pub(crate) revision: Revision,
+    pub(crate) principal: Option<&'a Principal>,
+    pub(crate) session: Option<&'a Session>,
+    /// Receives notifications; `None` if the client wants none.
+    pub(crate) outlet: Option<&'a Arc<dyn Outlet>>,
+    /// Cancelled when the client withdraws the request.
+    pub(crate) cancellation: &'a CancellationToken,
+    /// Set if the request is denied for lack of a scope.
+    pub(crate) step_up: &'a OnceLock<StepUp>,
+}
 
 /// Whether a client's capabilities declare the extension (SEP-2663, capability negotiation).
 pub(crate) fn is_declared(capabilities: Option<&RawValue>) -> bool {

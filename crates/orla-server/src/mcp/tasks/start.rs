@@ -3,18 +3,20 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use orla_marketplace::{Availability, Entry, JsonText, Outcome, Payload, RuntimeError, TaskSupport};
+use orla_marketplace::{
+    Availability, Catalog, Entry, JsonText, Outcome, Payload, Principal, RuntimeError, TaskSupport,
+};
 use orla_mcp::object::Object;
 use orla_tasks::{NewTask, TaskError, Tasks};
 use rmcp::model::{ErrorCode, ErrorData};
 
 use super::methods::view;
-use super::{refused, undeclared};
-use crate::mcp::dispatch::{Caller, tools_of};
+use super::{TaskCaller, refused, undeclared};
 use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{self, Id, kind_of};
 use crate::mcp::tools::{self, Form};
 use crate::state::Core;
+use crate::step_up::StepUp;
 
 /// The key of a result's `_meta` by which a tool continues as a task: `{"input": {…}}`. The same capability is called
 /// with that input, by the same caller. So a tool can ask its client first and do its work afterwards.
@@ -41,18 +43,21 @@ pub(crate) struct Asked<'a> {
     pub(crate) declares: bool,
 }
 
-/// How the call of a capability runs.
+/// How the call of a capability runs. `catalog` is the snapshot of the session, if there is one.
 ///
 /// # Errors
 /// The capability runs only as a task, and the client cannot have one, or it never does, and the client asks for one.
 pub(crate) async fn mode<'a>(
     core: &'a Core,
-    caller: &Caller,
+    caller: TaskCaller<'_>,
+    catalog: Option<Arc<Catalog>>,
     tool: &str,
     asked: Asked<'_>,
 ) -> Result<Mode<'a>, ErrorData> {
     // The call itself reports that it is unknown.
-    let Some(entry) = entry_of(core, caller, tool).await else { return Ok(Mode::Plain) };
+    let Some(entry) = entry_of(core, caller.principal, catalog, tool).await else {
+        return Ok(Mode::Plain);
+    };
     let (support, name) = (entry.manifest.task_support(), &entry.name);
     let method_not_found = |what: String| ErrorData::new(ErrorCode::METHOD_NOT_FOUND, what, None);
     if caller.revision.is_sessionless() {
@@ -83,17 +88,22 @@ pub(crate) async fn mode<'a>(
 
 /// The capability that the caller may call. A provider that has not said yet what it serves is asked first, as for the
 /// call itself.
-async fn entry_of(core: &Core, caller: &Caller, tool: &str) -> Option<Arc<Entry>> {
-    let mut catalog = match &caller.session {
-        Some(session) => tools_of(core, session, tool).await,
-        None => core.market.snapshot(),
-    };
-    let is_unlearned = |entry: &Arc<Entry>| matches!(entry.policy.availability, Availability::Unlearned);
-    if caller.session.is_none() && catalog.get(tool).is_none_or(is_unlearned) {
-        core.market.prepare_listing().await;
-        catalog = core.market.snapshot();
+async fn entry_of(
+    core: &Core,
+    principal: Option<&Principal>,
+    catalog: Option<Arc<Catalog>>,
+    tool: &str,
+) -> Option<Arc<Entry>> {
+    if let Some(catalog) = catalog {
+        return catalog.visible(principal, tool).cloned();
     }
-    catalog.visible(caller.principal.as_ref(), tool).cloned()
+    let is_unlearned = |entry: &Arc<Entry>| matches!(entry.policy.availability, Availability::Unlearned);
+    let mut newest = core.market.snapshot();
+    if newest.get(tool).is_none_or(is_unlearned) {
+        core.market.prepare_listing().await;
+        newest = core.market.snapshot();
+    }
+    newest.visible(principal, tool).cloned()
 }
 
 /// The `ttl` of `params.task`.
@@ -133,12 +143,12 @@ impl Start {
         self,
         core: &Core,
         tasks: &Tasks,
-        caller: &Caller,
+        caller: TaskCaller<'_>,
         id: &Id,
         target: &str,
         input: Payload,
     ) -> Result<Bytes, ErrorData> {
-        let mut new = NewTask::call(target, input, caller.principal.clone());
+        let mut new = NewTask::call(target, input, caller.principal.cloned());
         new.client = self.capabilities;
         new.keep_ms = self.keep_ms;
         match tasks.start(new).await {
@@ -154,7 +164,10 @@ impl Start {
                 Err(ErrorData::invalid_params(error.to_string(), None))
             }
             Err(TaskError::Refused(error)) => {
-                caller.needs_scope(core, target, &error);
+                if let Some(step_up) = StepUp::after(core, caller.principal, target, &error) {
+                    // A request is refused at most once.
+                    drop(caller.step_up.set(step_up));
+                }
                 let form = match caller.revision.is_sessionless() {
                     true => Form::Sessionless,
                     false => Form::Session,

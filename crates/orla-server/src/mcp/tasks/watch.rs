@@ -13,9 +13,8 @@ use rmcp::model::ErrorData;
 use tokio::sync::watch::Receiver;
 
 use super::methods::{result_of, view};
-use super::undeclared;
 use super::wire::View;
-use crate::mcp::dispatch::Caller;
+use super::{TaskCaller, undeclared};
 use crate::mcp::notify::subscriptions::MAX_SUBSCRIPTIONS;
 use crate::mcp::protocol::META_SUBSCRIPTION_ID;
 use crate::mcp::rpc::Id;
@@ -35,7 +34,7 @@ impl<'a> Watched<'a> {
     /// The client does not declare the extension, or names too many tasks.
     pub(crate) async fn of(
         core: &'a Core,
-        caller: &Caller,
+        caller: TaskCaller<'_>,
         params: &JsonText,
         declares: bool,
     ) -> Result<Self, ErrorData> {
@@ -44,7 +43,7 @@ impl<'a> Watched<'a> {
             return Err(undeclared("notifications of tasks"));
         }
         let Some(tasks) = core.tasks() else { return Ok(Self::default()) };
-        let viewer = Viewer::Caller(caller.principal.as_ref());
+        let viewer = Viewer::Caller(caller.principal);
         let mut watched = Vec::new();
         for id in ids {
             if let Ok(mut changes) = tasks.subscribe(&id, viewer).await {

@@ -28,9 +28,13 @@ fn table(rows: &[Value]) -> String {
 }
 
 fn capability(task: &Value) -> String {
-    match task["program"] == json!(true) {
+    let called = match task["program"] == json!(true) {
         true => "(program)".to_owned(),
         false => commands::text_of(&task["capability"]),
+    };
+    match task["schedule"].as_str() {
+        Some(schedule) => format!("{called} (schedule {schedule})"),
+        None => called,
     }
 }
 
