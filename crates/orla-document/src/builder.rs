@@ -214,6 +214,8 @@ fn no_tag(tag: Option<&Tag>, at: Position) -> Result<(), SyntaxError> {
 }
 
 const TAB: &str = "a tab cannot indent YAML: use spaces";
+const REFERENCE: &str =
+    "within brackets or braces, the brace of ${…} begins a mapping: put the text in quotes";
 
 /// The likeliest cause of an error at this place: a tab before the first word of this line or the next.
 pub(super) fn tab_near(text: &str, at: Position) -> Option<SyntaxError> {
@@ -222,6 +224,15 @@ pub(super) fn tab_near(text: &str, at: Position) -> Option<SyntaxError> {
         let tab = written.chars().take_while(|c| c.is_whitespace()).position(|c| c == '\t')?;
         Some(error(Position { line, column: tab + 1 }, TAB))
     })
+}
+
+/// The cause of an error at the brace of a `${…}` without quotes, within brackets or braces.
+pub(super) fn reference_at(text: &str, at: Position) -> Option<SyntaxError> {
+    let column = at.column.checked_sub(2)?;
+    let mut written = text.lines().nth(at.line - 1)?.chars().skip(column);
+    let is_reference = (written.next(), written.next()) == (Some('$'), Some('{'));
+    let at = Position { column: column + 1, ..at };
+    is_reference.then(|| error(at, REFERENCE))
 }
 
 fn is_indented_by_tab(lines: &[&str], at: Position) -> bool {

@@ -28,7 +28,7 @@ mod scalar;
 use granit_parser::{Marker, Parser};
 use serde_json::Value;
 
-use builder::{Builder, MAX_WEIGHT, tab_near};
+use builder::{Builder, MAX_WEIGHT, reference_at, tab_near};
 
 /// Bytes of a key or tag that a message repeats.
 const SHOWN: usize = 60;
@@ -118,7 +118,8 @@ pub fn parse_within(text: &str, max_weight: usize) -> Result<Option<Node>, Synta
     for event in Parser::new_from_str(text) {
         let (event, span) = event.map_err(|err| {
             let at = Position::of(err.marker());
-            tab_near(text, at).unwrap_or_else(|| error(at, &plainly(&err.info())))
+            let known = tab_near(text, at).or_else(|| reference_at(text, at));
+            known.unwrap_or_else(|| error(at, &plainly(&err.info())))
         })?;
         builder.take(event, span)?;
     }

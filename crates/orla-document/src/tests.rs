@@ -41,6 +41,14 @@ fn errors_name_their_place() {
         ("a: !include x\n", "1:13: the tag !include is not supported"),
         ("? [x]\n: 1\n", "1:3: a key must be text"),
         ("a: [\n", "1:4: unclosed bracket '['"),
+        (
+            "a: [é, ${HOME}/x]\n",
+            "1:8: within brackets or braces, the brace of ${…} begins a mapping: put the text in quotes",
+        ),
+        (
+            "a: {\n  b: x-${HOME}}\n",
+            "2:8: within brackets or braces, the brace of ${…} begins a mapping: put the text in quotes",
+        ),
     ];
     for (text, expected) in cases {
         assert_eq!(problem(text), expected, "{text:?}");

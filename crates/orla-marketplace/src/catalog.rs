@@ -252,18 +252,25 @@ impl Catalog {
         self.similar_where(name, |entry| self.permits(principal, entry).is_ok())
     }
 
+    /// Ids for an id, which has a dot, and otherwise MCP names.
     fn similar_where(&self, name: &str, admits: impl Fn(&Entry) -> bool) -> Vec<String> {
+        let called = |entry: &Arc<Entry>| match name.contains('.') {
+            true => entry.manifest.id.clone(),
+            false => entry.name.to_string(),
+        };
         // Case and the kind of dash are what people mistake most.
         let folded = |name: &str| name.to_lowercase().replace('-', "_");
         let wanted = folded(name);
-        let mut near: Vec<(f64, &Arc<Entry>)> = self
+        let mut near: Vec<(f64, String)> = self
             .entries
             .iter()
-            .map(|entry| (strsim::jaro_winkler(&wanted, &folded(&entry.name)), entry))
-            .filter(|(score, entry)| *score > 0.75 && admits(entry))
+            .map(|entry| (entry, called(entry)))
+            .map(|(entry, called)| (strsim::jaro_winkler(&wanted, &folded(&called)), entry, called))
+            .filter(|(score, entry, _)| *score > 0.75 && admits(entry))
+            .map(|(score, _, called)| (score, called))
             .collect();
         near.sort_by(|a, b| b.0.total_cmp(&a.0));
-        near.into_iter().take(3).map(|(_, entry)| entry.name.to_string()).collect()
+        near.into_iter().take(3).map(|(_, called)| called).collect()
     }
 
     /// The capabilities that fit the words, the best first, `limit` at most: ranked by BM25 over names,

@@ -15,7 +15,7 @@ use orla_marketplace::id::Pattern;
 
 use crate::child::Program;
 use crate::confinement::Sandbox;
-use crate::file::program_in;
+use crate::file::{program_in, reason};
 use crate::reaper::Instance;
 use crate::start_failure;
 use crate::supervisor::Process;
@@ -152,7 +152,7 @@ impl Command {
             Err(err) if err.kind() == io::ErrorKind::NotFound => {
                 Err(format!("{} was not found", path.display()))
             }
-            Err(err) => Err(format!("{} cannot be read: {err}", path.display())),
+            Err(err) => Err(format!("{} cannot be read: {}", path.display(), reason(&err))),
         }
     }
 

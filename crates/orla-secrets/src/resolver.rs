@@ -224,7 +224,7 @@ impl Resolver {
     fn file(&self, path: &Path) -> Result<Secret, ReferenceError> {
         self.files.borrow_mut().insert(path.to_owned());
         let failed = |problem: String| ReferenceError::File { path: path.to_owned(), problem };
-        let unread = |err: std::io::Error| failed(format!("cannot be read: {err}"));
+        let unread = |err: std::io::Error| failed(format!("cannot be read: {}", reason(&err)));
         // Looked at before it is opened: opening a fifo would wait for its writer.
         if !std::fs::metadata(path).map_err(unread)?.is_file() {
             return Err(failed("is not a regular file".to_owned()));
@@ -237,6 +237,12 @@ impl Resolver {
         }
         text(bytes).map_err(|problem| failed(format!("has a value that {problem}")))
     }
+}
+
+/// What the system says, without its number.
+fn reason(err: &std::io::Error) -> String {
+    let text = err.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 /// The path below the home directory that `~/…` names.
@@ -289,12 +295,13 @@ mod tests {
         for (reference, problem) in [
             ("secret:none", "orla secret set none"),
             ("secret:a b", "no name of a secret"),
-            ("file:none", "cannot be read"),
+            ("file:none", "none cannot be read: No such file or directory"),
             ("file:.", "not a regular file"),
             ("command:exit 1", "failed"),
         ] {
             let refused = value(&resolver, reference, source).unwrap_err().to_string();
             assert!(refused.contains(problem), "{reference}: {refused}");
+            assert!(!refused.contains("os error"), "{reference}: {refused}");
         }
         assert_eq!(Reference::parse("HOME:-x"), None);
     }

@@ -3,7 +3,11 @@
 
 use std::fmt::Display;
 
+use orla_marketplace::id::mcp_name;
 use orla_providers::tool::Loaded;
+
+/// What stands between an id and the reason in the problem of a capability that a rule excludes.
+pub(crate) const NOT_SERVED: &str = ": not served";
 
 /// What the owner should know, each a sentence with its place.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +31,15 @@ impl Findings {
             skipped: sentences(&found.skipped),
             prompts: 0,
         }
+    }
+
+    /// Why the capability with this id or MCP name is not served, if a rule of the configuration is the reason.
+    pub(crate) fn why_not_served(&self, name: &str) -> Option<&str> {
+        let is_of_name = |finding: &&String| {
+            let id = finding.split_once(NOT_SERVED).map(|(id, _)| id);
+            id.is_some_and(|id| id == name || mcp_name(id) == name)
+        };
+        self.problems.iter().find(is_of_name).map(String::as_str)
     }
 
     /// Writes everything to the log.

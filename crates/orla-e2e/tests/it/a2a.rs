@@ -202,7 +202,7 @@ fn v3_an_agent_that_lies_is_an_error_of_its_own_call_and_gets_nothing() {
     let server = serve(&agent, "");
     let mut client = server.client();
     for (word, says) in [
-        ("foreign", "it tells of a task that is not the one it was asked for"),
+        ("foreign", "it answered with another task than the one that was asked for"),
         ("no json", "it answers with something else than JSON"),
         ("error", "refuses: no such thing (-32004)"),
         ("huge", "answers with more than 16 MiB"),

@@ -111,6 +111,11 @@ fn what_is_required_and_missing_is_neither_listed_nor_called() {
     {
         assert!(checked.stderr.contains(words), "{words}: {checked:?}");
     }
+    for words in [["call", "new"], ["describe", "new"]] {
+        let refused = world.run(&words);
+        let why = "error: new: not served, because require_attestation is set: there is no attestation";
+        assert!(refused.code == Some(1) && refused.stderr.starts_with(why), "{refused:?}");
+    }
     assert_eq!(statuses(&world, &[]).0, Some(1));
     let server = world.serve();
     for mut client in server.clients() {

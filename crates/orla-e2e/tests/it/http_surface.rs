@@ -173,6 +173,12 @@ fn an_address_that_others_can_reach_needs_tokens_or_a_word_that_it_is_meant() {
         let local = std::net::SocketAddr::from(([127, 0, 0, 1], server.address().port()));
         assert_eq!(orla_e2e::Http::new(local).get("/healthz").status, 200);
     }
+    // The command that the error names is not refused by the same error.
+    let world = world().config("host: 0.0.0.0\n");
+    let refused = world.run(&["list"]);
+    assert!(refused.code == Some(2) && refused.stderr.contains("orla token create"), "{refused:?}");
+    assert_eq!(world.run(&["token", "create", "--name", "ci"]).code, Some(0));
+    assert_eq!(world.run(&["check"]).code, Some(0));
 }
 
 #[test]

@@ -368,7 +368,7 @@ capabilities:
     assert!(client.call("names__f", json!({})).sentence().contains(why));
     assert!(server.status().to_string().contains("plugin names: "), "{}", server.status());
     server.log_says(&["\"level\":\"warn\"", "did not answer describe within 0.2 s"]);
-    server.log_says(&["none.py is not there"]);
+    server.log_says(&["none.py does not exist"]);
 }
 
 #[test]
@@ -449,7 +449,7 @@ capabilities:
     let checked = world.run(&["check"]);
     assert_eq!(checked.code, Some(1));
     for problem in [
-        "gone.py is not there at orla.yaml:2:3",
+        "gone.py does not exist at orla.yaml:2:3",
         "x.wasm: this orla was built without WebAssembly; a plugin is a program at orla.yaml:3:3",
         "plain.txt is not executable (chmod +x ",
     ] {

@@ -217,7 +217,7 @@ fn limits_and_cancellation_end_the_run_and_its_calls() {
     let again = Scripted::new(vec![openai(&["again"], &[("greet", json!({}))])]);
     let told = greeting(&again, ", max_steps: 3").client().call("agent", json!({"prompt": "x"}));
     assert!(told.is_error());
-    let sentence = "agent: the model has answered 3 times and wants to go on (agent.max_steps)";
+    let sentence = "agent: the model has answered 3 times without a final answer (agent.max_steps)";
     assert_eq!((told.sentence(), &told.structured()["reason"]), (sentence, &json!("max_steps")));
     assert_eq!((&told.structured()["steps"], again.asked().len()), (&json!(3), 3));
 

@@ -173,6 +173,21 @@ fn permissions_of_tools_hold_under_the_name_that_a_tool_is_given() {
 }
 
 #[test]
+fn what_cannot_start_fails_the_check() {
+    let world = world()
+        .tool("t", tool("permissions: ['fs:read:/nowhere/data']", "true"))
+        .config("capabilities:\n- id: feed\n  provider: {stream: {command: no-such-program}}\n");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    for words in [
+        "t: it cannot be confined as it is declared: fs:read:/nowhere/data",
+        "feed: no-such-program is not in PATH at orla.yaml:2:3",
+    ] {
+        assert!(checked.stderr.contains(words), "{words}: {checked:?}");
+    }
+}
+
+#[test]
 fn what_may_change_declarations_is_warned_of() {
     let world = world()
         .file("out/x", "")
@@ -206,7 +221,7 @@ fn running_any_program_does_not_allow_to_read_files_and_a_preset_has_its_cache()
     assert_eq!(row(&report, "any")["sandbox"], "enforced", "{report}");
     assert_eq!(row(&report, "npx")["sandbox"], "enforced", "{report}");
     let missing = row(&report, "uvx")["missing"][0].as_str().unwrap();
-    assert!(missing.contains("/.cache/uv is not there"), "{missing}");
+    assert!(missing.contains("/.cache/uv does not exist"), "{missing}");
     let server = world.serve();
     assert_eq!(stdout(&server, "any"), "ran refused");
     assert_eq!(stdout(&server, "none"), "refused");

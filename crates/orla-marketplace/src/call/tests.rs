@@ -121,6 +121,11 @@ async fn an_unknown_name_is_answered_with_the_nearest() {
     }
     let far = market.call(Call::to("zzz")).await.unwrap_err();
     assert_eq!(far.to_string(), "unknown tool: zzz");
+    let market = marketplace(Limits::default(), [("text.words", Canned::Echoes)]);
+    for (wrong, near) in [("txt.words", "text.words"), ("txt__words", "text__words")] {
+        let error = market.call(Call::to(wrong)).await.unwrap_err();
+        assert_eq!(error.to_string(), format!("unknown tool: {wrong}; did you mean {near}?"));
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -270,7 +275,7 @@ fn clients_are_shown_an_object_schema_whatever_the_author_left_out() {
     let array = serde_json::json!({"type": "array", "items": {"type": "string"}});
     assert_eq!(
         declare("c", array).unwrap_err().to_string(),
-        "c: its input schema cannot be enforced: type: expected an input schema of type object, as arguments are named"
+        "c: its input schema cannot be enforced: type: expected an input schema of type object, because arguments have names"
     );
 }
 

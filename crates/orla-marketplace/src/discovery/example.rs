@@ -168,8 +168,9 @@ fn string(schema: &Object<String, Json>, name: &str) -> String {
         "ipv6" => "2001:db8::1",
         "uri" | "url" | "uri-reference" => "https://example.com",
         "uuid" => "123e4567-e89b-12d3-a456-426614174000",
-        _ if name.is_empty() => "text",
-        _ => name,
+        _ if name.is_empty() => "TEXT",
+        // In capitals, as commands write what is to be replaced.
+        _ => &name.to_uppercase(),
     };
     let least = usize::try_from(bound(schema, "minLength").unwrap_or(0).min(MAX_MADE)).unwrap_or(0);
     let most = bound(schema, "maxLength").and_then(|most| usize::try_from(most).ok());
@@ -245,9 +246,9 @@ mod tests {
             (json!({"type": "integer", "default": 7}), json!(7)),
             (json!({"const": [1]}), json!([1])),
             (json!({"enum": ["x", "y"]}), json!("x")),
-            (json!({"type": "string"}), json!("p")),
+            (json!({"type": "string"}), json!("P")),
             (json!({"type": "string", "format": "email"}), json!("ada@example.com")),
-            (json!({"type": "string", "minLength": 3, "maxLength": 3}), json!("pxx")),
+            (json!({"type": "string", "minLength": 3, "maxLength": 3}), json!("Pxx")),
             (json!({"type": "integer"}), json!(1)),
             (json!({"type": "integer", "minimum": 5}), json!(5)),
             (json!({"type": "integer", "maximum": 0}), json!(0)),
@@ -263,7 +264,7 @@ mod tests {
             (json!({"anyOf": [{"type": "null"}, {"type": "integer"}]}), json!(1)),
             (
                 json!({"allOf": [{"type": "object", "required": ["a"]}, {"type": "object", "required": ["b"]}]}),
-                json!({"a": "a", "b": "b"}),
+                json!({"a": "A", "b": "B"}),
             ),
             (json!({"$ref": "#/$defs/d"}), json!("deep")),
         ];
@@ -279,7 +280,7 @@ mod tests {
         let schema = json!({"type": "object", "properties": {
             "a": {"type": "string"}, "b": {"type": "integer", "examples": [3]}, "c": {"default": 1}, "d": {},
         }, "required": ["d"]});
-        assert_eq!(example(&schema), json!({"b": 3, "d": "d"}));
+        assert_eq!(example(&schema), json!({"b": 3, "d": "D"}));
         assert_eq!(example(&json!(true)), json!({}));
     }
 

@@ -101,7 +101,7 @@ pub fn must_admit_object(schema: &TypeExpr) -> Result<(), SchemaError> {
     if admits {
         return Ok(());
     }
-    let problem = "expected an input schema of type object, as arguments are named".to_owned();
+    let problem = "expected an input schema of type object, because arguments have names".to_owned();
     Err(SchemaError { path: "type".to_owned(), problem })
 }
 

@@ -243,7 +243,7 @@ impl Launcher {
         missing.extend(profile.caches.iter().filter(|(path, _)| !path.is_dir()).map(
             |(path, preset)| {
                 format!(
-                    "preset:{preset}: {} is not there; run {preset} once, which makes it",
+                    "preset:{preset}: {} does not exist; run {preset} once, which makes it",
                     path.display()
                 )
             },

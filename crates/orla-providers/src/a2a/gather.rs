@@ -41,7 +41,7 @@ pub(super) enum Turn {
 pub(super) enum Odd {
     #[error("it answers with more than 16 MiB")]
     TooLarge,
-    #[error("it tells of a task that is not the one it was asked for")]
+    #[error("it answered with another task than the one that was asked for")]
     Foreign,
 }
 

@@ -83,7 +83,7 @@ impl Document {
             {
                 Dialect::Draft2020
             }
-            other => return Err(format!("OpenAPI {other} is not known here; 3.0 and 3.1 are")),
+            other => return Err(format!("OpenAPI {other} is not supported; 3.0 and 3.1 are")),
         };
         Ok(Self { root, dialect, refused, digest })
     }
@@ -202,7 +202,7 @@ mod tests {
             ("{openapi: 3.1}", Ok(Dialect::Draft2020)),
             ("swagger: '2.0'", Err("this is Swagger 2.0; convert it to OpenAPI 3 first")),
             ("a: 1", Err("not an OpenAPI document: `openapi` is missing")),
-            ("openapi: 4.0.0", Err("OpenAPI \"4.0.0\" is not known here; 3.0 and 3.1 are")),
+            ("openapi: 4.0.0", Err("OpenAPI \"4.0.0\" is not supported; 3.0 and 3.1 are")),
             ("# nothing", Err("the document is empty")),
             ("{\"openapi\": \"3.0.0\",\n oops", Err("2:2: key must be a string")),
         ];

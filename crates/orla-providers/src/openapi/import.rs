@@ -299,7 +299,7 @@ impl Import<'_> {
         let origin = server.origin().ascii_serialization();
         if !servers::may_name(document, &server) {
             return Err(format!(
-                "its server {origin} is a private address: say so with base_url if it is meant"
+                "its server {origin} is a private address; set base_url to it if that is intended"
             ));
         }
         if has_credentials && server.origin() != document.origin() && self.named.insert(origin.clone()) {

@@ -159,7 +159,7 @@ fn a_document_from_elsewhere_does_not_decide_alone_where_credentials_go() {
     assert!(!warnings(&settings, "https://pets.example/x", PETS).contains(&told.to_owned()));
     let private = PETS.replace("https://pets.example/{v}", "http://10.0.0.1/{v}");
     assert!(warnings(&settings, "https://docs.example/x", &private).contains(
-        &"#/paths/~1pets/get: its server http://10.0.0.1 is a private address: say so with base_url if it is meant; the operation is left out".to_owned()
+        &"#/paths/~1pets/get: its server http://10.0.0.1 is a private address; set base_url to it if that is intended; the operation is left out".to_owned()
     ));
     settings.base_url = Some("http://10.0.0.1".into());
     assert_eq!(

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use orla_marketplace::Redirects;
+use orla_process::file::reason;
 use tokio::time::Instant;
 use url::Url;
 
@@ -152,11 +153,6 @@ fn read(path: &Path, max_bytes: usize) -> Result<String, String> {
 
 fn decoded(bytes: &[u8]) -> Result<String, String> {
     orla_document::decode(bytes).map(str::to_owned).map_err(|err| err.to_string())
-}
-
-fn reason(err: &std::io::Error) -> String {
-    let text = err.to_string();
-    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]

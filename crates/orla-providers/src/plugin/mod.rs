@@ -20,6 +20,8 @@ pub use settings::{ENTRY, PluginSettings};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use orla_process::file::reason;
+
 /// Whether a file is a WebAssembly component, going by its name.
 pub fn is_component(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("wasm"))
@@ -37,8 +39,8 @@ pub fn check(path: &Path) -> Result<(), String> {
     }
     let shown = path.display();
     let file = path.metadata().map_err(|err| match err.kind() {
-        std::io::ErrorKind::NotFound => format!("{shown} is not there"),
-        _ => format!("{shown} cannot be read: {err}"),
+        std::io::ErrorKind::NotFound => format!("{shown} does not exist"),
+        _ => format!("{shown} cannot be read: {}", reason(&err)),
     })?;
     if !file.is_file() {
         return Err(format!("{shown} is not a file"));

@@ -78,6 +78,17 @@ pub fn check(stream: &StreamCapabilityImpl) -> Result<(), String> {
     }
 }
 
+/// Whether the program of a stream can be started, going by its file; a stream without a program needs none.
+///
+/// # Errors
+/// Why it cannot be started.
+pub fn check_program(name: &str, stream: &StreamCapabilityImpl) -> Result<(), String> {
+    match &*stream.provider {
+        ProviderType::Plugin(program) => command(name, program, stream).check(),
+        _ => Ok(()),
+    }
+}
+
 impl Connector {
     pub(super) fn new(
         stream: &StreamCapabilityImpl,
@@ -286,7 +297,6 @@ fn of_program(
     input: &JsonText,
     ctx: &CallContext,
 ) -> RuntimeResult<Transport> {
-    let options = &stream.options;
     let text = input.as_str();
     if text.len() > MAX_INPUT {
         let expected = format!("at most {MAX_INPUT} bytes, the limit of a program's environment");
@@ -297,20 +307,25 @@ fn of_program(
             violations: vec![violation],
         });
     }
-    let mut env: Vec<(String, String)> =
-        options.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-    env.push((INPUT.to_owned(), text.to_owned()));
-    Ok(Transport::Program(Arc::new(Command {
-        name: ctx.name.to_string(),
+    let mut command = command(&ctx.name, program, stream);
+    command.env.push((INPUT.to_owned(), text.to_owned()));
+    Ok(Transport::Program(Arc::new(command)))
+}
+
+/// The program of a stream, without its input.
+fn command(name: &str, program: &PluginCapability, stream: &StreamCapabilityImpl) -> Command {
+    let options = &stream.options;
+    Command {
+        name: name.to_owned(),
         command: program.plugin_path.clone(),
         args: options.args.clone(),
-        env,
+        env: options.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         pass_env: options.pass_env.clone(),
         directory: options.directory.clone(),
         sandbox: None,
         startup_timeout: Duration::from_secs(30),
         eager: false,
-    })))
+    }
 }
 
 /// The answer, if it is a stream.

@@ -26,7 +26,7 @@ mod sink;
 mod source;
 mod surface;
 
-pub use connect::check;
+pub use connect::{check, check_program};
 pub use executor::StreamExecutor;
 pub use executor::call_schema;
 pub use surface::Streams;

@@ -260,11 +260,17 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let failed = |problem: String| TlsError { path: path.to_owned(), problem };
     let mut bytes = Vec::new();
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
-    read.map_err(|err: io::Error| failed(format!("cannot be read: {err}")))?;
+    read.map_err(|err| failed(format!("cannot be read: {}", reason(&err))))?;
     if bytes.len() as u64 > MAX_FILE {
         return Err(failed(format!("is larger than {MAX_FILE} bytes")));
     }
     Ok(bytes)
+}
+
+/// What the system says, without its number.
+fn reason(err: &io::Error) -> String {
+    let text = err.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
 #[cfg(test)]

@@ -243,7 +243,7 @@ impl End {
                 format!("the model wants {wanted} calls at once; at most {MAX_CALLS} are made")
             }
             Self::Steps(most) => {
-                format!("the model has answered {most} times and wants to go on (agent.max_steps)")
+                format!("the model has answered {most} times without a final answer (agent.max_steps)")
             }
             Self::Tokens(most) => format!("{most} tokens are used up (agent.max_tokens)"),
             Self::Cost(most) => format!("the run has cost {most} (agent.max_cost)"),

@@ -78,9 +78,14 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
     // Before the providers end: processes that end then have not failed.
     let unknown = match &result {
         Err(err @ RuntimeError::Unknown { .. }) => {
-            let mut lines = vec![err.to_string()];
-            lines.extend(why_unknown(&app, &call.name));
-            Some(lines)
+            Some(app.findings().why_not_served(&call.name).map_or_else(
+                || {
+                    let mut lines = vec![err.to_string()];
+                    lines.extend(why_unknown(&app, &call.name));
+                    lines
+                },
+                |why| vec![why.to_owned()],
+            ))
         }
         _ => None,
     };

@@ -2,15 +2,18 @@
 //! server. Starts only plugins and the MCP servers of individually declared capabilities, because only these know
 //! what they serve.
 
-use orla_marketplace::{CapabilityMarketplace, TITLE};
+use std::sync::Arc;
 
+use orla_marketplace::{CapabilityMarketplace, Entry, TITLE};
+use orla_providers::stream;
 use orla_server::Tls;
 use serde_json::Value;
 
 use super::client::Server;
 use super::status;
 use crate::app::App;
-use crate::config::Source;
+use crate::config::{Config, Source};
+use crate::findings::Findings;
 use crate::governance::audit::read_key;
 use crate::text::{invisible, kind_of};
 use crate::{Failure, render};
@@ -41,9 +44,13 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     if let Some(tls) = config.tls() {
         match Tls::load(tls) {
             Ok(tls) => findings.warnings.extend(tls.expiry_warning()),
-            Err(err) => findings.problems.push(err.to_string()),
+            Err(err) => findings.problems.push(config.problem("auth", err.to_string()).to_string()),
         }
     }
+    let unstartable = unstartable(&config, app.marketplace());
+    findings.problems.extend(unstartable);
+    let unavailable = unavailable(&findings, app.marketplace());
+    findings.problems.extend(unavailable);
     findings.warnings.extend(invisible_in(app.marketplace()));
     findings.warnings.extend(app.withheld());
     findings.warnings.extend(app.prestarted_without_input());
@@ -90,6 +97,33 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     }
     render::line(&format!("ok: {file}, {summary}"));
     Ok(())
+}
+
+/// The streams of the configuration whose programs cannot be started, a sentence with its place for each.
+fn unstartable(config: &Config, market: &CapabilityMarketplace) -> Vec<String> {
+    let snapshot = market.snapshot();
+    let problem = |entry: &Arc<Entry>| {
+        let id = &entry.manifest.id;
+        let why = stream::check_program(id, entry.manifest.provider.settings().ok()?).err()?;
+        let text = format!("{id}: {why}");
+        let declared = config.capabilities.iter().find(|one| one.value.manifest.id == *id);
+        Some(declared.map_or_else(|| text.clone(), |one| config.placed(one.at, text.clone())))
+    };
+    snapshot.entries().iter().filter_map(problem).collect()
+}
+
+/// The capabilities that are unavailable for a reason that no finding gives, a sentence for each.
+fn unavailable(findings: &Findings, market: &CapabilityMarketplace) -> Vec<String> {
+    let snapshot = market.snapshot();
+    let is_given = |reason: &str| {
+        findings.problems.iter().chain(&findings.warnings).any(|finding| finding.contains(reason))
+    };
+    let entries = snapshot.entries().iter();
+    let reasons = entries.filter_map(|entry| Some((&entry.manifest.id, entry.unavailable()?)));
+    reasons
+        .filter(|(_, reason)| !is_given(reason))
+        .map(|(id, reason)| format!("{id}: {reason}"))
+        .collect()
 }
 
 /// Names and descriptions with invisible characters, which may hide instructions to a model.

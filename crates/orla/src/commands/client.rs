@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use orla_mcp::framing::{Events, TooLarge};
 use orla_oauth::root_cause;
-use reqwest::{Client, RequestBuilder, Response, Url};
+use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -121,10 +121,7 @@ impl Server {
         let body = self.read(response).await?;
         match status.is_success() {
             true => Ok(body),
-            false => Err(self.failure(
-                &refusal(&body)
-                    .unwrap_or_else(|| format!("the server answered {status}{}", quoted(&body))),
-            )),
+            false => Err(self.failure(&refusal(&body).unwrap_or_else(|| refused(status, &body)))),
         }
     }
 
@@ -161,7 +158,7 @@ impl Server {
             let body = self.read(response).await?;
             return message(body.as_bytes())
                 .and_then(|(_, reply)| reply)
-                .ok_or_else(|| self.failure(&format!("the server answered {status}{}", quoted(&body))));
+                .ok_or_else(|| self.failure(&refused(status, &body)));
         }
         let mut events = Events::with_limit(MAX_ANSWER);
         while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&root_cause(&err)))? {
@@ -241,6 +238,15 @@ fn refusal(body: &str) -> Option<String> {
     body["error"]["message"].as_str().map(str::to_owned)
 }
 
+/// What the server answered instead of what was asked for.
+fn refused(status: StatusCode, body: &str) -> String {
+    let hint = match status {
+        StatusCode::UNAUTHORIZED => "; set ORLA_TOKEN to a token that the server accepts",
+        _ => "",
+    };
+    format!("the server answered {status}{}{hint}", quoted(body))
+}
+
 fn quoted(body: &str) -> String {
     match body.trim() {
         "" => String::new(),
@@ -264,6 +270,15 @@ mod tests {
         ));
         assert!(reply(r#"{"method":"notifications/progress","params":{}}"#).is_none());
         assert!(message(b"no json").is_none());
+    }
+
+    #[test]
+    fn a_refusal_for_want_of_a_token_says_where_one_is_set() {
+        assert_eq!(
+            refused(StatusCode::UNAUTHORIZED, "a valid bearer token is required\n"),
+            "the server answered 401 Unauthorized: a valid bearer token is required; set ORLA_TOKEN to a token that the server accepts"
+        );
+        assert_eq!(refused(StatusCode::NOT_FOUND, ""), "the server answered 404 Not Found");
     }
 
     #[test]

@@ -48,6 +48,9 @@ async fn here(config: &Config, id: &str) -> Result<Value, Failure> {
         if !problems.is_empty() {
             return Failure::failed(format!("{id} is unavailable: {}", problems.join("; ")));
         }
+        if let Some(why) = app.findings().why_not_served(id) {
+            return Failure::failed(why);
+        }
         let near = catalog.similar(id).into_iter().next();
         Failure::failed(match near {
             Some(near) => format!("{id} is not served; did you mean {near}?"),
@@ -79,10 +82,10 @@ fn shown(described: &Value, url: Option<&str>) -> String {
         ("sandbox", text(&described["sandbox"]["level"])),
         ("", list(&described["sandbox"]["missing"])),
         ("source", text(&from["source"])),
-        ("its version", text(&from["version"])),
-        ("hash", text(&from["content_hash"])),
-        ("custody", list(&from["custody_chain"])),
-        ("registered", instant(&from["registered_at"])),
+        ("  version", text(&from["version"])),
+        ("  hash", text(&from["content_hash"])),
+        ("  passed by", list(&from["custody_chain"])),
+        ("  registered", instant(&from["registered_at"])),
         ("attested by", text(&described["attestation"]["authority"])),
         ("unavailable", text(&described["unavailable"])),
         ("input", text(&described["input"]["type"])),
@@ -174,6 +177,7 @@ mod tests {
         let described = json!({
             "id": "weather.current", "name": "weather__current", "kind": "http",
             "description": "The weather now\nof a city", "permissions": ["net:a.example", "net:b.example"],
+            "provenance": {"source": "git://w", "version": "1.2.0", "custody_chain": ["ann", "bob"]},
             "input": {"type": "[:map [:city :string]]", "json_schema": {"type": "object"}},
             "example": {"json": {"id": "weather.current", "input": {"city": "Paris"}},
                         "rtfs": "(call :weather.current {:city \"Paris\"})"},
@@ -184,6 +188,9 @@ mod tests {
              MCP tool     weather__current\n\
              kind         http\n\
              permissions  net:a.example, net:b.example\n\
+             source       git://w\n\
+             \x20 version    1.2.0\n\
+             \x20 passed by  ann, bob\n\
              input        [:map [:city :string]]\n\n\
              Example\n  orla call weather.current city=Paris\n  (call :weather.current {:city \"Paris\"})\n\n\
              Input as JSON Schema\n  {\n    \"type\": \"object\"\n  }\n"

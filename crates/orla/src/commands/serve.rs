@@ -116,7 +116,8 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     if let Some(tls) = config.tls().filter(|_| config.transport == Transport::Http) {
-        Tls::load(tls).map_err(|err| Failure::usage(err.to_string()))?;
+        Tls::load(tls)
+            .map_err(|err| Failure::usage(config.problem("auth", err.to_string()).to_string()))?;
     }
     // Watched before it is read, so that no change is missed in between.
     let mut files = Files::default();

@@ -98,7 +98,7 @@ pub(crate) fn revoke(name: &str, source: &Source) -> Result<(), Failure> {
 }
 
 fn load(source: &Source) -> Result<Config, Failure> {
-    source.load().map_err(|problems| Failure::configuration(&problems))
+    source.load_for_tokens().map_err(|problems| Failure::configuration(&problems))
 }
 
 /// A name that rules can mean: none that is a kind of caller, or a pattern.

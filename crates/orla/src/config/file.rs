@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::Path;
 
 use orla_document::Position;
+use orla_process::file::reason;
 
 use super::{MAX_FILE, Problem};
 
@@ -54,13 +55,4 @@ fn read_bytes(path: &Path, max: u64) -> Result<Vec<u8>, Unread> {
     let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes).map_err(because)?;
     if bytes.len() as u64 > max { Err(Unread::TooLarge) } else { Ok(bytes) }
-}
-
-/// What the system says, without its "(os error 2)".
-pub(crate) fn reason(err: &std::io::Error) -> String {
-    let text = err.to_string();
-    match text.find(" (os error") {
-        Some(end) => text[..end].to_owned(),
-        None => text,
-    }
 }

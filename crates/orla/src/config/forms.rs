@@ -152,7 +152,7 @@ impl<S: Scalar> Form for S {
 
     fn read_variable(&self, text: &OsStr) -> Result<Self::Value, String> {
         let text = text.to_str().ok_or("expected UTF-8 text")?;
-        self.parse(text).map_err(|expected| format!("expected {expected}, got text {text:?}"))
+        self.parse(text).map_err(|expected| format!("expected {expected}, got {text:?}"))
     }
 }
 
@@ -488,7 +488,7 @@ impl Form for Variables {
     fn read_variable(&self, text: &OsStr) -> Result<Self::Value, String> {
         let texts = Texts.read_variable(text)?;
         for text in &texts {
-            check_pattern(text).map_err(|expected| format!("expected {expected}, got text {text:?}"))?;
+            check_pattern(text).map_err(|expected| format!("expected {expected}, got {text:?}"))?;
         }
         Ok(Added(texts.into_iter().map(Pattern::new).collect()))
     }

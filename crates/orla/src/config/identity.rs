@@ -113,7 +113,7 @@ fn read_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> 
     });
     if host.is_some_and(|host| !is_loopback(host)) {
         reader.problem(node.at, || {
-            format!("{path}: expected https://; http:// is for this machine alone, as keys would come unprotected")
+            format!("{path}: expected https://; http:// is accepted only for this machine, because others could replace keys on the way")
         });
         return None;
     }
@@ -308,17 +308,17 @@ mod tests {
         for (oauth, problem) in [
             ("issuer: 'https://id.example'", "audience: missing"),
             ("audience: a", "issuer: missing"),
-            ("issuer: 'http://id.example', audience: a", "http:// is for this machine alone"),
+            ("issuer: 'http://id.example', audience: a", "http:// is accepted only for this machine"),
             (
                 "issuer: 'http://127.0.0.1.evil.example', audience: a",
-                "http:// is for this machine alone",
+                "http:// is accepted only for this machine",
             ),
             ("issuer: 'https://id.example', audience: []", "text that is not empty"),
             (&format!("{GOOD}, algorithms: [HS256]"), "a key pair"),
             (&format!("{GOOD}, algorithms: [none]"), "a key pair"),
             (
                 &format!("{GOOD}, jwks_uri: 'http://id.example/keys'"),
-                "http:// is for this machine alone",
+                "http:// is accepted only for this machine",
             ),
             (&format!("{GOOD}, scopes: {{'a b': []}}"), "expected a scope"),
             (&format!("{GOOD}, clock_skew: 3600"), "clock_skew"),

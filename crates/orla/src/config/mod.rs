@@ -75,8 +75,9 @@ use orla_tasks::{Schedule, TaskOptions};
 pub(crate) use agent::{AgentConfig, Approve};
 pub(crate) use builtins::Builtins;
 use file::read_file;
-pub(crate) use file::{read_text, reason};
+pub(crate) use file::read_text;
 pub(crate) use governance::{AuditHeads, AuditSync, GovernanceConfig};
+pub(crate) use orla_process::file::reason;
 pub(crate) use provider::description as description_of;
 use table::KEYS;
 
@@ -437,7 +438,25 @@ impl Source {
         self.load_with(&|name| std::env::var_os(name))
     }
 
+    /// Reads the configuration for the commands that make and revoke tokens. A host that needs credentials and has none
+    /// is no problem for them, because they mend it.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub(crate) fn load_for_tokens(&self) -> Result<Config, Vec<Problem>> {
+        let (config, mut problems) = self.read(&|name| std::env::var_os(name));
+        problems.extend(config.contradictions_of_keys());
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
     fn load_with(&self, env: Lookup<'_>) -> Result<Config, Vec<Problem>> {
+        let (config, mut problems) = self.read(env);
+        problems.extend(config.contradictions());
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
+    /// Reads each key by itself.
+    fn read(&self, env: Lookup<'_>) -> (Config, Vec<Problem>) {
         let mut config = Config { extensions: self.extensions.clone(), ..Config::default() };
         let mut problems = Vec::new();
         match self.find() {
@@ -465,8 +484,7 @@ impl Source {
         problems.extend(config.read_own_tokens().err());
         config.warn_of_idle_scopes();
         config.warn_of_shared_names();
-        problems.extend(config.contradictions());
-        if problems.is_empty() { Ok(config) } else { Err(problems) }
+        (config, problems)
     }
 
     /// The file to read: the named one, else the first of the default names that exists.
@@ -574,20 +592,32 @@ impl Config {
 
     /// What each key admits by itself, but not together.
     pub(crate) fn contradictions(&self) -> Vec<Problem> {
-        let mut problems = Vec::new();
+        let mut problems: Vec<Problem> = self.unprotected_host().into_iter().collect();
+        problems.extend(self.contradictions_of_keys());
+        problems
+    }
+
+    /// The problem that other machines can reach the server and callers need no credential.
+    fn unprotected_host(&self) -> Option<Problem> {
         let is_authenticated = self.auth().are_required() || self.tls.client_ca.is_some();
-        let open = !is_authenticated && !self.allow_unauthenticated;
+        let is_reachable = self.transport == Transport::Http
+            && !is_loopback(&self.host)
+            && !is_broken_address(&self.host);
+        (is_reachable && !is_authenticated && !self.allow_unauthenticated).then(|| {
+            let text = format!(
+                "host: {} can be reached from other machines: make a token with `orla token create`, or set auth_tokens or auth.oauth, or allow_unauthenticated: true if that is meant",
+                self.host
+            );
+            self.problem("host", text)
+        })
+    }
+
+    /// The contradictions that no credential resolves.
+    fn contradictions_of_keys(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
         if is_broken_address(&self.host) {
             let text = format!("host: expected an address or a name, got {}", self.host);
             problems.push(self.problem("host", text));
-        } else if self.transport == Transport::Http && open && !is_loopback(&self.host) {
-            problems.push(self.problem(
-                "host",
-                format!(
-                    "host: {} can be reached from other machines: set auth_tokens, or allow_unauthenticated: true if that is meant",
-                    self.host
-                ),
-            ));
         }
         let is_short = |token: &BearerToken| token.secret.len() < MIN_TOKEN;
         if self.transport == Transport::Http
@@ -638,7 +668,7 @@ impl Config {
     }
 
     /// A problem with the value of a key, with the place where it was set.
-    fn problem(&self, key: &str, text: String) -> Problem {
+    pub(crate) fn problem(&self, key: &str, text: String) -> Problem {
         match (self.origins.get(key), &self.file) {
             (Some(Origin::File(at)), Some(file)) => Problem::at(file, *at, text),
             _ => Problem::new(text),

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
+use orla_marketplace::rtfs::text::nearest;
 use orla_marketplace::{
     A2ACapability, BodyMapping, CapabilityManifest, CredentialPlace, CustomProvider, HttpCapability,
     HttpCredential, LocalCapability, MCPCapability, PluginCapability, ProviderType, Redirects,
@@ -228,9 +229,11 @@ fn settings(
         Some(&"Custom") => custom(reader, path, at, pairs).map(ProviderType::Custom),
         Some(_) => agents::provider(reader, path, at, pairs).map(ProviderType::A2A),
         None => {
+            let near = nearest(kind, KINDS);
+            let hint = near.map(|near| format!(" (did you mean {near}?)")).unwrap_or_default();
             let kinds = list_of(&KINDS);
             let kind = excerpt(kind);
-            reader.problem(at, || format!("{path}: unknown kind {kind:?}; supported are {kinds}"));
+            reader.problem(at, || format!("{path}: unknown kind {kind:?}{hint}; supported are {kinds}"));
             None
         }
     }

@@ -485,7 +485,7 @@ fn every_mistake_in_a_capability_is_named_with_its_place() {
         ),
         (
             "capabilities: [{id: a, provider: {type: htp, base_url: x}}]\n",
-            "capabilities[0].provider: unknown kind \"htp\"; supported are Local, Http, MCP, A2A, Plugin, RemoteRTFS, Remote, Stream or Custom at orla.yaml:1:34",
+            "capabilities[0].provider: unknown kind \"htp\" (did you mean Http?); supported are Local, Http, MCP, A2A, Plugin, RemoteRTFS, Remote, Stream or Custom at orla.yaml:1:34",
         ),
         (
             "capabilities: [{id: a, provider: {}}]\n",

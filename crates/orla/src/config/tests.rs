@@ -99,7 +99,7 @@ fn every_mistake_is_named_with_its_place() {
         ),
         (
             "host: 0.0.0.0\n",
-            "host: 0.0.0.0 can be reached from other machines: set auth_tokens, or allow_unauthenticated: true if that is meant at orla.yaml:1:7",
+            "host: 0.0.0.0 can be reached from other machines: make a token with `orla token create`, or set auth_tokens or auth.oauth, or allow_unauthenticated: true if that is meant at orla.yaml:1:7",
         ),
         ("host: 999.1.1.1\n", "host: expected an address or a name, got 999.1.1.1 at orla.yaml:1:7"),
         (
@@ -223,9 +223,9 @@ fn a_bad_variable_or_flag_is_named() {
     assert_eq!(
         found,
         [
-            "ORLA_PORT: expected a whole number from 0 to 65535, got text \"99999\"",
+            "ORLA_PORT: expected a whole number from 0 to 65535, got \"99999\"",
             "ORLA_AUTH_TOKENS: expected a token of visible ASCII characters",
-            "--timeout: expected a number of seconds above 0 and at most 86400, got text \"soon\"",
+            "--timeout: expected a number of seconds above 0 and at most 86400, got \"soon\"",
         ]
     );
 }

@@ -239,12 +239,23 @@ impl Walk {
         if let Some((line, _, reason)) = self.torn {
             return Err(Break { line, reason });
         }
-        if !cut_off.is_empty() {
-            let reason = "it is incomplete, as after a crash; the next start of the server confirms it";
+        if self.known.as_ref().is_some_and(|known| known.seq > self.chain.seq) {
+            let reason = match cut_off {
+                [] => "it is missing: the log's head is further on, so its end was cut off",
+                _ => "it was cut off after it was written: the log's head includes it",
+            };
             return Err(Break { line: self.line + 1, reason });
         }
-        if self.known.is_some_and(|known| known.seq > self.chain.seq) {
-            let reason = "it is missing: the log's head is further on, so its end was cut off";
+        if !cut_off.is_empty() {
+            let reason = match self.known {
+                Some(_) => {
+                    "it is incomplete, as after a crash; the next start of the server confirms it"
+                }
+                None => {
+                    "it is incomplete: after a crash, the next start of the server confirms it; without a \
+                    crash, the log was changed (--heads tells whether a whole line was cut)"
+                }
+            };
             return Err(Break { line: self.line + 1, reason });
         }
         Ok(self.chain)
@@ -329,6 +340,28 @@ mod tests {
         let mut chain = Chain::default();
         lines[0] = chain.append(event(9)).into_bytes();
         assert_eq!(walk(&lines.concat()).map_err(|broken| broken.line), Err(2));
+    }
+
+    #[test]
+    fn a_head_tells_a_line_that_was_cut_later_from_one_that_a_crash_cut() {
+        let log = log(2);
+        let torn = &lines(&log)[1][..30];
+        let reason = |known: Option<u64>| {
+            let head = known.map(|seq| Head {
+                seq,
+                log: String::new(),
+                hash: String::new(),
+                time: String::new(),
+            });
+            let chain = Chain { seq: 1, hash: String::new() };
+            let walk = Walk { chain, line: 1, known: head, ..Walk::default() };
+            let Break { line, reason } = walk.finish(torn).unwrap_err();
+            assert_eq!(line, 2);
+            reason
+        };
+        assert!(reason(None).contains("--heads"));
+        assert!(reason(Some(1)).starts_with("it is incomplete, as after a crash"));
+        assert!(reason(Some(2)).starts_with("it was cut off after it was written"));
     }
 
     #[test]

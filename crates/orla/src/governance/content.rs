@@ -333,7 +333,7 @@ fn hash_of_file(path: &Path) -> Result<(String, FileVersion), String> {
 }
 
 fn not_found(path: &Path) -> String {
-    format!("{} is not there", path.display())
+    format!("{} does not exist", path.display())
 }
 
 fn unreadable(path: &Path, err: &std::io::Error) -> String {
@@ -359,7 +359,7 @@ mod tests {
         let path = dir.path().join("a");
         let content = file(&path);
         assert!(content.known_hash().is_none(), "nothing is read before the first request");
-        assert!(content.hash().unwrap_err().contains("is not there"));
+        assert!(content.hash().unwrap_err().contains("does not exist"));
         fs::write(&path, "abc").unwrap();
         assert_eq!(content.hash().unwrap(), hash_text(b"abc"));
         fs::write(&path, vec![7; 200_000]).unwrap();

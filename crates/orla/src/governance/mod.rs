@@ -36,7 +36,7 @@ pub(crate) use attestations::{Attestations, load as load_attestations, save as s
 use content::Contents;
 
 use crate::config::Config;
-use crate::findings::Findings;
+use crate::findings::{Findings, NOT_SERVED};
 
 /// Known content hashes and signatures, kept from one snapshot to the next.
 #[derive(Clone, Default)]
@@ -195,7 +195,7 @@ impl Rules {
             Some(reason) => {
                 findings
                     .problems
-                    .push(format!("{id}: not served, as require_attestation is set: {reason}"));
+                    .push(format!("{id}{NOT_SERVED}, because require_attestation is set: {reason}"));
                 false
             }
             None => true,
@@ -440,7 +440,7 @@ mod tests {
                 |s| fs::write(s.dir.path().join("program"), "2").unwrap(),
                 "the content has changed",
             ),
-            ("it is gone", |s| fs::remove_file(s.dir.path().join("program")).unwrap(), "is not there"),
+            ("it is gone", |s| fs::remove_file(s.dir.path().join("program")).unwrap(), "does not exist"),
             ("it expired", |s| s.attest(Some(SystemTime::UNIX_EPOCH)), "expired"),
             ("the key is not trusted", |s| s.rules.keys.clear(), "not among trusted_keys"),
         ];

@@ -47,6 +47,7 @@ pub(super) fn parse(name: &str, path: &Path, text: &str) -> (Option<Prompt>, Vec
         return (None, problems);
     }
     prompt.parts = parts(body, &mut prompt.arguments);
+    problems.extend(unclosed(text, body).into_iter().map(at_path));
     if prompt.description.is_empty() {
         prompt.description = described_by(body, name);
     }
@@ -180,6 +181,28 @@ fn parts(body: &str, arguments: &mut Vec<Argument>) -> Vec<Part> {
     parts
 }
 
+/// The placeholders of the body that do not end on their line, such as `{{path`. `body` is the end of `text`.
+fn unclosed(text: &str, body: &str) -> Vec<Mistake> {
+    let first = text[..text.len() - body.len()].matches('\n').count() + 1;
+    let mut mistakes = Vec::new();
+    for (line, written) in body.lines().enumerate() {
+        // What stands before the last end is closed, or no placeholder.
+        let from = written.rfind("}}").map_or(0, |end| end + 2);
+        for (at, _) in written[from..].match_indices("{{") {
+            let (before, inside) = (&written[..from + at], written[from + at + 2..].trim_start());
+            let name = inside.split(|c: char| c.is_whitespace() || c == '}').next().unwrap_or_default();
+            if !before.ends_with('\\') && is_name(name) {
+                let at = Position { line: first + line, column: before.chars().count() + 1 };
+                let problem = format!(
+                    "the placeholder has no end: write {{{{{name}}}}}, or \\{{{{ for the characters"
+                );
+                mistakes.push((at, problem));
+            }
+        }
+    }
+    mistakes
+}
+
 /// The first line of the body with words, so that every prompt has a description.
 fn described_by(body: &str, name: &str) -> String {
     let mut lines = body.lines().map(|line| line.trim_start_matches('#').trim());
@@ -275,9 +298,26 @@ mod tests {
                 "required: expected true or false, got 1 at p.md:2:33",
             ),
             ("---\ntools: ls\n---\n", "tools: expected a list, got text \"ls\" at p.md:2:8"),
+            (
+                "---\ntitle: x\n---\nOf {{a}}\nand {{b or\n",
+                "the placeholder has no end: write {{b}}, or \\{{ for the characters at p.md:5:5",
+            ),
+            (
+                "é {{b}",
+                "the placeholder has no end: write {{b}}, or \\{{ for the characters at p.md:1:3",
+            ),
         ];
         for (text, expected) in cases {
             assert_eq!(problems(text), [expected], "{text:?}");
+        }
+    }
+
+    #[test]
+    fn braces_that_no_name_follows_are_no_mistake() {
+        for text in
+            ["\\{{a", "{{", "{{\n  a\n}}", "{{#if x", "{{a}} {{ b }} }}", "{ {a} }", "x: {{\"a\": 1"]
+        {
+            assert_eq!(problems(text), [""; 0], "{text:?}");
         }
     }
 

@@ -229,7 +229,7 @@ impl<S: Service> Task<S> {
             reason.push_str(&format!(" before it {handshake}"));
         }
         if !self.last_words.is_empty() && !matches!(self.state, State::Ending { .. }) {
-            reason.push_str(&format!("; its last words were: {}", self.last_words));
+            reason.push_str(&format!("; it last wrote to standard error: {}", self.last_words));
         }
         self.handshake = None;
         self.stream_closed = None;

@@ -62,7 +62,7 @@ async fn one_that_crashes_at_its_start_is_retried_and_then_stopped() {
     let error = world.error("{}").await;
     assert!(
         error.ends_with(
-            "it exited with code 3 before it said orla.hello; its last words were: no database"
+            "it exited with code 3 before it said orla.hello; it last wrote to standard error: no database"
         ),
         "{error}"
     );

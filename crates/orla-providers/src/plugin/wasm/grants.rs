@@ -119,7 +119,7 @@ fn read(permission: &str) -> Result<Grant<'_>, &'static str> {
             let place = no_pattern(place)?;
             let (host, port) = match place.rsplit_once(':') {
                 Some((host, port)) if !host.contains(':') || host.ends_with(']') => {
-                    (host, Some(port.parse().map_err(|_| "its port is none")?))
+                    (host, Some(port.parse().map_err(|_| "its port is not a number from 0 to 65535")?))
                 }
                 _ => (place, None),
             };
@@ -158,7 +158,7 @@ mod tests {
             ("net:[::1]:80", Ok(Grant::Host("::1", Some(80)))),
             ("net:::1", Ok(Grant::Host("::1", None))),
             ("net:*.example.com", Err("it is a pattern; name the directories and hosts")),
-            ("net:a:b", Err("its port is none")),
+            ("net:a:b", Err("its port is not a number from 0 to 65535")),
             ("fs:read:", Err("it names nothing")),
             ("fs:read", Err("name the directories and hosts")),
             ("*", Err("name the directories and hosts")),
