@@ -294,7 +294,7 @@ mod tests {
         assert_eq!((resolver.count(), resolver.given(2).len()), (4, 2));
         for (reference, problem) in [
             ("secret:none", "orla secret set none"),
-            ("secret:a b", "no name of a secret"),
+            ("secret:a b", "not a valid name of a secret"),
             ("file:none", "none cannot be read: No such file or directory"),
             ("file:.", "not a regular file"),
             ("command:exit 1", "failed"),

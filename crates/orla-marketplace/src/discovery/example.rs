@@ -92,7 +92,7 @@ impl Maker<'_> {
         }
         for name in required.into_iter().take(MAX_MEMBERS) {
             if !object.contains_key(name) && !properties.contains_key(name) {
-                object.insert(name.to_owned(), json!(name));
+                object.insert(name.to_owned(), json!(name.to_uppercase()));
             }
         }
         Json::Object(object)
