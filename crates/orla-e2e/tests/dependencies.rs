@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-state", &[]),
     ("orla-tasks", &["orla-marketplace", "orla-mcp", "orla-state"]),
     ("orla-identity", &["orla-marketplace"]),
-    ("orla-server", &["orla-identity", "orla-marketplace", "orla-mcp", "orla-tasks"]),
+    ("orla-server", &["orla-identity", "orla-marketplace", "orla-mcp", "orla-state", "orla-tasks"]),
     (
         "orla-providers",
         &[

@@ -52,6 +52,7 @@ mod tls;
 use std::sync::Arc;
 
 use orla_marketplace::CapabilityMarketplace;
+use orla_state::{StateError, StateStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
@@ -92,17 +93,15 @@ impl Server {
         drop(self.core.on_unauthenticated.set(Box::new(observe)));
     }
 
-    /// Persists the agent's tasks in this file. Without it, tasks end with the server.
+    /// Keeps the agent's tasks in this state. Without it, tasks end with the server.
     ///
     /// Must be called within a runtime, before the first request, and after [`push_with`](Self::push_with), because push
     /// notifications of tasks that the last server did not finish are sent at once.
     ///
     /// # Errors
-    /// Why the file cannot be used: another server uses it, or it is not a file of tasks.
-    pub fn keep_tasks(&self, file: &std::path::Path) -> Result<(), String> {
-        self.core
-            .keep_tasks(file)
-            .map_err(|err| format!("{}: tasks cannot be kept there: {err}", file.display()))
+    /// The state cannot be read.
+    pub async fn keep_agent_tasks(&self, state: Arc<dyn StateStore>) -> Result<(), StateError> {
+        self.core.keep_agent_tasks(state).await
     }
 
     /// Serves these tasks. They are closed when the server ends. Without them, clients find none. The first ones stay.

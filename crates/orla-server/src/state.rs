@@ -8,6 +8,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use orla_identity::{Authenticator, Fetch};
 use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery};
+use orla_state::{StateError, StateStore};
 use orla_tasks::{Schedules, Tasks};
 use parking_lot::Mutex;
 use rmcp::model::{
@@ -157,13 +158,14 @@ impl Core {
         drop(self.push.set(sender));
     }
 
-    /// Has the agent's tasks kept in a file. To be called before the agent is used.
+    /// Has the agent's tasks kept in a state. To be called before the agent is used.
     ///
     /// # Errors
-    /// The file cannot be used.
-    pub(crate) fn keep_tasks(&self, file: &std::path::Path) -> Result<(), redb::Error> {
-        let options = self.settings.load();
-        let (agent, unfinished) = Agent::keeping(&options.options.agent, file, self.tracker.clone())?;
+    /// The state cannot be read.
+    pub(crate) async fn keep_agent_tasks(&self, state: Arc<dyn StateStore>) -> Result<(), StateError> {
+        let options = self.settings.load_full();
+        let (agent, unfinished) =
+            Agent::keeping(&options.options.agent, state, self.tracker.clone()).await?;
         if let Some(sender) = self.push() {
             agent.tell_of(&unfinished, sender, &self.tracker, &self.abort);
         }

@@ -164,8 +164,9 @@ fn private_addresses_are_told_nothing_unless_that_is_configured() {
 #[test]
 fn who_is_told_of_a_task_is_told_that_its_server_was_killed() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("tasks");
-    let config = format!("{ASKED}a2a: {{tasks: '{}', allow_private_push: true}}\n", file.display());
+    let directory = folder.path().join("state");
+    let config =
+        format!("{ASKED}state_dir: '{}'\na2a: {{allow_private_push: true}}\n", directory.display());
     let mut first = agent().config(&config).serve();
     let receiver = Receiver::begin(&[]);
     let mut begun = calls("slow", &json!({}));

@@ -361,15 +361,15 @@ fn tasks_are_of_those_who_began_them_and_only_what_they_may_use_is_theirs() {
 #[test]
 fn tasks_survive_the_server_and_what_was_at_work_when_it_was_killed_has_failed() {
     let folder = tempfile::tempdir().unwrap();
-    let config = format!("{ASKED}a2a: {{tasks: '{}'}}\n", folder.path().join("tasks").display());
+    let config = format!("{ASKED}state_dir: '{}'\n", folder.path().join("state").display());
     let mut first = agent().config(&config).serve();
     let done = task(&first, &calls("echo", &json!({"a": 1})));
     let mut begun = calls("slow", &json!({}));
     begun["configuration"] = json!({"returnImmediately": true});
     let working = task(&first, &begun);
     let taken = agent().config(&config).run(&["serve", "--port", "0"]);
-    assert_eq!(taken.code, Some(1));
-    assert!(taken.stderr.contains("tasks cannot be kept there"), "{}", taken.stderr);
+    assert_eq!(taken.code, Some(2));
+    assert!(taken.stderr.contains("state.db"), "{}", taken.stderr);
     let beside = agent().config(&config).serve_stdio().initialized();
     drop(beside);
     eventually("the tool runs", || first.path("started").exists());

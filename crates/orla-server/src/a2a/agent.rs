@@ -1,6 +1,5 @@
 //! The work of an agent, independent of the binding of the request.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::SystemTime;
@@ -16,6 +15,7 @@ use orla_marketplace::{
     ANSWERS_PROMPTS, Call, Catalog, Entry, Notice, NoticeSink, Outcome, Principal, Progress,
     RuntimeError, RuntimeResult,
 };
+use orla_state::{StateError, StateStore};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, oneshot};
@@ -47,16 +47,16 @@ impl Agent {
         Self::of(Tasks::new(bounds(options)))
     }
 
-    /// An agent whose tasks are kept in a file, and the ids of the tasks that the last server did not finish.
+    /// An agent whose tasks are kept in a state, and the ids of the tasks that the last server did not finish.
     ///
     /// # Errors
-    /// The file cannot be used.
-    pub(crate) fn keeping(
+    /// The state cannot be read.
+    pub(crate) async fn keeping(
         options: &AgentOptions,
-        file: &Path,
+        state: Arc<dyn StateStore>,
         tracker: TaskTracker,
-    ) -> Result<(Self, Vec<String>), redb::Error> {
-        let (store, kept) = Store::open(file)?;
+    ) -> Result<(Self, Vec<String>), StateError> {
+        let (store, kept) = Store::open(state).await?;
         let (tasks, unfinished) = Tasks::kept(bounds(options), store, kept, tracker, Handle::current());
         Ok((Self::of(tasks), unfinished))
     }

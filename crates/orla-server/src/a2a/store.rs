@@ -1,24 +1,21 @@
-//! Tasks in a file, if one is configured: they survive a restart of the server.
+//! The agent's tasks in the state of the instance, so that they survive a restart of the server.
 //!
-//! A task is one row: its JSON and its owner, by its id. All rows that have changed are written together, and each
-//! time synced to the disk. The file may contain secrets of push configurations, so only its owner can read it.
+//! A task is one record: its JSON, its owner and its push configurations, under `a2a/ID`.
 
-use std::fs::OpenOptions;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
-
-use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
-use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 use a2a::{Task, TaskPushNotificationConfig};
+use orla_state::{Change, Query, StateError, StateStore, WriteError};
+use serde::{Deserialize, Serialize};
 
-/// The tasks, as JSON, by their ids.
-const TASKS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("tasks");
-/// Memory that the file's pages may take.
-const CACHE: usize = 1024 * 1024;
+const PREFIX: &str = "a2a/";
+/// Records that are read at once.
+const PAGE: usize = 64;
+/// Bytes from which on the records after them are a batch of their own.
+const BATCH: usize = 8 << 20;
 
-/// A file of tasks.
-pub(super) struct Store(Database);
+/// The records of tasks.
+pub(super) struct Store(Arc<dyn StateStore>);
 
 /// A task as it is kept.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -31,46 +28,60 @@ pub(super) struct StoredTask {
     pub(super) hooks: Vec<TaskPushNotificationConfig>,
 }
 
-/// A row to write: JSON, or `None` to delete it.
+/// A record to write: JSON, or `None` to remove it.
 pub(super) type Row = (String, Option<Vec<u8>>);
 
 impl Store {
-    /// Opens or creates the file, and returns its tasks in no order.
+    /// Reads the tasks of a state.
     ///
     /// # Errors
-    /// Another server uses the file, or it is not a file of tasks.
-    pub(super) fn open(path: &Path) -> Result<(Self, Vec<StoredTask>), redb::Error> {
-        // An empty file is one without tasks.
-        OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        let file = Database::builder().set_cache_size(CACHE).create(path)?;
-        let begun = file.begin_write()?;
-        begun.open_table(TASKS)?;
-        begun.commit()?;
+    /// The state cannot be read.
+    pub(super) async fn open(state: Arc<dyn StateStore>) -> Result<(Self, Vec<StoredTask>), StateError> {
         let mut kept = Vec::new();
-        for row in file.begin_read()?.open_table(TASKS)?.iter()? {
-            // A row that cannot be read is from another version, and is dropped.
-            kept.extend(serde_json::from_slice::<StoredTask>(row?.1.value()).ok());
-        }
-        Ok((Self(file), kept))
-    }
-
-    /// Writes rows, all or none.
-    ///
-    /// # Errors
-    /// They could not be written; the file is as it was.
-    pub(super) fn write(&self, rows: &[Row]) -> Result<(), redb::Error> {
-        let writing = self.0.begin_write()?;
-        {
-            let mut table = writing.open_table(TASKS)?;
-            for (id, text) in rows {
-                match text {
-                    Some(text) => drop(table.insert(id.as_str(), text.as_slice())?),
-                    None => drop(table.remove(id.as_str())?),
-                }
+        let mut query = Query::below(PREFIX, PAGE);
+        loop {
+            let page = state.list(query.clone()).await?;
+            // A record that cannot be read is from another version, and is left alone.
+            kept.extend(
+                page.iter().filter_map(|row| serde_json::from_slice::<StoredTask>(&row.value).ok()),
+            );
+            match page.last() {
+                // No key lies between a key and the same with a space.
+                Some(last) if page.len() == PAGE => query.keys.start = format!("{} ", last.key),
+                _ => return Ok((Self(state), kept)),
             }
         }
-        writing.commit()?;
-        Ok(())
+    }
+
+    /// Writes records. A record that cannot be written does not hold up the others.
+    ///
+    /// # Errors
+    /// Why the last of those that could not be written could not.
+    pub(super) async fn write(&self, rows: Vec<Row>) -> Result<(), WriteError> {
+        let mut result = Ok(());
+        let mut rows = rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            let mut bytes = 0;
+            let mut batch = Vec::new();
+            while let Some((id, text)) = rows
+                .next_if(|(_, text)| bytes == 0 || bytes + text.as_ref().map_or(0, Vec::len) <= BATCH)
+            {
+                bytes += text.as_ref().map_or(0, Vec::len);
+                batch.push(change(&id, text));
+            }
+            if let Err(err) = self.0.write(batch).await {
+                result = Err(err);
+            }
+        }
+        result
+    }
+}
+
+fn change(id: &str, text: Option<Vec<u8>>) -> Change {
+    let key = format!("{PREFIX}{id}");
+    match text {
+        Some(text) => Change::put(key, text),
+        None => Change::remove(key),
     }
 }
 
@@ -78,7 +89,7 @@ impl Store {
 mod tests {
     use super::*;
     use a2a::{TaskState, TaskStatus};
-    use std::os::unix::fs::PermissionsExt as _;
+    use orla_state::Memory;
 
     fn kept(id: &str) -> StoredTask {
         let status = TaskStatus { state: TaskState::Completed, message: None, timestamp: None };
@@ -97,21 +108,29 @@ mod tests {
         (id.to_owned(), serde_json::to_vec(&kept(id)).ok())
     }
 
-    #[test]
-    fn what_was_written_is_there_again() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tasks.redb");
-        let (store, found) = Store::open(&path).unwrap();
+    #[tokio::test]
+    async fn what_was_written_is_there_again() {
+        let state = Arc::new(Memory::default());
+        let (store, found) = Store::open(Arc::<Memory>::clone(&state)).await.unwrap();
         assert!(found.is_empty());
-        store.write(&[row("a"), row("b")]).unwrap();
-        store.write(&[row("b"), ("a".to_owned(), None), ("c".to_owned(), None)]).unwrap();
-        assert!(Store::open(&path).is_err(), "one server at a time");
-        drop(store);
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        assert_eq!(Store::open(&path).unwrap().1, [kept("b")]);
-        let none = folder.path().join("none");
-        std::fs::write(&none, "nothing of the kind").unwrap();
-        assert!(Store::open(&none).is_err());
-        assert!(Store::open(folder.path()).is_err());
+        store.write(vec![row("a"), row("b")]).await.unwrap();
+        store.write(vec![row("b"), ("a".to_owned(), None), ("c".to_owned(), None)]).await.unwrap();
+        state.write(vec![Change::put("a2a/x", "nothing of the kind")]).await.unwrap();
+        assert_eq!(Store::open(Arc::<Memory>::clone(&state)).await.unwrap().1, [kept("b")]);
+        let ids: Vec<String> = (1000..1000 + 3 * PAGE).map(|id| id.to_string()).collect();
+        store.write(ids.iter().map(|id| row(id)).collect()).await.unwrap();
+        let found = Store::open(state).await.unwrap().1;
+        assert_eq!(found.len(), ids.len() + 1);
+    }
+
+    #[tokio::test]
+    async fn large_tasks_are_written_one_by_one_and_one_that_is_too_large_alone_is_lost() {
+        let state = Arc::new(Memory::new(orla_state::Limits { value: BATCH, batch: BATCH + 100 }));
+        let (store, _) = Store::open(Arc::<Memory>::clone(&state)).await.unwrap();
+        let large = |id: &str, bytes: usize| (id.to_owned(), Some(vec![b'x'; bytes]));
+        let rows = vec![large("a", BATCH), large("b", BATCH + 1), row("c"), large("d", BATCH)];
+        assert!(store.write(rows).await.is_err());
+        let keys = state.list(Query::below(PREFIX, 10)).await.unwrap();
+        assert_eq!(keys.into_iter().map(|row| row.key).collect::<Vec<_>>(), ["a2a/a", "a2a/c", "a2a/d"]);
     }
 }

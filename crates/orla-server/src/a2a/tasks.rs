@@ -1,6 +1,6 @@
 //! The tasks of an agent and their followers. There is one lock, and nothing waits while it is held.
 //!
-//! If tasks are kept in a file, the first change starts a writer in the background. It runs until all changes are
+//! If tasks are kept in the state, the first change starts a writer in the background. It runs until all changes are
 //! written; changes that arrive meanwhile are written together.
 
 use std::ops::{Deref, DerefMut};
@@ -36,7 +36,7 @@ pub(super) struct Tasks {
 /// Where tasks are kept.
 struct Keeper {
     tasks: Weak<Tasks>,
-    store: Arc<Store>,
+    store: Store,
     /// How many changes have been written.
     written: watch::Sender<u64>,
     tracker: TaskTracker,
@@ -88,7 +88,7 @@ impl Tasks {
         Arc::new(Self { table: Mutex::new(Table::new(bounds)), keeper: None })
     }
 
-    /// Tasks that are kept in a file, with those already in it. Tasks that were running when the last server ended
+    /// Tasks that are kept in the state, with those already in it. Tasks that were running when the last server ended
     /// have failed; returns their ids.
     pub(super) fn kept(
         bounds: Bounds,
@@ -107,7 +107,7 @@ impl Tasks {
             table: Mutex::new(table),
             keeper: Some(Keeper {
                 tasks: Weak::clone(tasks),
-                store: Arc::new(store),
+                store,
                 written: watch::Sender::new(0),
                 tracker,
                 runtime,
@@ -124,7 +124,7 @@ impl Tasks {
         Some((Arc::clone(&record.task), record.hooks.iter().map(|hook| hook.config.clone()).collect()))
     }
 
-    /// Waits until all changes so far are written, if tasks are kept in a file.
+    /// Waits until all changes so far are written, if tasks are kept in the state.
     pub(super) async fn settled(&self) {
         let Some(keeper) = &self.keeper else { return };
         let changes = self.lock().changes();
@@ -425,13 +425,16 @@ impl Tasks {
     /// Writes until nothing is left to be written.
     async fn write(self: Arc<Self>) {
         let Some(keeper) = &self.keeper else { return };
+        let mut fails = false;
         loop {
             let Some((count, changed)) = self.lock().take_changes() else { return };
-            let store = Arc::clone(&keeper.store);
-            let write = move || store.write(&changed.iter().map(row).collect::<Vec<_>>());
-            if let Ok(Err(error)) = tokio::task::spawn_blocking(write).await {
+            let written = keeper.store.write(changed.iter().map(row).collect()).await;
+            if let Err(error) = &written
+                && !fails
+            {
                 tracing::error!(%error, "tasks of the agent could not be kept");
             }
+            fails = written.is_err();
             keeper.written.send_replace(count);
         }
     }
@@ -635,10 +638,9 @@ mod tests {
 
     #[tokio::test]
     async fn tasks_that_are_kept_are_there_again_and_what_was_at_work_has_failed() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("tasks");
-        let open = |bounds| {
-            let (store, kept) = Store::open(&path).unwrap();
+        let state = Arc::new(orla_state::Memory::default());
+        let open = async |bounds| {
+            let (store, kept) = Store::open(Arc::<orla_state::Memory>::clone(&state)).await.unwrap();
             let tracker = TaskTracker::new();
             (Tasks::kept(bounds, store, kept, tracker.clone(), Handle::current()).0, tracker)
         };
@@ -648,14 +650,14 @@ mod tests {
             tracker.close();
             tracker.wait().await;
         };
-        let (tasks, tracker) = open(bounds());
+        let (tasks, tracker) = open(bounds()).await;
         let done = begin(&tasks).first.id.clone();
         tasks.become_of(&done, TaskState::Completed, None);
         let (working, gone) = (begin(&tasks).first.id.clone(), begin(&tasks).first.id.clone());
         tasks.forget(&gone);
         end(tasks, tracker).await;
 
-        let (tasks, tracker) = open(bounds());
+        let (tasks, tracker) = open(bounds()).await;
         let state = |id: &str| tasks.get(id, None).map(|task| task.status.state.clone());
         assert_eq!((state(&done), state(&gone)), (Some(TaskState::Completed), None));
         assert_eq!(state(&working), Some(TaskState::Failed));
@@ -663,10 +665,10 @@ mod tests {
         assert_eq!(said.parts, result::ended());
         end(tasks, tracker).await;
 
-        let (tasks, tracker) = open(Bounds { tasks: 1, ..bounds() });
+        let (tasks, tracker) = open(Bounds { tasks: 1, ..bounds() }).await;
         assert!(tasks.get(&done, None).is_none() && tasks.get(&working, None).is_some());
         end(tasks, tracker).await;
-        let (tasks, _) = open(bounds());
+        let (tasks, _) = open(bounds()).await;
         assert!(tasks.get(&done, None).is_none(), "what has had to make room is gone");
     }
 }

@@ -130,7 +130,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         // On a pipe, only the client itself can be asked.
         app.marketplace().approvals().set_desk(Desk::Open);
     }
-    crate::a2a::prepare(&server, &config)?;
+    crate::a2a::prepare(&server, &config);
     crate::authorization_servers::prepare(&server);
     let shutdown = CancellationToken::new();
     let state = state::of_server(&config).await?;
@@ -150,6 +150,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
         server.show_schedules(schedules.clone());
     }
     let (address, serving) = transport(&server, &config, &shutdown).await?;
+    if let ServerState::Usable(store) = &state {
+        crate::a2a::keep_tasks(&server, &config, store).await?;
+    }
     let logging = Logging::start(config.log_level, config.log_format);
     logging.redact(app.marketplace().redaction());
     if let Some(audit) = &audit {
@@ -161,6 +164,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     // A client that can connect finds this line in the log.
     logging.flush();
     app.findings().log();
+    crate::a2a::log_unused(&config);
     log_unwatched(followed.err());
 
     match &state {

@@ -265,7 +265,7 @@ fn a2a() -> Vec<Key<Config>> {
         key("text", text(), |c| &mut c.a2a.options.text,
             "the capability that answers plain text messages; its input is `{message, message_id, context_id?, data?}`. By default, the model of `agent` answers them; without one, they are rejected"),
         key("tasks", File, |c: &mut Config| &mut c.a2a.tasks,
-            "file that keeps tasks over a restart; by default, tasks are kept in memory").restart(),
+            "has no effect: the agent keeps its tasks in `state_dir`").restart(),
         key("max_tasks", Count(1, 1_000_000), |c| &mut c.a2a.options.max_tasks,
             "maximum number of kept tasks; beyond it, orla removes the oldest finished task"),
         key("max_bytes", Count(1024, 1 << 32), |c| &mut c.a2a.options.max_bytes,
