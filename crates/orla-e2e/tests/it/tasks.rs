@@ -221,9 +221,7 @@ fn the_commands_use_a_server_or_the_state_itself() {
     let stored = stored.stdout.trim().to_owned();
     assert_eq!(server.run(&["task", "wait", &stored]).code, Some(1), "no server runs it");
     assert_eq!(
-        server
-            .run(&["task", "cancel", &server.run(&["task", "run", "hello"]).stdout.trim().to_owned()])
-            .code,
+        server.run(&["task", "cancel", server.run(&["task", "run", "hello"]).stdout.trim()]).code,
         Some(0)
     );
     server.start_again();
