@@ -603,6 +603,10 @@ async fn call_tool(
         None => Form::Sessionless,
     };
     let target = call.target.clone();
+    let continues = continues.filter(|_| {
+        let catalog = call.scope.catalog.clone().unwrap_or_else(|| core.market.snapshot());
+        tasks::start::may_continue(&catalog, &target)
+    });
     let result = core.market.call(call).await;
     if let Err(error) = &result {
         caller.needs_scope(core, &target, error);

@@ -227,7 +227,9 @@ fn failed(error: &TaskError) -> Response<Body> {
             }
             return response;
         }
-        TaskError::LargeInput { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "invalid-argument"),
+        TaskError::LargeInput { .. } | TaskError::LargeEvent(_) => {
+            (StatusCode::PAYLOAD_TOO_LARGE, "invalid-argument")
+        }
         TaskError::InvalidKey(_) | TaskError::InvalidEvent => {
             (StatusCode::BAD_REQUEST, "invalid-argument")
         }
@@ -235,7 +237,7 @@ fn failed(error: &TaskError) -> Response<Body> {
         | TaskError::Over(_)
         | TaskError::NoProgram
         | TaskError::NotAsked(_) => (StatusCode::CONFLICT, "conflict"),
-        TaskError::Full(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
+        TaskError::Full(_) | TaskError::ManyEvents(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
         TaskError::State(error) => {
             tracing::error!(%error, "a request about a task failed");
             (StatusCode::SERVICE_UNAVAILABLE, "unavailable")

@@ -69,9 +69,12 @@ fn undeclared(why: &str) -> ErrorData {
 fn refused(error: &TaskError) -> ErrorData {
     let message = error.to_string();
     match error {
-        TaskError::Unknown(_) | TaskError::Over(_) | TaskError::NotAsked(_) => {
-            ErrorData::invalid_params(message, None)
-        }
+        TaskError::Unknown(_)
+        | TaskError::Over(_)
+        | TaskError::NotAsked(_)
+        | TaskError::InvalidKey(_)
+        | TaskError::KeyConflict { .. }
+        | TaskError::LargeInput { .. } => ErrorData::invalid_params(message, None),
         _ => ErrorData::internal_error(message, None),
     }
 }

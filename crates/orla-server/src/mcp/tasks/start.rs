@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use orla_marketplace::{
-    Availability, Catalog, Entry, JsonText, Outcome, Payload, Principal, RuntimeError, TaskSupport,
+    Availability, Catalog, Entry, JsonText, Outcome, Payload, Principal, ProviderType, RuntimeError,
+    TaskSupport,
 };
 use orla_mcp::object::Object;
 use orla_tasks::{NewTask, TaskError, Tasks};
@@ -177,6 +178,13 @@ impl Start {
             Err(error) => Err(refused(&error)),
         }
     }
+}
+
+/// Whether results of a capability may continue as a task: only those of the user's own programs. What another server
+/// answers must not make orla call it again in the caller's name.
+pub(crate) fn may_continue(catalog: &Catalog, target: &str) -> bool {
+    let provider = catalog.get(target).map(|entry| &entry.manifest.provider);
+    matches!(provider, Some(ProviderType::Custom(_) | ProviderType::Plugin(_)))
 }
 
 /// The input with which a call continues as a task, if its result says so.
