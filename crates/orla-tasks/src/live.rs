@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{Notice, NoticeSink};
@@ -36,6 +36,8 @@ pub(crate) struct Running {
     pub(crate) questions: Questions,
     /// Notified when an event has come for its program.
     pub(crate) arrived: Arc<Notify>,
+    /// Whether it was to run again while it ran.
+    pub(crate) again: AtomicBool,
     said: Mutex<Said>,
 }
 
@@ -54,11 +56,12 @@ pub(crate) struct Registered<'a> {
 }
 
 impl Live {
-    /// Registers a task that is about to run. `None` if it runs already.
+    /// Registers a task that is about to run. `None` if it runs already: that run learns that it is to run again.
     pub(crate) fn register<'a>(&'a self, id: &'a TaskId) -> Option<Registered<'a>> {
         let running = Arc::new(Running::default());
         let mut all = self.running.lock();
-        if all.contains_key(id) {
+        if let Some(running) = all.get(id) {
+            running.again.store(true, Ordering::Release);
             return None;
         }
         all.insert(id.clone(), Arc::clone(&running));

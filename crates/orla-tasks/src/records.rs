@@ -76,8 +76,15 @@ impl Inner {
                 return Err(Unchanged::Refused(Box::new(task)));
             }
             let mut changes = edit(&mut task)?;
+            // A task that is cancelled while it sleeps has no run that gives its place back. It neither falls asleep
+            // nor wakes at that moment.
+            let open = match event {
+                Event::Cancel => self.store.get(&keys::open(id)).await?,
+                _ => None,
+            };
+            let asleep = open.as_ref().and_then(|row| OwnerKey::read(&row.value));
             if task.state.is_terminal() {
-                changes.extend(self.ended(&task));
+                changes.extend(self.ended(&task, open.map(|row| row.revision)));
             }
             changes
                 .push(Change::put(keys::task(id), record(&task)?).expecting(Expect::Revision(revision)));
@@ -87,6 +94,9 @@ impl Inner {
                     task.revision = revisions.last().copied().unwrap_or(task.revision);
                     self.counts.moved(before, task.state);
                     self.live.publish(&task);
+                    if let Some(owner) = &asleep {
+                        self.give_place_back(owner);
+                    }
                     if task.state.is_terminal()
                         && let Err(error) = self.wake_awaiting(id).await
                     {
@@ -101,12 +111,13 @@ impl Inner {
         }
     }
 
-    /// What is written when a task ends.
-    fn ended(&self, task: &Task) -> Vec<Change> {
+    /// What is written when a task ends. `open` is the revision that its row below `open/` has to have, if that matters.
+    fn ended(&self, task: &Task, open: Option<Revision>) -> Vec<Change> {
         let id = &task.id;
         let expires = task.updated_at.plus_millis(self.keep_millis(task));
+        let open = open.map_or(Expect::Anything, Expect::Revision);
         vec![
-            Change::remove(keys::open(id)),
+            Change::remove(keys::open(id)).expecting(open),
             Change::put(keys::timer(expires, crate::timers::KEEP, id.as_str()), Bytes::new()),
         ]
     }

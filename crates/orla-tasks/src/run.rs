@@ -1,5 +1,6 @@
 //! Running a task: an ordinary call of the marketplace, whose checkpoint writes down that it runs.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -93,7 +94,7 @@ impl Inner {
         Ok(Place { inner: self, owner: Some(owner.clone()) })
     }
 
-    fn give_place_back(&self, owner: &OwnerKey) {
+    pub(crate) fn give_place_back(&self, owner: &OwnerKey) {
         let mut unfinished = self.unfinished.lock();
         if let Some(count) = unfinished.get_mut(owner) {
             *count = count.saturating_sub(1);
@@ -123,6 +124,7 @@ impl Inner {
 
     /// Runs a task to its end.
     async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
+        // If it runs still, it falls asleep, and sees then that it was woken.
         let Some(registered) = self.live.register(&id) else { return };
         let running = Arc::clone(&registered.running);
         let place = Arc::new(Mutex::new(Some(place)));
@@ -141,6 +143,10 @@ impl Inner {
                 Attempt::Asleep(waits) => {
                     // It may have been woken before it slept: that is seen once it does not run any more.
                     drop(registered);
+                    if running.again.load(Ordering::Acquire) {
+                        self.enqueue(owner, id);
+                        return;
+                    }
                     while let Err(error) = self.look_again(&id, &waits).await {
                         tracing::warn!(task = %id, %error, "the state cannot be read");
                         tokio::select! {
@@ -212,6 +218,10 @@ impl Inner {
             (Seen::Nothing, Err(RuntimeError::Busy { .. })) => {
                 return Attempt::Later("there are too many calls".to_owned());
             }
+            // It was accepted, and goes on when there is room again.
+            (Seen::Nothing, Err(error @ RuntimeError::Quota { .. })) if task.begun.is_some() => {
+                return Attempt::Later(error.to_string());
+            }
             (Seen::MayNotRepeat, _) => {
                 let failure = Failure::interrupted(&task.capability);
                 return self.end(id, running, Event::Interrupt, None, Some(failure), Vec::new()).await;
@@ -220,6 +230,10 @@ impl Inner {
         }
         if let (Err(_), Some(waits)) = (&result, journal.suspended()) {
             return Attempt::Asleep(waits);
+        }
+        // What is durable is gone on with.
+        if let (Err(_), Some(why)) = (&result, journal.failure()) {
+            return Attempt::Later(why);
         }
         let (event, text, failure) = self.ending(&task, result);
         self.end(id, running, event, Some(text), failure, journal.end().await).await

@@ -315,16 +315,8 @@ impl Tasks {
             return Err(TaskError::ManyEvents(MAX_EVENTS));
         }
         let put = Change::put(keys::event(&id, name), value.bytes().clone());
-        match self.0.live.running(&id) {
-            Some(_) => self.0.write(vec![put]).await?,
-            None => return Ok(self.0.wake(&[id], vec![put]).await?),
-        }
-        // It may have fallen asleep meanwhile.
-        match self.0.live.running(&id) {
-            Some(running) => running.arrived.notify_waiters(),
-            None => self.0.wake(&[id], Vec::new()).await?,
-        }
-        Ok(())
+        let tasks = self.clone();
+        self.to_its_end(async move { tasks.0.deliver(&id, put).await }).await
     }
 
     /// Answers a question of a task (`Err` if the client refuses it).

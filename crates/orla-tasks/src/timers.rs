@@ -6,7 +6,7 @@ use std::time::Duration;
 use orla_state::{Change, Query, StateError};
 
 use crate::keys;
-use crate::program::SLEEP;
+use crate::program::{SLEEP, Waking};
 use crate::service::{Inner, Tasks};
 use crate::task::{TaskId, Timestamp};
 
@@ -58,16 +58,15 @@ impl Inner {
                 }
                 match (kind, TaskId::parse(id)) {
                     // Many are woken with one write.
-                    (SLEEP, Some(id)) => awake.push((id, Change::remove(row.key.clone()))),
+                    (SLEEP, Some(id)) => awake.push(Waking::by(id, row)),
                     _ => {
                         self.due(kind, id).await?;
                         self.write(vec![Change::remove(row.key.clone())]).await?;
                     }
                 }
             }
-            if !awake.is_empty() {
-                let (ids, changes): (Vec<_>, _) = awake.into_iter().unzip();
-                self.wake(&ids, changes).await?;
+            if !self.wake(awake).await? {
+                continue;
             }
             if let Some(next) = next {
                 return Ok(next);

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio_util::sync::CancellationToken;
 
 use crate::call::Checkpoint;
 use crate::catalog::Entry;
@@ -13,6 +14,8 @@ use crate::journal::{Asked, Journal};
 pub(super) struct Begins {
     pub(super) journal: Arc<dyn Journal>,
     pub(super) asked: Asked,
+    /// Cancelled when the run does not want the answer any more. The call must not begin then.
+    pub(super) token: CancellationToken,
 }
 
 #[async_trait]
@@ -21,12 +24,18 @@ impl Checkpoint for Begins {
         if capability.manifest.provider.is_pure() {
             return Ok(());
         }
+        let withdrawn = || RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None };
+        if self.token.is_cancelled() {
+            return Err(withdrawn());
+        }
         let noted = self.journal.begins(&self.asked, capability.manifest.is_idempotent()).await;
         noted.map_err(|error| RuntimeError::Structured {
             id: capability.name.to_string(),
             message: error.message.clone(),
             error: Box::new(error),
             outcome: None,
-        })
+        })?;
+        // It may have been withdrawn while the note was written.
+        if self.token.is_cancelled() { Err(withdrawn()) } else { Ok(()) }
     }
 }

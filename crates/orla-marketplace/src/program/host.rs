@@ -97,10 +97,10 @@ impl<'a> Host<'a> {
             input => input,
         };
         let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
+        call.scope.checkpoint = self.checkpoint(ticket, &id, Action::Call, at, &token);
         call.scope.cancellation = token;
         call.scope.notices = self.heard_of(&id);
         call.scope.retries = options.retries;
-        call.scope.checkpoint = self.checkpoint(ticket, &id, Action::Call, at);
         if let Some(ms) = options.timeout_ms {
             let wanted = Duration::from_millis(ms);
             call.timeout = Some(call.timeout.map_or(wanted, |left| left.min(wanted)));
@@ -128,10 +128,20 @@ impl<'a> Host<'a> {
         id: &str,
         action: Action,
         at: Option<Position>,
+        token: &CancellationToken,
     ) -> Option<Arc<dyn Checkpoint>> {
         let journal = Arc::clone(self.ctx.scope.journal.as_ref()?);
         let asked = Asked { ticket, action, name: id.to_owned(), at, began: SystemTime::now() };
-        Some(Arc::new(Begins { journal, asked }))
+        Some(Arc::new(Begins { journal, asked, token: token.clone() }))
+    }
+
+    /// Whether a call that may have been made can be made again, as its capability is now.
+    pub(super) async fn may_repeat(self, request: &Request) -> bool {
+        let (Request::Call { id, .. } | Request::Open { id, .. }) = request else { return true };
+        let catalog = self.catalog().await;
+        let entry = catalog.visible(self.ctx.scope.principal.as_ref(), id.as_str());
+        // One that is not there is not called.
+        entry.is_none_or(|entry| entry.manifest.is_idempotent())
     }
 
     /// The answer to something that may be far away.

@@ -18,6 +18,7 @@ struct Kept {
     state: Mutex<Option<Vec<u8>>>,
     answers: Mutex<Vec<(Ticket, Vec<u8>)>>,
     begun: Mutex<Vec<Begun>>,
+    withdrawn: Mutex<Vec<Ticket>>,
     calls: Mutex<Vec<Ticket>>,
     left: Mutex<usize>,
     ended: Notify,
@@ -70,7 +71,9 @@ impl Journal for Kept {
         }
     }
 
-    fn withdrawn(&self, _: Ticket) {}
+    fn withdrawn(&self, ticket: Ticket) {
+        self.withdrawn.lock().push(ticket);
+    }
 
     fn is_long(&self) -> bool {
         self.is_long.load(Ordering::Relaxed) && *self.left.lock() > 0
@@ -96,7 +99,11 @@ impl Journal for Kept {
 }
 
 fn market() -> Arc<CapabilityMarketplace> {
-    let canned = [("echo", Canned::Echoes), ("bad", Canned::Fails("it is broken".to_owned()))];
+    let canned = [
+        ("echo", Canned::Echoes),
+        ("bad", Canned::Fails("it is broken".to_owned())),
+        ("hangs", Canned::Hangs),
+    ];
     marketplace(Limits::default(), canned)
 }
 
@@ -145,6 +152,40 @@ async fn a_run_goes_on_where_its_process_ended_and_makes_no_call_twice() {
             }
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_whose_last_answer_is_known_ends_with_its_own_error_though_other_calls_had_begun() {
+    let kept = Arc::new(Kept::default());
+    let text = "(parallel (call :hangs {:n 1}) (call :hangs {:n 2}) (call :bad))";
+    for _ in 0..2 {
+        // The second process begins where the first one had everything but the end.
+        let error = attempt(text, &kept, 100).await.unwrap().unwrap_err();
+        assert_eq!(&*error.kind, "failed", "{error}");
+        assert_eq!((kept.begun.lock().len(), kept.answers.lock().len()), (3, 1));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_journal_learns_again_which_calls_of_an_earlier_process_are_not_wanted() {
+    let kept = Arc::new(Kept::default());
+    let text = "(do (try (parallel (call :hangs {:n 1}) (call :bad)) (catch e nil)) (call :echo 1) (call :echo 2))";
+    // The two calls, the answer of one, and the next call.
+    assert!(attempt(text, &kept, 4).await.is_none());
+    let withdrawn = std::mem::take(&mut *kept.withdrawn.lock());
+    assert_eq!(withdrawn, [Ticket(1)]);
+    let error = attempt(text, &kept, 100).await.unwrap().unwrap_err();
+    assert_eq!(&*error.kind, "interrupted", "{error}");
+    assert_eq!(*kept.withdrawn.lock(), withdrawn);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_withdrawn_before_it_begins_is_not_noted() {
+    let kept = Arc::new(Kept::default());
+    let text =
+        "(try (pmap (fn [n] (if (= n 3) (throw \"no\") (call :echo {:n n}))) [1 2 3]) (catch e 5))";
+    assert_eq!(attempt(text, &kept, 100).await.unwrap().unwrap(), Value::Int(5));
+    assert!(kept.begun.lock().is_empty(), "{:?}", kept.begun.lock());
 }
 
 #[tokio::test(start_paused = true)]

@@ -235,9 +235,17 @@ impl<'a> Pending<'a> {
         journal: &dyn Journal,
         run: &mut Run,
     ) -> Result<(), Error> {
-        let Restored { open, interrupted, lost } = restore(run, journal.recall().await?).await?;
+        let Restored { open, mut interrupted, repeated, withdrawn, lost } =
+            restore(run, journal.recall().await?).await?;
         host.streams.lose(lost);
+        withdrawn.into_iter().for_each(|ticket| journal.withdrawn(ticket));
         for event in open {
+            if let Event::Request { ticket, request, .. } = &event
+                && repeated.contains(ticket)
+                && !host.may_repeat(request).await
+            {
+                interrupted.insert(*ticket);
+            }
             match event {
                 Event::Request { ticket, request, at } if interrupted.contains(&ticket) => {
                     self.open(host, ticket, &request, at);

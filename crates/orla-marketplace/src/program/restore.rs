@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashSet};
 use rtfs::{Error, Event, InvalidRun, Outcome, Request, Run, Ticket};
 
 use super::QUOTA;
-use crate::journal::Past;
+use crate::journal::{Begun, Past};
 
 /// What else is known of a run that goes on.
 pub(super) struct Restored {
@@ -13,6 +13,10 @@ pub(super) struct Restored {
     pub(super) open: Vec<Event>,
     /// The calls of these that must not be made again, because they may have been made.
     pub(super) interrupted: HashSet<Ticket>,
+    /// The calls of these that may have been made, and could be made again when they began.
+    pub(super) repeated: HashSet<Ticket>,
+    /// What it has asked for and does not want any more.
+    pub(super) withdrawn: HashSet<Ticket>,
     /// The streams that it has opened. They ended with the process that had them open.
     pub(super) lost: HashSet<Ticket>,
 }
@@ -50,7 +54,9 @@ pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error
     let mut asked = Asked::default();
     let mut lost = HashSet::new();
     for (ticket, answer) in answers {
-        wait(run, &mut asked).await?;
+        if !wait(run, &mut asked).await? {
+            return Err(misfit("it goes on after the end of the program"));
+        }
         match asked.open.remove(&ticket) {
             None => {
                 return Err(misfit("it has an answer to something that the program did not ask for"));
@@ -64,19 +70,26 @@ pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error
         run.resolve(ticket, answer);
     }
     if !begun.is_empty() {
-        // They were asked for after the last answer.
+        // They were asked for after the last answer. If that ended the program, nothing is open any more.
         wait(run, &mut asked).await?;
     }
     if !begun.iter().all(|begun| asked.is_call(begun.ticket)) {
         return Err(misfit("it has a call that the program did not make"));
     }
-    let interrupted =
-        begun.iter().filter(|begun| !begun.is_idempotent).map(|begun| begun.ticket).collect();
-    Ok(Restored { open: asked.open.into_values().collect(), interrupted, lost })
+    let (repeated, interrupted): (Vec<_>, Vec<_>) =
+        begun.into_iter().partition(|begun| begun.is_idempotent);
+    let tickets = |calls: Vec<Begun>| calls.into_iter().map(|begun| begun.ticket).collect();
+    Ok(Restored {
+        open: asked.open.into_values().collect(),
+        interrupted: tickets(interrupted),
+        repeated: tickets(repeated),
+        withdrawn: asked.withdrawn,
+        lost,
+    })
 }
 
-/// Lets the run go on until it waits, and collects what it asks for.
-async fn wait(run: &mut Run, asked: &mut Asked) -> Result<(), Error> {
+/// Lets the run go on until it waits, and collects what it asks for. Gives `false` if it has ended.
+async fn wait(run: &mut Run, asked: &mut Asked) -> Result<bool, Error> {
     loop {
         let outcome = run.advance(QUOTA);
         for event in run.events() {
@@ -93,11 +106,9 @@ async fn wait(run: &mut Run, asked: &mut Asked) -> Result<(), Error> {
             }
         }
         match outcome {
-            Outcome::Waiting => return Ok(()),
+            Outcome::Waiting => return Ok(true),
             Outcome::Yielded => tokio::task::yield_now().await,
-            Outcome::Done(_) | Outcome::Failed(_) => {
-                return Err(misfit("it goes on after the end of the program"));
-            }
+            Outcome::Done(_) | Outcome::Failed(_) => return Ok(false),
         }
     }
 }

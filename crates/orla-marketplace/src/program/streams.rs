@@ -133,7 +133,7 @@ impl Host<'_> {
         let traced = self.trace.is_wanted().then(|| input.clone());
         let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
         call.scope.cancellation = token.clone();
-        call.scope.checkpoint = self.checkpoint(ticket, &id, Action::Stream, at);
+        call.scope.checkpoint = self.checkpoint(ticket, &id, Action::Stream, at, &token);
         let opened = self.market.open(call).await.map_err(|error| failure(&id, &error));
         if let Some(input) = traced {
             let result = opened.as_ref().map(|_| Value::Nil).map_err(Error::clone);

@@ -80,6 +80,18 @@ impl RunJournal {
         self.notes.lock().as_mut().map(Notes::end).unwrap_or_default()
     }
 
+    /// Why what happened could not be kept. The run can go on from what is durable.
+    pub(crate) fn failure(&self) -> Option<String> {
+        self.written.borrow().failed.as_ref().map(ToString::to_string)
+    }
+
+    /// The state cannot be read or written.
+    fn fail(&self, error: StateError) -> Error {
+        let told = broken(&error.to_string());
+        self.written.send_modify(|written| written.failed = Some(error));
+        told
+    }
+
     fn inner(&self) -> Result<Arc<Inner>, Error> {
         self.parts.tasks.upgrade().ok_or_else(|| broken("the server is about to end"))
     }
@@ -139,7 +151,8 @@ impl RunJournal {
         }
     }
 
-    async fn rows(&self, tasks: &Inner) -> Result<Rows, StateError> {
+    /// What is kept of the run, or why it cannot be used.
+    async fn rows(&self, tasks: &Inner) -> Result<Result<Rows, &'static str>, StateError> {
         let id = &self.parts.id;
         let state = tasks.store.get(&keys::state(id)).await?.map(|row| row.value);
         let mut notes = Vec::new();
@@ -153,17 +166,17 @@ impl RunJournal {
             for row in rows {
                 length += row.value.len();
                 if length > self.parts.max_bytes.saturating_mul(2) {
-                    return Err(StateError::new("what is kept of the run is larger than it may be"));
+                    return Ok(Err("it is larger than it may be"));
                 }
-                let number = keys::number(&row.key);
-                notes.push((number.ok_or_else(|| StateError::new("a key has no number"))?, row.value));
+                let Some(number) = keys::number(&row.key) else { return Ok(Err("a key has no number")) };
+                notes.push((number, row.value));
             }
             let Some(last) = last else { break };
             query.keys.start = format!("{last}\0");
         }
         let trail = Query::below(&keys::all_trail(id), 1).reversed();
         let last_trail = tasks.store.list(trail).await?.first().and_then(|row| keys::number(&row.key));
-        Ok(Rows { state, notes, last_trail })
+        Ok(Ok(Rows { state, notes, last_trail }))
     }
 
     /// The value of an event, when it has come.
@@ -176,7 +189,7 @@ impl RunJournal {
             arrived.as_mut().enable();
             let below = tasks::events(&self.parts.id, name);
             let rows = tasks.store.list(Query::below(&below, crate::service::MAX_EVENTS)).await;
-            let rows = rows.map_err(|error| broken(&error.to_string()))?;
+            let rows = rows.map_err(|error| self.fail(error))?;
             let taken = {
                 let mut waits = self.waits.lock();
                 rows.iter().for_each(|row| waits.came(name, &row.key));
@@ -220,10 +233,12 @@ impl Journal for RunJournal {
     async fn recall(&self) -> Result<Past, Error> {
         let tasks = self.inner()?;
         let rows = match self.parts.is_new {
-            true => Rows::default(),
-            false => self.rows(&tasks).await.map_err(|error| broken(&error.to_string()))?,
+            true => Ok(Rows::default()),
+            false => self.rows(&tasks).await.map_err(|error| self.fail(error))?,
         };
-        let (notes, past) = Notes::read(self.parts.id.clone(), &rows).map_err(|why| {
+        let read =
+            rows.map_err(str::to_owned).and_then(|rows| Notes::read(self.parts.id.clone(), &rows));
+        let (notes, past) = read.map_err(|why| {
             let message = format!(
                 "the run cannot go on where it was: what was kept of it cannot be used: {why}; start it again"
             );
@@ -302,12 +317,15 @@ impl Journal for RunJournal {
         }
         let tasks = self.inner()?;
         let waits: Vec<Wait> = waits.into_iter().map(|(_, wait)| wait).collect();
-        let changes = tasks.sleep_changes(&self.parts.id, self.parts.owner.as_ref(), &waits);
-        let noted = self.with(|notes| {
-            changes.into_iter().for_each(|change| notes.also(change));
-            notes.save(state)
-        })?;
+        let noted = self.with(|notes| notes.save(state))?;
         self.durable(noted).await?;
+        let Parts { id, owner, arrived, .. } = &self.parts;
+        let is_asleep = tasks.fall_asleep(id, owner.as_ref(), &waits).await;
+        if !is_asleep.map_err(|error| self.fail(error))? {
+            // Events that came meanwhile are looked for.
+            arrived.notify_waiters();
+            return Ok(false);
+        }
         *self.suspended.lock() = Some(waits);
         tasks.timer_set.notify_one();
         Ok(true)
@@ -369,7 +387,8 @@ fn broken(why: &str) -> Error {
 }
 
 fn too_large(max: usize) -> Error {
-    let message =
-        format!("what is kept of the program is larger than {max} bytes (task_max_state_bytes)");
+    let message = format!(
+        "what is kept of the program is larger than {max} bytes : keep less in it, or split it into several tasks"
+    );
     Error::new("limit", message)
 }

@@ -26,4 +26,4 @@ mod tests;
 pub use course::{Course, Standing, Step, Trouble, render};
 pub(crate) use journal::{Parts, RunJournal};
 pub use record::{Note, Saved, Unreadable, read as read_notes, read_saved, write_saved};
-pub(crate) use sleep::SLEEP;
+pub(crate) use sleep::{SLEEP, Waking};

@@ -1,14 +1,17 @@
 //! Tasks whose programs wait for nothing near: rows of the store, and nothing in memory.
 //!
 //! Such a task is asleep: its row below `open/` says whose it is. It is woken by a timer, by an event, or by the end of a
-//! task. A task that is woken too early looks again, and sleeps on. So it never matters that it is woken twice.
+//! task. A task that is woken too early looks again, and sleeps on.
+//!
+//! The revision of that row orders what happens at once. Every event changes the row with its own write, a task falls
+//! asleep only if the row is as it was before the task looked whether it is due, and of two that wake it one does.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use orla_marketplace::Principal;
 use orla_marketplace::rtfs::Wait;
-use orla_state::{Change, Query, Record, StateError};
+use orla_state::{Change, Expect, Query, Record, Revision, StateError, WriteError};
 
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
@@ -23,37 +26,33 @@ use crate::task::{Task, TaskId, Timestamp};
 pub(crate) const SLEEP: &str = "sleep";
 
 impl Inner {
-    /// What is written when a task falls asleep.
-    pub(super) fn sleep_changes(
+    /// Has a task fall asleep, durably. `false` if it is due, is over, or gets an event at this moment.
+    pub(super) async fn fall_asleep(
         &self,
         id: &TaskId,
         owner: Option<&Principal>,
         waits: &[Wait],
-    ) -> Vec<Change> {
-        let owner = OwnerKey::of_caller(owner);
-        let mut changes = vec![Change::put(open(id), owner.as_str().to_owned())];
-        let first = waits.iter().filter_map(|wait| match wait {
-            Wait::Until(instant) => Some(timestamp(instant)),
-            _ => None,
-        });
-        if let Some(first) = first.min() {
-            changes.push(Change::put(timer(first, SLEEP, id.as_str()), Bytes::new()));
+    ) -> Result<bool, StateError> {
+        let Some(row) = self.store.get(&open(id)).await? else { return Ok(false) };
+        if self.is_due(id, waits).await? {
+            return Ok(false);
         }
-        for wait in waits {
-            if let Wait::Task(awaited) = wait
-                && let Some(awaited) = TaskId::parse(awaited)
-            {
-                changes.push(Change::put(keys::awaiting(&awaited, id), Bytes::new()));
-            }
-        }
-        changes
+        self.write_if(sleep_changes(id, owner, waits, row.revision)).await
     }
 
     /// Wakes a task that fell asleep if what it waits for came before it slept. To be called when it runs no more.
     pub(crate) async fn look_again(&self, id: &TaskId, waits: &[Wait]) -> Result<(), StateError> {
-        let mut is_due = false;
+        if self.is_due(id, waits).await? {
+            // If it is woken by another at this moment, it is awake all the same.
+            self.wake(vec![Waking { id: id.clone(), with: None }]).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether one of these waits has its answer.
+    async fn is_due(&self, id: &TaskId, waits: &[Wait]) -> Result<bool, StateError> {
         for wait in waits {
-            is_due |= match wait {
+            let is_due = match wait {
                 Wait::Until(instant) => timestamp(instant) <= Timestamp::now(),
                 Wait::Event(name) => {
                     !self.store.list(Query::below(&events(id, name), 1)).await?.is_empty()
@@ -64,8 +63,41 @@ impl Inner {
                 },
                 _ => true,
             };
+            if is_due {
+                return Ok(true);
+            }
         }
-        if is_due { self.wake(std::slice::from_ref(id), Vec::new()).await } else { Ok(()) }
+        Ok(false)
+    }
+
+    /// Writes an event of a task, and has the task take it.
+    pub(crate) async fn deliver(&self, id: &TaskId, put: Change) -> Result<(), TaskError> {
+        loop {
+            let Some(row) = self.store.get(&open(id)).await? else {
+                let (task, _) =
+                    self.load(id).await?.ok_or_else(|| TaskError::Unknown(id.to_string()))?;
+                return Err(TaskError::Over(task.state));
+            };
+            let touch = Change::put(open(id), Bytes::new()).expecting(Expect::Revision(row.revision));
+            if !self.write_if(vec![put.clone(), touch]).await? {
+                continue;
+            }
+            if let Some(owner) = OwnerKey::read(&row.value) {
+                self.enqueue(owner, id.clone());
+            } else if let Some(running) = self.live.running(id) {
+                running.arrived.notify_waiters();
+            }
+            return Ok(());
+        }
+    }
+
+    /// Makes all of the changes or none. `false` if a record is not as a change expects it.
+    async fn write_if(&self, changes: Vec<Change>) -> Result<bool, StateError> {
+        match self.store.write(changes).await {
+            Ok(_) => Ok(true),
+            Err(WriteError::Conflict { .. }) => Ok(false),
+            Err(WriteError::Failed(error)) => Err(error),
+        }
     }
 
     /// Counts a task that sleeps since before this process.
@@ -78,24 +110,39 @@ impl Inner {
         Ok(self.load(id).await?.is_none_or(|(task, _)| task.state.is_terminal()))
     }
 
-    /// Has sleeping tasks begin again, and makes `changes` with it. Tasks that are over or unknown are left out.
-    pub(crate) async fn wake(&self, ids: &[TaskId], changes: Vec<Change>) -> Result<(), StateError> {
-        let mut changes = changes;
+    /// Has sleeping tasks begin again. Gives whether all were looked at: the others were changed meanwhile.
+    pub(crate) async fn wake(&self, all: Vec<Waking>) -> Result<bool, StateError> {
+        if self.wake_together(&all).await? {
+            return Ok(true);
+        }
+        let mut is_done = true;
+        for one in &all {
+            is_done &= self.wake_together(std::slice::from_ref(one)).await?;
+        }
+        Ok(is_done)
+    }
+
+    /// Has sleeping tasks begin again, with one write. `false` if that cannot be, because one was changed meanwhile. Tasks
+    /// that are awake, over or unknown stay as they are.
+    async fn wake_together(&self, all: &[Waking]) -> Result<bool, StateError> {
+        let mut changes = Vec::new();
         let mut awake = Vec::new();
-        for id in ids {
+        for Waking { id, with } in all {
+            changes.extend(with.clone());
             let Some(row) = self.store.get(&open(id)).await? else { continue };
             if let Some(owner) = OwnerKey::read(&row.value) {
-                changes.push(Change::put(open(id), Bytes::new()));
+                let put = Change::put(open(id), Bytes::new());
+                changes.push(put.expecting(Expect::Revision(row.revision)));
                 awake.push((owner, id));
             }
         }
-        if !changes.is_empty() {
-            self.write(changes).await?;
+        if !changes.is_empty() && !self.write_if(changes).await? {
+            return Ok(false);
         }
         for (owner, id) in awake {
             self.enqueue(owner, id.clone());
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Wakes the tasks that wait for the end of this one.
@@ -104,14 +151,14 @@ impl Inner {
         const BATCH: usize = 256;
         loop {
             let rows = self.store.list(Query::below(&keys::all_awaiting(id), BATCH)).await?;
-            if rows.is_empty() {
+            let waking = |row: &Record| Some(Waking::by(last(&row.key)?, row));
+            let all: Vec<Waking> = rows.iter().filter_map(waking).collect();
+            if all.is_empty() {
                 return Ok(());
             }
-            let ids: Vec<TaskId> = rows.iter().filter_map(|row| last(&row.key)).collect();
-            self.wake(&ids, rows.into_iter().map(|row| Change::remove(row.key)).collect()).await?;
+            self.wake(all).await?;
         }
     }
-
     /// Wakes the tasks that wait for one that is over, as far as the process before this one did not.
     pub(crate) async fn wake_all_awaiting(self: &Arc<Self>) -> Result<(), StateError> {
         let mut query = Query::below(AWAITED, 1);
@@ -126,6 +173,48 @@ impl Inner {
             query.keys.start = format!("{}\0", row.key);
         }
     }
+}
+
+/// A task that is to be woken.
+pub(crate) struct Waking {
+    id: TaskId,
+    /// Removes what wakes it.
+    with: Option<Change>,
+}
+
+impl Waking {
+    /// A task that this row wakes. The row goes, if it is still the same.
+    pub(crate) fn by(id: TaskId, row: &Record) -> Self {
+        let remove = Change::remove(row.key.clone()).expecting(Expect::Revision(row.revision));
+        Self { id, with: Some(remove) }
+    }
+}
+
+/// What is written when a task falls asleep whose row below `open/` has this revision.
+fn sleep_changes(
+    id: &TaskId,
+    owner: Option<&Principal>,
+    waits: &[Wait],
+    revision: Revision,
+) -> Vec<Change> {
+    let owner = OwnerKey::of_caller(owner);
+    let sleeps = Change::put(open(id), owner.as_str().to_owned());
+    let mut changes = vec![sleeps.expecting(Expect::Revision(revision))];
+    let first = waits.iter().filter_map(|wait| match wait {
+        Wait::Until(instant) => Some(timestamp(instant)),
+        _ => None,
+    });
+    if let Some(first) = first.min() {
+        changes.push(Change::put(timer(first, SLEEP, id.as_str()), Bytes::new()));
+    }
+    for wait in waits {
+        if let Wait::Task(awaited) = wait
+            && let Some(awaited) = TaskId::parse(awaited)
+        {
+            changes.push(Change::put(keys::awaiting(&awaited, id), Bytes::new()));
+        }
+    }
+    changes
 }
 
 impl Tasks {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::program::{LanguageExecutor, registrations};
+use orla_marketplace::rtfs::Wait;
 use orla_marketplace::{
     ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
     CustomProvider, JsonText, Limits, Outcome, Payload, ProviderType, RuntimeResult,
@@ -313,4 +314,172 @@ async fn a_journal_that_is_damaged_or_of_another_version_ends_the_task_and_makes
         assert_eq!(calls.lock().len(), 1);
         close(&tasks).await;
     }
+}
+
+async fn sleeps(tasks: &Tasks, id: &str) {
+    for _ in 0..2_000 {
+        if tasks.asleep(id).await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    panic!("it does not sleep: {:?}", tasks.get(id, ANYONE).await);
+}
+
+fn number(value: i64) -> JsonText {
+    JsonText::of(&serde_json::json!(value)).unwrap()
+}
+
+#[tokio::test]
+async fn a_program_that_withdrew_calls_goes_on_after_its_sleep() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    let text = "(do (try (pmap (fn [x] (if (= x 3) (throw \"no\") (call :once {:n x}))) [1 2 3]) \
+        (catch e nil)) (await-event \"go\") 1)";
+    let id = tasks.start(program(text)).await.unwrap().task.id.to_string();
+    sleeps(&tasks, &id).await;
+    tasks.event(&id, ANYONE, "go", number(1)).await.unwrap();
+    let task = over(&tasks, &id).await;
+    assert_eq!(task.state, State::Completed, "{:?}", task.error);
+    close(&tasks).await;
+}
+
+/// A store that is at a task's falling asleep when the test wants to do something else. After that nothing is written.
+struct Falling {
+    inner: Arc<Memory>,
+    here: Notify,
+    go: Notify,
+    is_over: std::sync::atomic::AtomicBool,
+}
+
+#[async_trait]
+impl StateStore for Falling {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        if self.is_over.load(Ordering::SeqCst) {
+            return std::future::pending().await;
+        }
+        let falls = |change: &Change| {
+            change.key.starts_with("open/")
+                && change.value.as_ref().is_some_and(|value| !value.is_empty())
+        };
+        if !changes.iter().any(falls) {
+            return self.inner.write(changes).await;
+        }
+        self.here.notify_one();
+        self.go.notified().await;
+        let written = self.inner.write(changes).await;
+        self.is_over.store(true, Ordering::SeqCst);
+        self.here.notify_one();
+        written
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        self.inner.list(query).await
+    }
+}
+
+#[tokio::test]
+async fn an_event_that_comes_while_a_program_falls_asleep_is_not_lost_by_a_crash() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let falling = Arc::new(Falling {
+        inner: Arc::clone(&memory),
+        here: Notify::new(),
+        go: Notify::new(),
+        is_over: false.into(),
+    });
+    let tasks = open(Arc::clone(&falling) as Arc<dyn StateStore>, &calls).await;
+    let id = tasks.start(program("(await-event \"go\")")).await.unwrap().task.id.to_string();
+    falling.here.notified().await;
+    tasks.event(&id, ANYONE, "go", number(7)).await.unwrap();
+    falling.go.notify_one();
+    falling.here.notified().await;
+    tasks.abandon().await;
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    let over = tokio::time::timeout(Duration::from_secs(10), over(&tasks, &id)).await;
+    let task = over.expect("the event is lost");
+    assert_eq!(value(&tasks, &task).await, serde_json::json!(7), "{:?}", task.error);
+    close(&tasks).await;
+}
+
+/// A store that lets others in before each operation.
+struct Yielding(Memory);
+
+#[async_trait]
+impl StateStore for Yielding {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        tokio::task::yield_now().await;
+        self.0.write(changes).await
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        tokio::task::yield_now().await;
+        self.0.get(key).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        tokio::task::yield_now().await;
+        self.0.list(query).await
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_is_woken_by_two_at_once_is_woken_once() {
+    let calls = Calls::default();
+    let tasks = open(Arc::new(Yielding(Memory::default())), &calls).await;
+    let text = "[(await-event \"go\") (await-event \"go\") (await-event \"on\")]";
+    let task = tasks.start(program(text)).await.unwrap().task;
+    let id = task.id.to_string();
+    sleeps(&tasks, &id).await;
+    let waits = [Wait::Until(orla_marketplace::rtfs::Instant::from_unix(0, 0).unwrap())];
+    let (one, two, three, four) = tokio::join!(
+        tasks.event(&id, ANYONE, "go", number(1)),
+        tasks.0.look_again(&task.id, &waits),
+        tasks.event(&id, ANYONE, "go", number(2)),
+        tasks.0.look_again(&task.id, &waits),
+    );
+    two.and(four).unwrap();
+    one.and(three).unwrap();
+    sleeps(&tasks, &id).await;
+    tasks.event(&id, ANYONE, "on", number(3)).await.unwrap();
+    let task = over(&tasks, &id).await;
+    assert_eq!(task.state, State::Completed, "{:?}", task.error);
+    let text = value(&tasks, &task).await;
+    assert!(text == serde_json::json!([1, 2, 3]) || text == serde_json::json!([2, 1, 3]), "{text}");
+    close(&tasks).await;
+    assert!(tasks.0.unfinished.lock().is_empty());
+    assert!(tasks.0.queue.lock().pop().is_none());
+}
+
+#[tokio::test]
+async fn a_run_that_falls_asleep_learns_that_its_task_was_woken_meanwhile() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    let task = tasks.start(program("(await-event \"go\")")).await.unwrap().task;
+    let id = task.id.to_string();
+    sleeps(&tasks, &id).await;
+    // As if the run that has fallen asleep were still there.
+    let registered = tasks.0.live.register(&task.id).unwrap();
+    tasks.event(&id, ANYONE, "go", number(7)).await.unwrap();
+    while !registered.running.again.load(Ordering::Acquire) {
+        tokio::task::yield_now().await;
+    }
+    drop(registered);
+    close(&tasks).await;
+}
+
+#[tokio::test]
+async fn a_sleeping_task_that_is_cancelled_gives_its_place_back() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    let id = tasks.start(program("(await-event \"go\")")).await.unwrap().task.id.to_string();
+    sleeps(&tasks, &id).await;
+    tasks.cancel(&id, ANYONE).await.unwrap();
+    assert!(tasks.0.unfinished.lock().is_empty());
+    assert_eq!(rows(&memory, "open/").await, 0);
+    assert!(tasks.event(&id, ANYONE, "go", number(1)).await.is_err());
+    close(&tasks).await;
 }
