@@ -1,8 +1,7 @@
 //! The questions of a task: its call asks, and those who look at the task answer.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Weak;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use orla_marketplace::{Client, ClientError, INPUT_KEY, JsonText};
@@ -18,17 +17,40 @@ use crate::task::{Question, TaskId};
 /// The most questions of a task that wait at once.
 const MAX: usize = 16;
 
+/// How many names of questions are remembered. Questions after them have numbers.
+const NAMES: usize = 256;
+
 /// The questions of a task that wait, by their keys.
 #[derive(Default)]
-pub(crate) struct Questions {
-    waiting: Mutex<HashMap<String, oneshot::Sender<Result<JsonText, ClientError>>>>,
-    asked: AtomicU64,
+pub(crate) struct Questions(Mutex<Asked>);
+
+#[derive(Default)]
+struct Asked {
+    waiting: HashMap<String, oneshot::Sender<Result<JsonText, ClientError>>>,
+    /// The names that were used. No key of a task is used twice (SEP-2663).
+    names: HashSet<String>,
+    count: u64,
+}
+
+impl Asked {
+    /// A key that the task has not used, if possible the one that the provider wants.
+    fn key(&mut self, name: Option<String>) -> String {
+        self.count += 1;
+        let is_number = |name: &str| {
+            let number = name.strip_prefix('q');
+            number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+        };
+        let name = name.filter(|name| {
+            !is_number(name) && self.names.len() < NAMES && self.names.insert(name.clone())
+        });
+        name.unwrap_or_else(|| format!("q{}", self.count))
+    }
 }
 
 impl Questions {
     /// Gives an answer to the call. Gives whether the question still waited.
     pub(crate) fn answer(&self, key: &str, answer: Result<JsonText, ClientError>) -> bool {
-        let sender = self.waiting.lock().remove(key);
+        let sender = self.0.lock().waiting.remove(key);
         sender.is_some_and(|sender| sender.send(answer).is_ok())
     }
 }
@@ -52,14 +74,12 @@ impl Client for TaskClient {
         let (name, params) = named(&params);
         let (sender, answer) = oneshot::channel();
         let key = {
-            let mut waiting = running.questions.waiting.lock();
-            if waiting.len() >= MAX {
+            let mut asked = running.questions.0.lock();
+            if asked.waiting.len() >= MAX {
                 return Err(ClientError::Gone);
             }
-            let number = running.questions.asked.fetch_add(1, Ordering::Relaxed) + 1;
-            let key = name.filter(|name| !waiting.contains_key(name));
-            let key = key.unwrap_or_else(|| format!("q{number}"));
-            waiting.insert(key.clone(), sender);
+            let key = asked.key(name);
+            asked.waiting.insert(key.clone(), sender);
             key
         };
         let params = RawValue::from_string(params).map_err(|_| ClientError::Gone)?;
@@ -70,7 +90,7 @@ impl Client for TaskClient {
             Ok(Vec::new())
         });
         if asked.await.is_err() {
-            running.questions.waiting.lock().remove(&key);
+            running.questions.0.lock().waiting.remove(&key);
             return Err(ClientError::Gone);
         }
         answer.await.unwrap_or(Err(ClientError::Gone))
@@ -95,4 +115,17 @@ fn named(params: &JsonText) -> (Option<String>, String) {
     }
     let params = object.to_json().to_string();
     ((name.len() <= 256).then_some(name), params)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_key_is_used_twice() {
+        let mut asked = Asked::default();
+        let keys = [Some("name"), Some("name"), Some("q4"), None, None];
+        let keys = keys.map(|name| asked.key(name.map(str::to_owned)));
+        assert_eq!(keys, ["name", "q2", "q3", "q4", "q5"]);
+    }
 }

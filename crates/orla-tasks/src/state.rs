@@ -13,7 +13,7 @@ pub enum State {
     Queued,
     /// Its call runs, or may have run.
     Working,
-    /// Its call runs and waits for an answer to a question.
+    /// It waits for an answer to a question: of its call, or whether the call is approved.
     InputRequired,
     /// Its call gave a result.
     Completed,
@@ -62,14 +62,15 @@ impl State {
         match (self, event) {
             (Completed | Failed | Cancelled | Interrupted, _) => None,
             (Queued | Working | InputRequired, Event::Begin) => Some(Working),
-            (Working | InputRequired, Event::Ask) => Some(InputRequired),
+            // A person may have to approve the call before it runs.
+            (Queued | Working | InputRequired, Event::Ask) => Some(InputRequired),
             (Working | InputRequired, Event::Answer) => Some(Working),
             (Working | InputRequired, Event::Complete) => Some(Completed),
             (Working | InputRequired, Event::Interrupt) => Some(Interrupted),
             (Queued | Working | InputRequired, Event::Fail) => Some(Failed),
             (Queued | Working | InputRequired, Event::Cancel) => Some(Cancelled),
             // Nothing has run.
-            (Queued, Event::Ask | Event::Answer | Event::Complete | Event::Interrupt) => None,
+            (Queued, Event::Answer | Event::Complete | Event::Interrupt) => None,
         }
     }
 
