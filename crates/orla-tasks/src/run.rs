@@ -191,7 +191,15 @@ impl Inner {
             seen: Mutex::default(),
         });
         let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
-        call.patience = Some(self.options.load().timeout);
+        let used = match task.begun {
+            Some(Repeat::Journaled) => self.used(id).await,
+            _ => Ok(Duration::ZERO),
+        };
+        let used = match used {
+            Ok(used) => used,
+            Err(error) => return Attempt::Later(error.to_string()),
+        };
+        call.patience = Some(self.options.load().timeout.saturating_sub(used));
         call.scope.principal = task.principal();
         call.scope.is_task = true;
         call.scope.client = self.client_of(&task);
@@ -205,6 +213,7 @@ impl Inner {
             arrived: Arc::clone(&running.arrived),
             max_bytes: self.options.load().max_state_bytes,
             is_new: task.begun.is_none(),
+            used,
         });
         call.scope.journal = Some(Arc::clone(&journal) as Arc<dyn Journal>);
         let result = self.market.call(call).await;

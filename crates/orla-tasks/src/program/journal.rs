@@ -1,15 +1,17 @@
 //! The journal of a task's program, in the store.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::program::{Asked, Journal, Past};
-use orla_marketplace::rtfs::{Error, Instant, Ticket, Value, Wait, json::value_from_json};
+use orla_marketplace::rtfs::{self, Error, Ticket, Value, Wait, json::value_from_json};
 use orla_marketplace::{JsonText, Principal};
 use orla_state::{Change, Query, StateError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use super::keys;
 use super::notes::{Notes, Rows, answered};
@@ -29,6 +31,8 @@ pub(crate) struct RunJournal {
     is_writing: AtomicBool,
     written: watch::Sender<Written>,
     waits: Mutex<Waits>,
+    /// When the run began or went on in this process.
+    began: OnceLock<Instant>,
     /// What a suspended run waits for.
     suspended: Mutex<Option<Vec<Wait>>>,
 }
@@ -45,6 +49,8 @@ pub(crate) struct Parts {
     pub(crate) is_new: bool,
     /// The most bytes of a state and the notes since then.
     pub(crate) max_bytes: usize,
+    /// How long the run had run when it fell asleep last.
+    pub(crate) used: Duration,
 }
 
 /// How far the notes are written.
@@ -64,6 +70,7 @@ impl RunJournal {
             is_writing: AtomicBool::new(false),
             written: watch::Sender::default(),
             waits: Mutex::default(),
+            began: OnceLock::new(),
             suspended: Mutex::default(),
         })
     }
@@ -231,6 +238,7 @@ impl RunJournal {
 #[async_trait]
 impl Journal for RunJournal {
     async fn recall(&self) -> Result<Past, Error> {
+        self.began.get_or_init(Instant::now);
         let tasks = self.inner()?;
         let rows = match self.parts.is_new {
             true => Ok(Rows::default()),
@@ -319,8 +327,9 @@ impl Journal for RunJournal {
         let waits: Vec<Wait> = waits.into_iter().map(|(_, wait)| wait).collect();
         let noted = self.with(|notes| notes.save(state))?;
         self.durable(noted).await?;
-        let Parts { id, owner, arrived, .. } = &self.parts;
-        let is_asleep = tasks.fall_asleep(id, owner.as_ref(), &waits).await;
+        let Parts { id, owner, arrived, used, .. } = &self.parts;
+        let used = *used + self.began.get().map(Instant::elapsed).unwrap_or_default();
+        let is_asleep = tasks.fall_asleep(id, owner.as_ref(), &waits, used).await;
         if !is_asleep.map_err(|error| self.fail(error))? {
             // Events that came meanwhile are looked for.
             arrived.notify_waiters();
@@ -337,7 +346,7 @@ impl Journal for RunJournal {
 }
 
 /// An instant in milliseconds. The row of a timer is never due before it.
-pub(super) fn timestamp(instant: &Instant) -> Timestamp {
+pub(super) fn timestamp(instant: &rtfs::Instant) -> Timestamp {
     let seconds = u64::try_from(instant.unix_seconds()).unwrap_or_default();
     let more = u64::from(instant.subsec_nanoseconds()).div_ceil(1_000_000);
     Timestamp(seconds.saturating_mul(1000).saturating_add(more))

@@ -5,6 +5,7 @@
 //! | `run/ID/state` | the state that was saved last |
 //! | `run/ID/note/NUMBER` | notes since then |
 //! | `run/ID/trail/NUMBER` | the course of the run before it, for people |
+//! | `run/ID/used` | milliseconds of its time that the run had used when it fell asleep |
 //! | `awaited/TASK/ID` | empty: the task ID waits for the end of TASK |
 
 use crate::keys::run;
@@ -15,6 +16,10 @@ pub(crate) const AWAITED: &str = "awaited/";
 
 pub(super) fn state(id: &TaskId) -> String {
     format!("{}state", run(id))
+}
+
+pub(super) fn used(id: &TaskId) -> String {
+    format!("{}used", run(id))
 }
 
 pub(super) fn all_notes(id: &TaskId) -> String {

@@ -18,6 +18,9 @@ use crate::task::TaskId;
 /// The notes are never too long before they have so many bytes.
 const LONG: usize = 64 << 10;
 
+/// The most records of the trail of a run that are kept, so that a run without an end does not fill the store.
+const TRAIL: u64 = 256;
+
 /// The notes of one run in this process.
 #[derive(Debug)]
 pub(super) struct Notes {
@@ -206,6 +209,9 @@ impl Notes {
             let saved = Saved { next: self.next, open, state };
             changes.push(Change::put(keys::state(&self.id), record::write_saved(&saved)));
             changes.extend(self.take_trail());
+            if let Some(gone) = (self.next_trail - 1).checked_sub(TRAIL).filter(|gone| *gone > 0) {
+                changes.push(Change::remove(keys::trail(&self.id, gone)));
+            }
         }
         if self.record.len() > record::begin().len() {
             let record = std::mem::replace(&mut self.record, record::begin());
@@ -223,6 +229,7 @@ impl Notes {
         let gone = self.first..self.next;
         changes.extend(gone.map(|number| Change::remove(keys::notes(&self.id, number))));
         changes.push(Change::remove(keys::state(&self.id)));
+        changes.push(Change::remove(keys::used(&self.id)));
         // What is open did not come to an end.
         for note in std::mem::take(&mut self.open).into_values() {
             record::append(&mut self.trail, &note);

@@ -7,6 +7,7 @@
 //! asleep only if the row is as it was before the task looked whether it is due, and of two that wake it one does.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use orla_marketplace::Principal;
@@ -26,18 +27,28 @@ use crate::task::{Task, TaskId, Timestamp};
 pub(crate) const SLEEP: &str = "sleep";
 
 impl Inner {
-    /// Has a task fall asleep, durably. `false` if it is due, is over, or gets an event at this moment.
+    /// Has a task fall asleep whose run has run for so long (`used`), durably. `false` if it is due, is over, or gets an event at this moment.
     pub(super) async fn fall_asleep(
         &self,
         id: &TaskId,
         owner: Option<&Principal>,
         waits: &[Wait],
+        used: Duration,
     ) -> Result<bool, StateError> {
         let Some(row) = self.store.get(&open(id)).await? else { return Ok(false) };
         if self.is_due(id, waits).await? {
             return Ok(false);
         }
-        self.write_if(sleep_changes(id, owner, waits, row.revision)).await
+        let mut changes = sleep_changes(id, owner, waits, row.revision);
+        changes.push(Change::put(keys::used(id), used.as_millis().to_string()));
+        self.write_if(changes).await
+    }
+
+    /// How long the run of a program had run when it fell asleep last.
+    pub(crate) async fn used(&self, id: &TaskId) -> Result<Duration, StateError> {
+        let row = self.store.get(&keys::used(id)).await?;
+        let millis = row.and_then(|row| std::str::from_utf8(&row.value).ok()?.parse().ok());
+        Ok(Duration::from_millis(millis.unwrap_or_default()))
     }
 
     /// Wakes a task that fell asleep if what it waits for came before it slept. To be called when it runs no more.

@@ -483,3 +483,60 @@ async fn a_sleeping_task_that_is_cancelled_gives_its_place_back() {
     assert!(tasks.event(&id, ANYONE, "go", number(1)).await.is_err());
     close(&tasks).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_program_that_sleeps_has_one_time_for_all_that_it_runs() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let options = TaskOptions { timeout: Duration::from_millis(200), ..TaskOptions::default() };
+    let tasks = Tasks::open(memory, market(&calls), options);
+    tasks.resume().await.unwrap();
+    let text = "(loop [] (do (await-event \"go\") (recur)))";
+    let id = tasks.start(program(text)).await.unwrap().task.id.to_string();
+    for _ in 0..100 {
+        while !tasks.asleep(&id).await {
+            let task = tasks.get(&id, ANYONE).await.unwrap();
+            if let Some(error) = &task.error {
+                assert!(["limit", "timeout"].contains(&&*error.kind), "{error:?}");
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        tasks.event(&id, ANYONE, "go", number(1)).await.unwrap();
+    }
+    panic!("its time begins anew whenever it wakes");
+}
+
+/// A store that cannot write the notes of a run now and then.
+struct Failing(Memory, AtomicUsize);
+
+#[async_trait]
+impl StateStore for Failing {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        let is_note = changes.iter().any(|change| change.key.contains("/note/"));
+        if is_note && self.1.fetch_add(1, Ordering::SeqCst) % 3 == 1 {
+            return Err(StateError::new("the disk is full").into());
+        }
+        self.0.write(changes).await
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        self.0.get(key).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        self.0.list(query).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_whose_journal_cannot_be_written_for_a_moment_goes_on() {
+    let calls = Calls::default();
+    let tasks = open(Arc::new(Failing(Memory::default(), AtomicUsize::new(0))), &calls).await;
+    let text =
+        "(loop [i 0 out []] (if (< i 9) (recur (inc i) (conj out (:n (call :often {:n i})))) out))";
+    let id = tasks.start(program(text)).await.unwrap().task.id.to_string();
+    let task = over(&tasks, &id).await;
+    assert_eq!(task.state, State::Completed, "{:?}", task.error);
+    assert_eq!(value(&tasks, &task).await, serde_json::json!([0, 1, 2, 3, 4, 5, 6, 7, 8]));
+    close(&tasks).await;
+}
