@@ -240,11 +240,15 @@ fn same_session(server: &orla_e2e::Server, session: &orla_e2e::Client) -> orla_e
     orla_e2e::Client::resume(server.address(), session)
 }
 
-/// What a list of tools looks like is the same on both revisions.
+/// What a list of tools looks like is the same on both revisions, but for a member of sessions alone.
 #[test]
 fn both_revisions_list_the_same_tools() {
     let server = world().tool("a", sh("# First.\necho")).tool("b", sh("echo")).serve();
     let [mut sessionless, mut session] = server.clients();
-    let tools: [Vec<Value>; 2] = [sessionless.tools(), session.tools()];
-    assert_eq!(tools[0], tools[1]);
+    let [tools, mut of_session]: [Vec<Value>; 2] = [sessionless.tools(), session.tools()];
+    for tool in &mut of_session {
+        let execution = tool.as_object_mut().expect("an object").remove("execution");
+        assert_eq!(execution, Some(json!({"taskSupport": "optional"})));
+    }
+    assert_eq!(tools, of_session);
 }

@@ -1,8 +1,8 @@
 //! Programs that go on where they were.
 //!
-//! The run of a program is a state and the notes since then ([`record`]); [`notes`] says what is written together, and
-//! [`journal`] writes it and reads it. While a run waits for nothing but an instant, an event or a task, it is a few rows
-//! of the store and nothing else: [`sleep`] has the task begin again when the wait is over.
+//! The run of a program is a state and the notes since then (`record`); `notes` says what is written together, and
+//! `journal` writes it and reads it. While a run waits for nothing but an instant, an event or a task, it is a few rows
+//! of the store and nothing else: `sleep` has the task begin again when the wait is over.
 //!
 //! # Invariants
 //!
