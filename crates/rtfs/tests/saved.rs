@@ -47,7 +47,7 @@ const PROGRAMS: &[&str] = &[
     "(try (first (stream :none)) (catch e (:kind e)))",
     "(vec (take 3 (stream :nums)))",
     r#"(parallel (sleep-until "2026-11-20T10:00:00Z") (await-task "t") (try (await-event :paid) (catch e (:kind e))))"#,
-    "(pmap (fn [n] [(call :echo n) (try (await-event (str n)) (catch e (:kind e)))]) (range 9))",
+    "(pmap (fn [n] (try (await-event (str n)) (catch e [n (:kind e)]))) (range 9))",
     "(map (fn [t] (sleep-until t)) [2026-11-20T10:00:00.5Z])",
 ];
 
