@@ -214,11 +214,12 @@ impl Inner {
             max_bytes: self.options.load().max_state_bytes,
             is_new: task.begun.is_none(),
             used,
+            cancellation: running.cancellation.clone(),
         });
         call.scope.journal = Some(Arc::clone(&journal) as Arc<dyn Journal>);
         let result = self.market.call(call).await;
         let seen = std::mem::take(&mut *mark.seen.lock());
-        if self.abort.is_cancelled() && result.is_err() {
+        if (self.abort.is_cancelled() || journal.is_held()) && result.is_err() {
             return Attempt::Closing;
         }
         match (seen, &result) {

@@ -330,6 +330,10 @@ impl<'a> Pending<'a> {
                 () = ctx.scope.cancellation.cancelled() => return Next::End(cancelled()),
                 () = ctx.expired() => return Next::End(late(ctx)),
                 (ticket, answer) = answer => {
+                    // The call may have been cancelled with the run. That is no answer to be kept.
+                    if ctx.scope.cancellation.is_cancelled() {
+                        return Next::End(cancelled());
+                    }
                     let asked = self.asked.remove(&ticket).and_then(|open| open.asked);
                     return Next::Answer { ticket, answer, asked };
                 }

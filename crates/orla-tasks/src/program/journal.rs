@@ -12,6 +12,7 @@ use orla_state::{Change, Query, StateError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::keys;
 use super::notes::{Notes, Rows, answered};
@@ -33,6 +34,8 @@ pub(crate) struct RunJournal {
     waits: Mutex<Waits>,
     /// When the run began or went on in this process.
     began: OnceLock<Instant>,
+    /// Whether a call is held back, because the server is about to end.
+    is_held: AtomicBool,
     /// What a suspended run waits for.
     suspended: Mutex<Option<Vec<Wait>>>,
 }
@@ -51,6 +54,8 @@ pub(crate) struct Parts {
     pub(crate) max_bytes: usize,
     /// How long the run had run when it fell asleep last.
     pub(crate) used: Duration,
+    /// Ends the run in this process.
+    pub(crate) cancellation: CancellationToken,
 }
 
 /// How far the notes are written.
@@ -71,6 +76,7 @@ impl RunJournal {
             written: watch::Sender::default(),
             waits: Mutex::default(),
             began: OnceLock::new(),
+            is_held: AtomicBool::new(false),
             suspended: Mutex::default(),
         })
     }
@@ -90,6 +96,18 @@ impl RunJournal {
     /// Why what happened could not be kept. The run can go on from what is durable.
     pub(crate) fn failure(&self) -> Option<String> {
         self.written.borrow().failed.as_ref().map(ToString::to_string)
+    }
+
+    /// Whether the run was ended so that another process goes on with it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.is_held.load(Ordering::Acquire)
+    }
+
+    /// Ends a run that is held, as soon as no call is under way that could not be repeated.
+    fn end_if_held(&self) {
+        if self.is_held() && !self.notes.lock().as_ref().is_some_and(Notes::is_under_way) {
+            self.parts.cancellation.cancel();
+        }
     }
 
     /// The state cannot be read or written.
@@ -262,6 +280,12 @@ impl Journal for RunJournal {
     }
 
     async fn begins(&self, asked: &Asked, is_idempotent: bool) -> Result<(), Error> {
+        if self.inner()?.closing.is_cancelled() {
+            // A call that has not begun is made by the next process.
+            self.is_held.store(true, Ordering::Release);
+            self.end_if_held();
+            return std::future::pending().await;
+        }
         let noted = self.with(|notes| notes.add(Note::Begun { asked: asked.clone(), is_idempotent }))?;
         self.durable(noted).await
     }
@@ -282,6 +306,7 @@ impl Journal for RunJournal {
         if left {
             self.with(Notes::want)?;
             self.write();
+            self.end_if_held();
         }
         Ok(())
     }

@@ -175,6 +175,11 @@ impl Notes {
         matches!(self.open.get(&ticket), Some(Note::Begun { .. }))
     }
 
+    /// Whether a call has begun that has no answer.
+    pub(super) fn is_under_way(&self) -> bool {
+        self.open.values().any(|note| matches!(note, Note::Begun { .. }))
+    }
+
     /// Whether a state is shorter than the notes since the last one.
     pub(super) fn is_long(&self) -> bool {
         self.length > self.state_length.max(LONG)

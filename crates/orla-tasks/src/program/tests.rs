@@ -540,3 +540,23 @@ async fn a_program_whose_journal_cannot_be_written_for_a_moment_goes_on() {
     assert_eq!(value(&tasks, &task).await, serde_json::json!([0, 1, 2, 3, 4, 5, 6, 7, 8]));
     close(&tasks).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_stopped_interrupts_no_program_between_two_calls() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
+    let id = tasks.start(program(FORTY)).await.unwrap().task.id.to_string();
+    while calls.lock().len() < 3 {
+        tokio::task::yield_now().await;
+    }
+    let began = Instant::now();
+    tasks.close(Duration::from_secs(3600)).await;
+    assert!(began.elapsed() < Duration::from_secs(60));
+    assert!(calls.lock().len() < 40);
+    let tasks = open(memory, &calls).await;
+    let task = over(&tasks, &id).await;
+    let expected: Vec<i64> = (0..40).collect();
+    assert_eq!(value(&tasks, &task).await, serde_json::json!(expected), "{:?}", task.error);
+    assert_eq!(calls.lock().len(), 40);
+    close(&tasks).await;
+}
