@@ -41,10 +41,10 @@ impl Unchanged {
 
 impl Inner {
     /// The record of a task. One that cannot be read is as if it were not there, so that it holds up no other.
-    pub(crate) async fn load(&self, id: &TaskId) -> Result<Option<(Task, Revision)>, StateError> {
+    pub(crate) async fn load(&self, id: &TaskId) -> Result<Option<Task>, StateError> {
         let Some(record) = self.store.get(&keys::task(id)).await? else { return Ok(None) };
         match Task::read(id.clone(), &record.value) {
-            Ok(task) => Ok(Some((Task { revision: record.revision, ..task }, record.revision))),
+            Ok(task) => Ok(Some(Task { revision: record.revision, ..task })),
             Err(error) => {
                 let why = "a newer version of orla may have written it";
                 tracing::error!(task = %id, %error, why, "the record of a task cannot be read");
@@ -70,8 +70,8 @@ impl Inner {
         edit: impl Fn(&mut Task) -> Result<Vec<Change>, StateError> + Send,
     ) -> Result<Task, Unchanged> {
         loop {
-            let (mut task, revision) = self.load(id).await?.ok_or(Unchanged::Unknown)?;
-            let before = task.state;
+            let mut task = self.load(id).await?.ok_or(Unchanged::Unknown)?;
+            let (before, revision) = (task.state, task.revision);
             if !task.apply(event, Timestamp::now()) {
                 return Err(Unchanged::Refused(Box::new(task)));
             }
@@ -140,7 +140,7 @@ impl Inner {
             }
             self.write(rows.into_iter().map(|row| Change::remove(row.key)).collect()).await?;
         }
-        let owner = OwnerKey::of(task.owner.as_ref().map(crate::task::Owner::id));
+        let owner = task.owner_key();
         let mut changes = vec![
             Change::remove(keys::task(id)),
             Change::remove(keys::input(id)),
@@ -158,6 +158,15 @@ impl Inner {
             Ok(_) => Ok(()),
             Err(WriteError::Failed(error)) => Err(error),
             Err(conflict @ WriteError::Conflict { .. }) => Err(StateError::new(conflict.to_string())),
+        }
+    }
+
+    /// Makes all of the changes or none. `false` if a record is not as a change expects it.
+    pub(crate) async fn write_if(&self, changes: Vec<Change>) -> Result<bool, StateError> {
+        match self.store.write(changes).await {
+            Ok(_) => Ok(true),
+            Err(WriteError::Conflict { .. }) => Ok(false),
+            Err(WriteError::Failed(error)) => Err(error),
         }
     }
 

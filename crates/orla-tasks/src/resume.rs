@@ -7,7 +7,7 @@ use crate::keys::{self, OwnerKey};
 use crate::records::Unchanged;
 use crate::service::{Started, Tasks};
 use crate::state::{Event, Recovery, recovery};
-use crate::task::{Failure, Owner, Task, TaskId};
+use crate::task::{Failure, TaskId};
 
 impl Tasks {
     /// Takes up the tasks that the process before this one left, and runs tasks from now on. To be called once, after the
@@ -63,11 +63,11 @@ impl Tasks {
 
     async fn take_up(&self, id: &TaskId) -> Result<(), StateError> {
         let inner = &self.0;
-        let Some((task, _)) = inner.load(id).await? else { return Ok(()) };
+        let Some(task) = inner.load(id).await? else { return Ok(()) };
         match recovery(task.state, task.begun) {
             Recovery::Leave => {}
             Recovery::Run => {
-                let owner = owner(&task);
+                let owner = task.owner_key();
                 *inner.unfinished.lock().entry(owner.clone()).or_default() += 1;
                 inner.counts.entered(task.state);
                 inner.enqueue(owner, id.clone());
@@ -87,8 +87,4 @@ impl Tasks {
         }
         Ok(())
     }
-}
-
-fn owner(task: &Task) -> OwnerKey {
-    OwnerKey::of(task.owner.as_ref().map(Owner::id))
 }

@@ -24,7 +24,7 @@ use crate::program::{Parts, RunJournal};
 use crate::records::Unchanged;
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
-use crate::task::{Failure, Owner, Task, TaskId, Timestamp};
+use crate::task::{Failure, Task, TaskId, Timestamp};
 
 /// The longest wait before the state is written again after a failure, or a call is made again that found no room.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -106,7 +106,7 @@ impl Inner {
 
     /// A task neither waits nor runs any more.
     pub(crate) fn left(&self, task: &Task) {
-        self.give_place_back(&OwnerKey::of(task.owner.as_ref().map(Owner::id)));
+        self.give_place_back(&task.owner_key());
     }
 
     /// Puts a task into the queue.
@@ -321,7 +321,7 @@ impl Inner {
     }
 
     async fn to_run(&self, id: &TaskId) -> Result<Option<(Task, JsonText)>, StateError> {
-        let Some((task, _)) = self.load(id).await? else { return Ok(None) };
+        let Some(task) = self.load(id).await? else { return Ok(None) };
         let input = self.text(&keys::input(id)).await?;
         Ok(input.map(|input| (task, input)))
     }

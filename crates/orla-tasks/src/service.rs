@@ -156,7 +156,7 @@ impl Tasks {
     pub async fn get(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
         let unknown = || TaskError::Unknown(orla_marketplace::rtfs::text::excerpt(id, 100));
         let parsed = TaskId::parse(id).ok_or_else(unknown)?;
-        let (task, _) = self.0.load(&parsed).await?.ok_or_else(unknown)?;
+        let task = self.0.load(&parsed).await?.ok_or_else(unknown)?;
         if !viewer.sees(&task) {
             return Err(unknown());
         }
@@ -204,7 +204,7 @@ impl Tasks {
                 let Some(id) = row.key.strip_prefix(&prefix).and_then(TaskId::parse) else { continue };
                 let task = match viewer {
                     Viewer::Operator => Task::read(id, &row.value).ok(),
-                    Viewer::Caller(_) => self.0.load(&id).await?.map(|(task, _)| task),
+                    Viewer::Caller(_) => self.0.load(&id).await?,
                 };
                 if let Some(task) = task.filter(|task| viewer.sees(task) && filter.fits(task))
                     && found.len() < limit
@@ -274,7 +274,7 @@ impl Tasks {
             Ok(Vec::new())
         });
         let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;
-        let owner = OwnerKey::of(task.owner.as_ref().map(Owner::id));
+        let owner = task.owner_key();
         if self.0.queue.lock().remove(&owner, id) {
             self.0.left(&task);
         }

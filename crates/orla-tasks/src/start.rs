@@ -158,7 +158,7 @@ impl Inner {
         let Some(row) = self.store.get(&keys::idempotency(&owner, key)).await? else { return Ok(None) };
         let id = std::str::from_utf8(&row.value).ok().and_then(TaskId::parse);
         let Some(id) = id else { return Ok(None) };
-        let Some((task, _)) = self.load(&id).await? else { return Ok(None) };
+        let Some(task) = self.load(&id).await? else { return Ok(None) };
         let input = self.text(&keys::input(&id)).await?.map(Payload::from_json);
         let is_same = task.capability == new.capability
             && input.is_some_and(|input| are_equal(&input, &new.input));

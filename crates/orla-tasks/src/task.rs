@@ -10,6 +10,7 @@ use orla_state::Revision;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::keys::OwnerKey;
 use crate::state::{Event, Repeat, State};
 
 /// The id of a task: a UUID of version 7 in lower case, so ids sort by the time at which they were made.
@@ -265,6 +266,11 @@ impl Task {
     /// The name of the principal that started it, as people read it.
     pub fn principal_name(&self) -> Option<String> {
         self.owner.as_ref().map(|owner| Principal::from_id(&owner.id).name().to_owned())
+    }
+
+    /// Whose it is, as the keys of the store have it.
+    pub(crate) fn owner_key(&self) -> OwnerKey {
+        OwnerKey::of(self.owner.as_ref().map(Owner::id))
     }
 
     /// The principal that started it, without its credential.

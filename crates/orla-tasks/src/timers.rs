@@ -80,7 +80,7 @@ impl Inner {
     async fn due(&self, kind: &str, id: &str) -> Result<(), StateError> {
         match (kind, TaskId::parse(id)) {
             (KEEP, Some(id)) => match self.load(&id).await? {
-                Some((task, _)) => self.remove(&task).await,
+                Some(task) => self.remove(&task).await,
                 None => Ok(()),
             },
             _ => {

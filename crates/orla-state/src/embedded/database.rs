@@ -300,27 +300,24 @@ fn record(row: &Row<'_>) -> Result<Record, rusqlite::Error> {
 impl Failure {
     /// The error of a write.
     pub(super) fn writing(&self) -> StateError {
-        StateError::new(match self {
-            Self::NoRoom => {
-                "the state cannot be written: the disk is full; free some room and try again".to_owned()
-            }
-            Self::Damaged => {
-                "the state cannot be written: its file is damaged; restore it from a backup".to_owned()
-            }
-            Self::Other(why) => format!("the state cannot be written: {why}"),
-        })
+        self.of("written")
     }
 
     /// The error of a read.
     pub(super) fn reading(&self) -> StateError {
+        self.of("read")
+    }
+
+    /// The error of what could not be done to the state.
+    fn of(&self, done: &str) -> StateError {
         StateError::new(match self {
             Self::NoRoom => {
-                "the state cannot be read: the disk is full; free some room and try again".to_owned()
+                format!("the state cannot be {done}: the disk is full; free some room and try again")
             }
             Self::Damaged => {
-                "the state cannot be read: its file is damaged; restore it from a backup".to_owned()
+                format!("the state cannot be {done}: its file is damaged; restore it from a backup")
             }
-            Self::Other(why) => format!("the state cannot be read: {why}"),
+            Self::Other(why) => format!("the state cannot be {done}: {why}"),
         })
     }
 }

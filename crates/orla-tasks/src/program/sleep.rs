@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use orla_marketplace::Principal;
 use orla_marketplace::rtfs::Wait;
-use orla_state::{Change, Expect, Query, Record, Revision, StateError, WriteError};
+use orla_state::{Change, Expect, Query, Record, Revision, StateError};
 
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
@@ -27,7 +27,8 @@ use crate::task::{Task, TaskId, Timestamp};
 pub(crate) const SLEEP: &str = "sleep";
 
 impl Inner {
-    /// Has a task fall asleep whose run has run for so long (`used`), durably. `false` if it is due, is over, or gets an event at this moment.
+    /// Has a task fall asleep, durably. Its run has run for so long (`used`). `false` if the task is due, is over, or gets an
+    /// event at this moment.
     pub(super) async fn fall_asleep(
         &self,
         id: &TaskId,
@@ -85,8 +86,7 @@ impl Inner {
     pub(crate) async fn deliver(&self, id: &TaskId, put: Change) -> Result<(), TaskError> {
         loop {
             let Some(row) = self.store.get(&open(id)).await? else {
-                let (task, _) =
-                    self.load(id).await?.ok_or_else(|| TaskError::Unknown(id.to_string()))?;
+                let task = self.load(id).await?.ok_or_else(|| TaskError::Unknown(id.to_string()))?;
                 return Err(TaskError::Over(task.state));
             };
             let touch = Change::put(open(id), Bytes::new()).expecting(Expect::Revision(row.revision));
@@ -102,15 +102,6 @@ impl Inner {
         }
     }
 
-    /// Makes all of the changes or none. `false` if a record is not as a change expects it.
-    async fn write_if(&self, changes: Vec<Change>) -> Result<bool, StateError> {
-        match self.store.write(changes).await {
-            Ok(_) => Ok(true),
-            Err(WriteError::Conflict { .. }) => Ok(false),
-            Err(WriteError::Failed(error)) => Err(error),
-        }
-    }
-
     /// Counts a task that sleeps since before this process.
     pub(crate) fn count_asleep(&self, owner: OwnerKey) {
         *self.unfinished.lock().entry(owner).or_default() += 1;
@@ -118,7 +109,7 @@ impl Inner {
     }
 
     async fn is_over(&self, id: &TaskId) -> Result<bool, StateError> {
-        Ok(self.load(id).await?.is_none_or(|(task, _)| task.state.is_terminal()))
+        Ok(self.load(id).await?.is_none_or(|task| task.state.is_terminal()))
     }
 
     /// Has sleeping tasks begin again. Gives whether all were looked at: the others were changed meanwhile.
@@ -170,6 +161,7 @@ impl Inner {
             self.wake(all).await?;
         }
     }
+
     /// Wakes the tasks that wait for one that is over, as far as the process before this one did not.
     pub(crate) async fn wake_all_awaiting(self: &Arc<Self>) -> Result<(), StateError> {
         let mut query = Query::below(AWAITED, 1);
