@@ -329,11 +329,11 @@ impl Catalog {
         missing.map_or(Ok(()), |need| Err(need.to_string()))
     }
 
-    /// The scopes with which this caller would be permitted a capability that it is denied.
-    pub fn helpful_scopes(&self, principal: &Principal, entry: &Entry) -> Vec<String> {
-        let access = self.access.as_ref();
-        let helpful = access.map(|access| {
-            access.helpful_scopes(principal, &entry.manifest.id, &entry.name, &entry.needs)
+    /// The scopes with which this caller would be permitted what it is denied.
+    pub(crate) fn helpful_scopes(&self, principal: Option<&Principal>, item: &Item) -> Vec<String> {
+        let asked = self.access.as_ref().zip(principal);
+        let helpful = asked.map(|(access, principal)| {
+            access.helpful_scopes(principal, &item.id, &item.name, &item.needs)
         });
         helpful.unwrap_or_default()
     }
@@ -385,6 +385,11 @@ impl Entry {
     /// Whether its provider shows it to this caller.
     pub fn is_shown_to(&self, caller: Option<&Principal>) -> bool {
         self.policy.shown_to.as_ref().is_none_or(|shown_to| shown_to.includes(caller))
+    }
+
+    /// The capability as a policy knows it.
+    pub fn item(&self) -> Item {
+        Item { id: self.manifest.id.clone(), name: self.name.to_string(), needs: self.needs.to_vec() }
     }
 
     /// The permissions that its calls need: the declared ones and those of its kind of provider.

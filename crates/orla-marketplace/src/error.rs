@@ -63,6 +63,8 @@ pub enum RuntimeError {
         id: String,
         /// The permission that is missing.
         permission: String,
+        /// If the policy refused the call: the scopes with which it would permit it to this caller. Empty if no scope helps.
+        scopes: Option<Vec<String>>,
     },
     /// The call reached its deadline.
     #[error("{id} timed out after {}", seconds(*.limit))]

@@ -120,6 +120,8 @@ pub enum SurfaceError {
         id: String,
         /// The permission that is missing.
         permission: String,
+        /// The scopes with which the policy would permit it to this caller. Empty if no scope helps.
+        scopes: Vec<String>,
     },
     /// The request is invalid.
     #[error("{0}")]

@@ -60,7 +60,7 @@ impl CallCounts {
     fn new(entry: &Arc<Entry>) -> Self {
         Self {
             entry: Arc::downgrade(entry),
-            item: item_of(entry),
+            item: entry.item(),
             by_outcome: BTreeMap::new(),
             durations: Histogram::new(BUCKETS),
         }
@@ -70,13 +70,9 @@ impl CallCounts {
     fn concern(&mut self, entry: &Arc<Entry>) {
         if !std::ptr::eq(self.entry.as_ptr(), Arc::as_ptr(entry)) {
             self.entry = Arc::downgrade(entry);
-            self.item = item_of(entry);
+            self.item = entry.item();
         }
     }
-}
-
-fn item_of(entry: &Entry) -> Item {
-    Item { id: entry.manifest.id.clone(), name: entry.name.to_string(), needs: entry.needs().to_vec() }
 }
 
 /// Metrics of one name, each with its labels.

@@ -1,6 +1,8 @@
 //! Step-up authorization (MCP authorization, RFC 6750 §3.1): a caller whose token lacks a scope is answered with 403 and
 //! the scopes that would help.
 
+use std::sync::OnceLock;
+
 use http::{Response, StatusCode};
 use orla_marketplace::{Principal, RuntimeError};
 
@@ -13,22 +15,23 @@ use crate::state::Core;
 pub(crate) struct StepUp(pub(crate) Box<str>);
 
 impl StepUp {
-    /// What is missing, if the policy denied `target` to a caller who can bring another token, and says so. A policy that
+    /// What is missing, if the policy denied a call to a caller who can bring another token, and says so. A policy that
     /// conceals gives another error.
     pub(crate) fn after(
         core: &Core,
         principal: Option<&Principal>,
-        target: &str,
         error: &RuntimeError,
     ) -> Option<Self> {
-        let principal = principal.filter(|_| matches!(error, RuntimeError::Denied { .. }))?;
-        if !core.settings.load().auth.can_step_up(Some(principal)) {
-            return None;
+        match error {
+            RuntimeError::Denied { scopes: Some(scopes), .. } => Self::with(core, principal, scopes),
+            _ => None,
         }
-        let catalog = core.market.snapshot();
-        let denied =
-            catalog.get(target).filter(|entry| catalog.permits(Some(principal), entry).is_err())?;
-        Some(Self(catalog.helpful_scopes(principal, denied).join(" ").into()))
+    }
+
+    /// As [`after`](Self::after), if these scopes would help.
+    pub(crate) fn with(core: &Core, principal: Option<&Principal>, scopes: &[String]) -> Option<Self> {
+        let can = core.settings.load().auth.can_step_up(principal);
+        can.then(|| Self(scopes.join(" ").into()))
     }
 
     /// Makes the response one with status 403.
@@ -38,5 +41,13 @@ impl StepUp {
             response.extensions_mut().insert(step_up);
         }
         response
+    }
+}
+
+/// Notes the scopes that would have permitted a call, if the policy denied it.
+pub(crate) fn note_denial(lacks: &OnceLock<Vec<String>>, error: &RuntimeError) {
+    if let RuntimeError::Denied { scopes: Some(scopes), .. } = error {
+        // A request is refused at most once.
+        drop(lacks.set(scopes.clone()));
     }
 }

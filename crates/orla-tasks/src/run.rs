@@ -407,7 +407,11 @@ impl Checkpoint for Mark {
         };
         if !self.owner.as_ref().is_none_or(|owner| tasks.market.approvals().knows(owner)) {
             let permission = "a credential that has not been withdrawn".to_owned();
-            return Err(RuntimeError::Denied { id: capability.name.to_string(), permission });
+            return Err(RuntimeError::Denied {
+                id: capability.name.to_string(),
+                permission,
+                scopes: None,
+            });
         }
         let now = repeat(capability);
         // What it refuses with must be an error after which the call is not made again.

@@ -1,5 +1,6 @@
 //! Who may talk, and what a caller learns about what the policy denies it.
 
+use orla_e2e::issuer::Issuer;
 use orla_e2e::{Http, Server, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -92,6 +93,27 @@ fn prompts_resources_and_completion_obey_the_policy_and_are_audited() {
         for id in ["hr.hr://pay", "hr.ask", "hr.hr://{who}"] {
             eventually("it is recorded", || has(who, event, id));
         }
+    }
+}
+
+#[test]
+fn a_caller_whose_scope_is_too_small_for_a_prompt_or_a_resource_is_told_which_helps() {
+    let issuer = Issuer::start();
+    let config = issuer.config("{hr: ['mcp:hr/*']}", "expose: search\npolicy_reveal: true\npolicy:\n- {to: [bob], allow: ['exec:*']}\nmcpServers: {hr: {command: ./peer}}\n");
+    let server = world().tool("../peer", PEER).tool("open", sh("echo o")).config(&config).serve();
+    let (poor, rich) = (issuer.token_of("ada", &[], ""), issuer.token_of("ada", &[], "hr"));
+    let mut reader = server.client_as(&rich);
+    eventually("the server answers", || {
+        reader.request("prompts/list", json!({})).unwrap()["prompts"] != json!([])
+    });
+    let capability_call = json!({"name": "capability_call", "arguments": {"id": "hr.say"}});
+    for (method, asked) in [
+        ("resources/read", json!({"uri": "hr://pay"})),
+        ("prompts/get", json!({"name": "hr__ask"})),
+        ("tools/call", capability_call),
+    ] {
+        reader.request(method, asked.clone()).expect("an answer");
+        assert_eq!(server.client_as(&poor).begin(method, asked).status(), 403, "{method}");
     }
 }
 

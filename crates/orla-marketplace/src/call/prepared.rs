@@ -128,16 +128,18 @@ impl PreparedCall<'_> {
     /// The policy or a required attestation denies it, it is nested too deep, or the capability is unavailable.
     pub(super) async fn authorize(&self) -> RuntimeResult<()> {
         let Self { catalog, entry, ctx, .. } = self;
-        if let Err(permission) = self.permitted() {
-            return Err(RuntimeError::Denied { id: self.id(), permission });
-        }
+        self.permitted()?;
         if ctx.scope.depth > catalog.limits.max_depth {
             let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
             return Err(RuntimeError::Limit { id: self.id(), what });
         }
         if let Some(custody) = &entry.policy.custody {
             let admitted = self.in_time(custody.admit()).await?;
-            admitted.map_err(|permission| RuntimeError::Denied { id: self.id(), permission })?;
+            admitted.map_err(|permission| RuntimeError::Denied {
+                id: self.id(),
+                permission,
+                scopes: None,
+            })?;
         }
         let refusal = entry.unavailable().or_else(|| self.task_refusal());
         refusal.map_or(Ok(()), |reason| Err(self.unavailable(reason.to_owned())))
@@ -159,11 +161,22 @@ impl PreparedCall<'_> {
 
     /// The policies of the call's snapshot and of the newest one. After a reload, a session may still call what it
     /// has listed, but not what has been denied since.
-    fn permitted(&self) -> Result<(), String> {
-        let principal = self.ctx.scope.principal.as_ref();
-        self.catalog.permits(principal, &self.entry)?;
+    ///
+    /// # Errors
+    /// One of them denies the call to its caller.
+    fn permitted(&self) -> RuntimeResult<()> {
+        self.permitted_by(&self.catalog)?;
         let newest = self.market.peek();
-        if Arc::ptr_eq(&newest, &self.catalog) { Ok(()) } else { newest.permits(principal, &self.entry) }
+        if Arc::ptr_eq(&newest, &self.catalog) { Ok(()) } else { self.permitted_by(&newest) }
+    }
+
+    fn permitted_by(&self, catalog: &Catalog) -> RuntimeResult<()> {
+        let principal = self.ctx.scope.principal.as_ref();
+        catalog.permits(principal, &self.entry).map_err(|permission| RuntimeError::Denied {
+            id: self.id(),
+            permission,
+            scopes: Some(catalog.helpful_scopes(principal, &self.entry.item())),
+        })
     }
 
     pub(super) fn validate_input(&self) -> RuntimeResult<()> {
@@ -230,7 +243,7 @@ impl PreparedCall<'_> {
         approvals.ask(rule, entry, input, &call).await?;
         drop(paused);
         ctx.deadline = ctx.clock().deadline();
-        self.permitted().map_err(|permission| RuntimeError::Denied { id: self.id(), permission })
+        self.permitted()
     }
 
     pub(super) fn retries(&self) -> Retries {
@@ -268,11 +281,7 @@ impl PreparedCall<'_> {
         let Self { entry, ctx, .. } = self;
         let principal = ctx.scope.principal.as_ref();
         let lane = Lane { principal, capability: &entry.name, provider: &entry.provider };
-        let entered = match ctx.scope.checkpoint {
-            Some(_) => self.unless_cancelled(admission.enter(lane)).await?,
-            None => self.in_time(admission.enter(lane)).await?,
-        };
-        let permit = entered.map_err(|full| RuntimeError::Busy {
+        let permit = self.in_time(admission.enter(lane)).await?.map_err(|full| RuntimeError::Busy {
             id: self.id(),
             running: full.running,
             waiting: full.waiting,
@@ -364,22 +373,14 @@ impl PreparedCall<'_> {
         }
     }
 
-    /// What `future` returns, until the call is cancelled.
-    async fn unless_cancelled<T>(&self, future: impl Future<Output = T>) -> RuntimeResult<T> {
-        tokio::select! {
-            biased;
-            output = future => Ok(output),
-            () = self.ctx.scope.cancellation.cancelled() => Err(self.cancelled()),
-        }
-    }
-
-    /// What `future` returns, within the call's time and until the call is cancelled.
+    /// What `future` returns, within the call's time and until the call is cancelled. A clock that stands still gives
+    /// it as much time as it needs.
     async fn in_time<T>(&self, future: impl Future<Output = T>) -> RuntimeResult<T> {
         tokio::select! {
             biased;
             output = future => Ok(output),
             () = self.ctx.scope.cancellation.cancelled() => Err(self.cancelled()),
-            () = tokio::time::sleep_until(self.ctx.deadline) => Err(self.timed_out()),
+            () = self.ctx.clock().passed(Duration::ZERO) => Err(self.timed_out()),
         }
     }
 

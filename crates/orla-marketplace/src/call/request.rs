@@ -101,9 +101,14 @@ impl CapabilityMarketplace {
     /// Whether the policies of the snapshot and in force permit an item.
     fn permit(&self, catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
         let principal = call.scope.principal.as_ref();
-        let newest = || self.snapshot().permits_item(principal, item);
-        let permitted = catalog.permits_item(principal, item).and_then(|()| newest());
-        permitted.map_err(|permission| SurfaceError::Denied { id: item.id.clone(), permission })
+        let permitted_by = |catalog: &Catalog| {
+            catalog.permits_item(principal, item).map_err(|permission| SurfaceError::Denied {
+                id: item.id.clone(),
+                permission,
+                scopes: catalog.helpful_scopes(principal, item),
+            })
+        };
+        permitted_by(catalog).and_then(|()| permitted_by(&self.snapshot()))
     }
 
     /// The error that its caller may see. If the policy conceals, a denied subject and one that no surface has

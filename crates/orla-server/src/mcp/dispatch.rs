@@ -39,7 +39,7 @@ use crate::mcp::surfaces::{self, SurfaceRequest, method_not_found};
 use crate::mcp::tasks::{self, TaskCaller};
 use crate::mcp::tools::{self, CacheHint, Form, ListForm, Listing};
 use crate::state::{Core, capabilities, implementation, instructions};
-use crate::step_up::StepUp;
+use crate::step_up::{self, StepUp};
 use orla_mcp::object::Object;
 use pending::InputFields;
 
@@ -88,8 +88,8 @@ pub(crate) struct Caller {
     pub(crate) outlet: Option<Arc<dyn Outlet>>,
     /// Cancelled when the client withdraws the request.
     pub(crate) cancellation: CancellationToken,
-    /// Set if the request is denied for lack of a scope.
-    pub(crate) step_up: OnceLock<StepUp>,
+    /// Set if the policy denies the request: the scopes that would help.
+    pub(crate) lacks: OnceLock<Vec<String>>,
 }
 
 /// The response to a request.
@@ -160,10 +160,10 @@ async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: ClientChann
     let ran = AssertUnwindSafe(job.run(core, caller, &asks)).catch_unwind().await;
     asks.end();
     match ran {
-        Ok(Ok(message)) => Reply { step_up: caller.step_up.get().cloned(), ..Reply::ok(message) },
+        Ok(Ok(message)) => Reply { step_up: caller.step_up(core), ..Reply::ok(message) },
         Ok(Err(error)) => {
             log_refused(Some(&method), &error);
-            Reply::error(Some(&id), &error, revision)
+            Reply { step_up: caller.step_up(core), ..Reply::error(Some(&id), &error, revision) }
         }
         Err(panic) => {
             tracing::error!(method = &*method, panic = panic_text(&*panic), "a request panicked");
@@ -353,7 +353,7 @@ impl Job {
                     tasks::start::Mode::Plain => {}
                     tasks::start::Mode::Task { tasks, keep_ms } => {
                         let start = tasks::start::Start { keep_ms, capabilities };
-                        return start.run(core, tasks, caller.of_tasks(), &id, &tool, arguments).await;
+                        return start.run(tasks, caller.of_tasks(), &id, &tool, arguments).await;
                     }
                 }
                 let call = caller.call(tool, arguments, wanted, meta.traceparent, asks);
@@ -455,16 +455,13 @@ impl Caller {
             session: self.session.as_deref(),
             outlet: self.outlet.as_ref(),
             cancellation: &self.cancellation,
-            step_up: &self.step_up,
+            lacks: &self.lacks,
         }
     }
 
-    /// Notes what the caller's token lacks, if that is why a call was refused.
-    fn needs_scope(&self, core: &Core, target: &str, error: &RuntimeError) {
-        if let Some(step_up) = StepUp::after(core, self.principal.as_ref(), target, error) {
-            // A request is refused at most once.
-            drop(self.step_up.set(step_up));
-        }
+    /// What the caller's token lacks, if that is why its request was denied.
+    fn step_up(&self, core: &Core) -> Option<StepUp> {
+        StepUp::with(core, self.principal.as_ref(), self.lacks.get()?)
     }
 
     /// What the client of a call can be asked.
@@ -516,12 +513,18 @@ impl Caller {
 
     /// A request to the surfaces of a snapshot.
     pub(crate) fn ask<'a>(
-        &self,
+        &'a self,
         core: &'a Core,
         catalog: &'a Arc<Catalog>,
         call: Call,
     ) -> SurfaceRequest<'a> {
-        SurfaceRequest { market: &core.market, catalog, call, modern: self.cache_hint(core) }
+        SurfaceRequest {
+            market: &core.market,
+            catalog,
+            call,
+            modern: self.cache_hint(core),
+            lacks: &self.lacks,
+        }
     }
 }
 
@@ -609,14 +612,14 @@ async fn call_tool(
     });
     let result = core.market.call(call).await;
     if let Err(error) = &result {
-        caller.needs_scope(core, &target, error);
+        step_up::note_denial(&caller.lacks, error);
     }
     match result {
         Ok(outcome) => {
             if let (Some(start), Some(tasks)) = (continues, core.tasks())
                 && let Some(input) = tasks::start::continuation(&outcome)
             {
-                return start.run(core, tasks, caller.of_tasks(), id, &target, input).await;
+                return start.run(tasks, caller.of_tasks(), id, &target, input).await;
             }
             Ok(tools::success(id, &outcome, form))
         }

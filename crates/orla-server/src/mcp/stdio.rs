@@ -182,7 +182,7 @@ impl Pipe {
             revision,
             session,
             principal: None,
-            step_up: OnceLock::new(),
+            lacks: OnceLock::new(),
             outlet: wanted.then(|| Arc::clone(&outlet) as Arc<dyn Outlet>),
             cancellation: running.token.clone(),
         };

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use orla_marketplace::{
@@ -35,6 +35,8 @@ pub(crate) struct SurfaceRequest<'a> {
     pub(crate) call: Call,
     /// Present for sessionless requests.
     pub(crate) modern: Option<CacheHint>,
+    /// Set if the policy denies the request: the scopes that would help.
+    pub(crate) lacks: &'a OnceLock<Vec<String>>,
 }
 
 /// What an item of a list is, by its name.
@@ -175,7 +177,11 @@ impl SurfaceRequest<'_> {
             SurfaceError::NotFound(what) => self.not_found(what, params),
             SurfaceError::Invalid(what) => ErrorData::invalid_params(what, None),
             SurfaceError::Refused { code, message, data } => refused(code, message, data.as_ref()),
-            denied @ SurfaceError::Denied { .. } => ErrorData::invalid_params(denied.to_string(), None),
+            SurfaceError::Denied { ref scopes, .. } => {
+                // A request is refused at most once.
+                drop(self.lacks.set(scopes.clone()));
+                ErrorData::invalid_params(err.to_string(), None)
+            }
             err => ErrorData::internal_error(err.to_string(), None),
         }
     }

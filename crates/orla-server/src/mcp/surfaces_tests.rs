@@ -88,7 +88,8 @@ async fn ask(
     let catalog = market.snapshot();
     let call = Call::to("").with(Payload::empty());
     let modern = modern.then_some(CacheHint { ttl_ms: 9 });
-    let asking = SurfaceRequest { market, catalog: &catalog, call, modern };
+    let lacks = OnceLock::new();
+    let asking = SurfaceRequest { market, catalog: &catalog, call, modern, lacks: &lacks };
     let answer = if is_list(method) {
         let cursor = (params != "{}").then(|| JsonText::parse(params.to_owned()).unwrap());
         asking.list(&id(), method, cursor.as_ref()).await

@@ -73,10 +73,10 @@ pub(crate) async fn answer(
     let own = Arc::clone(core);
     let work = Box::pin(async move {
         let is_program = call.target.as_str() == IDS[0];
-        let (target, principal) = (call.target.clone(), call.scope.principal.clone());
+        let principal = call.scope.principal.clone();
         let result = own.market.call(call).await;
         let denied = result.as_ref().err();
-        let step_up = denied.and_then(|error| StepUp::after(&own, principal.as_ref(), &target, error));
+        let step_up = denied.and_then(|error| StepUp::after(&own, principal.as_ref(), error));
         let reply = match as_stream {
             true => last_event(result, is_program),
             false if is_whole => federation::reply(result),

@@ -32,7 +32,7 @@ use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
 
 pub use json::{ResultForm, shown, shown_with_result};
-use request::{Look, Wanted, wanted};
+use request::{Look, wanted};
 
 const PATH: &str = "/tasks";
 
@@ -98,8 +98,8 @@ async fn start(
     principal: Option<Principal>,
     body: &bytes::Bytes,
 ) -> Response<Body> {
-    let Wanted { task, target } = match wanted(body, principal.clone()) {
-        Ok(wanted) => wanted,
+    let task = match wanted(body, principal.clone()) {
+        Ok(task) => task,
         Err(message) => return malformed(&message),
     };
     match tasks.start(task).await {
@@ -116,7 +116,7 @@ async fn start(
         }
         Err(error) => {
             let step_up = match &error {
-                TaskError::Refused(error) => StepUp::after(core, principal.as_ref(), &target, error),
+                TaskError::Refused(error) => StepUp::after(core, principal.as_ref(), error),
                 _ => None,
             };
             StepUp::apply(step_up, failed(&error))

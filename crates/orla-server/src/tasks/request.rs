@@ -4,7 +4,6 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use bytes::Bytes;
-use orla_marketplace::program::IDS;
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{JsonText, Payload, Principal};
 use orla_tasks::{Filter, NewTask, TaskId};
@@ -16,13 +15,6 @@ use super::json::ResultForm;
 
 /// The longest time that a request waits for a task.
 const MAX_WAIT: Duration = Duration::from_secs(60);
-
-/// A task that is asked for.
-pub(super) struct Wanted {
-    pub(super) task: NewTask,
-    /// The capability that it calls.
-    pub(super) target: String,
-}
 
 /// The body of a request for a task.
 #[derive(Deserialize)]
@@ -42,7 +34,7 @@ struct RequestBody<'a> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn wanted(body: &Bytes, caller: Option<Principal>) -> Result<Wanted, String> {
+pub(super) fn wanted(body: &Bytes, caller: Option<Principal>) -> Result<NewTask, String> {
     const EXPECTED: &str = r#"{"capability": "id", "input": {…}} or {"program": "…"} is expected"#;
     if !body.trim_ascii_start().starts_with(b"{") {
         return Err(format!("the body is not an object: {EXPECTED}"));
@@ -67,8 +59,7 @@ pub(super) fn wanted(body: &Bytes, caller: Option<Principal>) -> Result<Wanted, 
         _ => return Err(format!("either `capability` or `program` is expected: {EXPECTED}")),
     };
     task.key = asked.key.map(Cow::into_owned);
-    let target = if task.is_program { IDS[0].to_owned() } else { task.capability.clone() };
-    Ok(Wanted { task, target })
+    Ok(task)
 }
 
 /// Reads the query of a list.
@@ -149,23 +140,24 @@ mod tests {
     use super::*;
     use orla_tasks::State;
 
-    fn read(body: &str) -> Result<(String, String, Option<String>), String> {
-        let wanted = wanted(&Bytes::copy_from_slice(body.as_bytes()), None)?;
-        let input = wanted.task.input.json().unwrap().to_string();
-        Ok((wanted.target, input, wanted.task.key))
+    fn read(body: &str) -> Result<(NewTask, String), String> {
+        let task = wanted(&Bytes::copy_from_slice(body.as_bytes()), None)?;
+        let input = task.input.json().unwrap().to_string();
+        Ok((task, input))
     }
 
     #[test]
     fn a_body_names_a_capability_or_a_program() {
-        let call = read(r#"{"capability": "ls", "input": {"n": 1.10}, "key": "k"}"#).unwrap();
-        assert_eq!(call, ("ls".to_owned(), r#"{"n": 1.10}"#.to_owned(), Some("k".to_owned())));
+        let (call, input) = read(r#"{"capability": "ls", "input": {"n": 1.10}, "key": "k"}"#).unwrap();
+        assert_eq!((&*call.capability, call.is_program, call.key.as_deref()), ("ls", false, Some("k")));
+        assert_eq!(input, r#"{"n": 1.10}"#);
         assert_eq!(read(r#"{"capability": "ls"}"#).unwrap().1, "{}");
-        let program = read(r#"{"program": "(+ 1 2)", "input": [1]}"#).unwrap();
-        assert_eq!((&*program.0, &*program.1), ("rtfs", r#"{"program":"(+ 1 2)","input":[1]}"#));
+        let (program, input) = read(r#"{"program": "(+ 1 2)", "input": [1]}"#).unwrap();
+        assert_eq!((program.is_program, &*input), (true, r#"{"program":"(+ 1 2)","input":[1]}"#));
         for wrong in ["", "[]", "{}", r#"{"capability": "a", "program": "b"}"#, r#"{"capability": 1}"#] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
-        assert!(read(r#"{"capability": "a", "inputs": {}}"#).unwrap_err().contains("inputs"));
+        assert!(read(r#"{"capability": "a", "inputs": {}}"#).err().unwrap().contains("inputs"));
     }
 
     #[test]

@@ -131,7 +131,7 @@ async fn sessionless(
         principal,
         outlet: stream.clone().map(|stream| stream as Arc<dyn Outlet>),
         cancellation: token.clone(),
-        step_up: OnceLock::new(),
+        lacks: OnceLock::new(),
     };
     if !job.may_be_slow() {
         // Boxed like the slow path, so that the future that awaits either stays small.
@@ -168,7 +168,7 @@ async fn in_session(
         principal,
         outlet: stream.clone().map(|stream| stream as Arc<dyn Outlet>),
         cancellation: token.clone(),
-        step_up: OnceLock::new(),
+        lacks: OnceLock::new(),
     };
     if !job.may_be_slow() {
         // Boxed like the slow path, so that the future that awaits either stays small.

@@ -27,7 +27,6 @@ use tokio_util::sync::CancellationToken;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::protocol::Revision;
 use crate::mcp::session::Session;
-use crate::step_up::StepUp;
 
 /// The client of a request about tasks.
 #[derive(Clone, Copy)]
@@ -40,7 +39,7 @@ pub(crate) struct TaskCaller<'a> {
     /// Cancelled when the client withdraws the request.
     pub(crate) cancellation: &'a CancellationToken,
     /// Set if the request is denied for lack of a scope.
-    pub(crate) step_up: &'a OnceLock<StepUp>,
+    pub(crate) lacks: &'a OnceLock<Vec<String>>,
 }
 
 /// Whether a client's capabilities declare the extension (SEP-2663, capability negotiation).

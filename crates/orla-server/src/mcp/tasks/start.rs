@@ -17,7 +17,7 @@ use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{self, Id, kind_of};
 use crate::mcp::tools::{self, Form};
 use crate::state::Core;
-use crate::step_up::StepUp;
+use crate::step_up::note_denial;
 
 /// The key of a result's `_meta` by which a tool continues as a task: `{"input": {…}}`. The same capability is called
 /// with that input, by the same caller. So a tool can ask its client first and do its work afterwards.
@@ -142,7 +142,6 @@ impl Start {
     /// What is no failure of the call. A call that its caller's model can correct is answered with a result.
     pub(crate) async fn run(
         self,
-        core: &Core,
         tasks: &Tasks,
         caller: TaskCaller<'_>,
         id: &Id,
@@ -165,10 +164,7 @@ impl Start {
                 Err(ErrorData::invalid_params(error.to_string(), None))
             }
             Err(TaskError::Refused(error)) => {
-                if let Some(step_up) = StepUp::after(core, caller.principal, target, &error) {
-                    // A request is refused at most once.
-                    drop(caller.step_up.set(step_up));
-                }
+                note_denial(caller.lacks, &error);
                 let form = match caller.revision.is_sessionless() {
                     true => Form::Sessionless,
                     false => Form::Session,
