@@ -8,6 +8,7 @@
 mod embedded;
 mod limits;
 mod memory;
+mod pages;
 #[cfg(feature = "testing")]
 #[expect(
     clippy::unwrap_used,
@@ -24,6 +25,7 @@ use bytes::Bytes;
 pub use embedded::{Embedded, FILE, OpenError};
 pub use limits::{Limits, MAX_KEY};
 pub use memory::Memory;
+pub use pages::Pages;
 
 /// Keeps records.
 #[async_trait]
@@ -42,6 +44,19 @@ pub trait StateStore: Send + Sync {
     /// # Errors
     /// The store cannot be read.
     async fn get(&self, key: &str) -> Result<Option<Record>, StateError>;
+
+    /// The records under several keys, in the order of the keys. An engine may read them at one moment or one after the
+    /// other.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    async fn get_all(&self, keys: Vec<String>) -> Result<Vec<Option<Record>>, StateError> {
+        let mut records = Vec::with_capacity(keys.len());
+        for key in keys {
+            records.push(self.get(&key).await?);
+        }
+        Ok(records)
+    }
 
     /// The records of a range of keys.
     ///

@@ -84,7 +84,7 @@ impl Client for TaskClient {
         };
         let params = RawValue::from_string(params).map_err(|_| ClientError::Gone)?;
         let question = Question { key: key.clone(), method: method.to_owned(), params };
-        let asked = tasks.change(&self.id, Event::Ask, |task| {
+        let asked = tasks.change(&self.id, &[Event::Ask], |task| {
             running.fill(task);
             task.questions.push(question.clone());
             Ok(Vec::new())

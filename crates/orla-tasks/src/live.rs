@@ -1,28 +1,34 @@
 //! What is known of tasks in this process alone: those that run, and those who look on.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use orla_marketplace::rtfs::text::excerpt;
-use orla_marketplace::{Notice, NoticeSink};
+use orla_marketplace::{JsonText, Notice, NoticeSink};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Questions;
+use crate::state::{Repeat, State};
 use crate::task::{LogLine, Task, TaskId, TaskProgress};
 
 /// The most lines of a task's log that are kept.
 const LINES: usize = 50;
 /// The most characters of a line that are kept.
 const LINE: usize = 1000;
+/// The most tasks that are kept until they begin, and the most bytes of the input of one.
+const ACCEPTED: usize = 64;
+const ACCEPTED_INPUT: usize = 64 << 10;
 
 /// The tasks that run here, and those who look on.
 #[derive(Default)]
 pub(crate) struct Live {
     running: Mutex<HashMap<TaskId, Arc<Running>>>,
     watched: Mutex<HashMap<TaskId, watch::Sender<Arc<Task>>>>,
+    /// Tasks that were accepted and begin at once, with their inputs.
+    accepted: Mutex<HashMap<TaskId, (Task, JsonText)>>,
     /// At so many tasks that are watched, those are dropped that no one watches any more.
     sweep_at: AtomicUsize,
 }
@@ -38,6 +44,11 @@ pub(crate) struct Running {
     pub(crate) arrived: Arc<Notify>,
     /// Whether it was to run again while it ran.
     pub(crate) again: AtomicBool,
+    /// The record as this process read or wrote it last.
+    pub(crate) record: Mutex<Option<Task>>,
+    /// Set when the call runs, with what may be done after a crash. The record says so with its next write, if nothing can
+    /// have happened before that.
+    pub(crate) begun: OnceLock<Repeat>,
     said: Mutex<Said>,
 }
 
@@ -66,6 +77,19 @@ impl Live {
         }
         all.insert(id.clone(), Arc::clone(&running));
         Some(Registered { live: self, id, running })
+    }
+
+    /// Keeps what is known of a task that was accepted just now, so that it need not be read. Only few are kept.
+    pub(crate) fn accept(&self, task: &Task, input: &JsonText) {
+        let mut accepted = self.accepted.lock();
+        if accepted.len() < ACCEPTED && input.as_str().len() <= ACCEPTED_INPUT {
+            accepted.insert(task.id.clone(), (task.clone(), input.clone()));
+        }
+    }
+
+    /// A task that was accepted just now, and its input.
+    pub(crate) fn accepted(&self, id: &TaskId) -> Option<(Task, JsonText)> {
+        self.accepted.lock().remove(id)
     }
 
     pub(crate) fn running(&self, id: &TaskId) -> Option<Arc<Running>> {
@@ -106,7 +130,7 @@ impl Live {
     }
 
     /// Shows to those who look on what a task says.
-    fn said(&self, id: &TaskId, running: &Running) {
+    pub(crate) fn said(&self, id: &TaskId, running: &Running) {
         if let Some(sender) = self.watched.lock().get(id) {
             sender.send_if_modified(|shown| {
                 if shown.state.is_terminal() {
@@ -126,8 +150,17 @@ impl Drop for Registered<'_> {
 }
 
 impl Running {
+    /// The state of the task whose record has this state.
+    pub(crate) fn seen(&self, recorded: State) -> State {
+        match self.begun.get() {
+            Some(_) if recorded == State::Queued => State::Working,
+            _ => recorded,
+        }
+    }
+
     /// Puts what the call has said into its record.
     pub(crate) fn fill(&self, task: &mut Task) {
+        task.state = self.seen(task.state);
         let said = self.said.lock();
         if said.progress.is_some() {
             task.progress.clone_from(&said.progress);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use orla_marketplace::JsonText;
-use orla_state::{Change, Expect, Query, Revision, StateError, WriteError};
+use orla_state::{Change, Expect, Pages, Record, Revision, StateError, WriteError};
 
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
@@ -19,6 +19,8 @@ pub(crate) enum Unchanged {
     Unknown,
     /// The event cannot happen: this is the task.
     Refused(Box<Task>),
+    /// Another record that is written with it is not as expected.
+    Conflict,
     /// The state cannot be read or written.
     State(StateError),
 }
@@ -34,6 +36,9 @@ impl Unchanged {
         match self {
             Self::Unknown => TaskError::Unknown(id.to_string()),
             Self::Refused(task) => TaskError::Over(task.state),
+            Self::Conflict => {
+                TaskError::State(StateError::new("the task is changed by another at this moment"))
+            }
             Self::State(error) => TaskError::State(error),
         }
     }
@@ -42,56 +47,63 @@ impl Unchanged {
 impl Inner {
     /// The record of a task. One that cannot be read is as if it were not there, so that it holds up no other.
     pub(crate) async fn load(&self, id: &TaskId) -> Result<Option<Task>, StateError> {
-        let Some(record) = self.store.get(&keys::task(id)).await? else { return Ok(None) };
-        match Task::read(id.clone(), &record.value) {
-            Ok(task) => Ok(Some(Task { revision: record.revision, ..task })),
-            Err(error) => {
-                let why = "a newer version of orla may have written it";
-                tracing::error!(task = %id, %error, why, "the record of a task cannot be read");
-                Ok(None)
-            }
-        }
+        Ok(self.store.get(&keys::task(id)).await?.and_then(|record| read(id, &record)))
+    }
+
+    /// The records of several tasks, as [`load`](Self::load) gives them, with one read.
+    pub(crate) async fn load_all(&self, ids: &[TaskId]) -> Result<Vec<Option<Task>>, StateError> {
+        let records = self.store.get_all(ids.iter().map(keys::task).collect()).await?;
+        let tasks =
+            ids.iter().zip(records).map(|(id, record)| record.and_then(|record| read(id, &record)));
+        Ok(tasks.collect())
     }
 
     /// A text that is kept beside a task.
     pub(crate) async fn text(&self, key: &str) -> Result<Option<JsonText>, StateError> {
-        let Some(record) = self.store.get(key).await? else { return Ok(None) };
-        let text = JsonText::parse(record.value)
-            .map_err(|err| StateError::new(format!("{key} of the state is no JSON: {err}")))?;
-        Ok(Some(text))
+        self.store.get(key).await?.map(text).transpose()
     }
 
-    /// Applies an event to a task, durably. `edit` completes the record, and gives what is written with it. It may be
-    /// called several times, if the task changes meanwhile.
+    /// Applies events to a task, one after the other, durably and with one write. `edit` completes the record, and gives
+    /// what is written with it. It may be called several times, if the task changes meanwhile.
     pub(crate) async fn change(
         &self,
         id: &TaskId,
-        event: Event,
+        events: &[Event],
         edit: impl Fn(&mut Task) -> Result<Vec<Change>, StateError> + Send,
     ) -> Result<Task, Unchanged> {
+        // The record of a task that runs here is known. If it has changed since, the write finds that out.
+        let running = self.live.running(id);
+        let mut known = running.as_ref().and_then(|running| running.record.lock().take());
         loop {
-            let mut task = self.load(id).await?.ok_or(Unchanged::Unknown)?;
-            let (before, revision) = (task.state, task.revision);
-            if !task.apply(event, Timestamp::now()) {
-                return Err(Unchanged::Refused(Box::new(task)));
+            let mut task = match known.take() {
+                Some(task) => task,
+                None => self.load(id).await?.ok_or(Unchanged::Unknown)?,
+            };
+            let before = running.as_ref().map_or(task.state, |running| running.seen(task.state));
+            let (now, revision) = (Timestamp::now(), task.revision);
+            for event in events {
+                if !task.apply(*event, now) {
+                    return Err(Unchanged::Refused(Box::new(task)));
+                }
             }
             let mut changes = edit(&mut task)?;
             // A task that is cancelled while it sleeps has no run that gives its place back. It neither falls asleep
             // nor wakes at that moment.
-            let open = match event {
-                Event::Cancel => self.store.get(&keys::open(id)).await?,
-                _ => None,
-            };
+            let is_cancelled = events.contains(&Event::Cancel);
+            let open = if is_cancelled { self.store.get(&keys::open(id)).await? } else { None };
             let asleep = open.as_ref().and_then(|row| OwnerKey::read(&row.value));
             if task.state.is_terminal() {
                 changes.extend(self.ended(&task, open.map(|row| row.revision)));
             }
-            changes
-                .push(Change::put(keys::task(id), record(&task)?).expecting(Expect::Revision(revision)));
+            let own = keys::task(id);
+            changes.push(Change::put(&*own, record(&task)?).expecting(Expect::Revision(revision)));
             match self.store.write(changes).await {
                 Ok(revisions) => {
                     // That of the record is the last change.
                     task.revision = revisions.last().copied().unwrap_or(task.revision);
+                    if let Some(running) = &running {
+                        *running.record.lock() = Some(task.clone());
+                    }
                     self.counts.moved(before, task.state);
                     self.live.publish(&task);
                     if let Some(owner) = &asleep {
@@ -104,6 +116,9 @@ impl Inner {
                         tracing::error!(task = %id, %error, "tasks that await this one are not woken");
                     }
                     return Ok(task);
+                }
+                Err(WriteError::Conflict { key }) if key != own && !is_cancelled => {
+                    return Err(Unchanged::Conflict);
                 }
                 Err(WriteError::Conflict { .. }) => {}
                 Err(WriteError::Failed(error)) => return Err(error.into()),
@@ -133,8 +148,9 @@ impl Inner {
         /// How many records of a run are removed at once.
         const BATCH: usize = 1000;
         let id = &task.id;
+        let mut pages = Pages::below(&*self.store, &keys::run(id), BATCH);
         loop {
-            let rows = self.store.list(Query::below(&keys::run(id), BATCH)).await?;
+            let rows = pages.next().await?;
             if rows.is_empty() {
                 break;
             }
@@ -179,6 +195,24 @@ impl Inner {
         }
         Arc::new(task)
     }
+}
+
+/// A task by its record.
+pub(crate) fn read(id: &TaskId, record: &Record) -> Option<Task> {
+    match Task::read(id.clone(), &record.value) {
+        Ok(task) => Some(Task { revision: record.revision, ..task }),
+        Err(error) => {
+            let why = "a newer version of orla may have written it";
+            tracing::error!(task = %id, %error, why, "the record of a task cannot be read");
+            None
+        }
+    }
+}
+
+/// A text that is kept beside a task.
+pub(crate) fn text(record: Record) -> Result<JsonText, StateError> {
+    JsonText::parse(record.value)
+        .map_err(|err| StateError::new(format!("{} of the state is no JSON: {err}", record.key)))
 }
 
 /// The value of a task's record.

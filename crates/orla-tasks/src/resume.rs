@@ -1,13 +1,13 @@
 //! Taking up the tasks of a process that has ended.
 
-use orla_state::{Query, StateError};
+use orla_state::{Pages, StateError};
 
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::records::Unchanged;
 use crate::service::{Started, Tasks};
 use crate::state::{Event, Recovery, recovery};
-use crate::task::{Failure, TaskId};
+use crate::task::{Failure, Task, TaskId};
 
 impl Tasks {
     /// Takes up the tasks that the process before this one left, and runs tasks from now on. To be called once, after the
@@ -21,23 +21,22 @@ impl Tasks {
         if self.0.started.set(()).is_err() {
             return Ok(());
         }
-        let mut query = Query::below(keys::OPEN, BATCH);
+        let mut pages = Pages::below(&*self.0.store, keys::OPEN, BATCH);
         loop {
-            let rows = self.0.store.list(query.clone()).await?;
+            let rows = pages.next().await?;
+            if rows.is_empty() {
+                break;
+            }
+            let mut awake = Vec::new();
             for row in &rows {
-                match (
-                    row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse),
-                    OwnerKey::read(&row.value),
-                ) {
+                match OwnerKey::read(&row.value) {
                     // It stays asleep.
-                    (Some(_), Some(owner)) => self.0.count_asleep(owner),
-                    (Some(id), None) => self.take_up(&id).await?,
-                    (None, _) => {}
+                    Some(owner) => self.0.count_asleep(owner),
+                    None => awake.extend(row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse)),
                 }
             }
-            match rows.last() {
-                Some(last) if rows.len() == BATCH => query.keys.start = format!("{}\0", last.key),
-                _ => break,
+            for task in self.0.load_all(&awake).await?.into_iter().flatten() {
+                self.take_up(task).await?;
             }
         }
         self.0.wake_all_awaiting().await?;
@@ -56,14 +55,16 @@ impl Tasks {
         }
         // A new one is in the queue already.
         if !started.is_new {
-            self.take_up(&started.task.id).await?;
+            let task = self.0.load(&started.task.id).await?;
+            if let Some(task) = task {
+                self.take_up(task).await?;
+            }
         }
         Ok(())
     }
 
-    async fn take_up(&self, id: &TaskId) -> Result<(), StateError> {
-        let inner = &self.0;
-        let Some(task) = inner.load(id).await? else { return Ok(()) };
+    async fn take_up(&self, task: Task) -> Result<(), StateError> {
+        let (inner, id) = (&self.0, &task.id);
         match recovery(task.state, task.begun) {
             Recovery::Leave => {}
             Recovery::Run => {
@@ -75,7 +76,7 @@ impl Tasks {
             Recovery::Interrupt => {
                 inner.counts.entered(task.state);
                 let failure = Failure::interrupted(&task.capability);
-                let ended = inner.change(id, Event::Interrupt, |task| {
+                let ended = inner.change(id, &[Event::Interrupt], |task| {
                     task.error = Some(failure.clone());
                     Ok(Vec::new())
                 });

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use orla_marketplace::program::{IDS, Journal};
 use orla_marketplace::rtfs::Wait;
 use orla_marketplace::{
@@ -20,8 +21,8 @@ use crate::client::TaskClient;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
-use crate::program::{Parts, RunJournal};
-use crate::records::Unchanged;
+use crate::program::{Parts, RunJournal, keys as run};
+use crate::records::{Unchanged, read, text};
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
 use crate::task::{Failure, Task, TaskId, Timestamp};
@@ -175,30 +176,24 @@ impl Inner {
         running: &Arc<Running>,
         place: &Arc<Mutex<Option<OwnedSemaphorePermit>>>,
     ) -> Attempt {
-        let (task, input) = match self.to_run(id).await {
-            Ok(Some((task, input))) if !task.state.is_terminal() => (task, input),
-            Ok(Some((task, _))) => return Attempt::Over(Box::new(task)),
+        let ToRun { task, input, used, state } = match self.to_run(id).await {
+            Ok(Some(to_run)) if !to_run.task.state.is_terminal() => to_run,
+            Ok(Some(to_run)) => return Attempt::Over(Box::new(to_run.task)),
             Ok(None) => return Attempt::Gone,
             Err(error) => return Attempt::Later(error.to_string()),
         };
+        *running.record.lock() = Some(task.clone());
         let mark = Arc::new(Mark {
             tasks: Arc::downgrade(self),
             id: id.clone(),
             owner: task.principal(),
+            running: Arc::clone(running),
             place: Arc::clone(place),
             before: task.begun,
             is_marked: task.state == State::Working,
             seen: Mutex::default(),
         });
         let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
-        let used = match task.begun {
-            Some(Repeat::Journaled) => self.used(id).await,
-            _ => Ok(Duration::ZERO),
-        };
-        let used = match used {
-            Ok(used) => used,
-            Err(error) => return Attempt::Later(error.to_string()),
-        };
         call.patience = Some(self.options.load().timeout.saturating_sub(used));
         call.scope.principal = task.principal();
         call.scope.is_task = true;
@@ -213,6 +208,7 @@ impl Inner {
             arrived: Arc::clone(&running.arrived),
             max_bytes: self.options.load().max_state_bytes,
             is_new: task.begun.is_none(),
+            state,
             used,
             cancellation: running.cancellation.clone(),
         });
@@ -234,7 +230,18 @@ impl Inner {
             }
             (Seen::MayNotRepeat, _) => {
                 let failure = Failure::interrupted(&task.capability);
-                return self.end(id, running, Event::Interrupt, None, Some(failure), Vec::new()).await;
+                return self
+                    .end(
+                        id,
+                        running,
+                        Ending {
+                            event: Event::Interrupt,
+                            text: None,
+                            failure: Some(failure),
+                            changes: Vec::new(),
+                        },
+                    )
+                    .await;
             }
             (Seen::Nothing | Seen::Begun, _) => {}
         }
@@ -246,7 +253,8 @@ impl Inner {
             return Attempt::Later(why);
         }
         let (event, text, failure) = self.ending(&task, result);
-        self.end(id, running, event, Some(text), failure, journal.end().await).await
+        let ending = Ending { event, text: Some(text), failure, changes: journal.end().await };
+        self.end(id, running, ending).await
     }
 
     /// What a task is after its call.
@@ -286,20 +294,19 @@ impl Inner {
     }
 
     /// Writes the end of a task.
-    async fn end(
-        &self,
-        id: &TaskId,
-        running: &Running,
-        event: Event,
-        text: Option<String>,
-        failure: Option<Failure>,
-        changes: Vec<Change>,
-    ) -> Attempt {
-        let text = text.map(bytes::Bytes::from);
+    async fn end(&self, id: &TaskId, running: &Running, ending: Ending) -> Attempt {
+        let Ending { event, text, failure, changes } = ending;
+        let text = text.map(Bytes::from);
+        // That the call ran may not be written yet.
+        let events = match running.begun.get() {
+            Some(_) => &[Event::Begin, event][..],
+            None => &[event],
+        };
         let mut wait = Duration::from_millis(50);
         loop {
-            let ended = self.change(id, event, |task| {
+            let ended = self.change(id, events, |task| {
                 running.fill(task);
+                task.begun = task.begun.or(running.begun.get().copied());
                 task.error.clone_from(&failure);
                 let result = text.iter().map(|text| Change::put(keys::result(id), text.clone()));
                 Ok(result.chain(changes.iter().cloned()).collect())
@@ -308,8 +315,9 @@ impl Inner {
                 Ok(task) => return Attempt::Over(Box::new(task)),
                 Err(Unchanged::Refused(task)) => return Attempt::Over(task),
                 Err(Unchanged::Unknown) => return Attempt::Gone,
-                Err(Unchanged::State(error)) => {
+                Err(unchanged) => {
                     // The call has run: its result is written as soon as that is possible.
+                    let error = unchanged.of(id);
                     tracing::error!(task = %id, %error, "the end of a task cannot be written yet");
                 }
             }
@@ -320,10 +328,20 @@ impl Inner {
         }
     }
 
-    async fn to_run(&self, id: &TaskId) -> Result<Option<(Task, JsonText)>, StateError> {
-        let Some(task) = self.load(id).await? else { return Ok(None) };
-        let input = self.text(&keys::input(id)).await?;
-        Ok(input.map(|input| (task, input)))
+    async fn to_run(&self, id: &TaskId) -> Result<Option<ToRun>, StateError> {
+        if let Some((task, input)) = self.live.accepted(id) {
+            return Ok(Some(ToRun { task, input, used: Duration::ZERO, state: None }));
+        }
+        let keys = vec![keys::task(id), keys::input(id), run::state(id), run::used(id)];
+        let mut rows = self.store.get_all(keys).await?.into_iter();
+        let mut next = || rows.next().flatten();
+        let (Some(task), Some(input)) = (next().and_then(|row| read(id, &row)), next()) else {
+            return Ok(None);
+        };
+        let state = next().map(|row| row.value);
+        let used = next().and_then(|row| std::str::from_utf8(&row.value).ok()?.parse().ok());
+        let used = Duration::from_millis(used.unwrap_or_default());
+        Ok(Some(ToRun { task, input: text(input)?, used, state }))
     }
 
     fn client_of(self: &Arc<Self>, task: &Task) -> Option<Arc<dyn Client>> {
@@ -339,7 +357,7 @@ impl Inner {
         key: &str,
         running: &Running,
     ) -> Result<(), StateError> {
-        let changed = self.change(id, Event::Ask, |task| {
+        let changed = self.change(id, &[Event::Ask], |task| {
             running.fill(task);
             task.questions.retain(|question| question.key != key);
             if task.questions.is_empty() {
@@ -348,10 +366,33 @@ impl Inner {
             Ok(Vec::new())
         });
         match changed.await {
-            Ok(_) | Err(Unchanged::Unknown | Unchanged::Refused(_)) => Ok(()),
-            Err(Unchanged::State(error)) => Err(error),
+            Ok(_) => Ok(()),
+            Err(other) => match other.of(id) {
+                TaskError::State(error) => Err(error),
+                _ => Ok(()),
+            },
         }
     }
+}
+
+/// A task that is to run.
+struct ToRun {
+    task: Task,
+    input: JsonText,
+    /// How long its program had run when it fell asleep last.
+    used: Duration,
+    /// The saved state of its program.
+    state: Option<Bytes>,
+}
+
+/// How the call of a task ended.
+struct Ending {
+    event: Event,
+    /// Its result.
+    text: Option<String>,
+    failure: Option<Failure>,
+    /// What is written with it.
+    changes: Vec<Change>,
 }
 
 /// How an attempt to run a task ended.
@@ -373,6 +414,7 @@ struct Mark {
     tasks: Weak<Inner>,
     id: TaskId,
     owner: Option<Principal>,
+    running: Arc<Running>,
     /// Given back when the call begins.
     place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
     /// What its record said before this attempt.
@@ -424,16 +466,20 @@ impl Checkpoint for Mark {
             *self.seen.lock() = Seen::MayNotRepeat;
             return Err(refused());
         }
-        if !self.is_marked || self.before != Some(now) {
-            let begun = tasks.change(&self.id, Event::Begin, |task| {
+        // What a program does is noted before it leaves the process, and what only computes leaves nothing.
+        if self.before.is_none() && (now == Repeat::Journaled || capability.manifest.provider.is_pure())
+        {
+            self.begin_unwritten(&tasks, now);
+        } else if !self.is_marked || self.before != Some(now) {
+            let begun = tasks.change(&self.id, &[Event::Begin], |task| {
                 task.begun = Some(now);
                 Ok(Vec::new())
             });
             match begun.await {
                 Ok(_) => {}
                 Err(Unchanged::Unknown | Unchanged::Refused(_)) => return Err(refused()),
-                Err(Unchanged::State(error)) => {
-                    *self.seen.lock() = Seen::NotWritten(error.to_string());
+                Err(unchanged) => {
+                    *self.seen.lock() = Seen::NotWritten(unchanged.of(&self.id).to_string());
                     return Err(refused());
                 }
             }
@@ -441,6 +487,17 @@ impl Checkpoint for Mark {
         *self.seen.lock() = Seen::Begun;
         drop(self.place.lock().take());
         Ok(())
+    }
+}
+
+impl Mark {
+    /// The call begins. The record of the task says so with its next write.
+    fn begin_unwritten(&self, tasks: &Inner, repeat: Repeat) {
+        let recorded = self.running.record.lock().as_ref().map_or(State::Queued, |task| task.state);
+        if self.running.begun.set(repeat).is_ok() {
+            tasks.counts.moved(recorded, self.running.seen(recorded));
+            tasks.live.said(&self.id, &self.running);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use orla_marketplace::{CapabilityMarketplace, ClientError, JsonText, Principal};
-use orla_state::{Change, Order, Query, StateError, StateStore};
+use orla_state::{Change, Pages, Query, Record, StateError, StateStore};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
@@ -192,30 +192,30 @@ impl Tasks {
             Viewer::Operator => keys::TASKS.to_owned(),
             Viewer::Caller(caller) => keys::owned(&OwnerKey::of_caller(caller)),
         };
-        let mut query = Query { order: Order::Descending, ..Query::below(&prefix, BATCH) };
+        let mut query = Query::below(&prefix, BATCH).reversed();
         if let Some(before) = &filter.before {
             query.keys.end = format!("{prefix}{before}");
         }
+        let mut pages = Pages::new(&*self.0.store, query);
         let mut found = Vec::new();
         while found.len() < limit {
-            let rows = self.0.store.list(query.clone()).await?;
-            let is_last = rows.len() < query.limit;
-            for row in &rows {
-                let Some(id) = row.key.strip_prefix(&prefix).and_then(TaskId::parse) else { continue };
-                let task = match viewer {
-                    Viewer::Operator => Task::read(id, &row.value).ok(),
-                    Viewer::Caller(_) => self.0.load(&id).await?,
-                };
-                if let Some(task) = task.filter(|task| viewer.sees(task) && filter.fits(task))
-                    && found.len() < limit
-                {
-                    found.push(self.0.shown(task));
+            let rows = pages.next().await?;
+            if rows.is_empty() {
+                break;
+            }
+            let id = |row: &Record| row.key.strip_prefix(&prefix).and_then(TaskId::parse);
+            let tasks: Vec<Option<Task>> = match viewer {
+                Viewer::Operator => {
+                    rows.iter().map(|row| Task::read(id(row)?, &row.value).ok()).collect()
                 }
-            }
-            match rows.last() {
-                Some(last) if !is_last => query.keys.end.clone_from(&last.key),
-                _ => break,
-            }
+                Viewer::Caller(_) => {
+                    let ids: Vec<TaskId> = rows.iter().filter_map(id).collect();
+                    self.0.load_all(&ids).await?
+                }
+            };
+            let shown = tasks.into_iter().flatten().map(|task| self.0.shown(task));
+            let fitting = shown.filter(|task| viewer.sees(task) && filter.fits(task));
+            found.extend(fitting.take(limit - found.len()));
         }
         Ok(found)
     }
@@ -267,7 +267,7 @@ impl Tasks {
 
     async fn cancel_any(&self, id: &TaskId) -> Result<Arc<Task>, TaskError> {
         let running = self.0.live.running(id);
-        let cancelled = self.0.change(id, Event::Cancel, |task| {
+        let cancelled = self.0.change(id, &[Event::Cancel], |task| {
             if let Some(running) = &running {
                 running.fill(task);
             }
@@ -276,6 +276,7 @@ impl Tasks {
         let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;
         let owner = task.owner_key();
         if self.0.queue.lock().remove(&owner, id) {
+            self.0.live.accepted(id);
             self.0.left(&task);
         }
         // It may have left the queue meanwhile.

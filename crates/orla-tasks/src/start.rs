@@ -100,7 +100,7 @@ impl Tasks {
         let owner = OwnerKey::of_caller(new.caller.as_ref());
         let place = inner.take_place(&owner, new.caller.is_some())?;
         let now = Timestamp::now();
-        let task = Task {
+        let mut task = Task {
             id: TaskId::new(),
             revision: 0,
             capability: new.capability.clone(),
@@ -130,8 +130,8 @@ impl Tasks {
             let key = keys::idempotency(&owner, key);
             changes.push(Change::put(key, id.to_string()).expecting(Expect::Absent));
         }
-        match inner.store.write(changes).await {
-            Ok(_) => {}
+        let revision = match inner.store.write(changes).await {
+            Ok(revisions) => revisions.first().copied().unwrap_or_default(),
             Err(WriteError::Failed(error)) => return Err(error.into()),
             Err(WriteError::Conflict { .. }) => {
                 drop(place);
@@ -140,9 +140,13 @@ impl Tasks {
                 let task = inner.same(&new, key).await?.ok_or(TaskError::Closing)?;
                 return Ok(Started { task: inner.shown(task), is_new: false });
             }
-        }
+        };
         place.keep();
         inner.counts.entered(State::Queued);
+        task.revision = revision;
+        if inner.started.get().is_some() && inner.places.available_permits() > 0 {
+            inner.live.accept(&task, &input);
+        }
         inner.enqueue(owner, task.id.clone());
         Ok(Started { task: Arc::new(task), is_new: true })
     }

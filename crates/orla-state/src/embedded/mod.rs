@@ -127,6 +127,11 @@ impl StateStore for Embedded {
         self.read(|answer| Read::Get { key, answer }).await
     }
 
+    async fn get_all(&self, keys: Vec<String>) -> Result<Vec<Option<Record>>, StateError> {
+        keys.iter().try_for_each(|key| check_key(key))?;
+        self.read(|answer| Read::GetAll { keys, answer }).await
+    }
+
     async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
         if query.keys.is_empty() || query.limit == 0 {
             return Ok(Vec::new());

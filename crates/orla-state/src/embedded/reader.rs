@@ -9,6 +9,8 @@ use crate::{Query, Record, StateError};
 pub(super) enum Read {
     /// One record.
     Get { key: String, answer: oneshot::Sender<Result<Option<Record>, StateError>> },
+    /// Several records.
+    GetAll { keys: Vec<String>, answer: oneshot::Sender<Result<Vec<Option<Record>>, StateError>> },
     /// A range.
     List { query: Query, answer: oneshot::Sender<Result<Vec<Record>, StateError>> },
 }
@@ -20,10 +22,16 @@ pub(super) fn run(connection: &Connection, mut reads: mpsc::Receiver<Read>) {
         // Nothing is read for a caller that has gone away.
         match read {
             Read::Get { answer, .. } if answer.is_closed() => {}
+            Read::GetAll { answer, .. } if answer.is_closed() => {}
             Read::List { answer, .. } if answer.is_closed() => {}
             Read::Get { key, answer } => {
                 let record = with(&mut reader, |reader| reader.get(&key));
                 drop(answer.send(record));
+            }
+            Read::GetAll { keys, answer } => {
+                let records =
+                    with(&mut reader, |reader| keys.iter().map(|key| reader.get(key)).collect());
+                drop(answer.send(records));
             }
             Read::List { query, answer } => {
                 let records = with(&mut reader, |reader| reader.list(&query));

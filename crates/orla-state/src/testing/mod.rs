@@ -9,7 +9,9 @@ mod model;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use crate::{Change, Expect, Limits, MAX_KEY, Order, Query, Record, Revision, StateStore, WriteError};
+use crate::{
+    Change, Expect, Limits, MAX_KEY, Order, Pages, Query, Record, Revision, StateStore, WriteError,
+};
 
 pub use model::{Model, Operation, operations};
 
@@ -84,6 +86,9 @@ impl Suite {
             (record.key, &*record.value, vec![record.revision]),
             (self.key("a"), &b"one"[..], first)
         );
+        let keys = ["none", "a"].map(|name| self.key(name)).to_vec();
+        let both = self.store.get_all(keys).await.unwrap();
+        assert!(both[0].is_none() && both[1] == self.get("a").await, "{both:?}");
         self.write([self.put("a", "")]).await;
         assert_eq!(self.value("a").await.unwrap(), "");
         self.write([self.remove("a")]).await;
@@ -183,6 +188,14 @@ impl Suite {
         assert_eq!(self.names(Query::below(&self.key("f/"), 2)).await, below[..2]);
         assert_eq!(self.names(Query::below(&self.key("f/"), 2).reversed()).await, backwards[..2]);
         assert_eq!(self.names(Query::below(&self.key("f/"), 0)).await, [""; 0]);
+        for size in [1, 2, below.len(), 100] {
+            let query = Query::below(&self.key("f/"), size);
+            for (query, expected) in [(query.clone(), below), (query.reversed(), &backwards[..])] {
+                let pages = Pages::new(&*self.store, query).rest().await.unwrap();
+                let names: Vec<_> = pages.iter().map(|row| &row.key[self.prefix.len()..]).collect();
+                assert_eq!(names, expected, "pages of {size}");
+            }
+        }
         assert_eq!(self.names(Query::below(&self.key("f/1"), 100)).await, ["f/1", "f/1/x", "f/10"]);
         let range = |from: &str, to: &str| Query {
             keys: self.key(from)..self.key(to),

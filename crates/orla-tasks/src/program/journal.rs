@@ -5,21 +5,24 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use orla_marketplace::program::{Asked, Journal, Past};
 use orla_marketplace::rtfs::{self, Error, Ticket, Value, Wait, json::value_from_json};
 use orla_marketplace::{JsonText, Principal};
-use orla_state::{Change, Query, StateError};
+use orla_state::{Change, Pages, Query, StateError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::keys;
-use super::notes::{Notes, Rows, answered};
+use super::notes::{Batch, Notes, Rows, answered};
 use super::record::Note;
 use super::waits::Waits;
 use crate::keys as tasks;
+use crate::records::Unchanged;
 use crate::service::{Inner, Viewer};
+use crate::state::{Event, Repeat};
 use crate::task::{Task, TaskId, Timestamp};
 
 /// Keeps the answers of a task's program.
@@ -30,6 +33,8 @@ pub(crate) struct RunJournal {
     notes: Mutex<Option<Notes>>,
     /// Whether a write is under way.
     is_writing: AtomicBool,
+    /// Whether the record of the task says that it runs.
+    is_marked: AtomicBool,
     written: watch::Sender<Written>,
     waits: Mutex<Waits>,
     /// When the run began or went on in this process.
@@ -50,6 +55,8 @@ pub(crate) struct Parts {
     pub(crate) arrived: Arc<Notify>,
     /// Whether the task has not run before, so that nothing is kept of it.
     pub(crate) is_new: bool,
+    /// The state that was saved last.
+    pub(crate) state: Option<Bytes>,
     /// The most bytes of a state and the notes since then.
     pub(crate) max_bytes: usize,
     /// How long the run had run when it fell asleep last.
@@ -70,14 +77,15 @@ impl RunJournal {
     pub(crate) fn new(parts: Parts) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: me.clone(),
-            parts,
             notes: Mutex::default(),
             is_writing: AtomicBool::new(false),
+            is_marked: AtomicBool::new(!parts.is_new),
             written: watch::Sender::default(),
             waits: Mutex::default(),
             began: OnceLock::new(),
             is_held: AtomicBool::new(false),
             suspended: Mutex::default(),
+            parts,
         })
     }
 
@@ -88,9 +96,37 @@ impl RunJournal {
 
     /// What is written with the end of the task.
     pub(crate) async fn end(&self) -> Vec<Change> {
+        self.rest().await;
+        self.notes.lock().as_mut().map(Notes::end).unwrap_or_default()
+    }
+
+    /// Waits until no write is under way.
+    async fn rest(&self) {
         // The sender is never dropped before this.
         let _ = self.written.subscribe().wait_for(|_| !self.is_writing.load(Ordering::Acquire)).await;
-        self.notes.lock().as_mut().map(Notes::end).unwrap_or_default()
+    }
+
+    /// Makes changes of the run, and with the first of them notes that the task runs. `false` if a record is not as a change
+    /// expects it.
+    async fn put(&self, tasks: &Inner, changes: Vec<Change>) -> Result<bool, StateError> {
+        if self.is_marked.load(Ordering::Acquire) {
+            return tasks.write_if(changes).await;
+        }
+        let marked = tasks.change(&self.parts.id, &[Event::Begin], |task| {
+            task.begun = Some(Repeat::Journaled);
+            Ok(changes.clone())
+        });
+        match marked.await {
+            Ok(_) => {
+                self.is_marked.store(true, Ordering::Release);
+                Ok(true)
+            }
+            Err(Unchanged::Conflict) => Ok(false),
+            Err(Unchanged::State(error)) => Err(error),
+            Err(over @ (Unchanged::Unknown | Unchanged::Refused(_))) => {
+                Err(StateError::new(over.of(&self.parts.id).to_string()))
+            }
+        }
     }
 
     /// Why what happened could not be kept. The run can go on from what is durable.
@@ -140,8 +176,11 @@ impl RunJournal {
             loop {
                 let batch = me.notes.lock().as_mut().and_then(Notes::take);
                 if let Some(batch) = batch {
-                    let written = tasks.store.write(batch.changes).await;
-                    let failed = written.err().map(|error| StateError::new(error.to_string()));
+                    let failed = match me.put(&tasks, batch.changes).await {
+                        Ok(true) => None,
+                        Ok(false) => Some(StateError::new("another process goes on with the run")),
+                        Err(error) => Some(error),
+                    };
                     let has_failed = failed.is_some();
                     me.written.send_modify(|state| match failed {
                         None => state.noted = batch.noted,
@@ -178,16 +217,18 @@ impl RunJournal {
 
     /// What is kept of the run, or why it cannot be used.
     async fn rows(&self, tasks: &Inner) -> Result<Result<Rows, &'static str>, StateError> {
-        let id = &self.parts.id;
-        let state = tasks.store.get(&keys::state(id)).await?.map(|row| row.value);
-        let mut notes = Vec::new();
-        let mut length = state.as_ref().map_or(0, bytes::Bytes::len);
         /// How many records are read at once.
         const PAGE: usize = 64;
-        let mut query = Query::below(&keys::all_notes(id), PAGE);
+        let id = &self.parts.id;
+        let state = self.parts.state.clone();
+        let mut notes = Vec::new();
+        let mut length = state.as_ref().map_or(0, Bytes::len);
+        let mut pages = Pages::below(&*tasks.store, &keys::all_notes(id), PAGE);
         loop {
-            let rows = tasks.store.list(query.clone()).await?;
-            let last = rows.last().filter(|_| rows.len() == PAGE).map(|row| row.key.clone());
+            let rows = pages.next().await?;
+            if rows.is_empty() {
+                break;
+            }
             for row in rows {
                 length += row.value.len();
                 if length > self.parts.max_bytes.saturating_mul(2) {
@@ -196,8 +237,6 @@ impl RunJournal {
                 let Some(number) = keys::number(&row.key) else { return Ok(Err("a key has no number")) };
                 notes.push((number, row.value));
             }
-            let Some(last) = last else { break };
-            query.keys.start = format!("{last}\0");
         }
         let trail = Query::below(&keys::all_trail(id), 1).reversed();
         let last_trail = tasks.store.list(trail).await?.first().and_then(|row| keys::number(&row.key));
@@ -350,12 +389,28 @@ impl Journal for RunJournal {
         }
         let tasks = self.inner()?;
         let waits: Vec<Wait> = waits.into_iter().map(|(_, wait)| wait).collect();
-        let noted = self.with(|notes| notes.save(state))?;
-        self.durable(noted).await?;
+        // Nothing is noted meanwhile: the run waits.
+        self.rest().await;
+        let batch = self.with(|notes| {
+            notes.save(state);
+            notes.take()
+        })?;
+        let Batch { changes, noted } = batch.unwrap_or_default();
         let Parts { id, owner, arrived, used, .. } = &self.parts;
         let used = *used + self.began.get().map(Instant::elapsed).unwrap_or_default();
-        let is_asleep = tasks.fall_asleep(id, owner.as_ref(), &waits, used).await;
-        if !is_asleep.map_err(|error| self.fail(error))? {
+        let sleep = tasks.fall_asleep(id, owner.as_ref(), &waits, used).await;
+        let written = match sleep.map_err(|error| self.fail(error))? {
+            Some(sleep) => self.put(&tasks, [changes.clone(), sleep].concat()).await,
+            None => Ok(false),
+        };
+        let is_asleep = match written {
+            Ok(true) => Ok(true),
+            Ok(false) => self.put(&tasks, changes).await.map(|_| false),
+            Err(error) => Err(error),
+        };
+        let is_asleep = is_asleep.map_err(|error| self.fail(error))?;
+        self.written.send_modify(|state| state.noted = noted);
+        if !is_asleep {
             // Events that came meanwhile are looked for.
             arrived.notify_waiters();
             return Ok(false);

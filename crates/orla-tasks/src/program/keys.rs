@@ -14,11 +14,11 @@ use crate::task::TaskId;
 /// What the rows of awaited tasks are below.
 pub(crate) const AWAITED: &str = "awaited/";
 
-pub(super) fn state(id: &TaskId) -> String {
+pub(crate) fn state(id: &TaskId) -> String {
     format!("{}state", run(id))
 }
 
-pub(super) fn used(id: &TaskId) -> String {
+pub(crate) fn used(id: &TaskId) -> String {
     format!("{}used", run(id))
 }
 

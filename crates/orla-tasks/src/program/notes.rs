@@ -39,6 +39,8 @@ pub(super) struct Notes {
     state_length: usize,
     /// A state that is not written yet.
     state: Option<Vec<u8>>,
+    /// Whether a state was written.
+    has_state: bool,
     /// The answers since the state, without their values.
     trail: Vec<u8>,
     /// The number of the next record of the trail.
@@ -62,7 +64,7 @@ pub(super) struct Rows {
 }
 
 /// What is written at once.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) changes: Vec<Change>,
     /// The notes that are durable then.
@@ -84,6 +86,7 @@ impl Notes {
             length: 0,
             state_length: 0,
             state: None,
+            has_state: rows.state.is_some(),
             trail: record::begin(),
             next_trail: rows.last_trail.map_or(1, |last| last + 1),
             open: BTreeMap::new(),
@@ -120,7 +123,14 @@ impl Notes {
     }
 
     /// Adds a note. Gives how many there are then.
-    pub(super) fn add(&mut self, note: Note) -> u64 {
+    pub(super) fn add(&mut self, mut note: Note) -> u64 {
+        // It began when it was asked for first, also if another process made the call again.
+        if let Note::Answered { asked, .. } = &mut note
+            && let Some(Note::Begun { asked: first, .. } | Note::Waits(first)) =
+                self.open.get(&asked.ticket)
+        {
+            asked.began = first.began;
+        }
         let is_known = match &note {
             // A call that is made again, or a wait of a run that was restored.
             Note::Begun { asked, .. } | Note::Waits(asked) => self.open.contains_key(&asked.ticket),
@@ -207,6 +217,7 @@ impl Notes {
         }
         let mut changes = std::mem::take(&mut self.changes);
         if let Some(state) = self.state.take() {
+            self.has_state = true;
             let gone = self.first..self.next;
             changes.extend(gone.map(|number| Change::remove(keys::notes(&self.id, number))));
             self.first = self.next;
@@ -233,8 +244,10 @@ impl Notes {
         let mut changes = std::mem::take(&mut self.changes);
         let gone = self.first..self.next;
         changes.extend(gone.map(|number| Change::remove(keys::notes(&self.id, number))));
-        changes.push(Change::remove(keys::state(&self.id)));
-        changes.push(Change::remove(keys::used(&self.id)));
+        if self.has_state {
+            changes.push(Change::remove(keys::state(&self.id)));
+            changes.push(Change::remove(keys::used(&self.id)));
+        }
         // What is open did not come to an end.
         for note in std::mem::take(&mut self.open).into_values() {
             record::append(&mut self.trail, &note);

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use orla_marketplace::Principal;
 use orla_marketplace::rtfs::Wait;
-use orla_state::{Change, Expect, Query, Record, Revision, StateError};
+use orla_state::{Change, Expect, Pages, Query, Record, Revision, StateError};
 
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
@@ -27,29 +27,22 @@ use crate::task::{Task, TaskId, Timestamp};
 pub(crate) const SLEEP: &str = "sleep";
 
 impl Inner {
-    /// Has a task fall asleep, durably. Its run has run for so long (`used`). `false` if the task is due, is over, or gets an
-    /// event at this moment.
+    /// What is written when a task falls asleep whose run has run for so long (`used`). It conflicts if the task gets an event
+    /// at this moment. `None` if the task is due or over.
     pub(super) async fn fall_asleep(
         &self,
         id: &TaskId,
         owner: Option<&Principal>,
         waits: &[Wait],
         used: Duration,
-    ) -> Result<bool, StateError> {
-        let Some(row) = self.store.get(&open(id)).await? else { return Ok(false) };
+    ) -> Result<Option<Vec<Change>>, StateError> {
+        let Some(row) = self.store.get(&open(id)).await? else { return Ok(None) };
         if self.is_due(id, waits).await? {
-            return Ok(false);
+            return Ok(None);
         }
         let mut changes = sleep_changes(id, owner, waits, row.revision);
         changes.push(Change::put(keys::used(id), used.as_millis().to_string()));
-        self.write_if(changes).await
-    }
-
-    /// How long the run of a program had run when it fell asleep last.
-    pub(crate) async fn used(&self, id: &TaskId) -> Result<Duration, StateError> {
-        let row = self.store.get(&keys::used(id)).await?;
-        let millis = row.and_then(|row| std::str::from_utf8(&row.value).ok()?.parse().ok());
-        Ok(Duration::from_millis(millis.unwrap_or_default()))
+        Ok(Some(changes))
     }
 
     /// Wakes a task that fell asleep if what it waits for came before it slept. To be called when it runs no more.
@@ -129,9 +122,10 @@ impl Inner {
     async fn wake_together(&self, all: &[Waking]) -> Result<bool, StateError> {
         let mut changes = Vec::new();
         let mut awake = Vec::new();
-        for Waking { id, with } in all {
+        let rows = self.store.get_all(all.iter().map(|waking| open(&waking.id)).collect()).await?;
+        for (Waking { id, with }, row) in all.iter().zip(rows) {
             changes.extend(with.clone());
-            let Some(row) = self.store.get(&open(id)).await? else { continue };
+            let Some(row) = row else { continue };
             if let Some(owner) = OwnerKey::read(&row.value) {
                 let put = Change::put(open(id), Bytes::new());
                 changes.push(put.expecting(Expect::Revision(row.revision)));
@@ -164,16 +158,22 @@ impl Inner {
 
     /// Wakes the tasks that wait for one that is over, as far as the process before this one did not.
     pub(crate) async fn wake_all_awaiting(self: &Arc<Self>) -> Result<(), StateError> {
-        let mut query = Query::below(AWAITED, 1);
+        /// How many rows are read at once.
+        const PAGE: usize = 1000;
+        let mut pages = Pages::below(&*self.store, AWAITED, PAGE);
         loop {
-            let Some(row) = self.store.list(query.clone()).await?.pop() else { return Ok(()) };
-            let awaited = row.key.split('/').nth(1).and_then(TaskId::parse);
-            if let Some(awaited) = &awaited
-                && self.is_over(awaited).await?
-            {
-                self.wake_awaiting(awaited).await?;
+            let rows = pages.next().await?;
+            if rows.is_empty() {
+                return Ok(());
             }
-            query.keys.start = format!("{}\0", row.key);
+            let awaited = |row: &Record| row.key.split('/').nth(1).and_then(TaskId::parse);
+            let mut ids: Vec<TaskId> = rows.iter().filter_map(awaited).collect();
+            ids.dedup();
+            for (id, task) in ids.iter().zip(self.load_all(&ids).await?) {
+                if task.is_none_or(|task| task.state.is_terminal()) {
+                    self.wake_awaiting(id).await?;
+                }
+            }
         }
     }
 }
@@ -229,6 +229,10 @@ impl Tasks {
         if !task.is_program && task.begun != Some(Repeat::Journaled) {
             return Ok(None);
         }
+        // Nothing of it is written.
+        if task.begun.is_none() && !task.state.is_terminal() {
+            return Ok(Some(Course::default()));
+        }
         match self.course(&task.id).await? {
             Ok(course) => Ok(Some(course)),
             Err(trouble) => {
@@ -243,11 +247,13 @@ impl Tasks {
     /// # Errors
     /// The state cannot be read.
     pub(crate) async fn course(&self, id: &TaskId) -> Result<Result<Course, Trouble>, TaskError> {
+        /// How many rows are read at once.
+        const PAGE: usize = 256;
         let store = &self.0.store;
         let state = store.get(&keys::state(id)).await?;
         let mut records = Vec::new();
         for prefix in [keys::all_trail(id), keys::all_notes(id)] {
-            records.push(self.0.all(&prefix).await?);
+            records.push(Pages::below(&**store, &prefix, PAGE).rest().await?);
         }
         let values = |at: usize| records[at].iter().map(|row| &row.value[..]);
         let state = state.as_ref().map(|row| &row.value[..]);
@@ -279,25 +285,6 @@ impl Tasks {
 #[derive(serde::Deserialize)]
 struct Source {
     program: String,
-}
-
-impl Inner {
-    /// All rows below a prefix.
-    async fn all(&self, prefix: &str) -> Result<Vec<Record>, StateError> {
-        /// How many rows are read at once.
-        const PAGE: usize = 256;
-        let mut query = Query::below(prefix, PAGE);
-        let mut all = Vec::new();
-        loop {
-            let rows = self.store.list(query.clone()).await?;
-            let is_last = rows.len() < PAGE;
-            all.extend(rows);
-            match all.last() {
-                Some(last) if !is_last => query.keys.start = format!("{}\0", last.key),
-                _ => return Ok(all),
-            }
-        }
-    }
 }
 
 /// The task at the end of a key.

@@ -186,13 +186,24 @@ async fn a_program_of_forty_calls_ends_right_though_its_process_ends_after_every
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_call_that_is_not_caught_interrupts_the_task_and_says_where() {
     let calls = Calls::default();
-    // The start of the task, and the note that the call begins.
-    let (_, task, _) = through(program("(do\n  (call :once {:n 1}))"), 2, &calls).await;
+    // That the task runs and that the call begins are one write.
+    let (_, task, _) = through(program("(do\n  (call :once {:n 1}))"), 1, &calls).await;
     assert_eq!(task.state, State::Interrupted);
     let error = task.error.as_ref().unwrap();
     assert_eq!(error.kind, "interrupted");
     assert_eq!(error.at.map(|at| (at.line, at.column)), Some((2, 3)));
     assert_eq!(calls.lock().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_from_which_nothing_leaves_is_written_when_it_is_accepted_and_when_it_ends() {
+    let calls = Calls::default();
+    let (tasks, task, processes) = through(program("(do (describe :once) (+ 1 2))"), 1, &calls).await;
+    assert_eq!((task.state, processes), (State::Completed, 1), "{:?}", task.error);
+    assert_eq!(value(&tasks, &task).await, serde_json::json!(3));
+    assert_eq!(tasks.journal(&task).await.unwrap().unwrap().steps.len(), 1);
+    let counts = tasks.counts().by_state;
+    assert_eq!(counts.iter().sum::<u64>(), 1, "{counts:?}");
 }
 
 async fn rows(store: &Memory, prefix: &str) -> usize {
