@@ -1,6 +1,7 @@
 //! Taking up the tasks of a process that has ended.
 
 use orla_state::{Pages, StateError};
+use tokio::time::Instant;
 
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
@@ -18,7 +19,7 @@ impl Tasks {
     pub async fn resume(&self) -> Result<(), TaskError> {
         /// How many records are read at once.
         const BATCH: usize = 1000;
-        if self.0.started.set(()).is_err() {
+        if self.0.started.set(Instant::now()).is_err() {
             return Ok(());
         }
         let mut pages = Pages::below(&*self.0.store, keys::OPEN, BATCH);
@@ -50,7 +51,7 @@ impl Tasks {
     /// # Errors
     /// The state cannot be read.
     pub async fn run_one(&self, started: &Started) -> Result<(), TaskError> {
-        if self.0.started.set(()).is_ok() {
+        if self.0.started.set(Instant::now()).is_ok() {
             self.serve_queue();
         }
         // A new one is in the queue already.

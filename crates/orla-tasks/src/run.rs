@@ -30,6 +30,9 @@ use crate::task::{Failure, Task, TaskId, Timestamp};
 /// The longest wait before the state is written again after a failure, or a call is made again that found no room.
 const LONGEST: Duration = Duration::from_secs(30);
 
+/// How long after its start the server waits for the providers of tasks that it has taken up.
+const STARTING: Duration = Duration::from_secs(60);
+
 impl Tasks {
     /// Runs the tasks of the queue, as there are places.
     pub(crate) fn serve_queue(&self) {
@@ -116,6 +119,23 @@ impl Inner {
         self.queued.notify_one();
     }
 
+    /// Sets a task aside until fewer tasks wait for an approval.
+    fn set_aside(&self, owner: OwnerKey, id: TaskId) {
+        self.aside.lock().push(owner, id);
+        // A place may have become free meanwhile.
+        if self.asking.available_permits() > 0 {
+            self.take_back_aside();
+        }
+    }
+
+    /// Has a task that was set aside begin again.
+    fn take_back_aside(&self) {
+        let next = self.aside.lock().pop();
+        if let Some((owner, id)) = next {
+            self.enqueue(owner, id);
+        }
+    }
+
     /// Whether a task is a program, which may await events.
     pub(crate) fn is_program(&self, task: &Task) -> bool {
         task.is_program
@@ -141,6 +161,11 @@ impl Inner {
                     return;
                 }
                 Attempt::Closing => return,
+                Attempt::Aside => {
+                    drop(registered);
+                    self.set_aside(owner, id);
+                    return;
+                }
                 Attempt::Asleep(waits) => {
                     // It may have been woken before it slept: that is seen once it does not run any more.
                     drop(registered);
@@ -191,12 +216,14 @@ impl Inner {
             place: Arc::clone(place),
             before: task.begun,
             is_marked: task.state == State::Working,
+            asking: Mutex::default(),
             seen: Mutex::default(),
         });
         let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
         call.patience = Some(self.options.load().timeout.saturating_sub(used));
         call.scope.principal = task.principal();
         call.scope.is_task = true;
+        call.scope.goes_on = task.begun == Some(Repeat::Journaled);
         call.scope.client = self.client_of(&task);
         call.scope.notices = sink(&self.live, id, running);
         call.scope.cancellation = running.cancellation.clone();
@@ -220,10 +247,16 @@ impl Inner {
         }
         match (seen, &result) {
             (Seen::Closing, _) => return Attempt::Closing,
+            (Seen::NoneToAsk, _) => return Attempt::Aside,
             (Seen::NotWritten(why), _) => return Attempt::Later(why),
             (Seen::Nothing, Err(RuntimeError::Busy { .. })) => {
                 return Attempt::Later("there are too many calls".to_owned());
             }
+            // The server began a moment ago, and what provides the capability may still be starting.
+            (
+                Seen::Nothing,
+                Err(error @ (RuntimeError::Unknown { .. } | RuntimeError::Unavailable { .. })),
+            ) if self.may_be_starting(&task) => return Attempt::Later(error.to_string()),
             // It was accepted, and goes on when there is room again.
             (Seen::Nothing, Err(error @ RuntimeError::Quota { .. })) if task.begun.is_some() => {
                 return Attempt::Later(error.to_string());
@@ -255,6 +288,12 @@ impl Inner {
         let (event, text, failure) = self.ending(&task, result);
         let ending = Ending { event, text: Some(text), failure, changes: journal.end().await };
         self.end(id, running, ending).await
+    }
+
+    /// Whether the server was started so recently that the provider of a task from before may not be there yet.
+    fn may_be_starting(&self, task: &Task) -> bool {
+        let began = self.started.get();
+        task.created_at < self.opened && began.is_some_and(|began| began.elapsed() < STARTING)
     }
 
     /// What a task is after its call.
@@ -403,6 +442,8 @@ enum Attempt {
     Gone,
     /// The process is about to end. The task stays as it is.
     Closing,
+    /// It has to wait until fewer tasks wait for an approval.
+    Aside,
     /// Its program waits for nothing near.
     Asleep(Vec<Wait>),
     /// Nothing of it has run, for this reason.
@@ -421,7 +462,24 @@ struct Mark {
     before: Option<Repeat>,
     /// Whether its record is in the state that a running call has.
     is_marked: bool,
+    /// Held while the call waits for its approval.
+    asking: Mutex<Option<Asking>>,
     seen: Mutex<Seen>,
+}
+
+/// A place among the tasks that wait for an approval. When it is given back, a task that is set aside has its turn.
+struct Asking {
+    place: Option<OwnedSemaphorePermit>,
+    tasks: Weak<Inner>,
+}
+
+impl Drop for Asking {
+    fn drop(&mut self) {
+        drop(self.place.take());
+        if let Some(tasks) = self.tasks.upgrade() {
+            tasks.take_back_aside();
+        }
+    }
 }
 
 /// What happened at the checkpoint.
@@ -436,12 +494,29 @@ enum Seen {
     MayNotRepeat,
     /// The process is about to end, so it did not run.
     Closing,
+    /// Too many tasks wait for an approval.
+    NoneToAsk,
     /// It could not be written down that the call runs, so it did not.
     NotWritten(String),
 }
 
 #[async_trait]
 impl Checkpoint for Mark {
+    fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
+        let later = || RuntimeError::Suspended { id: capability.name.to_string() };
+        let tasks = self.tasks.upgrade().ok_or_else(later)?;
+        let mut asking = self.asking.lock();
+        if asking.is_none() {
+            let Ok(place) = Arc::clone(&tasks.asking).try_acquire_owned() else {
+                *self.seen.lock() = Seen::NoneToAsk;
+                return Err(later());
+            };
+            *asking = Some(Asking { place: Some(place), tasks: Weak::clone(&self.tasks) });
+        }
+        drop(self.place.lock().take());
+        Ok(())
+    }
+
     async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
         let Some(tasks) = self.tasks.upgrade().filter(|tasks| !tasks.closing.is_cancelled()) else {
             *self.seen.lock() = Seen::Closing;
@@ -486,6 +561,7 @@ impl Checkpoint for Mark {
         }
         *self.seen.lock() = Seen::Begun;
         drop(self.place.lock().take());
+        drop(self.asking.lock().take());
         Ok(())
     }
 }

@@ -44,6 +44,10 @@ pub(crate) struct Inner {
     pub(crate) queued: Notify,
     /// Held by the tasks that have left the queue and have not begun.
     pub(crate) places: Arc<Semaphore>,
+    /// Held by the tasks that wait for an approval, which have no other place then.
+    pub(crate) asking: Arc<Semaphore>,
+    /// The tasks that wait until fewer tasks wait for an approval.
+    pub(crate) aside: Mutex<Queue>,
     /// How many tasks of each caller wait or run.
     pub(crate) unfinished: Mutex<HashMap<OwnerKey, usize>>,
     /// Notified when a timer may be due earlier than the one that is waited for.
@@ -53,7 +57,10 @@ pub(crate) struct Inner {
     pub(crate) closing: CancellationToken,
     /// Everything ends at once.
     pub(crate) abort: CancellationToken,
-    pub(crate) started: OnceLock<()>,
+    /// When the process began to run tasks.
+    pub(crate) started: OnceLock<Instant>,
+    /// Tasks that were accepted before this are those of an earlier process.
+    pub(crate) opened: Timestamp,
 }
 
 /// Who looks at tasks.
@@ -126,6 +133,9 @@ impl Tasks {
         /// How many tasks may wait for a permit of the marketplace at once. The others wait in the queue of tasks, so
         /// that calls find room in that of the marketplace.
         const PLACES: usize = 64;
+        /// How many tasks may wait for an approval at once: fewer than the questions of one caller that are kept. The
+        /// others are set aside.
+        const ASKING: usize = 32;
         Self(Arc::new(Inner {
             store,
             market,
@@ -135,12 +145,15 @@ impl Tasks {
             queue: Mutex::default(),
             queued: Notify::new(),
             places: Arc::new(Semaphore::new(PLACES)),
+            asking: Arc::new(Semaphore::new(ASKING)),
+            aside: Mutex::default(),
             unfinished: Mutex::default(),
             timer_set: Notify::new(),
             tracker: TaskTracker::new(),
             closing: CancellationToken::new(),
             abort: CancellationToken::new(),
             started: OnceLock::new(),
+            opened: Timestamp::now(),
         }))
     }
 
@@ -275,7 +288,8 @@ impl Tasks {
         });
         let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;
         let owner = task.owner_key();
-        if self.0.queue.lock().remove(&owner, id) {
+        let was_queued = self.0.queue.lock().remove(&owner, id);
+        if was_queued || self.0.aside.lock().remove(&owner, id) {
             self.0.live.accepted(id);
             self.0.left(&task);
         }

@@ -5,9 +5,13 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::{Canned, MockExecutor, PATIENCE};
-use orla_marketplace::{ANNOTATIONS, CapabilityMarketplace, Limits, Payload, Principal, RuntimeError};
+use orla_marketplace::{
+    ANNOTATIONS, ApprovalRule, CapabilityMarketplace, Desk, Limits, MayAnswer, Payload, Principal,
+    RuntimeError,
+};
 use orla_state::{Change, Expect, Order, Query, Record, Revision, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -310,6 +314,64 @@ async fn what_a_task_says_is_in_its_record() {
     let id = tasks.start(new("reports")).await.unwrap().task.id.clone();
     let task = ended(&tasks, id.as_str()).await;
     assert_eq!(task.progress.as_ref().map(|progress| progress.progress), Some(3.0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn tasks_that_wait_for_an_approval_hold_up_no_other() {
+    let store: Arc<Store> = Arc::default();
+    let tasks = tasks(&store).await;
+    let approvals = tasks.0.market.approvals();
+    let mut rule = ApprovalRule::new("approve[0]");
+    rule.capabilities = vec![Pattern::new("echo")];
+    rule.expires = Duration::from_secs(60);
+    approvals.configure(vec![rule]);
+    approvals.set_desk(Desk::Open);
+    let mut asking = Vec::new();
+    for _ in 0..150 {
+        asking.push(tasks.start(new("echo")).await.unwrap().task.id.to_string());
+    }
+    let other = tasks.start(new("reports")).await.unwrap().task.id.to_string();
+    assert_eq!(ended(&tasks, &other).await.state, State::Completed);
+    assert!(approvals.waiting() <= 32);
+    // One that is set aside is cancelled, and the others have their turn when the ones before are answered.
+    let last = asking.pop().unwrap();
+    tasks.cancel(&last, ANYONE).await.unwrap();
+    let mut left = asking.len();
+    while left > 0 {
+        for question in approvals.pending(None, MayAnswer::All) {
+            approvals.answer(&question.id, None, MayAnswer::All, true).unwrap();
+            left -= 1;
+        }
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    for id in &asking {
+        assert_eq!(ended(&tasks, id).await.state, State::Completed);
+    }
+    assert!(tasks.0.unfinished.lock().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_an_earlier_process_waits_for_its_provider_to_start() {
+    let store: Arc<Store> = Arc::default();
+    let resting =
+        Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), TaskOptions::default());
+    let [served, lost] = [(); 2].map(|()| resting.start(new("echo")));
+    let (served, lost) = (served.await.unwrap().task.id.clone(), lost.await.unwrap().task.id.clone());
+    rewrite(&store, served.as_str(), r#""capability":"echo""#, r#""capability":"late""#);
+    rewrite(&store, lost.as_str(), r#""capability":"echo""#, r#""capability":"gone""#);
+    let now = crate::Timestamp::now();
+    while crate::Timestamp::now() == now {
+        std::hint::spin_loop();
+    }
+    let after = tasks(&store).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(after.get(served.as_str(), ANYONE).await.unwrap().state, State::Queued);
+    after.0.market.register_capability(Canned::Echoes.manifest("late")).unwrap();
+    assert_eq!(ended(&after, served.as_str()).await.state, State::Completed);
+    let error = ended(&after, lost.as_str()).await.error.clone().unwrap();
+    assert_eq!(error.kind, "unknown-capability", "its provider does not come");
+    let new = after.start(NewTask { capability: "gone".to_owned(), ..new("echo") }).await;
+    assert!(matches!(new, Err(TaskError::Refused(RuntimeError::Unknown { .. }))));
 }
 
 const EVENTS: [Event; 7] = [

@@ -11,6 +11,15 @@ use crate::error::RuntimeResult;
 /// happened. Calls within the call do not inherit its checkpoint.
 #[async_trait]
 pub trait Checkpoint: Send + Sync {
+    /// Called before the call waits for an approval, which may take days.
+    ///
+    /// # Errors
+    /// Why the call must not wait now; it is the result of the call.
+    fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
+        let _ = capability;
+        Ok(())
+    }
+
     /// Called once the call has its permits, before each attempt. The executor begins when this returns `Ok`.
     ///
     /// # Errors

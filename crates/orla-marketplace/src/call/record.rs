@@ -191,8 +191,18 @@ impl Recording {
         self.queued = self.started.elapsed();
     }
 
-    /// The call or the stream has ended. Only the first time counts.
+    /// The call or the stream has ended. Only the first time counts. A call whose program goes on later has not ended: it is
+    /// recorded when it does.
     pub(crate) fn finish(&mut self, result: Result<(), &RuntimeError>) {
+        if let Err(RuntimeError::Suspended { .. }) = result {
+            tracing::debug!(
+                capability = &*self.entry.name,
+                call_id = &*self.call_id,
+                "the call goes on later"
+            );
+            self.is_recorded = true;
+            return;
+        }
         let (outcome, error) = outcome_of(result);
         // The cause of an error is not for its caller, and so not clean yet.
         let error = match self.redaction() {

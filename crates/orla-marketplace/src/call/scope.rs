@@ -60,6 +60,9 @@ pub struct CallScope {
     pub checkpoint: Option<Arc<dyn Checkpoint>>,
     /// Whether the call is that of a task, or within one.
     pub is_task: bool,
+    /// Whether the call has begun before and goes on where it was. It was approved then, if it had to be. Calls within the
+    /// call do not inherit it.
+    pub goes_on: bool,
     /// Keeps what the program of the call is answered, so that another process can go on with it. Calls within the
     /// call do not inherit it.
     pub journal: Option<Arc<dyn Journal>>,
@@ -118,6 +121,7 @@ impl Call {
             depth: ctx.scope.depth + 1,
             retries: None,
             checkpoint: None,
+            goes_on: false,
             journal: None,
             ..ctx.scope.clone()
         };

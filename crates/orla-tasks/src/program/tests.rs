@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use orla_marketplace::id::Pattern;
 use orla_marketplace::program::{LanguageExecutor, registrations};
 use orla_marketplace::rtfs::Wait;
 use orla_marketplace::{
-    ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
-    CustomProvider, JsonText, Limits, Outcome, Payload, ProviderType, RuntimeResult,
+    ANNOTATIONS, ApprovalRule, CallContext, CapabilityExecutor, CapabilityManifest,
+    CapabilityMarketplace, CustomProvider, Desk, JsonText, Limits, MayAnswer, Outcome, Payload,
+    ProviderType, RuntimeResult,
 };
 use orla_state::{Change, Memory, Query, Record, Revision, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
@@ -204,6 +206,37 @@ async fn a_program_from_which_nothing_leaves_is_written_when_it_is_accepted_and_
     assert_eq!(tasks.journal(&task).await.unwrap().unwrap().steps.len(), 1);
     let counts = tasks.counts().by_state;
     assert_eq!(counts.iter().sum::<u64>(), 1, "{counts:?}");
+}
+
+#[tokio::test]
+async fn a_program_that_sleeps_is_one_call_which_is_approved_and_recorded_once() {
+    let calls = Calls::default();
+    let tasks = open(Arc::new(Memory::default()), &calls).await;
+    let market = &tasks.0.market;
+    let records = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&records);
+    market.on_finished(move |record| seen.lock().push((record.name.to_string(), record.outcome)));
+    let mut rule = ApprovalRule::new("approve[0]");
+    rule.capabilities = vec![Pattern::new("rtfs")];
+    rule.expires = Duration::from_secs(60);
+    market.approvals().configure(vec![rule]);
+    market.approvals().set_desk(Desk::Open);
+    let id = tasks.start(program("(do (await-event \"a\") (await-event \"b\"))")).await.unwrap().task;
+    let id = id.id.as_str();
+    while market.approvals().waiting() == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let question = &market.approvals().pending(None, MayAnswer::All)[0];
+    market.approvals().answer(&question.id, None, MayAnswer::All, true).unwrap();
+    for event in ["a", "b"] {
+        while !tasks.asleep(id).await {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        tasks.event(id, ANYONE, event, JsonText::default()).await.unwrap();
+    }
+    assert_eq!(over(&tasks, id).await.state, State::Completed);
+    assert_eq!(*records.lock(), [("rtfs".to_owned(), "ok")]);
+    close(&tasks).await;
 }
 
 async fn rows(store: &Memory, prefix: &str) -> usize {
