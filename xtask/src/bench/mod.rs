@@ -6,7 +6,7 @@
 //! spread.
 //!
 //! - [`rows`]: the comparisons. [`side`] measures one, [`goals`] are what they should reach.
-//! - [`life`]: what is no comparison of calls: start, reload, memory.
+//! - [`life`]: what is no comparison of calls: start, reload, memory. [`tasks`]: durable work.
 //! - [`rtfs`]: the language beside other embedded ones.
 //! - [`client`]: the client side, HTTP/1.1 over plain sockets; [`cores`]: where it runs.
 //! - [`gateways`]: gateways that others publish.
@@ -24,6 +24,7 @@ mod rows;
 mod rtfs;
 mod side;
 pub(crate) mod stats;
+mod tasks;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -242,6 +243,9 @@ const LIVES: &[(&str, Life)] = &[
     ("reload under load", life::reload),
     ("memory", life::memory),
     ("output of 1 GB", life::flood),
+    ("accepted task", tasks::acceptance),
+    ("durable program", tasks::durable),
+    ("sleeping programs", tasks::wake),
 ];
 
 fn programs(beside: Option<&Path>) -> Result<Programs, String> {
