@@ -25,6 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-secrets", &[]),
     ("orla-state", &[]),
     ("orla-tasks", &["orla-marketplace", "orla-mcp", "orla-state"]),
+    ("orla-history", &["orla-marketplace", "orla-mcp"]),
     ("orla-identity", &["orla-marketplace"]),
     ("orla-server", &["orla-identity", "orla-marketplace", "orla-mcp", "orla-state", "orla-tasks"]),
     (
@@ -43,6 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "orla",
         &[
             "orla-document",
+            "orla-history",
             "orla-identity",
             "orla-marketplace",
             "orla-mcp",

@@ -63,7 +63,7 @@ pub use call::hops::Hops;
 pub use call::record::{CallRecord, RequestRecord};
 pub use call::retry::jitter;
 pub use call::stream::{OpenStream, StreamHandle};
-pub use call::{Call, CallContext, CallScope, Checkpoint, Paused};
+pub use call::{Call, CallContext, CallObserver, CallScope, Checkpoint, Ending, ObservedCall, Paused};
 pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{BoxError, NotSent, RuntimeError, RuntimeResult, Violation, seconds, whole_millis};
@@ -77,7 +77,7 @@ pub use manifest::{
 };
 pub use marketplace::CapabilityMarketplace;
 pub use memory::{MemoryBudget, OverBudget, Reservation};
-pub use notice::{LogLevel, Notice, NoticeSink, Progress};
+pub use notice::{LogLevel, Notice, NoticeObserver, NoticeSink, Progress};
 pub use outcome::Outcome;
 pub use payload::{JsonText, Payload};
 pub use permission::{NoPermission, Permission};

@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::approval::Approvals;
 use crate::call::record::{CallRecord, Observers, RequestObservers, RequestRecord};
-use crate::call::{Call, CallContext, CallScope};
+use crate::call::{Call, CallContext, CallObserver, CallScope, ObservedCall};
 use crate::catalog::{Catalog, CatalogBuilder, Entry, Limits, RegistrationError};
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::executor::{CapabilityExecutor, ProviderStatus};
@@ -24,6 +24,7 @@ use crate::executors::Executors;
 use crate::id::instance_number;
 use crate::manifest::{CapabilityManifest, Registration};
 use crate::memory::MemoryBudget;
+use crate::payload::Payload;
 use crate::principal::Principal;
 use crate::provider::ProviderType;
 use crate::quota::Quotas;
@@ -45,6 +46,7 @@ pub struct CapabilityMarketplace {
     changes: watch::Sender<u64>,
     on_finished: ArcSwapOption<Observers>,
     on_request: ArcSwapOption<RequestObservers>,
+    observer: ArcSwapOption<Box<dyn CallObserver>>,
     on_listing: ArcSwapOption<Preparation>,
     on_problems: ArcSwapOption<Problems>,
     on_unknown: ArcSwapOption<SignIn>,
@@ -84,6 +86,7 @@ impl CapabilityMarketplace {
             changes: watch::Sender::new(0),
             on_finished: ArcSwapOption::empty(),
             on_request: ArcSwapOption::empty(),
+            observer: ArcSwapOption::empty(),
             on_listing: ArcSwapOption::empty(),
             on_problems: ArcSwapOption::empty(),
             on_unknown: ArcSwapOption::empty(),
@@ -134,10 +137,16 @@ impl CapabilityMarketplace {
     }
 
     fn context(&self, call: &Call, timeout: Duration) -> CallContext {
-        CallContext::new(self.next_call_id(), call.target.as_str().into(), timeout, call.scope.clone())
+        CallContext::new(
+            self.reserve_call_id(),
+            call.target.as_str().into(),
+            timeout,
+            call.scope.clone(),
+        )
     }
 
-    pub(crate) fn next_call_id(&self) -> Arc<str> {
+    /// An id for a call to come, which no other call of this instance gets.
+    pub fn reserve_call_id(&self) -> Arc<str> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         format!("{:08x}-{number}", self.instance).into()
     }
@@ -313,6 +322,20 @@ impl CapabilityMarketplace {
     /// does for calls.
     pub fn on_request(&self, observe: impl Fn(&RequestRecord) + Send + Sync + 'static) {
         self.add_observer(&self.on_request, Arc::new(observe));
+    }
+
+    /// Lets `observer` follow calls from now on. It takes the place of the one before.
+    pub fn observe_with(&self, observer: impl CallObserver + 'static) {
+        self.observer.store(Some(Arc::new(Box::new(observer))));
+    }
+
+    pub(crate) fn observe(
+        &self,
+        entry: &Arc<Entry>,
+        input: &Payload,
+        ctx: &mut CallContext,
+    ) -> Option<Arc<dyn ObservedCall>> {
+        self.observer.load().as_ref()?.begins(entry, input, ctx)
     }
 
     fn add_observer<T: ?Sized>(&self, all: &ArcSwapOption<Vec<Arc<T>>>, observer: Arc<T>) {

@@ -16,6 +16,20 @@ pub struct NoticeSink {
     take: Option<Arc<dyn Fn(Notice) + Send + Sync>>,
     calls: Option<Arc<MakeSink>>,
     trace: TraceSink,
+    observed: Option<Observed>,
+}
+
+/// Sees the notices of one call, beside the listener and without asking for any.
+pub trait NoticeObserver: Send + Sync {
+    /// The call says something. Secrets that the capability was given are replaced.
+    fn said(&self, notice: &Notice);
+}
+
+/// Who follows the call itself. Calls within the call have their own.
+#[derive(Clone)]
+struct Observed {
+    call: Arc<dyn NoticeObserver>,
+    redactor: Option<Arc<Redactor>>,
 }
 
 impl NoticeSink {
@@ -50,6 +64,17 @@ impl NoticeSink {
         Self { take, ..self }
     }
 
+    /// Shows the notices to `call` too, without the secrets that `redactor` knows.
+    #[must_use]
+    pub(crate) fn observed_by(
+        self,
+        call: Arc<dyn NoticeObserver>,
+        redactor: Option<&Arc<Redactor>>,
+    ) -> Self {
+        let observed = Observed { call, redactor: redactor.cloned() };
+        Self { observed: Some(observed), ..self }
+    }
+
     /// Whether anyone listens. If not, notices need not be made.
     pub fn is_wanted(&self) -> bool {
         self.take.is_some()
@@ -57,6 +82,12 @@ impl NoticeSink {
 
     /// Passes a notice to the listener.
     pub fn send(&self, notice: Notice) {
+        if let Some(Observed { call, redactor }) = &self.observed {
+            match redactor {
+                Some(redactor) => call.said(&redactor.notice(notice.clone())),
+                None => call.said(&notice),
+            }
+        }
         if let Some(take) = &self.take {
             take(notice);
         }

@@ -64,7 +64,7 @@ impl Payload {
     }
 
     /// The bytes of its JSON text, if the text has been made.
-    pub(crate) fn text_bytes(&self) -> usize {
+    pub fn text_bytes(&self) -> usize {
         self.0.json.get().map_or(0, |text| text.as_str().len())
     }
 

@@ -31,6 +31,7 @@ mod exposure;
 mod extensions;
 mod findings;
 mod governance;
+mod history;
 mod http_client;
 mod logging;
 mod memory;

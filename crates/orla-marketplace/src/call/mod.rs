@@ -11,6 +11,7 @@
 //! - [`checkpoint`]: the moment at which a call may run and has not begun
 //! - [`clock`]: the time of a call
 //! - [`record`]: what is known of a finished call
+//! - [`observe`]: the seam for what follows calls while they run
 //! - [`stream`]: streams, whose items are read one by one
 //! - [`request`]: the path of requests for prompts, resources and completions
 //! - [`hops`]: the instances that a call has passed through
@@ -18,6 +19,7 @@
 mod checkpoint;
 mod clock;
 pub(crate) mod hops;
+mod observe;
 mod prepared;
 pub(crate) mod record;
 mod request;
@@ -29,6 +31,7 @@ use std::sync::Arc;
 
 pub use checkpoint::Checkpoint;
 pub use clock::Paused;
+pub use observe::{CallObserver, Ending, ObservedCall};
 pub use scope::{Call, CallContext, CallScope};
 
 use crate::error::RuntimeResult;
@@ -82,14 +85,17 @@ impl CapabilityMarketplace {
     /// # Errors
     /// Those of [`call`](Self::call) up to the validation of the input.
     pub async fn check(&self, call: Call) -> RuntimeResult<()> {
-        let prepared = self.prepare(call).await?;
+        let mut prepared = self.prepare(call).await?;
         let checked = async {
             prepared.authorize().await?;
             prepared.validate_input()
         };
         match checked.await {
             Ok(()) => Ok(()),
-            refused => prepared.finish(prepared.begin_recording(), refused),
+            refused => {
+                let recording = prepared.begin_recording();
+                prepared.finish(recording, refused)
+            }
         }
     }
 

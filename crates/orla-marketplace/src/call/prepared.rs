@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 use rtfs::text::excerpt;
 use tokio::time::Instant;
 
-use super::record::Recording;
+use super::record::{Recorded, Recording};
 use super::retry::{jitter, wait_before_retry};
 use super::stream::StreamHandle;
 use super::{Call, CallContext};
@@ -84,11 +84,12 @@ impl CapabilityMarketplace {
             tracing::info!(tool = excerpt(&call.target, SHOWN), caller, "unknown tool");
             return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
         };
-        let Call { target, input, timeout, patience, scope } = call;
+        let Call { target, input, timeout, patience, mut scope } = call;
         let own = entry.policy.timeout.or_else(|| entry.manifest.provider.timeout());
         let own = own.or(patience).unwrap_or(catalog.limits.timeout);
         let timeout = timeout.map_or(own, |caller| caller.min(own));
-        let mut ctx = CallContext::new(self.next_call_id(), Arc::clone(&entry.name), timeout, scope);
+        let call_id = scope.call_id.take().unwrap_or_else(|| self.reserve_call_id());
+        let mut ctx = CallContext::new(call_id, Arc::clone(&entry.name), timeout, scope);
         ctx.custody = entry.policy.custody.clone().filter(|custody| custody.required().is_some());
         let permit = CallPermit::new(catalog.admission_of(&entry), &entry.provider);
         let held = HeldPermits::with(entry.admission.as_ref(), ctx.held());
@@ -118,8 +119,14 @@ impl CapabilityMarketplace {
 }
 
 impl PreparedCall<'_> {
-    pub(super) fn begin_recording(&self) -> Recording {
-        Recording::begin(&self.entry, &self.ctx, self.market.call_observers())
+    pub(super) fn begin_recording(&mut self) -> Recording {
+        let observed = self.market.observe(&self.entry, &self.input, &mut self.ctx);
+        if let Some(observed) = &observed {
+            let redactor = self.entry.policy.redaction.as_ref();
+            let notices = std::mem::take(&mut self.ctx.scope.notices);
+            self.ctx.scope.notices = notices.observed_by(Arc::clone(observed) as _, redactor);
+        }
+        Recording::begin(&self.entry, &self.ctx, self.market.call_observers(), observed)
     }
 
     /// Whether the call may be made at all.
@@ -392,12 +399,12 @@ impl PreparedCall<'_> {
 
     /// Records the result, and returns the part that the caller may see: the policy may hide that a denied
     /// capability exists.
-    pub(super) fn finish<T>(
+    pub(super) fn finish<T: Recorded>(
         &self,
         mut recording: Recording,
         result: RuntimeResult<T>,
     ) -> RuntimeResult<T> {
-        recording.finish(result.as_ref().map(drop));
+        recording.finish(result.as_ref().map(Recorded::outcome));
         let is_concealed = || self.market.conceals(&self.catalog) && self.permitted().is_err();
         match result {
             Err(RuntimeError::Denied { .. }) if is_concealed() => {

@@ -7,8 +7,11 @@ use rtfs::text::excerpt;
 use tokio::time::Instant;
 
 use super::CallContext;
+use super::observe::{Ending, ObservedCall};
+use super::stream::OpenStream;
 use crate::catalog::Entry;
 use crate::error::RuntimeError;
+use crate::outcome::Outcome;
 use crate::principal::{IdentifiedBy, Principal};
 use crate::redaction::Redactor;
 use crate::surface::{Item, Subject, SurfaceError};
@@ -42,6 +45,30 @@ pub struct CallRecord {
     pub principal: Option<Principal>,
     /// How many calls it was nested in.
     pub depth: u32,
+}
+
+/// What a finished call may have returned.
+pub(crate) trait Recorded {
+    /// Its outcome, unless it was only checked or opened.
+    fn outcome(&self) -> Option<&Outcome>;
+}
+
+impl Recorded for Outcome {
+    fn outcome(&self) -> Option<&Outcome> {
+        Some(self)
+    }
+}
+
+impl Recorded for () {
+    fn outcome(&self) -> Option<&Outcome> {
+        None
+    }
+}
+
+impl Recorded for Arc<OpenStream> {
+    fn outcome(&self) -> Option<&Outcome> {
+        None
+    }
 }
 
 /// A finished request for a prompt, a resource or a completion.
@@ -157,6 +184,7 @@ pub(crate) struct Recording {
     started: Instant,
     queued: Duration,
     observers: Option<Arc<Observers>>,
+    observed: Option<Arc<dyn ObservedCall>>,
     is_recorded: bool,
 }
 
@@ -168,6 +196,7 @@ impl Recording {
         entry: &Arc<Entry>,
         ctx: &CallContext,
         observers: Option<Arc<Observers>>,
+        observed: Option<Arc<dyn ObservedCall>>,
     ) -> Self {
         Self {
             entry: Arc::clone(entry),
@@ -177,6 +206,7 @@ impl Recording {
             started: Instant::now(),
             queued: Duration::ZERO,
             observers,
+            observed,
             is_recorded: false,
         }
     }
@@ -189,11 +219,14 @@ impl Recording {
     /// The call has its permits.
     pub(crate) fn admitted(&mut self) {
         self.queued = self.started.elapsed();
+        if let Some(observed) = &self.observed {
+            observed.admitted(self.queued);
+        }
     }
 
     /// The call or the stream has ended. Only the first time counts. A call whose program goes on later has not ended: it is
     /// recorded when it does.
-    pub(crate) fn finish(&mut self, result: Result<(), &RuntimeError>) {
+    pub(crate) fn finish(&mut self, result: Result<Option<&Outcome>, &RuntimeError>) {
         if let Err(RuntimeError::Suspended { .. }) = result {
             tracing::debug!(
                 capability = &*self.entry.name,
@@ -201,6 +234,9 @@ impl Recording {
                 "the call goes on later"
             );
             self.is_recorded = true;
+            if let Some(observed) = self.observed.take() {
+                observed.suspended();
+            }
             return;
         }
         let (outcome, error) = outcome_of(result);
@@ -210,10 +246,21 @@ impl Recording {
             None => error,
         };
         let rule = result.err().and_then(RuntimeError::rule).map(str::to_owned);
-        self.record(outcome, error, rule);
+        let ending = match result {
+            Ok(Some(outcome)) => Ending::Returned(outcome),
+            Ok(None) => Ending::Closed,
+            Err(error) => Ending::Failed(error),
+        };
+        self.record(outcome, error, rule, ending);
     }
 
-    fn record(&mut self, outcome: &'static str, error: Option<String>, rule: Option<String>) {
+    fn record(
+        &mut self,
+        outcome: &'static str,
+        error: Option<String>,
+        rule: Option<String>,
+        ending: Ending<'_>,
+    ) {
         if std::mem::replace(&mut self.is_recorded, true) {
             return;
         }
@@ -234,21 +281,26 @@ impl Recording {
         for observer in self.observers.iter().flat_map(|all| all.iter()) {
             observer(&record);
         }
+        if let Some(observed) = self.observed.take() {
+            observed.ended(&record, ending);
+        }
     }
 }
 
 impl Drop for Recording {
     fn drop(&mut self) {
-        self.record(GONE.0, Some(GONE.1.to_owned()), None);
+        if !self.is_recorded {
+            self.record(GONE.0, Some(GONE.1.to_owned()), None, Ending::Abandoned);
+        }
     }
 }
 
 /// The outcome of a call whose caller no longer waits for it.
 const GONE: (&str, &str) = ("cancelled", "the caller went away");
 
-fn outcome_of(result: Result<(), &RuntimeError>) -> (&'static str, Option<String>) {
+fn outcome_of(result: Result<Option<&Outcome>, &RuntimeError>) -> (&'static str, Option<String>) {
     match result {
-        Ok(()) => ("ok", None),
+        Ok(_) => ("ok", None),
         Err(error) => {
             let text = match std::error::Error::source(error) {
                 Some(cause) => format!("{error}: {cause}"),

@@ -68,6 +68,13 @@ pub struct CallScope {
     pub journal: Option<Arc<dyn Journal>>,
     /// How many calls this one is nested in.
     pub depth: u32,
+    /// The id that the call gets, from [`CapabilityMarketplace::reserve_call_id`](crate::CapabilityMarketplace::reserve_call_id);
+    /// `None` makes one. Calls within the call do not inherit it.
+    pub call_id: Option<Arc<str>>,
+    /// The call that this one is directly within.
+    pub parent: Option<Arc<str>>,
+    /// The outermost call that this one is within.
+    pub root: Option<Arc<str>>,
     /// The instances that the call has come through.
     pub hops: Hops,
     /// A value that all calls within the call share.
@@ -119,10 +126,13 @@ impl Call {
         let timeout = Some(ctx.clock.deadline().saturating_duration_since(Instant::now()));
         let scope = CallScope {
             depth: ctx.scope.depth + 1,
+            parent: Some(Arc::clone(&ctx.call_id)),
+            root: Some(Arc::clone(ctx.scope.root.as_ref().unwrap_or(&ctx.call_id))),
             retries: None,
             checkpoint: None,
             goes_on: false,
             journal: None,
+            call_id: None,
             ..ctx.scope.clone()
         };
         Self { timeout, scope, ..Self::to(target) }

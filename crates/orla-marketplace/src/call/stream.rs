@@ -128,7 +128,7 @@ impl OpenStream {
 
     fn ended(&self, how: Result<(), &RuntimeError>) {
         self.is_over.store(true, Ordering::Release);
-        self.recording.lock().finish(how);
+        self.recording.lock().finish(how.map(|()| None));
         drop(std::mem::take(&mut *self.charge.lock()));
     }
 }

@@ -9,6 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orla_history::History;
 use orla_marketplace::Desk;
 use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
@@ -123,6 +124,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut files = Files::default();
     let followed = files.follow(&config);
     let mut app = App::build(&config)?;
+    let history = crate::history::of_server(app.marketplace())?;
     let audit = audit_of(&config)?;
     let days = QuotaDays::open(&config, app.marketplace().quotas());
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
@@ -206,6 +208,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
             ended = &mut serving => {
                 let finished = finish(&ended);
                 days.end();
+                end_history(history).await;
                 end_audit(audit, "end of input").await;
                 return finished;
             }
@@ -247,6 +250,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         }
     };
     days.end();
+    end_history(history).await;
     end_audit(audit, stop.name()).await;
     finished
 }
@@ -258,6 +262,14 @@ pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
         return Ok(None);
     }
     Audit::open(own).map(Some).map_err(Failure::failed)
+}
+
+/// Writes the history to its end, which waits for the disk.
+async fn end_history(history: History) {
+    let written = tokio::task::spawn_blocking(move || history.close());
+    if tokio::time::timeout(AUDIT_END, written).await.is_err() {
+        tracing::error!("the end of the history was not written in time");
+    }
 }
 
 /// Writes the audit log to its end, which waits for the disk.

@@ -1,0 +1,299 @@
+//! What is known of a call: data, and its JSON.
+
+use std::time::{Duration, SystemTime};
+
+use serde::ser::{SerializeMap, Serializer};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// A finished call, or one that runs.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Call {
+    /// Unique among the calls of all instances.
+    pub id: String,
+    /// The call that it was made in.
+    pub parent: Option<String>,
+    /// The outermost call around it; its own id if there is none.
+    pub root: String,
+    /// How many calls it was nested in.
+    pub depth: u32,
+    /// The capability's id.
+    pub capability: String,
+    /// The capability's MCP name.
+    pub name: String,
+    /// The kind of its provider.
+    pub kind: String,
+    /// The name of the caller, if it was identified.
+    pub principal: Option<String>,
+    /// The [id](orla_marketplace::Principal::id) of the caller, if it was identified. It decides who may see the call, and is
+    /// not shown.
+    pub principal_id: Option<String>,
+    /// `ok`, `running`, or the [kind](orla_marketplace::RuntimeError::kind) of the error.
+    pub outcome: String,
+    /// When it began.
+    pub started_at: SystemTime,
+    /// From its beginning to its end, waiting included; of a call that runs, until now.
+    pub duration: Duration,
+    /// How long it waited for its permits.
+    pub queued: Duration,
+}
+
+/// The outcome of a call that has not ended.
+pub const RUNNING: &str = "running";
+
+impl Call {
+    /// Whether it ended otherwise than with a value.
+    pub fn is_failed(&self) -> bool {
+        self.outcome != "ok" && self.outcome != RUNNING
+    }
+
+    /// Writes the members of its JSON object.
+    fn members<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
+        map.serialize_entry("id", &self.id)?;
+        map.serialize_entry("parent", &self.parent)?;
+        map.serialize_entry("capability", &self.capability)?;
+        map.serialize_entry("kind", &self.kind)?;
+        map.serialize_entry("principal", &self.principal)?;
+        map.serialize_entry("outcome", &self.outcome)?;
+        map.serialize_entry("started_at", &timestamp(self.started_at))?;
+        map.serialize_entry("duration_ms", &millis(self.duration))?;
+        map.serialize_entry("queued_ms", &millis(self.queued))
+    }
+}
+
+impl Serialize for Call {
+    /// The object of `GET /calls`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        self.members(&mut map)?;
+        map.end()
+    }
+}
+
+/// A call that runs.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Running {
+    /// The call so far.
+    pub call: Call,
+    /// How far it is, if it says so.
+    pub progress: Option<Progress>,
+}
+
+/// How far a call is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Progress {
+    /// Grows.
+    pub progress: f64,
+    /// The final value of `progress`, if known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<f64>,
+    /// What is being done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// A call with its data, without the calls within it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Row {
+    /// The call.
+    pub call: Call,
+    /// Its input; `None` if bodies are not kept.
+    pub input: Option<Body>,
+    /// What it returned, as plain JSON. A call that failed may have returned something too.
+    pub output: Option<Body>,
+    /// The sentence of its error for the caller.
+    pub error: Option<String>,
+    /// What it said while it ran, the oldest first.
+    pub notices: Vec<NoticeLine>,
+    /// How many notices more it sent.
+    pub more_notices: u64,
+    /// What its process wrote to standard error.
+    pub stderr: Option<String>,
+    /// The trace that it is part of.
+    pub trace: Option<Trace>,
+}
+
+/// JSON text, which may have been cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Body {
+    /// JSON; of a text that was cut, its beginning.
+    pub text: String,
+    /// Bytes of the whole text.
+    pub bytes: u64,
+}
+
+impl Body {
+    /// Whether only the beginning is there.
+    pub fn is_cut(&self) -> bool {
+        self.text.len() as u64 != self.bytes
+    }
+
+    /// The whole JSON text; `None` if only the beginning is there.
+    pub fn whole(&self) -> Option<&str> {
+        (!self.is_cut()).then_some(&self.text)
+    }
+}
+
+impl Serialize for Body {
+    /// The JSON itself. Of a text that was cut, its beginning as a string.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let raw = self.whole().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
+        match raw {
+            Some(raw) => raw.serialize(serializer),
+            None => serializer.serialize_str(&self.text),
+        }
+    }
+}
+
+/// What a call said while it ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NoticeLine {
+    /// Milliseconds since the call began.
+    pub at_ms: f64,
+    /// What kind of notice it is.
+    pub kind: NoticeKind,
+    /// The level of a message: one of those of syslog.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub level: Option<String>,
+    /// What it says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// How far the call was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<f64>,
+    /// The final value of `progress`, if it was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<f64>,
+}
+
+/// The kinds of notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum NoticeKind {
+    /// How far the call was.
+    Progress,
+    /// A message for the caller's log.
+    Log,
+    /// A part of its text.
+    Text,
+}
+
+/// The trace of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trace {
+    /// 32 hexadecimal digits.
+    pub trace_id: String,
+    /// 16 hexadecimal digits: the span of the call.
+    pub span_id: String,
+    /// The span around it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent_id: Option<String>,
+}
+
+/// A call with its data and the calls within it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Detail {
+    /// The call.
+    pub row: Row,
+    /// The calls directly within it, the first one first.
+    pub children: Vec<Node>,
+}
+
+/// A call within another, with the calls within it.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Node {
+    /// The call.
+    pub call: Call,
+    /// The calls directly within it, the first one first.
+    pub children: Vec<Self>,
+}
+
+impl Serialize for Node {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        self.call.members(&mut map)?;
+        map.serialize_entry("children", &self.children)?;
+        map.end()
+    }
+}
+
+impl Serialize for Detail {
+    /// The object of `GET /calls/ID`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Failure<'a> {
+            kind: &'a str,
+            message: &'a str,
+        }
+        #[derive(Serialize)]
+        struct Cut {
+            #[serde(skip_serializing_if = "Option::is_none")]
+            input: Option<u64>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            output: Option<u64>,
+        }
+        let Row { call, input, output, error, notices, more_notices, stderr, trace } = &self.row;
+        let mut map = serializer.serialize_map(None)?;
+        call.members(&mut map)?;
+        map.serialize_entry("input", input)?;
+        map.serialize_entry("output", output)?;
+        let cut =
+            |body: &Option<Body>| body.as_ref().filter(|body| body.is_cut()).map(|body| body.bytes);
+        let cut = Cut { input: cut(input), output: cut(output) };
+        if cut.input.or(cut.output).is_some() {
+            map.serialize_entry("truncated", &cut)?;
+        }
+        let kind = &call.outcome;
+        map.serialize_entry("error", &error.as_ref().map(|message| Failure { kind, message }))?;
+        map.serialize_entry("notices", notices)?;
+        if *more_notices > 0 {
+            map.serialize_entry("more_notices", more_notices)?;
+        }
+        map.serialize_entry("stderr", stderr)?;
+        if let Some(trace) = trace {
+            map.serialize_entry("trace", trace)?;
+        }
+        map.serialize_entry("children", &self.children)?;
+        map.end()
+    }
+}
+
+/// Milliseconds with three decimals.
+pub fn millis(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1000.0
+}
+
+/// A time by RFC 3339, in UTC with milliseconds.
+pub fn timestamp(at: SystemTime) -> String {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let millis = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
+    format!("{:.3}", jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX))
+}
+
+/// The most levels of a tree.
+const MAX_DEPTH: usize = 200;
+
+/// Puts the calls within `id` together to a tree, from rows of one root in any order. Each level is in order of the times at
+/// which its calls began.
+pub(crate) fn tree(id: &str, rows: Vec<Call>) -> Vec<Node> {
+    use std::collections::HashMap;
+    let mut of: HashMap<String, Vec<Call>> = HashMap::new();
+    for call in rows {
+        if let Some(parent) = call.parent.clone() {
+            of.entry(parent).or_default().push(call);
+        }
+    }
+    fn below(id: &str, depth: usize, of: &mut HashMap<String, Vec<Call>>) -> Vec<Node> {
+        // Each list is taken once, so that rows of a foreign file that name each other do not loop.
+        let mut calls = of.remove(id).filter(|_| depth < MAX_DEPTH).unwrap_or_default();
+        calls.sort_by_key(|call| call.started_at);
+        let node = |call: Call| Node { children: below(&call.id, depth + 1, of), call };
+        calls.into_iter().map(node).collect()
+    }
+    below(id, 0, &mut of)
+}

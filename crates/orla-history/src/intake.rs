@@ -1,0 +1,174 @@
+//! The way from calls that have ended to the store: a bounded queue, and a thread that empties it.
+//!
+//! The thread sleeps until a call ends, waits a moment for others, and writes all of them at once. A call wakes it only when
+//! it sleeps without a time, so a busy server does not pay for waking it with each call.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::watch;
+
+use crate::call::Row;
+use crate::live::{LiveCall, RunningCalls};
+use crate::prepare::Preparation;
+use crate::store::Store;
+
+/// How long the thread gathers calls before it writes them.
+const GATHER: Duration = Duration::from_millis(50);
+/// The most calls that wait to be written. Further ones are dropped, and counted.
+const MAX_CALLS: usize = 16_384;
+/// Bytes of data that wait to be written. Further calls are dropped, and counted.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Takes calls that have ended.
+pub(crate) struct Intake {
+    pub(crate) running: RunningCalls,
+    queue: Mutex<Queue>,
+    /// Wakes the thread.
+    wake: Condvar,
+    /// Wakes those who wait for the thread.
+    done: Condvar,
+    dropped: AtomicU64,
+    /// Whether it has been said that calls are dropped.
+    is_drop_said: AtomicBool,
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct Queue {
+    calls: Vec<Arc<LiveCall>>,
+    bytes: usize,
+    /// Whether the thread waits for the first call.
+    is_idle: bool,
+    /// How many times someone wanted everything to be written.
+    wanted: u64,
+    /// The last of them that has been done.
+    written: u64,
+    is_closed: bool,
+    is_ended: bool,
+}
+
+impl Intake {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            running: RunningCalls::default(),
+            queue: Mutex::default(),
+            wake: Condvar::new(),
+            done: Condvar::new(),
+            dropped: AtomicU64::new(0),
+            is_drop_said: AtomicBool::new(false),
+            changes: watch::Sender::new(0),
+        })
+    }
+
+    /// Takes a call that has ended.
+    pub(crate) fn take(&self, call: Arc<LiveCall>) {
+        let bytes = call.bytes();
+        let mut queue = self.queue.lock();
+        let is_full = queue.calls.len() >= MAX_CALLS
+            || (queue.bytes > 0 && queue.bytes.saturating_add(bytes) > MAX_BYTES);
+        if is_full || queue.is_ended {
+            drop(queue);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+            if !self.is_drop_said.swap(true, Ordering::Relaxed) {
+                tracing::warn!(
+                    "calls end faster than the history is written: it leaves some of them out"
+                );
+            }
+            return;
+        }
+        queue.calls.push(call);
+        queue.bytes += bytes;
+        let is_idle = std::mem::take(&mut queue.is_idle);
+        drop(queue);
+        if is_idle {
+            self.wake.notify_one();
+        }
+    }
+
+    /// Tells the watchers that something has changed.
+    pub(crate) fn changed(&self) {
+        if self.changes.receiver_count() > 0 {
+            self.changes.send_modify(|count| *count = count.wrapping_add(1));
+        }
+    }
+
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// How many calls were left out because they ended too fast.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Waits until every call that has ended is in the store. Blocks.
+    pub(crate) fn flush(&self) {
+        let mut queue = self.queue.lock();
+        if queue.is_ended {
+            return;
+        }
+        queue.wanted += 1;
+        let wanted = queue.wanted;
+        self.wake.notify_one();
+        while queue.written < wanted && !queue.is_ended {
+            self.done.wait(&mut queue);
+        }
+    }
+
+    /// Ends the thread once it has written what waits. Blocks.
+    pub(crate) fn close(&self) {
+        let mut queue = self.queue.lock();
+        queue.is_closed = true;
+        self.wake.notify_one();
+        while !queue.is_ended {
+            self.done.wait(&mut queue);
+        }
+    }
+
+    /// Writes calls until it is closed.
+    pub(crate) fn serve(&self, preparation: &Preparation, store: &dyn Store) {
+        let _ended = Ended(self);
+        let mut spare = Vec::new();
+        loop {
+            let (mut calls, wanted, is_closed) = {
+                let mut queue = self.queue.lock();
+                let is_asked = |queue: &Queue| queue.is_closed || queue.wanted > queue.written;
+                while queue.calls.is_empty() && !is_asked(&queue) {
+                    queue.is_idle = true;
+                    self.wake.wait(&mut queue);
+                }
+                queue.is_idle = false;
+                if !is_asked(&queue) {
+                    self.wake.wait_for(&mut queue, GATHER);
+                }
+                queue.bytes = 0;
+                (std::mem::replace(&mut queue.calls, spare), queue.wanted, queue.is_closed)
+            };
+            let rows: Vec<Row> = calls.drain(..).map(|call| preparation.row(&call)).collect();
+            spare = calls;
+            if !rows.is_empty() {
+                store.write(rows);
+                self.changed();
+            }
+            let mut queue = self.queue.lock();
+            queue.written = wanted;
+            self.done.notify_all();
+            if is_closed && queue.calls.is_empty() {
+                return;
+            }
+        }
+    }
+}
+
+/// Notes that the thread has ended, however it did.
+struct Ended<'a>(&'a Intake);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.queue.lock().is_ended = true;
+        self.0.done.notify_all();
+    }
+}

@@ -1,0 +1,243 @@
+//! What was called: every call with its data, its times and the calls within it.
+//!
+//! A [`History`] follows the calls of a marketplace and keeps the newest ones.
+//!
+//! # How it works
+//!
+//! An observer on the call path (`live`) shares what a call has with a bounded queue (`intake`). A thread of its own makes
+//! bounded rows without secrets (`prepare`) and writes them to a store (`store`). Calls that run are known here alone.
+//!
+//! # Invariants
+//!
+//! - No call waits for the history, nor fails because of it.
+//! - Nothing is written that the configuration knows as a secret.
+//! - A viewer sees its own calls, and those of others only with the permission [`READ`].
+
+mod call;
+mod intake;
+mod live;
+mod prepare;
+mod query;
+mod store;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use orla_marketplace::{
+    Call as NewCall, CallScope, CapabilityMarketplace, JsonText, Payload, RuntimeError,
+};
+use tokio::sync::watch;
+
+pub use call::{
+    Body, Call, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running, Trace, millis,
+    timestamp,
+};
+pub use query::{DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer};
+
+use intake::Intake;
+use live::Observer;
+use prepare::Preparation;
+use store::{Memory, Store};
+
+/// What is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Options {
+    /// How long a call is kept.
+    pub keep: Duration,
+    /// The most calls that are kept.
+    pub max_rows: usize,
+    /// The most bytes of an input, and of an output.
+    pub max_body_bytes: usize,
+    /// Whether inputs, outputs, notices and standard error are kept.
+    pub bodies: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            keep: Duration::from_secs(7 * 24 * 60 * 60),
+            max_rows: 1000,
+            max_body_bytes: 64 << 10,
+            bodies: true,
+        }
+    }
+}
+
+/// Keeps what was called. Cloning shares it.
+#[derive(Clone)]
+pub struct History(Arc<Inner>);
+
+struct Inner {
+    intake: Arc<Intake>,
+    store: Arc<dyn Store>,
+    market: Arc<CapabilityMarketplace>,
+}
+
+/// Why the history could not be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the history cannot be read: {0}")]
+pub struct HistoryError(String);
+
+/// Why a call is not made again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReplayError {
+    /// There is no such call, or the viewer does not see it.
+    #[error("no call has this id")]
+    Unknown,
+    /// The input was not kept, or only its beginning.
+    #[error("the call cannot be made again: its whole input was not kept; give an input")]
+    NoInput,
+    /// The call would be refused.
+    #[error(transparent)]
+    Refused(RuntimeError),
+    /// The history could not be read.
+    #[error(transparent)]
+    Unreadable(#[from] HistoryError),
+}
+
+impl History {
+    /// Keeps the newest calls of this marketplace in memory from now on.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn in_memory(market: &Arc<CapabilityMarketplace>, options: Options) -> std::io::Result<Self> {
+        let store: Arc<dyn Store> = Arc::new(Memory::new(options.clone()));
+        Self::start(market, options, store)
+    }
+
+    fn start(
+        market: &Arc<CapabilityMarketplace>,
+        options: Options,
+        store: Arc<dyn Store>,
+    ) -> std::io::Result<Self> {
+        let intake = Intake::new();
+        let preparation = Preparation { market: Arc::downgrade(market), options };
+        let (serving, writes) = (Arc::clone(&intake), Arc::clone(&store));
+        thread::Builder::new()
+            .name("history".to_owned())
+            .spawn(move || serving.serve(&preparation, &*writes))?;
+        market.observe_with(Observer(Arc::clone(&intake)));
+        Ok(Self(Arc::new(Inner { intake, store, market: Arc::clone(market) })))
+    }
+
+    /// The finished calls that are wanted and seen, the one that ended last first.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
+        let (query, viewer) = (query.clone(), viewer.clone());
+        self.read(move |store| store.list(&query, &viewer)).await
+    }
+
+    /// The call with this id, with its data and the calls within it; `None` if there is none that the viewer sees. A call that
+    /// runs has neither output nor end.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub async fn detail(&self, id: &str, viewer: &Viewer) -> Result<Option<Detail>, HistoryError> {
+        let (wanted, viewer) = (id.to_owned(), viewer.clone());
+        let inner = Arc::clone(&self.0);
+        self.read(move |store| {
+            let row = match store.get(&wanted)? {
+                Some(row) => row,
+                None => match inner.intake.running.get(&wanted, &viewer) {
+                    Some(live) => Row {
+                        call: live.call(),
+                        input: None,
+                        output: None,
+                        error: None,
+                        notices: Vec::new(),
+                        more_notices: 0,
+                        stderr: None,
+                        trace: live.trace.clone(),
+                    },
+                    None => return Ok(None),
+                },
+            };
+            if !viewer.sees(row.call.principal_id.as_deref()) {
+                return Ok(None);
+            }
+            let mut within = store.within(&row.call.root)?;
+            let running = inner.intake.running.list(&viewer).into_iter().map(|running| running.call);
+            within.extend(running.filter(|call| call.root == row.call.root));
+            Ok(Some(Detail { children: call::tree(&row.call.id, within), row }))
+        })
+        .await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn Store) -> Result<T, HistoryError> + Send + 'static,
+    ) -> Result<T, HistoryError> {
+        let inner = Arc::clone(&self.0);
+        let reading = tokio::task::spawn_blocking(move || {
+            inner.intake.flush();
+            read(&*inner.store)
+        });
+        reading.await.unwrap_or_else(|err| Err(HistoryError(err.to_string())))
+    }
+
+    /// The calls that run and that the viewer sees, the one that began last first.
+    pub fn running(&self, viewer: &Viewer) -> Vec<Running> {
+        self.0.intake.running.list(viewer)
+    }
+
+    /// Cancels a call that runs, with the whole tree of calls that it is in. Returns whether there is one that the viewer sees.
+    pub fn cancel(&self, id: &str, viewer: &Viewer) -> bool {
+        let call = self.0.intake.running.get(id, viewer);
+        if let Some(call) = &call {
+            call.cancel();
+        }
+        call.is_some()
+    }
+
+    /// Changes whenever a call begins, says something or ends. Several changes may be seen as one.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.0.intake.changes()
+    }
+
+    /// How many calls are missing because they ended faster than they could be written.
+    pub fn dropped(&self) -> u64 {
+        self.0.intake.dropped()
+    }
+
+    /// Makes a call again in this scope, with another input if one is given. It runs on its own; the result is the id of the
+    /// new call.
+    ///
+    /// # Errors
+    /// See [`ReplayError`]; nothing has run then.
+    pub async fn replay(
+        &self,
+        id: &str,
+        viewer: &Viewer,
+        input: Option<JsonText>,
+        scope: CallScope,
+    ) -> Result<Arc<str>, ReplayError> {
+        let detail = self.detail(id, viewer).await?.ok_or(ReplayError::Unknown)?;
+        let input = match input {
+            Some(input) => input,
+            None => {
+                let body =
+                    detail.row.input.as_ref().and_then(Body::whole).ok_or(ReplayError::NoInput)?;
+                JsonText::parse(body.to_owned()).map_err(|_| ReplayError::NoInput)?
+            }
+        };
+        let mut call = NewCall::to(detail.row.call.capability).with(Payload::from_json(input));
+        let market = &self.0.market;
+        call.scope = scope;
+        market.check(call.clone()).await.map_err(ReplayError::Refused)?;
+        let id = market.reserve_call_id();
+        call.scope.call_id = Some(Arc::clone(&id));
+        let market = Arc::clone(market);
+        tokio::spawn(async move { drop(market.call(call).await) });
+        Ok(id)
+    }
+
+    /// Writes what waits to be written, and ends. Blocks.
+    pub fn close(&self) {
+        self.0.intake.close();
+    }
+}

@@ -1,0 +1,244 @@
+//! Calls that run, and the observer that follows them.
+//!
+//! This is on the path of every call. A call costs one allocation here, and nothing is copied: input, outcome and names are
+//! shared until the writer reads them.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use orla_marketplace::catalog::Entry;
+use orla_marketplace::rtfs::text::excerpt;
+use orla_marketplace::{
+    CallContext, CallObserver, CallRecord, Ending, Notice, NoticeObserver, ObservedCall, Outcome,
+    Payload, Principal,
+};
+use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
+
+use crate::call::{Call, NoticeKind, NoticeLine, Progress, RUNNING, Running, Trace};
+use crate::intake::Intake;
+use crate::query::Viewer;
+
+/// The most notices that are kept of one call. The later ones are counted.
+const MAX_NOTICES: usize = 200;
+/// Characters that are kept of the text of a notice.
+const MAX_NOTICE: usize = 2000;
+
+/// The calls that run.
+#[derive(Default)]
+pub(crate) struct RunningCalls(Mutex<HashMap<Arc<str>, Arc<LiveCall>>>);
+
+/// A call that runs, or has just ended.
+pub(crate) struct LiveCall {
+    intake: Arc<Intake>,
+    pub(crate) id: Arc<str>,
+    pub(crate) parent: Option<Arc<str>>,
+    pub(crate) root: Option<Arc<str>>,
+    pub(crate) depth: u32,
+    pub(crate) entry: Arc<Entry>,
+    pub(crate) principal: Option<Principal>,
+    pub(crate) input: Payload,
+    pub(crate) started_at: SystemTime,
+    started: Instant,
+    cancellation: CancellationToken,
+    pub(crate) trace: Option<Trace>,
+    said: Mutex<Told>,
+    pub(crate) end: OnceLock<End>,
+}
+
+/// What a call has told so far.
+#[derive(Default)]
+pub(crate) struct Told {
+    queued: Duration,
+    pub(crate) notices: Vec<NoticeLine>,
+    pub(crate) more: u64,
+    progress: Option<Progress>,
+}
+
+/// How a call ended.
+pub(crate) struct End {
+    pub(crate) outcome: &'static str,
+    pub(crate) duration: Duration,
+    pub(crate) queued: Duration,
+    pub(crate) output: Option<Outcome>,
+    pub(crate) error: Option<String>,
+}
+
+/// Follows the calls of a marketplace.
+pub(crate) struct Observer(pub(crate) Arc<Intake>);
+
+impl CallObserver for Observer {
+    fn begins(
+        &self,
+        entry: &Arc<Entry>,
+        input: &Payload,
+        ctx: &mut CallContext,
+    ) -> Option<Arc<dyn ObservedCall>> {
+        let scope = &ctx.scope;
+        let call = Arc::new(LiveCall {
+            intake: Arc::clone(&self.0),
+            id: Arc::clone(&ctx.call_id),
+            parent: scope.parent.clone(),
+            root: scope.root.clone(),
+            depth: scope.depth,
+            entry: Arc::clone(entry),
+            principal: scope.principal.clone(),
+            input: input.clone(),
+            started_at: SystemTime::now(),
+            started: Instant::now(),
+            cancellation: scope.cancellation.clone(),
+            trace: None,
+            said: Mutex::default(),
+            end: OnceLock::new(),
+        });
+        self.0.running.add(&call);
+        self.0.changed();
+        Some(call)
+    }
+}
+
+impl NoticeObserver for LiveCall {
+    fn said(&self, notice: &Notice) {
+        let at_ms = crate::call::millis(self.started.elapsed());
+        let cut = |text: &String| excerpt(text, MAX_NOTICE);
+        let mut line = NoticeLine {
+            at_ms,
+            kind: NoticeKind::Log,
+            level: None,
+            message: None,
+            progress: None,
+            total: None,
+        };
+        match notice {
+            Notice::Progress(progress) => {
+                line.kind = NoticeKind::Progress;
+                line.message = progress.message.as_ref().map(cut);
+                (line.progress, line.total) = (Some(progress.progress), progress.total);
+            }
+            Notice::Log { level, message } => {
+                (line.level, line.message) = (Some(level.as_str().to_owned()), Some(cut(message)));
+            }
+            Notice::Text(text) => {
+                (line.kind, line.message) = (NoticeKind::Text, Some(cut(text)));
+            }
+        }
+        let mut said = self.said.lock();
+        if let Some(progress) = line.progress {
+            said.progress =
+                Some(Progress { progress, total: line.total, message: line.message.clone() });
+        }
+        if said.notices.len() < MAX_NOTICES {
+            said.notices.push(line);
+        } else {
+            said.more += 1;
+        }
+        drop(said);
+        self.intake.changed();
+    }
+}
+
+impl ObservedCall for LiveCall {
+    fn admitted(&self, queued: Duration) {
+        self.said.lock().queued = queued;
+    }
+
+    fn suspended(&self) {
+        self.intake.running.remove(&self.id);
+        self.intake.changed();
+    }
+
+    fn ended(self: Arc<Self>, record: &CallRecord, ending: Ending<'_>) {
+        let (output, error) = match ending {
+            Ending::Returned(outcome) => (Some(outcome), None),
+            Ending::Failed(error) => (error.outcome(), Some(error.to_string())),
+            Ending::Closed => (None, None),
+            Ending::Abandoned => (None, record.error.clone()),
+        };
+        let end = End {
+            outcome: record.outcome,
+            duration: record.duration,
+            queued: record.queued,
+            // Its memory does not count towards the budget of the calls that run: the queue has a bound of its own.
+            output: output.map(|outcome| Outcome { reservation: None, ..outcome.clone() }),
+            error,
+        };
+        self.end.set(end).unwrap_or_default();
+        let intake = Arc::clone(&self.intake);
+        intake.running.remove(&self.id);
+        intake.take(self);
+    }
+}
+
+impl LiveCall {
+    /// Takes out what it has told.
+    pub(crate) fn told(&self) -> Told {
+        std::mem::take(&mut *self.said.lock())
+    }
+
+    /// Bytes that it holds as long as it waits for the writer, as far as they are known.
+    pub(crate) fn bytes(&self) -> usize {
+        let output = self.end.get().and_then(|end| end.output.as_ref());
+        self.input.text_bytes() + output.map_or(0, Outcome::bytes)
+    }
+
+    /// The row without data.
+    pub(crate) fn call(&self) -> Call {
+        let end = self.end.get();
+        let queued = || self.said.lock().queued;
+        Call {
+            id: self.id.to_string(),
+            parent: self.parent.as_deref().map(str::to_owned),
+            root: self.root.as_ref().unwrap_or(&self.id).to_string(),
+            depth: self.depth,
+            capability: self.entry.manifest.id.clone(),
+            name: self.entry.name.to_string(),
+            kind: self.entry.manifest.provider.kind().to_owned(),
+            principal: self.principal.as_ref().map(|principal| principal.name().to_owned()),
+            principal_id: self.principal.as_ref().map(|principal| principal.id().to_string()),
+            outcome: end.map_or(RUNNING, |end| end.outcome).to_owned(),
+            started_at: self.started_at,
+            duration: end.map_or_else(|| self.started.elapsed(), |end| end.duration),
+            queued: end.map_or_else(queued, |end| end.queued),
+        }
+    }
+
+    fn running(&self) -> Running {
+        Running { call: self.call(), progress: self.said.lock().progress.clone() }
+    }
+
+    fn is_seen_by(&self, viewer: &Viewer) -> bool {
+        viewer.sees(self.principal.as_ref().map(|principal| &**principal.id()))
+    }
+}
+
+impl RunningCalls {
+    fn add(&self, call: &Arc<LiveCall>) {
+        self.0.lock().insert(Arc::clone(&call.id), Arc::clone(call));
+    }
+
+    fn remove(&self, id: &str) {
+        self.0.lock().remove(id);
+    }
+
+    /// The calls that this viewer sees, the one that began last first.
+    pub(crate) fn list(&self, viewer: &Viewer) -> Vec<Running> {
+        let calls: Vec<Arc<LiveCall>> = self.0.lock().values().map(Arc::clone).collect();
+        let seen = calls.iter().filter(|call| call.is_seen_by(viewer));
+        let mut running: Vec<Running> = seen.map(|call| call.running()).collect();
+        running.sort_by(|one, other| other.call.started_at.cmp(&one.call.started_at));
+        running
+    }
+
+    /// The call with this id, if this viewer sees it.
+    pub(crate) fn get(&self, id: &str, viewer: &Viewer) -> Option<Arc<LiveCall>> {
+        self.0.lock().get(id).filter(|call| call.is_seen_by(viewer)).cloned()
+    }
+}
+
+impl LiveCall {
+    /// Cancels the call, and the whole tree that it is in.
+    pub(crate) fn cancel(&self) {
+        self.cancellation.cancel();
+    }
+}

@@ -1,0 +1,94 @@
+//! Which calls are wanted, and who asks.
+
+use std::time::SystemTime;
+
+use orla_marketplace::id::Pattern;
+use orla_marketplace::{CapabilityMarketplace, Item, Permission, Principal};
+
+use crate::call::Call;
+
+/// The permission to see the calls of others.
+pub const READ: &str = "history:read";
+
+/// The calls of a list that is not asked to be of another length.
+pub const DEFAULT_LIMIT: usize = 100;
+/// The most calls of one list.
+pub const MAX_LIMIT: usize = 1000;
+
+/// Which finished calls are wanted. The default is the newest [`DEFAULT_LIMIT`] ones.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Query {
+    /// A pattern of ids and MCP names of capabilities.
+    pub capability: Option<Pattern>,
+    /// Only calls that failed.
+    pub failed: bool,
+    /// Only calls that began at this time or later.
+    pub since: Option<SystemTime>,
+    /// Only calls that are older than the one with this id.
+    pub before: Option<String>,
+    /// Only calls of the caller with this name.
+    pub principal: Option<String>,
+    /// Only outermost calls.
+    pub outermost: bool,
+    /// How many, at most [`MAX_LIMIT`].
+    pub limit: usize,
+}
+
+impl Default for Query {
+    fn default() -> Self {
+        Self {
+            capability: None,
+            failed: false,
+            since: None,
+            before: None,
+            principal: None,
+            outermost: false,
+            limit: DEFAULT_LIMIT,
+        }
+    }
+}
+
+impl Query {
+    /// Whether the call is wanted, leaving aside `before` and `limit`.
+    pub fn admits(&self, call: &Call) -> bool {
+        let named = |pattern: &Pattern| pattern.matches(&call.capability) || pattern.matches(&call.name);
+        self.capability.as_ref().is_none_or(named)
+            && (!self.failed || call.is_failed())
+            && self.since.is_none_or(|since| call.started_at >= since)
+            && self.principal.as_deref().is_none_or(|name| call.principal.as_deref() == Some(name))
+            && (!self.outermost || call.parent.is_none())
+    }
+}
+
+/// Who asks for calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Viewer {
+    /// Sees everything.
+    All,
+    /// The caller with this id sees its own calls; `None` is callers that are not identified.
+    Own(Option<String>),
+}
+
+impl Viewer {
+    /// A caller. It sees the calls of others if the policy grants it [`READ`].
+    pub fn of(market: &CapabilityMarketplace, principal: Option<&Principal>) -> Self {
+        let item = Item {
+            id: "orla.history".to_owned(),
+            name: "orla__history".to_owned(),
+            needs: vec![Permission::needed(READ)],
+        };
+        match market.snapshot().permits_item(principal, &item) {
+            Ok(()) => Self::All,
+            Err(_) => Self::Own(principal.map(|principal| principal.id().to_string())),
+        }
+    }
+
+    /// Whether it sees a call of the caller with this id.
+    pub fn sees(&self, principal_id: Option<&str>) -> bool {
+        match self {
+            Self::All => true,
+            Self::Own(own) => own.as_deref() == principal_id,
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! Rows in memory: the newest ones, bounded by their number and their size.
+
+use std::collections::VecDeque;
+use std::time::SystemTime;
+
+use parking_lot::Mutex;
+
+use super::Store;
+use crate::call::{Body, Call, Row};
+use crate::query::{MAX_LIMIT, Query, Viewer};
+use crate::{HistoryError, Options};
+
+/// Bytes of data that are kept at most.
+const MAX_BYTES: usize = 64 << 20;
+
+/// Keeps rows in memory.
+pub(crate) struct Memory {
+    rows: Mutex<Rows>,
+    options: Options,
+}
+
+#[derive(Default)]
+struct Rows {
+    /// The one that ended last is the last.
+    rows: VecDeque<Row>,
+    bytes: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(options: Options) -> Self {
+        Self { rows: Mutex::default(), options }
+    }
+}
+
+impl Store for Memory {
+    fn write(&self, new: Vec<Row>) {
+        let mut kept = self.rows.lock();
+        for row in new {
+            kept.bytes += size(&row);
+            kept.rows.push_back(row);
+        }
+        let since = SystemTime::now().checked_sub(self.options.keep);
+        loop {
+            let is_old = |row: &Row| since.is_some_and(|since| row.call.started_at < since);
+            let is_over = kept.rows.len() > self.options.max_rows || kept.bytes > MAX_BYTES;
+            if !is_over && !kept.rows.front().is_some_and(is_old) {
+                return;
+            }
+            let Some(oldest) = kept.rows.pop_front() else { return };
+            kept.bytes -= size(&oldest);
+        }
+    }
+
+    fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
+        let kept = self.rows.lock();
+        let mut newest_first = kept.rows.iter().rev().map(|row| &row.call);
+        if let Some(before) = &query.before
+            && !newest_first.any(|call| call.id == *before)
+        {
+            return Ok(Vec::new());
+        }
+        let wanted = newest_first
+            .filter(|call| viewer.sees(call.principal_id.as_deref()))
+            .filter(|call| query.admits(call));
+        Ok(wanted.take(query.limit.min(MAX_LIMIT)).cloned().collect())
+    }
+
+    fn get(&self, id: &str) -> Result<Option<Row>, HistoryError> {
+        Ok(self.rows.lock().rows.iter().rev().find(|row| row.call.id == id).cloned())
+    }
+
+    fn within(&self, root: &str) -> Result<Vec<Call>, HistoryError> {
+        let kept = self.rows.lock();
+        let calls = kept.rows.iter().map(|row| &row.call);
+        Ok(calls.filter(|call| call.root == root && call.id != root).cloned().collect())
+    }
+}
+
+/// The approximate size of a row.
+fn size(row: &Row) -> usize {
+    let body = |body: &Option<Body>| body.as_ref().map_or(0, |body| body.text.len());
+    let notices: usize =
+        row.notices.iter().map(|line| 100 + line.message.as_deref().map_or(0, str::len)).sum();
+    let texts = [&row.error, &row.stderr].into_iter().flatten().map(String::len).sum::<usize>();
+    600 + body(&row.input) + body(&row.output) + notices + texts
+}

@@ -1,0 +1,24 @@
+//! Where rows are kept.
+
+mod memory;
+
+pub(crate) use memory::Memory;
+
+use crate::HistoryError;
+use crate::call::{Call, Row};
+use crate::query::{Query, Viewer};
+
+/// Keeps rows. All of it blocks.
+pub(crate) trait Store: Send + Sync {
+    /// Adds rows in the order in which their calls ended. What fails is logged.
+    fn write(&self, rows: Vec<Row>);
+
+    /// The calls that are wanted and seen, the one that ended last first.
+    fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError>;
+
+    /// The call with this id.
+    fn get(&self, id: &str) -> Result<Option<Row>, HistoryError>;
+
+    /// The calls with this root, which were within it.
+    fn within(&self, root: &str) -> Result<Vec<Call>, HistoryError>;
+}

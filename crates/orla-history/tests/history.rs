@@ -1,0 +1,135 @@
+//! What is kept of calls, and who sees it.
+
+use std::sync::Arc;
+
+use orla_history::{History, NoticeKind, Options, Query, RUNNING, ReplayError, Viewer};
+use orla_marketplace::testing::{Canned, marketplace};
+use orla_marketplace::{
+    Call, CallScope, CapabilityMarketplace, JsonText, Limits, NoticeSink, Payload, Principal,
+};
+
+fn kept(capabilities: &[(&str, Canned)]) -> (Arc<CapabilityMarketplace>, History) {
+    let market = marketplace(Limits::default(), capabilities.iter().cloned());
+    let history = History::in_memory(&market, Options::default()).unwrap();
+    (market, history)
+}
+
+fn call(id: &str, input: &str) -> Call {
+    Call::to(id).with(Payload::from_json(JsonText::parse(input.to_owned()).unwrap()))
+}
+
+#[tokio::test]
+async fn a_call_is_kept_with_its_data_and_the_newest_is_the_first() {
+    let (market, history) =
+        kept(&[("echo", Canned::Echoes), ("bad", Canned::Fails("the reason".to_owned()))]);
+    market.call(call("echo", r#"{"n":18446744073709551616}"#)).await.unwrap();
+    market.call(call("bad", "{}")).await.unwrap_err();
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let shown: Vec<_> = calls.iter().map(|call| (&*call.capability, &*call.outcome)).collect();
+    assert_eq!(shown, [("bad", "failed"), ("echo", "ok")]);
+    let of = async |at: usize| {
+        let detail = history.detail(&calls[at].id, &Viewer::All).await.unwrap().unwrap();
+        serde_json::to_string(&detail).unwrap()
+    };
+    let echo = of(1).await;
+    assert!(
+        echo.contains(r#""input":{"n":18446744073709551616},"output":{"n":18446744073709551616}"#),
+        "{echo}"
+    );
+    assert!(of(0).await.contains(r#""error":{"kind":"failed","message":"the reason"}"#));
+    let mut failed = Query::default();
+    failed.failed = true;
+    assert_eq!(history.list(&failed, &Viewer::All).await.unwrap(), calls[..1]);
+    let mut older = Query::default();
+    older.before = Some(calls[0].id.clone());
+    assert_eq!(history.list(&older, &Viewer::All).await.unwrap(), calls[1..]);
+}
+
+#[tokio::test]
+async fn a_viewer_sees_its_own_calls() {
+    let (market, history) = kept(&[("echo", Canned::Echoes)]);
+    for name in ["ada", "bob"] {
+        let mut call = call("echo", "{}");
+        call.scope.principal = Some(Principal::token(name));
+        market.call(call).await.unwrap();
+    }
+    market.call(call("echo", "{}")).await.unwrap();
+    let ada = Viewer::Own(Some(Principal::token("ada").id().to_string()));
+    let all = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let own = history.list(&Query::default(), &ada).await.unwrap();
+    assert_eq!(own, all[2..]);
+    assert!(history.detail(&all[1].id, &ada).await.unwrap().is_none());
+    let replayed = history.replay(&all[1].id, &ada, None, CallScope::default()).await;
+    assert!(matches!(replayed, Err(ReplayError::Unknown)));
+    assert_eq!(history.list(&Query::default(), &Viewer::Own(None)).await.unwrap(), all[..1]);
+    let subject = Principal::oauth("https://id.example", "ada");
+    let subject = Viewer::Own(Some(subject.id().to_string()));
+    assert!(history.list(&Query::default(), &subject).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_call_that_runs_is_seen_and_can_be_cancelled() {
+    let (market, history) = kept(&[("hangs", Canned::Hangs)]);
+    let mut changes = history.changes();
+    let running = tokio::spawn({
+        let market = Arc::clone(&market);
+        async move { market.call(call("hangs", "{}")).await }
+    });
+    changes.changed().await.unwrap();
+    let seen = history.running(&Viewer::All);
+    assert_eq!((seen.len(), &*seen[0].call.outcome), (1, RUNNING));
+    let id = seen[0].call.id.clone();
+    assert!(history.detail(&id, &Viewer::All).await.unwrap().is_some());
+    assert!(!history.cancel(&id, &Viewer::Own(Some("token:eve".to_owned()))));
+    assert!(history.cancel(&id, &Viewer::All));
+    running.await.unwrap().unwrap_err();
+    assert!(history.running(&Viewer::All).is_empty());
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    assert_eq!((&*calls[0].id, &*calls[0].outcome), (&*id, "cancelled"));
+}
+
+#[tokio::test]
+async fn what_a_call_says_is_kept_whether_or_not_its_caller_listens() {
+    let (market, history) = kept(&[("reports", Canned::Reports(3))]);
+    let mut heard = call("reports", "{}");
+    heard.scope.notices = NoticeSink::new(|_| {});
+    market.call(heard).await.unwrap();
+    market.call(call("reports", "{}")).await.unwrap();
+    for call in history.list(&Query::default(), &Viewer::All).await.unwrap() {
+        let detail = history.detail(&call.id, &Viewer::All).await.unwrap().unwrap();
+        let kinds: Vec<_> = detail.row.notices.iter().map(|line| line.kind).collect();
+        assert_eq!(kinds, [NoticeKind::Progress; 3]);
+    }
+}
+
+#[tokio::test]
+async fn a_call_is_made_again_with_its_own_input_or_another() {
+    let (market, history) = kept(&[("echo", Canned::Echoes)]);
+    market.call(call("echo", r#"{"n":4}"#)).await.unwrap();
+    let first = history.list(&Query::default(), &Viewer::All).await.unwrap()[0].id.clone();
+    let mut changes = history.changes();
+    let mut expected = vec![r#"{"n":4}"#];
+    for (input, shown) in [(None, r#"{"n":4}"#), (Some(r#"{"n":9}"#), r#"{"n":9}"#)] {
+        let input = input.map(|text| JsonText::parse(text).unwrap());
+        let id = history.replay(&first, &Viewer::All, input, CallScope::default()).await.unwrap();
+        expected.push(shown);
+        while history.list(&Query::default(), &Viewer::All).await.unwrap().len() < expected.len() {
+            changes.changed().await.unwrap();
+        }
+        let detail = history.detail(&id, &Viewer::All).await.unwrap().unwrap();
+        assert_eq!(detail.row.input.unwrap().text, shown);
+    }
+}
+
+#[tokio::test]
+async fn calls_within_a_call_are_its_children() {
+    let market = marketplace(Limits::default(), [("echo", Canned::Echoes)]);
+    let history = History::in_memory(&market, Options::default()).unwrap();
+    let ctx = market.program_context(&Call::to("outer"));
+    for _ in 0..2 {
+        let inner = Call::within(&ctx, "echo");
+        market.call(inner).await.unwrap();
+    }
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    assert!(calls.iter().all(|call| call.parent.as_deref() == Some(&*ctx.call_id) && call.depth == 1));
+}
