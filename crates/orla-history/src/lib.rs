@@ -28,6 +28,8 @@ use orla_marketplace::{
     Call as NewCall, CallScope, CapabilityMarketplace, JsonText, Payload, RuntimeError,
 };
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 pub use call::{
     Body, Call, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running, Trace, millis,
@@ -73,6 +75,9 @@ struct Inner {
     intake: Arc<Intake>,
     store: Arc<dyn Store>,
     market: Arc<CapabilityMarketplace>,
+    /// The calls that are made again.
+    replays: TaskTracker,
+    ending: CancellationToken,
 }
 
 /// Why the history could not be read.
@@ -120,7 +125,13 @@ impl History {
             .name("history".to_owned())
             .spawn(move || serving.serve(&preparation, &*writes))?;
         market.observe_with(Observer(Arc::clone(&intake)));
-        Ok(Self(Arc::new(Inner { intake, store, market: Arc::clone(market) })))
+        Ok(Self(Arc::new(Inner {
+            intake,
+            store,
+            market: Arc::clone(market),
+            replays: TaskTracker::new(),
+            ending: CancellationToken::new(),
+        })))
     }
 
     /// The finished calls that are wanted and seen, the one that ended last first.
@@ -228,16 +239,21 @@ impl History {
         let mut call = NewCall::to(detail.row.call.capability).with(Payload::from_json(input));
         let market = &self.0.market;
         call.scope = scope;
+        call.scope.cancellation = self.0.ending.child_token();
         market.check(call.clone()).await.map_err(ReplayError::Refused)?;
         let id = market.reserve_call_id();
         call.scope.call_id = Some(Arc::clone(&id));
         let market = Arc::clone(market);
-        tokio::spawn(async move { drop(market.call(call).await) });
+        self.0.replays.spawn(async move { drop(market.call(call).await) });
         Ok(id)
     }
 
-    /// Writes what waits to be written, and ends. Blocks.
-    pub fn close(&self) {
-        self.0.intake.close();
+    /// Ends the calls that were made again, writes what waits to be written, and ends.
+    pub async fn close(&self) {
+        self.0.ending.cancel();
+        self.0.replays.close();
+        self.0.replays.wait().await;
+        let intake = Arc::clone(&self.0.intake);
+        drop(tokio::task::spawn_blocking(move || intake.close()).await);
     }
 }

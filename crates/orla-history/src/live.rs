@@ -3,6 +3,7 @@
 //! This is on the path of every call. A call costs one allocation here, and nothing is copied: input, outcome and names are
 //! shared until the writer reads them.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -226,7 +227,7 @@ impl RunningCalls {
         let calls: Vec<Arc<LiveCall>> = self.0.lock().values().map(Arc::clone).collect();
         let seen = calls.iter().filter(|call| call.is_seen_by(viewer));
         let mut running: Vec<Running> = seen.map(|call| call.running()).collect();
-        running.sort_by(|one, other| other.call.started_at.cmp(&one.call.started_at));
+        running.sort_by_key(|one| Reverse(one.call.started_at));
         running
     }
 

@@ -36,19 +36,22 @@ impl Preparation {
             (row.notices, row.more_notices) = Default::default();
             return row;
         }
-        row.input = live.input.json().ok().map(|json| self.body(redactor.json(json.clone())));
+        row.input = live.input.json().ok().map(|json| self.body(&redactor.json(json.clone())));
         if let Some(End { output: Some(outcome), .. }) = end {
-            row.output = output_of(outcome).map(|json| self.body(redactor.json(json)));
+            row.output = output_of(outcome).map(|json| self.body(&redactor.json(json)));
             row.stderr = stderr_of(outcome).map(|text| redactor.text(&text).into_owned());
         }
         row
     }
 
     /// A JSON text within the bound.
-    fn body(&self, json: JsonText) -> Body {
+    fn body(&self, json: &JsonText) -> Body {
         let text = json.as_str();
         let bytes = text.len() as u64;
-        let end = text.floor_char_boundary(self.options.max_body_bytes.min(text.len()));
+        let mut end = self.options.max_body_bytes.min(text.len());
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
         Body { text: text[..end].to_owned(), bytes }
     }
 }

@@ -1,5 +1,7 @@
 //! What is kept of calls, and who sees it.
 
+#![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
+
 use std::sync::Arc;
 
 use orla_history::{History, NoticeKind, Options, Query, RUNNING, ReplayError, Viewer};
@@ -7,6 +9,7 @@ use orla_marketplace::testing::{Canned, marketplace};
 use orla_marketplace::{
     Call, CallScope, CapabilityMarketplace, JsonText, Limits, NoticeSink, Payload, Principal,
 };
+use tokio_util::task::TaskTracker;
 
 fn kept(capabilities: &[(&str, Canned)]) -> (Arc<CapabilityMarketplace>, History) {
     let market = marketplace(Limits::default(), capabilities.iter().cloned());
@@ -71,7 +74,7 @@ async fn a_viewer_sees_its_own_calls() {
 async fn a_call_that_runs_is_seen_and_can_be_cancelled() {
     let (market, history) = kept(&[("hangs", Canned::Hangs)]);
     let mut changes = history.changes();
-    let running = tokio::spawn({
+    let running = TaskTracker::new().spawn({
         let market = Arc::clone(&market);
         async move { market.call(call("hangs", "{}")).await }
     });

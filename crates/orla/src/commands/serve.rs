@@ -266,8 +266,7 @@ pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
 
 /// Writes the history to its end, which waits for the disk.
 async fn end_history(history: History) {
-    let written = tokio::task::spawn_blocking(move || history.close());
-    if tokio::time::timeout(AUDIT_END, written).await.is_err() {
+    if tokio::time::timeout(AUDIT_END, history.close()).await.is_err() {
         tracing::error!("the end of the history was not written in time");
     }
 }
