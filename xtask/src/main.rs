@@ -12,6 +12,7 @@
 //! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
 //!   calls that failed and processes that were left.
 //! - `sandbox` shows what confined processes can do, and what confinement costs.
+//! - `cluster` runs several nodes over a real NATS server, and lets nodes and NATS die.
 //! - `state` kills a process at random moments while it writes state.
 //! - `simulate` lets simulated processes of programs with journals end at any step, for 10^8 steps.
 //! - `dist` makes the archive that is published for a release.
@@ -25,6 +26,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 mod bench;
+mod cluster;
 mod dist;
 mod endure;
 mod identity;
@@ -68,6 +70,8 @@ usage: cargo xtask COMMAND
   sandbox [--quick] [--bless] [WHAT…]
                      what confined processes of the release binary (or of $ORLA_BIN) can do; WHAT is any of: table,
                      kernels, storms, bombs, cost (default: all); --bless writes the golden table; needs Linux
+  cluster [--quick]  several nodes of the release binary (or of $ORLA_BIN) over a real NATS server, which is installed
+                     below target/cluster; nodes and NATS die and stand still; what a call costs
   state [KILLS|faults]
                      kill -9 a process that writes state KILLS times (default: 1000), and look for writes that were
                      acknowledged and are lost, or made twice; faults: let each of its system calls fail in turn
@@ -95,6 +99,7 @@ fn main() -> ExitCode {
         "endure" => endure::run(rest),
         #[cfg(target_os = "linux")]
         "sandbox" => sandbox::run(rest),
+        "cluster" => cluster::run(rest),
         "state" => state::run(rest),
         "simulate" => simulate::run(rest),
         "dist" => dist::run(),

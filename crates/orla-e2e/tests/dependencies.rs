@@ -26,6 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-state", &[]),
     ("orla-tasks", &["orla-marketplace", "orla-mcp", "orla-state"]),
     ("orla-history", &["orla-marketplace", "orla-mcp"]),
+    ("orla-cluster", &["orla-marketplace", "orla-mcp"]),
     ("orla-identity", &["orla-marketplace"]),
     ("orla-server", &["orla-identity", "orla-marketplace", "orla-mcp", "orla-state", "orla-tasks"]),
     (
@@ -43,6 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     (
         "orla",
         &[
+            "orla-cluster",
             "orla-document",
             "orla-history",
             "orla-identity",

@@ -18,6 +18,7 @@
 pub mod answer;
 pub mod call_result;
 pub mod conversation;
+pub mod federation;
 pub mod framing;
 pub mod input_requests;
 mod messages;

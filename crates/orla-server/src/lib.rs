@@ -40,6 +40,7 @@ mod http;
 mod listener;
 mod mcp;
 mod metrics;
+mod nodes;
 mod options;
 mod routes;
 mod rtfs;
@@ -59,9 +60,11 @@ use tokio_util::sync::CancellationToken;
 pub use a2a::{Push, PushSender};
 pub use admin::status::StatusRow;
 pub use listener::{BindError, Bound};
+pub use nodes::NodeRow;
 pub use options::{AgentOptions, ServerOptions, Unauthenticated};
 pub use orla_identity::{AuthOptions, BearerToken, Fetch, IssuerOptions, OwnToken};
 pub use orla_mcp::call_result::call_result_json;
+pub use rtfs::federation::shared_tool;
 
 pub use tasks::{ResultForm, shown as task_json, shown_with_result as task_json_with_result};
 pub use throttle::AuthLimits;
@@ -112,6 +115,11 @@ impl Server {
     /// Shows these schedules in `/status`. The first ones stay.
     pub fn show_schedules(&self, schedules: orla_tasks::Schedules) {
         self.core.show_schedules(schedules);
+    }
+
+    /// Shows the nodes of a cluster in `/status`. The first function stays.
+    pub fn show_nodes(&self, show: impl Fn() -> Vec<NodeRow> + Send + Sync + 'static) {
+        self.core.show_nodes(Box::new(show));
     }
 
     /// Sends push notifications of the agent's tasks through this sender. Without one, clients that ask for them are refused.

@@ -27,6 +27,7 @@ use crate::mcp::session::Sessions;
 use crate::mcp::surfaces;
 use crate::mcp::tools::{CacheHint, Listings};
 use crate::metrics::Metrics;
+use crate::nodes::{NodeRow, ShowNodes};
 use crate::options::{ServerOptions, Unauthenticated};
 use crate::throttle::Failures;
 use crate::tls;
@@ -64,6 +65,7 @@ pub(crate) struct Core {
     pub(crate) tls: tls::Current,
     tasks: OnceLock<Tasks>,
     schedules: OnceLock<Schedules>,
+    nodes: OnceLock<Box<ShowNodes>>,
     agent: OnceLock<Agent>,
     /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
@@ -112,6 +114,7 @@ impl Core {
             tls: tls::Current::default(),
             tasks: OnceLock::new(),
             schedules: OnceLock::new(),
+            nodes: OnceLock::new(),
             agent: OnceLock::new(),
             push: OnceLock::new(),
             fetch: OnceLock::new(),
@@ -146,6 +149,16 @@ impl Core {
     /// Sets the schedules. The first ones stay.
     pub(crate) fn show_schedules(&self, schedules: Schedules) {
         drop(self.schedules.set(schedules));
+    }
+
+    /// The nodes of the cluster, if the server is one of them.
+    pub(crate) fn nodes(&self) -> Option<Vec<NodeRow>> {
+        self.nodes.get().map(|show| show())
+    }
+
+    /// Shows nodes. The first function stays.
+    pub(crate) fn show_nodes(&self, show: Box<ShowNodes>) {
+        drop(self.nodes.set(show));
     }
 
     /// The sender of push notifications.

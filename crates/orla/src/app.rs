@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use orla_cluster::Cluster;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::program::LanguageExecutor;
@@ -39,6 +40,7 @@ use orla_providers::sign_in::SignIns;
 use orla_providers::stream::{StreamExecutor, Streams};
 use orla_providers::tool::{Loaded, Loader, Override, ToolExecutor, ToolProvider, prestarted};
 use orla_secrets::Resolver;
+use orla_server::shared_tool;
 use parking_lot::Mutex;
 
 use documents::Documents;
@@ -73,6 +75,8 @@ pub(crate) struct App {
     agents: Arc<Agents>,
     remotes: Arc<Remotes>,
     streams: Arc<Streams>,
+    /// The cluster that this instance is a node of.
+    cluster: Option<Arc<Cluster>>,
     /// All of them, those above included.
     providers: Providers,
     served: Arc<Served>,
@@ -108,7 +112,12 @@ impl App {
         let agents = Arc::new(Agents::new().with_sign_ins(sign_ins.clone()));
         let remotes = Arc::new(Remotes::new(marketplace.instance()).with_sign_ins(sign_ins.clone()));
         let streams = Arc::new(Streams::new(&marketplace));
-        let providers = Providers::from([
+        let cluster = config.cluster.clone().map(|settings| {
+            let cluster = Cluster::new(settings, &marketplace, shared_tool);
+            marketplace.replace_executor(Arc::new(cluster.executor()));
+            Arc::new(cluster)
+        });
+        let mut providers = Providers::from([
             Arc::clone(&capsules) as Arc<dyn Source>,
             (Arc::clone(&servers) as Arc<dyn Source>),
             (Arc::clone(&plugins) as Arc<dyn Source>),
@@ -117,6 +126,7 @@ impl App {
             (Arc::clone(&remotes) as Arc<dyn Source>),
             (Arc::clone(&streams) as Arc<dyn Source>),
         ]);
+        providers.extend(cluster.clone().map(|cluster| cluster as Arc<dyn Source>));
         marketplace.replace_executor(Arc::new(LocalExecutor));
         marketplace.replace_executor(Arc::new(DiscoveryExecutor::new(&marketplace)));
         marketplace.replace_executor(Arc::new(LanguageExecutor::new(&marketplace)));
@@ -181,6 +191,7 @@ impl App {
             agents,
             remotes,
             streams,
+            cluster,
             providers,
             served,
             tools,
@@ -208,6 +219,11 @@ impl App {
 
     pub(crate) fn marketplace(&self) -> &Arc<CapabilityMarketplace> {
         &self.marketplace
+    }
+
+    /// The cluster that this instance is a node of, if it is one.
+    pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
+        self.cluster.as_ref()
     }
 
     /// What processes are started from.

@@ -3,6 +3,7 @@
 #[cfg(feature = "agent")]
 mod agent;
 mod attest;
+mod cluster;
 mod identity;
 mod rtfs;
 mod sandbox;
@@ -19,6 +20,7 @@ use orla_marketplace::discovery::MAX_LIMIT;
 #[cfg(feature = "agent")]
 pub(crate) use agent::Agent;
 pub(crate) use attest::{Attest, Audit, Verify};
+pub(crate) use cluster::Cluster;
 pub(crate) use identity::{
     ApprovalAnswer, Login, Logout, Policy, PolicyExplain, Secret, Token, TokenCreate,
 };
@@ -129,6 +131,12 @@ pub(crate) enum Command {
     /// Run a program in RTFS over everything that is served
     #[command(after_help = rtfs::RTFS)]
     Rtfs(Rtfs),
+    /// Show the cluster that a server is a node of
+    #[command(after_help = cluster::CLUSTER)]
+    Cluster {
+        #[command(subcommand)]
+        command: Cluster,
+    },
     /// Start, list, show and cancel tasks: calls that outlive their callers
     #[command(after_help = task::TASK)]
     Task(Task),

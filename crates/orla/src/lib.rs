@@ -187,6 +187,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
                 false => commands::status::run(url.as_deref(), json, &source),
             }
         }
+        Some(Command::Cluster { command: cli::Cluster::Status { url, json, settings } }) => {
+            commands::cluster::status(url.as_deref(), json, &Cli::source(before, settings))
+        }
         Some(Command::Task(task)) => {
             let source = Cli::source(before, task.settings.clone());
             commands::task::run(&task, &source)

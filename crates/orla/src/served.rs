@@ -151,7 +151,15 @@ impl Sources {
         tools.extend(
             self.declared.iter().map(|one| Tool { registration: one.value.clone(), at: Some(one.at) }),
         );
-        tools.extend(providers.iter().flat_map(|source| source.registrations()).map(Tool::from));
+        let (far, near): (Vec<_>, Vec<_>) = providers
+            .iter()
+            .flat_map(|source| source.registrations())
+            .partition(|registration| registration.manifest.provider.kind() == orla_cluster::KIND);
+        tools.extend(near.into_iter().map(Tool::from));
+        // What is here wins over the same of another node.
+        let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
+        let far = far.into_iter().filter(|registration| !own.contains(&registration.manifest.id));
+        tools.extend(far.map(Tool::from));
         let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
         let builtins = self.builtins.iter().filter(|builtin| !own.contains(&builtin.manifest.id));
         tools.extend(builtins.cloned().map(Tool::from));
@@ -205,6 +213,7 @@ impl Sources {
         let is_everything_known = config.servers.is_empty()
             && config.plugins.is_empty()
             && config.remotes.is_empty()
+            && config.cluster.is_none()
             && config.agents.is_empty()
             && config.documents.is_empty()
             && self.declared.is_empty();

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::admin::quotas::{self, QuotaRow};
 use crate::metrics::{Gauges, Provider};
+use crate::nodes::NodeRow;
 use crate::state::Core;
 
 /// One capability in `/status` and `orla list --json`. Unknown members are left out.
@@ -198,6 +199,12 @@ impl StatusRow {
     }
 }
 
+/// The cluster that the server is a node of.
+#[derive(Serialize)]
+struct Cluster {
+    nodes: Vec<NodeRow>,
+}
+
 /// What the requests hold together, in bytes.
 #[derive(Serialize)]
 struct Memory {
@@ -219,6 +226,8 @@ struct Status {
     /// What starts tasks at set times.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     schedules: Vec<ScheduleRow>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cluster: Option<Cluster>,
     memory: Memory,
     /// Which processes are confined.
     sandbox: &'static str,
@@ -251,6 +260,7 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
         waiting: core.market.waiting(),
         tasks: tasks(core).into_iter().collect(),
         schedules: schedules(core),
+        cluster: core.nodes().map(|nodes| Cluster { nodes: visible(nodes, &catalog, principal) }),
         memory: Memory { held: core.market.memory().held(), max: core.market.memory().max() },
         sandbox: core.market.confinement(),
         unlisted: unlisted.len(),
@@ -261,6 +271,15 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     let text = JsonText::of(&status).unwrap_or_default();
     // Reasons of failures may repeat what a provider said.
     core.market.redaction().json(text).bytes().to_vec()
+}
+
+/// The nodes with the capabilities that this caller may know of.
+fn visible(mut nodes: Vec<NodeRow>, catalog: &Catalog, principal: Option<&Principal>) -> Vec<NodeRow> {
+    if catalog.conceals() {
+        let is_visible = |id: &String| catalog.visible(principal, id).is_some();
+        nodes.iter_mut().for_each(|node| node.capabilities.retain(is_visible));
+    }
+    nodes
 }
 
 /// A schedule, and when it fires next.

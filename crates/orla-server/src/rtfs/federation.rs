@@ -15,16 +15,17 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use orla_marketplace::{
     Call, Catalog, Entry, Hops, Outcome, Principal, ProviderType, RuntimeError, RuntimeResult,
-    discovery, program, whole_millis,
+    discovery, program,
 };
-use serde_json::{Value as Json, json};
+use orla_mcp::federation::{write, write_error};
+use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use crate::http::body::Body;
 use crate::http::response::json as json_response;
 use crate::mcp::dispatch::Reply;
 use crate::mcp::tools::tool_json;
-use crate::rtfs::programs::{described, refused, status_of};
+use crate::rtfs::programs::{refused, status_of};
 use crate::state::Core;
 
 /// The media type of a catalogue.
@@ -63,58 +64,13 @@ pub(crate) fn too_far(id: &str, what: String) -> Response<Body> {
 
 /// Everything that a call gave.
 pub(crate) fn reply(result: RuntimeResult<Outcome>) -> Reply {
-    match result.and_then(|outcome| members(&outcome)) {
-        Ok(members) => Reply::ok(format!("{{{members}}}")),
+    match result.and_then(|outcome| write(&outcome)) {
+        Ok(message) => Reply::ok(message),
         Err(error) => {
-            let mut error_json = described(&error);
-            if let Some(detail) = detail(&error) {
-                error_json["error"]["detail"] = detail;
-            }
-            let mut message = error_json.to_string();
-            let is_structured = matches!(error, RuntimeError::Structured { .. });
-            let outcome = error.outcome().filter(|_| !is_structured);
-            if let Some(members) = outcome.and_then(|outcome| members(outcome).ok()) {
-                // Beside the error, so that its numbers keep their text.
-                message.pop();
-                message.push_str(&format!(r#","outcome":{{{members}}}}}"#));
-            }
             let (status, retry_after) = (status_of(&error, false), error.retry_after());
-            Reply { status, retry_after, ..Reply::ok(message) }
+            Reply { status, retry_after, ..Reply::ok(write_error(&error)) }
         }
     }
-}
-
-fn members(outcome: &Outcome) -> RuntimeResult<String> {
-    let structured = outcome.structured.as_ref().map(|value| value.json()).transpose()?;
-    let members =
-        [("value", structured), ("content", outcome.content.as_ref()), ("meta", outcome.meta.as_ref())];
-    let mut text = String::new();
-    for (name, json) in members {
-        if let Some(json) = json {
-            text.push_str(&format!(r#"{}"{name}":{json}"#, if text.is_empty() { "" } else { "," }));
-        }
-    }
-    // Nothing is a value too.
-    Ok(if text.is_empty() { r#""value":null"#.to_owned() } else { text })
-}
-
-/// What of an error its sentence does not say in a form that can be read.
-fn detail(error: &RuntimeError) -> Option<Json> {
-    Some(match error {
-        RuntimeError::Busy { running, waiting, .. } => json!({"running": running, "waiting": waiting}),
-        RuntimeError::Quota { limit, retry_after, .. } => {
-            json!({"what": limit, "retry_after_ms": whole_millis(*retry_after)})
-        }
-        RuntimeError::Unavailable { reason, .. } => json!({ "reason": reason }),
-        RuntimeError::Limit { what, .. } => json!({ "what": what }),
-        RuntimeError::Reported { .. } => json!({"reported": true}),
-        RuntimeError::Structured { message, .. } => json!({ "told": message }),
-        RuntimeError::Refused { code, message, data, .. } => {
-            let data = data.as_ref().and_then(|data| serde_json::from_str::<Json>(data.as_str()).ok());
-            json!({"code": code, "message": message, "data": data})
-        }
-        _ => return None,
-    })
 }
 
 /// Answers `GET /rtfs`.
@@ -174,6 +130,11 @@ pub(crate) async fn catalogue(
     json_response(StatusCode::OK, text)
 }
 
+/// What other instances see of a capability: itself as a tool, in JSON. `None` if they do not see it.
+pub fn shared_tool(entry: &Entry) -> Option<String> {
+    (is_shared(entry) && entry.is_available()).then(|| tool_json(entry))
+}
+
 /// Whether other instances see it. They do not see what each instance has by itself.
 fn is_shared(entry: &Entry) -> bool {
     let id = entry.manifest.id.as_str();
@@ -200,46 +161,7 @@ fn unchanged() -> Response<Body> {
 
 #[cfg(test)]
 mod tests {
-    use orla_marketplace::rtfs;
-
     use super::*;
-    use orla_marketplace::{JsonText, Payload};
-
-    fn text(result: RuntimeResult<Outcome>) -> String {
-        String::from_utf8(reply(result).message.to_vec()).unwrap()
-    }
-
-    #[test]
-    fn the_members_of_an_error_are_those_that_instances_read() {
-        // `orla_providers::remote` reads these; a new name would be lost between two versions.
-        let error = RuntimeError::Structured {
-            id: "a".to_owned(),
-            message: "1:2: m".to_owned(),
-            error: Box::new(rtfs::Error::new("busy", "m")),
-            outcome: None,
-        };
-        assert_eq!(detail(&error), Some(json!({"told": "1:2: m"})));
-        let error =
-            RuntimeError::Unavailable { id: "a".to_owned(), reason: "r".to_owned(), source: None };
-        assert_eq!(detail(&error), Some(json!({"reason": "r"})));
-    }
-
-    #[test]
-    fn all_that_a_call_gave_is_there_to_the_last_digit() {
-        let json = |text: &str| JsonText::parse(text.to_owned()).unwrap();
-        let outcome = Outcome {
-            structured: Some(Payload::from_json(json(r#"{"n":1.10}"#))),
-            content: Some(json("[]")),
-            meta: Some(json(r#"{"a":1e400}"#)),
-            ..Outcome::default()
-        };
-        let members = r#""value":{"n":1.10},"content":[],"meta":{"a":1e400}"#;
-        assert_eq!(text(Ok(outcome.clone())), format!("{{{members}}}"));
-        assert_eq!(text(Ok(Outcome::default())), r#"{"value":null}"#);
-        let failed = text(Err(RuntimeError::reported("x", outcome)));
-        assert!(failed.ends_with(&format!(r#","outcome":{{{members}}}}}"#)), "{failed}");
-        assert!(failed.contains(r#""detail":{"reported":true}"#), "{failed}");
-    }
 
     #[test]
     fn a_call_carries_its_time_its_trace_and_where_it_came_from() {

@@ -20,15 +20,14 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use http::{HeaderMap, Response, StatusCode};
 use orla_marketplace::json::value_to_json;
-use orla_marketplace::program::{self, IDS, Trace, TraceSink};
+use orla_marketplace::program::{IDS, Trace, TraceSink};
 use orla_marketplace::rtfs::{Error, Value};
-use orla_marketplace::{
-    Call, JsonText, NoticeSink, Outcome, Payload, Principal, RuntimeError, Violation, whole_millis,
-};
+use orla_marketplace::{Call, JsonText, NoticeSink, Outcome, Payload, Principal, RuntimeError};
+use orla_mcp::federation::{as_json, described};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value as Json, json};
 use tokio_util::sync::CancellationToken;
 
 use crate::credential::{ENDED, StreamEnd};
@@ -204,12 +203,6 @@ fn trace_sink(stream: Arc<Stream>) -> TraceSink {
     })
 }
 
-/// A value for observers. A value that is not data is shown as text.
-fn as_json(value: &Value) -> Json {
-    let json = value_to_json(value).ok().and_then(|json| serde_json::from_str(&json).ok());
-    json.unwrap_or_else(|| Json::String(value.pr_str()))
-}
-
 /// A message of the stream: its event's name, a space, its data.
 fn named(event: &str, data: &str) -> Bytes {
     format!("{event} {data}").into()
@@ -273,32 +266,6 @@ fn value_of(outcome: &Outcome, is_program: bool) -> Result<Bytes, RuntimeError> 
     }
     let json = value_to_json(&outcome.value()?).map_err(|err| RuntimeError::Generic(err.to_string()))?;
     Ok(format!(r#"{{"value":{json}}}"#).into())
-}
-
-/// An error that the program did not cause.
-pub(crate) fn described(error: &RuntimeError) -> Json {
-    if let RuntimeError::Structured { error, .. } = error {
-        return json!({ "error": program::described(error) });
-    }
-    let mut described =
-        json!({"kind": error.kind(), "message": error.to_string(), "data": null, "at": null});
-    let data = match error {
-        RuntimeError::InvalidInput { violations, .. }
-        | RuntimeError::InvalidOutput { violations, .. } => {
-            let shown = |violation: &Violation| json!({"path": violation.path, "expected": violation.expected, "got": violation.got});
-            Some(violations.iter().map(shown).collect())
-        }
-        RuntimeError::Denied { permission, .. } => Some(json!(permission)),
-        RuntimeError::Quota { limit, retry_after, .. } => {
-            Some(json!({"limit": limit, "retry_after_ms": whole_millis(*retry_after)}))
-        }
-        RuntimeError::Unknown { similar, .. } => Some(json!(similar)),
-        error => error.outcome().and_then(|outcome| outcome.value().ok()).map(|value| as_json(&value)),
-    };
-    if let Some(data) = data {
-        described["data"] = data;
-    }
-    json!({ "error": described })
 }
 
 /// The response to a malformed body.

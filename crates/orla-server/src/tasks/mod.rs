@@ -20,6 +20,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 use orla_marketplace::{JsonText, Principal, RuntimeError};
+use orla_mcp::federation::described;
 use orla_tasks::{State, Task, TaskError, Tasks, Viewer};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
@@ -27,7 +28,6 @@ use tokio::time::Instant;
 
 use crate::http::body::{self, Body};
 use crate::http::response::{closing, is_json, json as json_response, not_allowed, why_unreadable};
-use crate::rtfs::programs::described;
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
 

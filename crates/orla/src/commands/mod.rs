@@ -8,6 +8,7 @@ pub(crate) mod audit;
 pub(crate) mod call;
 pub(crate) mod check;
 pub(crate) mod client;
+pub(crate) mod cluster;
 pub(crate) mod connect;
 pub(crate) mod describe;
 pub(crate) mod doctor;

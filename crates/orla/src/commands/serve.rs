@@ -9,11 +9,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orla_cluster::NodeStatus;
 use orla_history::History;
 use orla_marketplace::Desk;
 use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
-use orla_server::{Server, ServerOptions, Tls};
+use orla_server::{NodeRow, Server, ServerOptions, Tls};
 use orla_tasks::{Schedules, Tasks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -143,6 +144,12 @@ async fn serve(source: Source) -> Result<(), Failure> {
         }
         ServerState::InUse(_) => None,
     };
+    let mut alone = None;
+    if let Some(cluster) = app.cluster() {
+        alone = cluster.start().await.map_err(|err| Failure::usage(format!("cluster: {err}")))?;
+        let shown = Arc::clone(cluster);
+        server.show_nodes(move || shown.status().into_iter().map(node_row).collect());
+    }
     let schedules = tasks.clone().map(Schedules::new);
     if let Some(tasks) = &tasks {
         server.serve_tasks(tasks.clone());
@@ -167,6 +174,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
     logging.flush();
     app.findings().log();
     crate::a2a::log_unused(&config);
+    if let Some(error) = alone {
+        tracing::warn!(%error, "the cluster cannot be joined yet: only what is on this node is served");
+    }
     log_unwatched(followed.err());
 
     match &state {
@@ -183,8 +193,21 @@ async fn serve(source: Source) -> Result<(), Failure> {
     // Providers end after the calls that need them.
     let providers_end = app.end_providers();
     let (running, drain) = (tasks.clone(), ServerOptions::default().drain);
+    let (cluster, leaves) = (app.cluster().cloned(), shutdown.clone());
     let mut serving = tracker.spawn(async move {
-        serving.await;
+        let leave = async {
+            if let Some(cluster) = &cluster {
+                cluster.leave(drain).await;
+            }
+        };
+        let mut serving = serving;
+        tokio::select! {
+            () = &mut serving => leave.await,
+            // Other nodes send no calls any more while this one ends.
+            () = leaves.cancelled() => {
+                tokio::join!(serving, leave);
+            }
+        }
         // On stdio, calls of tasks outlive the client. They end before the providers that they need.
         if let Some(tasks) = running {
             tasks.close(drain).await;
@@ -253,6 +276,12 @@ async fn serve(source: Source) -> Result<(), Failure> {
     end_history(history).await;
     end_audit(audit, stop.name()).await;
     finished
+}
+
+/// A node of the cluster, as the server shows it.
+fn node_row(node: NodeStatus) -> NodeRow {
+    let NodeStatus { node, alive, capabilities, running, lag_ms, .. } = node;
+    NodeRow { node, alive, capabilities, running, lag_ms }
 }
 
 /// Opens the audit log, if one is configured.

@@ -20,6 +20,7 @@ mod agents;
 mod approve;
 mod builtins;
 mod capabilities;
+mod cluster;
 mod comments;
 mod dotenv;
 pub(crate) mod expand;
@@ -52,6 +53,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use orla_cluster::ClusterSettings;
 use orla_document::Position;
 use orla_identity::{BearerToken, IssuerOptions, OwnToken};
 use orla_marketplace::id::Pattern;
@@ -176,6 +178,8 @@ pub(crate) struct Config {
     pub(crate) documents: Vec<Placed<OpenApiSettings>>,
     /// The other instances, in the order of the file; their names are unique.
     pub(crate) remotes: Vec<Placed<RemoteSettings>>,
+    /// The cluster that this instance is a node of.
+    pub(crate) cluster: Option<ClusterSettings>,
     /// The sign-ins of what is no MCP server.
     pub(crate) sign_ins: Vec<SignIn>,
     pub(crate) builtins: Builtins,
@@ -414,6 +418,7 @@ impl Default for Config {
             capabilities: Vec::new(),
             documents: Vec::new(),
             remotes: Vec::new(),
+            cluster: None,
             sign_ins: Vec::new(),
             builtins: Builtins::default(),
             governance: GovernanceConfig::default(),
@@ -583,6 +588,10 @@ impl Config {
         }
         if self.governance.keep_audit_of(&running.governance) {
             kept.push("audit");
+        }
+        if self.cluster != running.cluster {
+            kept.push("cluster");
+            self.cluster.clone_from(&running.cluster);
         }
         self.transport = running.transport;
         self.host.clone_from(&running.host);

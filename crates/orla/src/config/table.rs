@@ -10,8 +10,8 @@ use super::forms::{
 use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
     Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, StateKind, Transport, access,
-    agents, approve, builtins, capabilities, governance, identity, inputs, openapi, plugins, quotas,
-    remotes, schedules, servers, tools,
+    agents, approve, builtins, capabilities, cluster, governance, identity, inputs, openapi, plugins,
+    quotas, remotes, schedules, servers, tools,
 };
 use crate::exposure::Exposure;
 
@@ -91,6 +91,8 @@ fn keys() -> Vec<Key<Config>> {
             "[agents](a2a.md) whose skills are served: `NAME: ADDRESS`, or a mapping"),
         own("remotes", remotes::read, remotes::schema,
             "[other instances](remote.md) whose capabilities are served: `NAME: ADDRESS`, or a mapping"),
+        own("cluster", cluster::read, cluster::schema,
+            "the [cluster](cluster.md) that this instance is a node of, over NATS").restart(),
         own_with_variable("builtins", builtins::read, builtins::schema, builtins::of_variable,
             "listed built-ins: `true` for all, or a list of name patterns. `false` removes all built-ins. By default, none is listed, and all can be found and called"),
         own("tools", tools::read, tools::schema,

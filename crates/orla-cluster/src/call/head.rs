@@ -1,0 +1,277 @@
+//! What a call carries besides its input, and notices as they travel.
+
+use std::time::{Duration, SystemTime};
+
+use orla_marketplace::{CallContext, Hops, JsonText, LogLevel, Notice, Permission, Principal, Progress};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::time::Instant;
+
+use super::MAX_BYTES;
+use crate::presence::is_name;
+
+/// The version of calls.
+const VERSION: u32 = 1;
+/// The most groups, scopes and permissions of a caller.
+const MAX_LISTED: usize = 1000;
+
+/// What a call carries besides its input.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct CallHead {
+    v: u32,
+    /// The node that calls.
+    pub(super) from: String,
+    /// The inbox of the call, at both ends.
+    pub(super) token: String,
+    /// The time that the caller has left.
+    timeout_ms: u64,
+    /// The nodes and instances that it has passed through.
+    hops: String,
+    traceparent: Option<String>,
+    principal: Option<Caller>,
+    /// What the caller's client can do, if there is one that can be asked.
+    client: Option<Box<RawValue>>,
+    /// Whether anyone listens to notices.
+    pub(super) notices: bool,
+    /// Whether it is the call of a task, or within one.
+    pub(super) task: bool,
+    /// The length of the input.
+    pub(super) bytes: usize,
+}
+
+/// A principal, without its credential.
+#[derive(Debug, Serialize, Deserialize)]
+struct Caller {
+    id: String,
+    #[serde(default)]
+    groups: Vec<String>,
+    #[serde(default)]
+    scopes: Vec<String>,
+    #[serde(default)]
+    permissions: Vec<String>,
+    /// In milliseconds since 1970.
+    expires_ms: Option<u64>,
+}
+
+impl CallHead {
+    pub(super) fn new(
+        from: &str,
+        token: &str,
+        hops: &Hops,
+        ctx: &CallContext,
+        deadline: Instant,
+        bytes: usize,
+    ) -> Self {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let scope = &ctx.scope;
+        let client = scope
+            .client
+            .as_ref()
+            .and_then(|client| RawValue::from_string(client.capabilities().as_str().to_owned()).ok());
+        Self {
+            v: VERSION,
+            from: from.to_owned(),
+            token: token.to_owned(),
+            timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            hops: hops.as_str().to_owned(),
+            traceparent: scope.traceparent.as_deref().map(str::to_owned),
+            principal: scope.principal.as_ref().map(Caller::of),
+            client,
+            notices: scope.notices.is_wanted(),
+            task: scope.is_task,
+            bytes,
+        }
+    }
+
+    /// Reads a head.
+    ///
+    /// # Errors
+    /// What is wrong with it, for the log.
+    pub(super) fn read(text: &str) -> Result<Self, String> {
+        let head: Self = serde_json::from_str(text).map_err(|err| format!("no call: {err}"))?;
+        if head.v != VERSION {
+            return Err(format!("a call of version {}: this is version {VERSION}", head.v));
+        }
+        let is_token = head.token.len() == 32 && head.token.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_name(&head.from) || !is_token {
+            return Err("a call that cannot be answered".to_owned());
+        }
+        Ok(head)
+    }
+
+    /// What is wrong with a call that can be answered.
+    pub(super) fn refusal(&self) -> Option<String> {
+        let of = |caller: &Caller| caller.groups.len() + caller.scopes.len() + caller.permissions.len();
+        if self.principal.as_ref().is_some_and(|caller| of(caller) > MAX_LISTED) {
+            return Some("its caller has too many groups, scopes and permissions".to_owned());
+        }
+        (self.bytes > MAX_BYTES).then(|| format!("its input has more than {MAX_BYTES} bytes"))
+    }
+
+    /// As the text of a header, which has one line.
+    pub(super) fn write(&self) -> String {
+        // Between its members, what a client says of itself may have lines.
+        serde_json::to_string(self).unwrap_or_default().replace(['\r', '\n'], " ")
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_millis(self.timeout_ms)
+    }
+
+    /// # Errors
+    /// The call has come through too many nodes.
+    pub(super) fn hops(&self) -> Result<Hops, String> {
+        Hops::read(&self.hops)
+    }
+
+    pub(super) fn traceparent(&self) -> Option<&str> {
+        self.traceparent.as_deref()
+    }
+
+    /// # Errors
+    /// A permission that cannot be read: without it, the caller would be another one.
+    pub(super) fn principal(&self) -> Result<Option<Principal>, String> {
+        self.principal.as_ref().map(Caller::principal).transpose()
+    }
+
+    pub(super) fn client(&self) -> Option<JsonText> {
+        self.client.as_deref().map(|client| JsonText::from(client.to_owned()))
+    }
+}
+
+impl Caller {
+    fn of(principal: &Principal) -> Self {
+        let expires =
+            principal.expires_at().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
+        Self {
+            id: principal.id().to_string(),
+            groups: principal.groups().map(str::to_owned).collect(),
+            scopes: principal.scopes().map(str::to_owned).collect(),
+            permissions: principal.permissions().iter().map(ToString::to_string).collect(),
+            expires_ms: expires.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+        }
+    }
+
+    fn principal(&self) -> Result<Principal, String> {
+        let permission = |text: &String| {
+            text.parse::<Permission>().map_err(|_| "a permission of its caller is unknown".to_owned())
+        };
+        let permissions: Vec<Permission> =
+            self.permissions.iter().map(permission).collect::<Result<_, _>>()?;
+        let principal = Principal::from_id(&self.id)
+            .with_groups(self.groups.iter().map(String::as_str))
+            .with_scopes(self.scopes.iter().map(String::as_str))
+            .with_permissions(permissions);
+        let expiry = self.expires_ms.map(Duration::from_millis);
+        Ok(match expiry.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time)) {
+            Some(at) => principal.with_expiry(at),
+            None => principal,
+        })
+    }
+}
+
+/// A notice as it travels.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Told {
+    Progress { progress: f64, total: Option<f64>, message: Option<String> },
+    Log { level: String, message: String },
+    Text(String),
+}
+
+pub(super) fn write_notice(notice: Notice) -> Vec<u8> {
+    let told = match notice {
+        Notice::Progress(Progress { progress, total, message }) => {
+            Told::Progress { progress, total, message }
+        }
+        Notice::Log { level, message } => Told::Log { level: level.as_str().to_owned(), message },
+        Notice::Text(text) => Told::Text(text),
+    };
+    serde_json::to_vec(&told).unwrap_or_default()
+}
+
+/// A notice; `None` if it is none.
+pub(super) fn read_notice(text: &[u8]) -> Option<Notice> {
+    Some(match serde_json::from_slice(text).ok()? {
+        Told::Progress { progress, total, message } => {
+            Notice::Progress(Progress { progress, total, message })
+        }
+        Told::Log { level, message } => Notice::Log { level: level.parse::<LogLevel>().ok()?, message },
+        Told::Text(text) => Notice::Text(text),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const TOKEN: &str = "00112233445566778899aabbccddeeff";
+
+    #[test]
+    fn a_call_carries_who_calls_and_how_long_it_may_take() {
+        let mut ctx = CallContext::for_tests("x");
+        let principal = Principal::oauth("https://issuer", "ann\n")
+            .with_groups(["g"])
+            .with_scopes(["s"])
+            .with_permissions(vec!["net:h".parse().unwrap()])
+            .with_credential("secret")
+            .with_expiry(SystemTime::UNIX_EPOCH + Duration::from_millis(1_234_567));
+        ctx.scope.principal = Some(principal.clone());
+        ctx.scope.traceparent = Some("00-x-y-01".into());
+        ctx.scope.is_task = true;
+        let hops = Hops::default().through("beta").unwrap();
+        let text = CallHead::new("beta", TOKEN, &hops, &ctx, ctx.deadline, 3).write();
+        assert!(!text.contains('\n') && !text.contains("secret"));
+        let head = CallHead::read(&text).unwrap();
+        assert_eq!((head.from.as_str(), head.bytes, head.task, head.notices), ("beta", 3, true, false));
+        assert_eq!((head.hops().unwrap(), head.traceparent()), (hops, Some("00-x-y-01")));
+        assert!(head.timeout() > Duration::from_secs(29) && head.client().is_none());
+        let there = head.principal().unwrap().unwrap();
+        assert_eq!((there.id(), there.expires_at()), (principal.id(), principal.expires_at()));
+        assert!(there.groups().eq(["g"]) && there.scopes().eq(["s"]) && there.credential().is_none());
+        assert_eq!(there.permissions(), principal.permissions());
+        assert!(head.refusal().is_none());
+    }
+
+    #[test]
+    fn what_is_no_call_is_refused() {
+        let ctx = CallContext::for_tests("x");
+        let head = |from: &str, token: &str, bytes| {
+            CallHead::new(from, token, &Hops::default(), &ctx, ctx.deadline, bytes)
+        };
+        assert!(CallHead::read(&head("a.b", TOKEN, 1).write()).is_err());
+        assert!(CallHead::read(&head("a", "*", 1).write()).is_err());
+        assert!(CallHead::read("7").is_err());
+        assert!(head("a", TOKEN, MAX_BYTES + 1).refusal().is_some());
+        let caller = Caller {
+            id: "token:a".to_owned(),
+            groups: Vec::new(),
+            scopes: Vec::new(),
+            permissions: vec!["?".to_owned()],
+            expires_ms: None,
+        };
+        let head = CallHead { principal: Some(caller), ..head("a", TOKEN, 1) };
+        assert!(head.principal().is_err(), "a caller does not lose what limits it");
+    }
+
+    #[test]
+    fn notices_arrive_as_they_were_sent() {
+        for notice in [
+            Notice::Progress(Progress { progress: 0.5, total: None, message: Some("m".to_owned()) }),
+            Notice::Log { level: LogLevel::Warning, message: "w".to_owned() },
+            Notice::Text("t".to_owned()),
+        ] {
+            assert_eq!(read_notice(&write_notice(notice.clone())), Some(notice));
+        }
+        assert_eq!(read_notice(b"{}"), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_head_can_be_read(text in r#"[\{\}\[\]",:a-z0-9 ]{0,80}"#) {
+            let _ = CallHead::read(&text);
+            let _ = read_notice(text.as_bytes());
+        }
+    }
+}

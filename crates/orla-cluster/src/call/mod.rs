@@ -1,0 +1,31 @@
+//! Calls between nodes.
+//!
+//! A call is a message with a [`CallHead`](head::CallHead) and the input, or its beginning. From then on both ends send
+//! frames: the node that runs it its heartbeats, notices, questions and the result, and the caller its heartbeats,
+//! answers, and that it withdraws the call. Payloads that do not fit into one message go in chunks, of which only so
+//! many are on their way as were credited.
+//!
+//! `head`, `frame` and `payload` are pure. `exchange` is one end of a call, `executor` makes calls, `serve` runs those
+//! of other nodes.
+
+mod exchange;
+mod executor;
+mod frame;
+mod head;
+mod payload;
+mod questions;
+mod serve;
+
+use std::time::Duration;
+
+pub use executor::ClusterExecutor;
+pub(crate) use serve::Serving;
+
+/// How often each end says that it is there.
+const HEARTBEAT: Duration = Duration::from_secs(3);
+/// After this time without a frame, the other end is lost.
+const LOST: Duration = Duration::from_secs(6);
+/// The largest input and the largest result, in bytes.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// The most bytes that are on their way without being credited.
+const WINDOW: usize = 4 * 1024 * 1024;

@@ -1,0 +1,198 @@
+//! The cluster as a source of capabilities.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::{CapabilityMarketplace, Entry, ProviderProblem, Registration, Source, Surface};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::call::{ClusterExecutor, Serving};
+use crate::error::ClusterError;
+use crate::link::Link;
+use crate::member::{DescribeTool, Member};
+use crate::presence::{NodeStatus, Registry};
+use crate::provider::{registration, requires};
+use crate::settings::ClusterSettings;
+use crate::shared::Shared;
+
+/// How long a listing waits for the first answer of the cluster.
+const LEARN: Duration = Duration::from_secs(2);
+
+/// The cluster that an instance is a node of, and what its other nodes offer.
+///
+/// It does nothing before [`start`](Self::start).
+pub struct Cluster {
+    link: Arc<Link>,
+    market: Arc<CapabilityMarketplace>,
+    describe: DescribeTool,
+    shared: Arc<Shared>,
+    serving: Arc<Serving>,
+    /// The capabilities that were served last, by their digests: an unchanged one stays the same.
+    known: Mutex<HashMap<String, Registration>>,
+    requires: Arc<[String]>,
+    is_started: AtomicBool,
+    leaving: CancellationToken,
+    stop: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Cluster {
+    /// A node with these settings that offers what `market` serves. `describe` makes of a capability what other nodes
+    /// see: an MCP tool in JSON, or `None` if they are not to see it.
+    pub fn new(
+        settings: ClusterSettings,
+        market: &Arc<CapabilityMarketplace>,
+        describe: impl Fn(&Entry) -> Option<String> + Send + Sync + 'static,
+    ) -> Self {
+        let requires = requires(&settings.nats);
+        let link = Link::new(settings);
+        Self {
+            serving: Arc::new(Serving::new(&link, market)),
+            link,
+            market: Arc::clone(market),
+            describe: Arc::new(describe),
+            shared: Arc::new(Shared::new()),
+            known: Mutex::default(),
+            requires,
+            is_started: AtomicBool::new(false),
+            leaving: CancellationToken::new(),
+            stop: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Runs calls of what the other nodes offer.
+    pub fn executor(&self) -> ClusterExecutor {
+        ClusterExecutor::new(Arc::clone(&self.link), Arc::clone(&self.shared))
+    }
+
+    /// Joins the cluster. If NATS cannot be reached, that is tried again for ever, and returned as what is not an error;
+    /// a connection that is lost is made again for ever, too.
+    ///
+    /// # Errors
+    /// What does not pass by itself: see [`ClusterError`].
+    pub async fn start(&self) -> Result<Option<ClusterError>, ClusterError> {
+        let member = Arc::new(Member {
+            link: Arc::clone(&self.link),
+            market: Arc::clone(&self.market),
+            shared: Arc::clone(&self.shared),
+            serving: Arc::clone(&self.serving),
+            describe: Arc::clone(&self.describe),
+            leaving: self.leaving.clone(),
+            stop: self.stop.clone(),
+            epoch: AtomicU64::new(0),
+            is_replaced: AtomicBool::new(false),
+        });
+        let joined = member.join().await;
+        self.is_started.store(true, Ordering::Relaxed);
+        match joined {
+            Ok(joined) => {
+                member.serve(joined, &self.tasks);
+                Ok(None)
+            }
+            Err(error) if error.may_pass() => {
+                self.shared.learned();
+                self.tasks.spawn(member.join_later(self.tasks.clone()));
+                Ok(Some(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Leaves the cluster: no call of other nodes begins any more, and those that run have this long to end. Calls of
+    /// other nodes' capabilities go on.
+    pub async fn leave(&self, patience: Duration) {
+        self.leaving.cancel();
+        self.serving.end(patience).await;
+    }
+
+    /// The nodes, this one included, in the order of their names.
+    pub fn status(&self) -> Vec<NodeStatus> {
+        let mut nodes = self.shared.read(|registry| registry.status(Instant::now()));
+        nodes.push(NodeStatus {
+            node: self.link.settings.node.clone(),
+            alive: self.link.is_connected(),
+            capabilities: self.shared.own_ids(),
+            running: self.market.running(),
+            lag_ms: 0,
+        });
+        nodes.sort_by(|a, b| a.node.cmp(&b.node));
+        nodes
+    }
+
+    fn is_started(&self) -> bool {
+        self.is_started.load(Ordering::Relaxed)
+    }
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Cluster").field(&self.link.settings).finish()
+    }
+}
+
+#[async_trait]
+impl Source for Cluster {
+    fn registrations(&self) -> Vec<Registration> {
+        let served = self.shared.read(Registry::served);
+        let mut known = self.known.lock();
+        let mut next = HashMap::with_capacity(served.len());
+        let mut registrations = Vec::with_capacity(served.len());
+        for offered in served.iter().filter(|offered| self.link.settings.takes(&offered.id)) {
+            let same = known.remove(&offered.digest);
+            if let Some(registration) = same.or_else(|| registration(offered, &self.requires)) {
+                next.insert(offered.digest.clone(), registration.clone());
+                registrations.push(registration);
+            }
+        }
+        *known = next;
+        registrations
+    }
+
+    fn surfaces(&self) -> Vec<Arc<dyn Surface>> {
+        Vec::new()
+    }
+
+    fn changes(&self) -> watch::Receiver<u64> {
+        self.shared.changes()
+    }
+
+    fn may_serve(&self, name: &str) -> bool {
+        // Only a running node knows what the others have.
+        !self.is_started() && self.link.settings.takes(name)
+    }
+
+    fn problems(&self, _name: Option<&str>) -> Vec<ProviderProblem> {
+        if !self.is_started() || self.link.is_connected() {
+            return Vec::new();
+        }
+        let text =
+            "cluster: there is no connection to NATS; capabilities of other nodes are unavailable";
+        vec![ProviderProblem::new("cluster", Some(""), text.to_owned())]
+    }
+
+    fn start_eager(&self, _all: bool) {}
+
+    async fn learn(&self) {
+        if self.is_started() {
+            drop(timeout(LEARN, self.shared.wait_until_learned()).await);
+        }
+    }
+
+    async fn shutdown(&self) {
+        self.leave(Duration::ZERO).await;
+        // What says that this node is gone is the last that it sends.
+        self.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        self.link.flush().await;
+    }
+}

@@ -1,0 +1,42 @@
+//! Many instances as one (design §15): a common catalogue and calls between nodes, over NATS with JetStream.
+//!
+//! [`Cluster`] is a [`Source`](orla_marketplace::Source) of what the other nodes offer, and [`ClusterExecutor`] calls
+//! it. Nothing else in the tree knows NATS.
+//!
+//! # How it works
+//!
+//! A node says in a lease that it is there, and in an offer what it has (`presence`; both are entries of key-value
+//! buckets). `registry` knows all nodes and decides, without I/O, what is served and which node gets a call. A call is
+//! one message to a node and the frames that come back (`call`). `link` is the connection: what a node receives
+//! arrives at one subscription, in the order in which it was sent. `member` keeps this node's lease and hears those of
+//! the others.
+//!
+//! # Invariants
+//!
+//! - What other nodes say is bounded and checked before it is used. A digest is computed here, from what it stands for.
+//! - A frame reaches a call only by its random token, so that a node cannot answer calls that it was not given.
+//! - A call that may have begun elsewhere is made again only if it is idempotent.
+//! - Without NATS, everything that is not of the cluster goes on.
+//!
+//! # Deliberately absent
+//!
+//! Secrets: the credential of a caller stays on the node that it called. Streams that are read item by item.
+
+#![warn(missing_docs)]
+
+mod call;
+mod cluster;
+mod error;
+mod link;
+mod member;
+mod presence;
+mod provider;
+mod settings;
+mod shared;
+
+pub use call::ClusterExecutor;
+pub use cluster::Cluster;
+pub use error::ClusterError;
+pub use presence::{MAX_NAME, NodeStatus, is_name};
+pub use provider::KIND;
+pub use settings::{ClusterSettings, TlsFiles};

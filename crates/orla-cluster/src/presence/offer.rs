@@ -1,0 +1,144 @@
+//! The offer of a node: its capabilities, as the other nodes serve them.
+
+use std::sync::Arc;
+
+use orla_marketplace::TaskSupport;
+use ring::digest::{SHA256, digest};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The largest offer, in bytes.
+pub(crate) const MAX_OFFER: usize = 64 * 1024 * 1024;
+/// The most capabilities of an offer.
+const MAX_CAPABILITIES: usize = 10_000;
+/// The longest id, in bytes.
+const MAX_ID: usize = 256;
+
+/// The capabilities that a node offers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Offers {
+    pub(crate) capabilities: Vec<Arc<Offered>>,
+    /// The number of those that cannot be used.
+    pub(crate) left_out: usize,
+}
+
+/// One capability that a node offers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Offered {
+    pub(crate) id: String,
+    /// What it says of itself, as MCP has it.
+    pub(crate) tool: Box<str>,
+    /// Whether it is called as a task.
+    pub(crate) task: Option<TaskSupport>,
+    /// Tells its versions apart: the SHA-256 of everything above, in hexadecimal digits.
+    pub(crate) digest: String,
+}
+
+impl Offered {
+    pub(crate) fn new(
+        id: impl Into<String>,
+        tool: impl Into<Box<str>>,
+        task: Option<TaskSupport>,
+    ) -> Self {
+        let (id, tool) = (id.into(), tool.into());
+        let word = task.map_or("", TaskSupport::as_str);
+        let text = [id.as_bytes(), word.as_bytes(), tool.as_bytes()].join(&0);
+        let digest = hex(digest(&SHA256, &text).as_ref());
+        Self { id, tool, task, digest }
+    }
+}
+
+impl Offers {
+    /// Reads the text of an offer.
+    ///
+    /// # Errors
+    /// It is not one.
+    pub(crate) fn read(text: &[u8]) -> Result<Self, String> {
+        let written: Written<'_> =
+            serde_json::from_slice(text).map_err(|err| format!("no offer: {err}"))?;
+        let mut offers = Self::default();
+        for one in written.capabilities {
+            let Ok(one) = serde_json::from_str::<One<'_>>(one.get()) else {
+                offers.left_out += 1;
+                continue;
+            };
+            let is_plain =
+                !one.id.is_empty() && one.id.len() <= MAX_ID && !one.id.contains(char::is_control);
+            let task = one.task.as_deref().map(TaskSupport::parse);
+            if !is_plain || task == Some(None) || offers.capabilities.len() == MAX_CAPABILITIES {
+                offers.left_out += 1;
+                continue;
+            }
+            let offered = Offered::new(one.id, one.tool.get(), task.flatten());
+            offers.capabilities.push(Arc::new(offered));
+        }
+        Ok(offers)
+    }
+
+    pub(crate) fn write(&self) -> String {
+        let one = |one: &Arc<Offered>| {
+            let id = serde_json::Value::from(one.id.as_str());
+            let task = one.task.map(|task| format!(r#","task":"{}""#, task.as_str()));
+            format!(r#"{{"id":{id},"tool":{}{}}}"#, one.tool, task.unwrap_or_default())
+        };
+        let all: Vec<String> = self.capabilities.iter().map(one).collect();
+        format!(r#"{{"capabilities":[{}]}}"#, all.join(","))
+    }
+}
+
+#[derive(Deserialize)]
+struct Written<'a> {
+    #[serde(borrow)]
+    capabilities: Vec<&'a RawValue>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct One<'a> {
+    id: String,
+    #[serde(borrow)]
+    tool: &'a RawValue,
+    task: Option<String>,
+}
+
+/// Bytes as hexadecimal digits.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_offer_is_read_as_it_was_written() {
+        let one = |id: &str, task| Arc::new(Offered::new(id, r#"{"name":"x"}"#, task));
+        let capabilities = vec![one("a", None), one("b\"", Some(TaskSupport::Required))];
+        let offers = Offers { capabilities, left_out: 0 };
+        assert_eq!(Offers::read(offers.write().as_bytes()), Ok(offers));
+    }
+
+    #[test]
+    fn versions_differ_in_their_digests() {
+        let digest = |tool: &str, task| Offered::new("a", tool, task).digest;
+        let all = [digest("{}", None), digest("{ }", None), digest("{}", Some(TaskSupport::Optional))];
+        assert!(all[0] != all[1] && all[0] != all[2]);
+        assert!(all.iter().all(|digest| digest.len() == 64));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_left_out() {
+        let text = r#"{"capabilities": [{"id": "", "tool": {}}, {"id": 7}, 8, {"id": "a", "tool": {}, "task": "now"},
+            {"id": "b", "tool": {}}]}"#;
+        let offers = Offers::read(text.as_bytes()).unwrap();
+        assert_eq!((offers.capabilities.len(), offers.left_out), (1, 4));
+        assert!(Offers::read(b"[]").is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn any_offer_can_be_read(text in r#"[\{\}\[\]",:a-z0-9 ]{0,80}"#) {
+            let _ = Offers::read(text.as_bytes());
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! A capability of other nodes as a provider here.
+
+use std::any::Any;
+use std::sync::Arc;
+
+use orla_marketplace::{CapabilityManifest, CustomProvider, ProviderType, Registration};
+use orla_mcp::answer::{ListedTool, ToolPage};
+use orla_mcp::describe;
+use orla_mcp::object::trusted;
+
+use crate::presence::Offered;
+
+/// The kind of the provider, in lists and logs.
+pub const KIND: &str = "cluster";
+
+/// The settings of a capability that other nodes offer.
+#[derive(Debug)]
+pub(crate) struct ClusterProvider {
+    /// Its id there, which is its id here.
+    pub(crate) id: String,
+    /// What tells its version from others.
+    pub(crate) digest: String,
+    /// Whether a call that may have begun can be made again.
+    pub(crate) is_idempotent: bool,
+    /// What a call needs: to reach NATS.
+    pub(crate) requires: Arc<[String]>,
+}
+
+impl CustomProvider for ClusterProvider {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        KIND
+    }
+
+    fn requires(&self) -> Vec<String> {
+        self.requires.to_vec()
+    }
+}
+
+/// A capability here that other nodes run. `None` if it does not describe itself as a tool.
+pub(crate) fn registration(offered: &Offered, requires: &Arc<[String]>) -> Option<Registration> {
+    let tool = tool(&offered.tool)?;
+    let annotations = tool.annotations.as_ref().map(ToString::to_string).unwrap_or_default();
+    let provider = ClusterProvider {
+        id: offered.id.clone(),
+        digest: offered.digest.clone(),
+        is_idempotent: orla_marketplace::is_idempotent(&annotations),
+        requires: Arc::clone(requires),
+    };
+    let provider = ProviderType::Custom(Arc::new(provider));
+    let mut registration =
+        Registration::from(CapabilityManifest::new(offered.id.as_str(), "", provider));
+    describe(&mut registration, &tool, false);
+    if let Some(support) = offered.task {
+        registration.manifest.set_task_support(support);
+    }
+    Some(registration)
+}
+
+/// One tool, read as a page of one is.
+fn tool(text: &str) -> Option<ListedTool> {
+    let page = trusted(format!(r#"{{"tools":[{text}]}}"#));
+    ToolPage::read(&page).ok()?.tools.into_iter().next()
+}
+
+/// The permissions that a call over these servers needs.
+pub(crate) fn requires(nats: &[String]) -> Arc<[String]> {
+    let host = |address: &String| {
+        let rest = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);
+        let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        format!("net:{}", host.trim_end_matches('/'))
+    };
+    nats.iter().map(host).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn offered(tool: &str) -> Offered {
+        Offered { id: "x".into(), tool: tool.into(), task: None, digest: "d".into() }
+    }
+
+    #[test]
+    fn a_capability_is_described_here_as_it_is_there() {
+        let needs = requires(&["nats://user:hush@h:4222".to_owned()]);
+        assert_eq!(*needs, ["net:h:4222".to_owned()]);
+        let tool = r#"{"name": "x", "description": "Does x.", "annotations": {"idempotentHint": true},
+            "inputSchema": {"type": "object"}}"#;
+        let Registration { manifest, .. } = registration(&offered(tool), &needs).unwrap();
+        assert_eq!((manifest.id.as_str(), manifest.description.as_str()), ("x", "Does x."));
+        assert_eq!((manifest.provider.kind(), manifest.is_idempotent()), (KIND, true));
+        let provider: &ClusterProvider = manifest.provider.settings().unwrap();
+        assert!(provider.is_idempotent);
+        assert!(registration(&offered("7"), &needs).is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn any_tool_can_be_read(tool in r#"[\{\}\[\]",:a-z0-9 ]{0,60}"#) {
+            let _ = registration(&offered(&tool), &requires(&[]));
+        }
+    }
+}

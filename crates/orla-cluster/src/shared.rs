@@ -1,0 +1,61 @@
+//! What is known of the cluster, for all who use it.
+
+use parking_lot::Mutex;
+use tokio::sync::watch;
+
+use crate::presence::Registry;
+
+/// What is known of the cluster.
+pub(crate) struct Shared {
+    registry: Mutex<Registry>,
+    /// The ids of what this node offers.
+    own: Mutex<Vec<String>>,
+    changes: watch::Sender<u64>,
+    /// Whether it was once known who is there.
+    is_learned: watch::Sender<bool>,
+}
+
+impl Shared {
+    pub(crate) fn new() -> Self {
+        Self {
+            registry: Mutex::default(),
+            own: Mutex::default(),
+            changes: watch::Sender::new(0),
+            is_learned: watch::Sender::new(false),
+        }
+    }
+
+    pub(crate) fn read<T>(&self, look: impl FnOnce(&Registry) -> T) -> T {
+        look(&self.registry.lock())
+    }
+
+    /// Changes what is known. `change` returns whether that changes what is served.
+    pub(crate) fn change(&self, change: impl FnOnce(&mut Registry) -> bool) {
+        if change(&mut self.registry.lock()) {
+            self.changes.send_modify(|count| *count += 1);
+        }
+    }
+
+    pub(crate) fn own(&self, ids: Vec<String>) {
+        *self.own.lock() = ids;
+    }
+
+    pub(crate) fn learned(&self) {
+        self.is_learned.send_replace(true);
+    }
+
+    pub(crate) fn own_ids(&self) -> Vec<String> {
+        self.own.lock().clone()
+    }
+
+    /// A number that grows whenever what is served changes.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    pub(crate) async fn wait_until_learned(&self) {
+        let mut learned = self.is_learned.subscribe();
+        // The sender is this value, which is borrowed meanwhile.
+        drop(learned.wait_for(|is_learned| *is_learned).await);
+    }
+}

@@ -1,0 +1,75 @@
+//! `orla cluster`: the nodes as a running server knows them.
+
+use serde_json::{Value, json};
+
+use super::client::Server;
+use super::{status, text_of};
+use crate::Failure;
+use crate::config::Source;
+use crate::render;
+
+/// How many ids of a node a table shows.
+const SHOWN: usize = 5;
+
+pub(crate) fn status(url: Option<&str>, as_json: bool, source: &Source) -> Result<(), Failure> {
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let server = Server::at(url, &config)?;
+    let status = super::small_runtime()?.block_on(status::get(&server))?;
+    let cluster = &status["cluster"];
+    let Some(nodes) = cluster["nodes"].as_array() else {
+        return Err(Failure::failed(
+            "the server is no node of a cluster: set `cluster` in its configuration",
+        ));
+    };
+    match as_json {
+        true => render::json_line(&json!({ "nodes": nodes }).to_string()),
+        false => render::out(&table(nodes)),
+    }
+    Ok(())
+}
+
+fn table(nodes: &[Value]) -> String {
+    let column = |head, cell: fn(&Value) -> String| (head, nodes.iter().map(cell).collect());
+    super::table_of(
+        &[
+            column("NODE", |node| text_of(&node["node"])),
+            column("ALIVE", |node| if node["alive"] == true { "yes" } else { "no" }.to_owned()),
+            column("RUNNING", |node| text_of(&node["running"])),
+            column("LAG", |node| super::uptime(node["lag_ms"].as_u64().unwrap_or_default())),
+            column("OFFERS", |node| offers(node["capabilities"].as_array().map_or(&[], Vec::as_slice))),
+        ],
+        200,
+    )
+}
+
+/// The first ids, and the number of the others.
+fn offers(ids: &[Value]) -> String {
+    let first: Vec<String> = ids.iter().take(SHOWN).map(text_of).collect();
+    match ids.len().saturating_sub(SHOWN) {
+        0 => first.join(", "),
+        more => format!("{} and {more} more", first.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_are_rows() {
+        let ids: Vec<String> = (0..7).map(|number| format!("t{number}")).collect();
+        let table = table(&[
+            json!({"node": "alpha", "alive": true, "capabilities": ids, "running": 2, "lag_ms": 1200}),
+            json!({"node": "beta", "alive": false, "capabilities": [], "running": 0, "lag_ms": 12000}),
+        ]);
+        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+        assert_eq!(
+            lines,
+            [
+                "NODE   ALIVE  RUNNING  LAG     OFFERS",
+                "alpha  yes    2        1.2 s   t0, t1, t2, t3, t4 and 2 more",
+                "beta   no     0        12.0 s",
+            ]
+        );
+    }
+}

@@ -1,0 +1,143 @@
+//! `cluster`: the cluster that this instance is a node of.
+//!
+//! An address may hold a password: no message repeats one.
+
+use orla_cluster::{ClusterSettings, MAX_NAME, is_name};
+use orla_document::{Kind as Shape, Node};
+use serde_json::{Value, json};
+
+use super::Config;
+use super::forms::{PATH, PATTERNS, Read, text_schema};
+use super::keys::{Key, key, object, section};
+use super::read::Reader;
+
+/// The most addresses of NATS servers.
+const MAX_ADDRESSES: usize = 32;
+
+#[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
+fn keys() -> Vec<Key<ClusterSettings>> {
+    vec![
+        key("nats", Read(addresses, addresses_schema), |c: &mut ClusterSettings| &mut c.nats,
+            "the address of a NATS server with JetStream, such as `nats://host:4222`, or a list of the servers of one NATS cluster").required(),
+        key("name", Read(name, name_schema), |c: &mut ClusterSettings| &mut c.name,
+            "the name of the cluster; its nodes have the same one").required(),
+        key("node", Read(name, name_schema), |c: &mut ClusterSettings| &mut c.node,
+            "the name of this node, which no other node has; by default, the name of the machine"),
+        key("credentials", PATH, |c| &mut c.credentials,
+            "file with a JWT and the seed of its NKey, as NATS's tools write it (`.creds`)"),
+        section("tls", tls(), "certificates for the connections to NATS"),
+        key("share", PATTERNS, |c: &mut ClusterSettings| &mut c.share,
+            "patterns of the ids that other nodes may call; all by default"),
+        key("take", PATTERNS, |c| &mut c.take,
+            "patterns of the ids of other nodes that are served here; all by default"),
+    ]
+}
+
+#[rustfmt::skip] // A table.
+fn tls() -> Vec<Key<ClusterSettings>> {
+    vec![
+        key("ca", PATH, |c: &mut ClusterSettings| &mut c.tls.ca,
+            "PEM file of certificates that are trusted besides those of the system"),
+        key("certificate", PATH, |c| &mut c.tls.certificate, "PEM file of this node's own certificate"),
+        key("key", PATH, |c| &mut c.tls.key, "PEM file of the key of `certificate`"),
+    ]
+}
+
+pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
+    let Some(pairs) = reader.pairs(path, node, "a mapping with nats and name") else { return };
+    let mut settings = defaults();
+    if reader.mapping(path, node.at, pairs, &keys(), &mut settings).is_none() {
+        return;
+    }
+    if settings.tls.certificate.is_some() != settings.tls.key.is_some() {
+        reader.problem(node.at, || format!("{path}.tls: `certificate` and `key` need each other"));
+        return;
+    }
+    if settings.node.is_empty() {
+        reader.problem(node.at, || format!("{path}.node: missing, and this machine has no usable name"));
+        return;
+    }
+    config.cluster = Some(settings);
+}
+
+pub(super) fn schema() -> Value {
+    let mut settings = ClusterSettings::default();
+    object(&keys(), &mut settings)
+}
+
+/// The settings of a node that is called like its machine.
+fn defaults() -> ClusterSettings {
+    let host = rustix::system::uname();
+    let host = host.nodename().to_string_lossy();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let node = host.chars().take(MAX_NAME).map(|c| if is_plain(c) { c } else { '-' }).collect();
+    ClusterSettings { node, ..ClusterSettings::default() }
+}
+
+fn name(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
+    let expected = format!("a name of at most {MAX_NAME} letters, digits, `_` or `-`");
+    let text = reader.word_at(path, node, &expected)?;
+    if is_name(&text) {
+        return Some(text);
+    }
+    reader.problem(node.at, || format!("{path}: expected {expected}"));
+    None
+}
+
+fn name_schema() -> Value {
+    json!({"type": "string", "minLength": 1, "maxLength": MAX_NAME, "pattern": "^[A-Za-z0-9_-]+$"})
+}
+
+fn addresses(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<String>> {
+    let one = |reader: &mut Reader<'_>, path: &str, node: &Node| {
+        let text = reader.secret(path, node)?;
+        if is_address(&text) {
+            return Some(text);
+        }
+        reader.problem(node.at, || format!("{path}: expected an address such as nats://host:4222"));
+        None
+    };
+    let Shape::List(items) = &node.kind else { return one(reader, path, node).map(|one| vec![one]) };
+    if items.is_empty() || items.len() > MAX_ADDRESSES {
+        reader.problem(node.at, || format!("{path}: expected 1 to {MAX_ADDRESSES} addresses"));
+        return None;
+    }
+    let items = items.iter().enumerate();
+    let read: Vec<Option<String>> =
+        items.map(|(index, item)| one(reader, &format!("{path}[{index}]"), item)).collect();
+    read.into_iter().collect()
+}
+
+fn is_address(text: &str) -> bool {
+    let rest = ["nats://", "tls://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    rest.is_some_and(|rest| {
+        let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        !host.is_empty() && !text.contains(|c: char| c.is_whitespace() || c.is_control() || c == ',')
+    })
+}
+
+fn addresses_schema() -> Value {
+    json!({"anyOf": [text_schema(), {"type": "array", "items": text_schema(), "minItems": 1, "maxItems": MAX_ADDRESSES}]})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_one_of_nats() {
+        for good in ["nats://h:4222", "nats://h", "tls://user:hush@h:4222", "nats://[::1]:4222"] {
+            assert!(is_address(good), "{good}");
+        }
+        for bad in
+            ["h:4222", "http://h", "nats://", "nats://user@", "nats://a b", "nats://a,nats://b", ""]
+        {
+            assert!(!is_address(bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_node_is_called_like_its_machine() {
+        assert!(is_name(&defaults().node));
+    }
+}

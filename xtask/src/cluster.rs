@@ -1,0 +1,485 @@
+//! Several nodes over a real NATS server, which is installed below `target/cluster`.
+
+use std::cell::Cell;
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::bench::client::{Connection, post};
+use crate::process;
+use crate::server::{self, Server};
+use crate::tally::Tally;
+use crate::{Outcome, root, target};
+
+/// How long anything may take that is waited for.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How long the installation may take.
+const INSTALL: Duration = Duration::from_secs(300);
+/// Calls of one measurement, and of a quick one.
+const CALLS: (usize, usize) = (2_000, 200);
+
+/// A tool that says where it runs, and notes that it was called.
+const WHERE: &str = "#!/bin/sh\n# /// orla\n# description: Says where it runs.\n# annotations: {idempotentHint: true}\n# ///\necho x >> calls; pwd\n";
+/// A tool that takes a while and can be called again.
+const SLOW: &str = "#!/bin/sh\n# /// orla\n# description: Takes a while.\n# annotations: {idempotentHint: true}\n# ///\necho x >> slow-calls; while [ ! -f go ]; do sleep 0.05; done; pwd\n";
+/// A tool that takes a while and must not be called again.
+const ONCE: &str = "#!/bin/sh\n# /// orla\n# description: Takes a while, once.\n# ///\necho x >> once-calls; while [ ! -f go ]; do sleep 0.05; done; pwd\n";
+/// A tool that returns its input.
+const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# annotations: {readOnlyHint: true}\n# input_schema: {data: string}\n# output_schema: {data: string}\n# ///\ncat\n";
+
+pub(crate) fn run(arguments: &[String]) -> Outcome {
+    let is_quick = match arguments {
+        [] => false,
+        [quick] if quick == "--quick" => true,
+        _ => return Err("expected --quick or nothing".to_owned()),
+    };
+    let binary = match std::env::var_os("ORLA_BIN") {
+        Some(binary) => binary.into(),
+        None => server::build()?,
+    };
+    let world = World::new(binary)?;
+    let mut tally = Tally::default();
+    let calls = if is_quick { CALLS.1 } else { CALLS.0 };
+    tally.check("a tool of another node is listed and called", world.listed_and_called());
+    tally.check("large inputs and results arrive whole", world.large());
+    tally.check("what is here wins, and equal nodes share the calls", world.shared());
+    tally.check("a node that dies during a call: repeated or told", world.dying());
+    tally.check("a node that stands still is given up", world.stopped());
+    tally.check("without NATS the node goes on, and with it again the cluster", world.without_nats());
+    tally.check("what keeps a node from joining is one line", world.refused());
+    tally.check("what a call costs", world.cost(calls));
+    Ok(tally.close())
+}
+
+/// The folder of a run, and what runs in it.
+struct World {
+    binary: PathBuf,
+    nats: PathBuf,
+    folder: PathBuf,
+    /// Numbers folders.
+    next: Cell<usize>,
+}
+
+/// A NATS server with JetStream.
+struct Nats {
+    server: Option<Server>,
+    port: u16,
+    folder: PathBuf,
+    nats: PathBuf,
+}
+
+/// A node and its folder.
+struct Node {
+    server: Server,
+    folder: PathBuf,
+}
+
+impl World {
+    fn new(binary: PathBuf) -> Result<Self, String> {
+        let nats = install()?;
+        let folder = target("cluster/run")?;
+        fs::remove_dir_all(&folder).map_err(|err| err.to_string())?;
+        fs::create_dir_all(&folder).map_err(|err| err.to_string())?;
+        Ok(Self { binary, nats, folder, next: Cell::new(0) })
+    }
+
+    fn fresh(&self, name: &str) -> Result<PathBuf, String> {
+        self.next.set(self.next.get() + 1);
+        let folder = self.folder.join(format!("{}-{name}", self.next.get()));
+        fs::create_dir_all(&folder).map_err(|err| err.to_string())?;
+        Ok(folder)
+    }
+
+    fn nats(&self) -> Result<Nats, String> {
+        let mut nats = Nats {
+            server: None,
+            port: free_port()?,
+            folder: self.fresh("nats")?,
+            nats: self.nats.clone(),
+        };
+        nats.start()?;
+        Ok(nats)
+    }
+
+    fn node(&self, nats: &Nats, name: &str, tools: &[(&str, &str)]) -> Result<Node, String> {
+        let cluster =
+            format!("cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\n", nats.port);
+        self.instance(name, &cluster, tools)
+    }
+
+    fn instance(&self, name: &str, config: &str, tools: &[(&str, &str)]) -> Result<Node, String> {
+        let folder = self.folder_of(name, config, tools)?;
+        Ok(Node { server: Server::start(&self.binary, &folder, &folder)?, folder })
+    }
+
+    fn folder_of(&self, name: &str, config: &str, tools: &[(&str, &str)]) -> Result<PathBuf, String> {
+        let folder = self.fresh(name)?;
+        write(&folder.join("orla.yaml"), config)?;
+        fs::create_dir_all(folder.join("tools")).map_err(|err| err.to_string())?;
+        for (tool, text) in tools {
+            let path = folder.join("tools").join(tool);
+            write(
+                &path,
+                &text
+                    .replace(">> ", &format!(">> {}/", folder.display()))
+                    .replace("-f go", &format!("-f {}/go", folder.display()))
+                    .replace("pwd", &format!("echo {}", folder.display())),
+            )?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+                .map_err(|err| err.to_string())?;
+        }
+        Ok(folder)
+    }
+
+    fn listed_and_called(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let alpha = self.node(&nats, "alpha", &[("where", WHERE)])?;
+        let beta = self.node(&nats, "beta", &[])?;
+        eventually("beta lists `where`", || beta.lists("where"))?;
+        same(&beta.call("where", json!({}))?, &alpha.here())?;
+        write(&alpha.folder.join("tools/later"), WHERE)?;
+        let later = alpha.folder.join("tools/later");
+        fs::set_permissions(&later, fs::Permissions::from_mode(0o755)).map_err(|err| err.to_string())?;
+        alpha.server.hang_up()?;
+        eventually("beta lists what came later", || beta.lists("later"))?;
+        let gone = alpha.server.end(PATIENCE)?;
+        if !gone.success() {
+            return Err(format!("alpha ended with {gone}"));
+        }
+        eventually("beta does not list what is gone", || beta.lists("where").map(|is_listed| !is_listed))
+    }
+
+    fn large(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let _alpha = self.node(&nats, "alpha", &[("echo", ECHO)])?;
+        let beta = self.node(&nats, "beta", &[])?;
+        eventually("beta lists `echo`", || beta.lists("echo"))?;
+        for size in [10, 600_000, 3_000_000] {
+            let data = json!({"data": "x".repeat(size)});
+            same(&beta.call("echo", data.clone())?, &data)?;
+        }
+        Ok(())
+    }
+
+    fn shared(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let tools = [("where", WHERE)];
+        let nodes = [self.node(&nats, "alpha", &tools)?, self.node(&nats, "beta", &tools)?];
+        let gamma = self.node(&nats, "gamma", &[])?;
+        eventually("gamma lists `where`", || gamma.lists("where"))?;
+        eventually("gamma knows three nodes", || {
+            let status = gamma.get("/status")?;
+            let nodes = status["cluster"]["nodes"].as_array().cloned().unwrap_or_default();
+            Ok(nodes.iter().filter(|node| node["capabilities"] == json!(["where"])).count() == 2)
+        })?;
+        for _ in 0..20 {
+            gamma.call("where", json!({}))?;
+        }
+        let counts: Vec<usize> = nodes.iter().map(|node| node.calls("calls")).collect();
+        if counts.iter().sum::<usize>() != 20 || counts.contains(&0) {
+            return Err(format!("the calls went {counts:?}"));
+        }
+        same(&nodes[0].call("where", json!({}))?, &nodes[0].here())
+    }
+
+    fn dying(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let tools = [("slow", SLOW), ("once", ONCE)];
+        let alpha = self.node(&nats, "alpha", &tools)?;
+        let beta = self.node(&nats, "beta", &[])?;
+        eventually("beta lists `slow`", || beta.lists("slow"))?;
+        let folder = alpha.folder.clone();
+        let (slow, once, gamma) = std::thread::scope(|scope| {
+            let slow = scope.spawn(|| beta.call("slow", json!({})));
+            let once = scope.spawn(|| beta.call("once", json!({})));
+            let began = eventually("both calls run", || {
+                Ok(alpha.calls("slow-calls") == 1 && alpha.calls("once-calls") == 1)
+            });
+            let gamma = self.node(&nats, "gamma", &tools)?;
+            write(&gamma.folder.join("go"), "")?;
+            eventually("beta knows gamma", || {
+                Ok(beta.get("/status")?["cluster"]["nodes"].as_array().is_some_and(|nodes| {
+                    nodes.iter().any(|node| {
+                        node["node"] == "gamma" && node["capabilities"] == json!(["once", "slow"])
+                    })
+                }))
+            })?;
+            alpha.server.kill()?;
+            let slow = slow.join().map_err(|_| "a thread panicked")?;
+            let once = once.join().map_err(|_| "a thread panicked")?;
+            began.map(|()| (slow, once, gamma))
+        })?;
+        same(&slow?, &gamma.here())?;
+        let Err(told) = once else { return Err("a call was made twice".to_owned()) };
+        if !told.contains("node alpha of the cluster was lost") || !told.contains("unavailable") {
+            return Err(format!("the caller is told: {told}"));
+        }
+        let count = fs::read_to_string(folder.join("once-calls")).map_or(0, |text| text.lines().count());
+        if (count, gamma.calls("once-calls")) != (1, 0) {
+            return Err("a call that must not be repeated was".to_owned());
+        }
+        Ok(())
+    }
+
+    fn stopped(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let alpha = self.node(&nats, "alpha", &[("slow", SLOW)])?;
+        let beta = self.node(&nats, "beta", &[])?;
+        eventually("beta lists `slow`", || beta.lists("slow"))?;
+        let gamma = std::thread::scope(|scope| {
+            let slow = scope.spawn(|| beta.call("slow", json!({})));
+            eventually("the call runs", || Ok(alpha.calls("slow-calls") == 1))?;
+            let gamma = self.node(&nats, "gamma", &[("slow", SLOW)])?;
+            write(&gamma.folder.join("go"), "")?;
+            eventually("beta knows gamma", || {
+                Ok(beta.get("/status")?["cluster"]["nodes"].as_array().is_some_and(|nodes| {
+                    nodes.len() == 3
+                        && nodes.iter().any(|node| {
+                            node["node"] == "gamma" && node["capabilities"] == json!(["slow"])
+                        })
+                }))
+            })?;
+            signal(alpha.server.pid(), "STOP")?;
+            let answer = slow.join().map_err(|_| "a thread panicked")?;
+            signal(alpha.server.pid(), "CONT")?;
+            same(&answer?, &gamma.here())?;
+            Ok::<_, String>(gamma)
+        })?;
+        drop(gamma);
+        write(&alpha.folder.join("go"), "")?;
+        eventually("alpha is there again", || {
+            Ok(beta.call("slow", json!({})).is_ok_and(|there| there == alpha.here()))
+        })
+    }
+
+    fn without_nats(&self) -> Result<(), String> {
+        let mut nats = self.nats()?;
+        let alpha = self.node(&nats, "alpha", &[("where", WHERE)])?;
+        let beta = self.node(&nats, "beta", &[("own", WHERE)])?;
+        eventually("beta lists `where`", || beta.lists("where"))?;
+        nats.kill()?;
+        eventually("far calls are unavailable", || {
+            Ok(beta.call("where", json!({})).is_err_and(|told| told.contains("unavailable")))
+        })?;
+        same(&beta.call("own", json!({}))?, &beta.here())?;
+        if !beta.lists("where")? {
+            return Err("what is unavailable is not listed any more".to_owned());
+        }
+        let late = self.node(&nats, "late", &[("own", WHERE)])?;
+        same(&late.call("own", json!({}))?, &late.here())?;
+        nats.start()?;
+        eventually("far calls work again", || {
+            Ok(beta.call("where", json!({})).is_ok_and(|there| there == alpha.here()))
+        })?;
+        eventually("who came without NATS joins", || {
+            Ok(late.call("where", json!({})).is_ok_and(|there| there == alpha.here()))
+        })
+    }
+
+    fn refused(&self) -> Result<(), String> {
+        let plain = Nats::with(self, &[])?;
+        let guarded = Nats::with(self, &["-js", "--user", "a", "--pass", "b"])?;
+        let creds = self.folder.join("none.creds");
+        for (port, more, words) in [
+            (plain.port, String::new(), "no JetStream"),
+            (guarded.port, String::new(), "refuses the credentials"),
+            (guarded.port, format!(", credentials: {}", creds.display()), "credentials"),
+        ] {
+            let config = format!("cluster: {{nats: \"nats://127.0.0.1:{port}\", name: t{more}}}\n");
+            let folder = self.folder_of("refused", &config, &[])?;
+            let mut command = Command::new(&self.binary);
+            command.args(["--port", "0"]).current_dir(&folder);
+            let ended = process::run(&mut command, &folder, PATIENCE)?;
+            let lines: Vec<&str> = ended.stderr.lines().collect();
+            if ended.status.code() != Some(2) || lines.len() != 1 || !lines[0].contains(words) {
+                return Err(format!("{words}: {} {:?}", ended.status, lines));
+            }
+        }
+        let user = format!("cluster: {{nats: \"nats://a:b@127.0.0.1:{}\", name: t}}\n", guarded.port);
+        self.instance("user", &user, &[]).map(drop)
+    }
+
+    fn cost(&self, calls: usize) -> Result<(), String> {
+        let nats = self.nats()?;
+        // A program is computed at once: what is measured is the way there and back.
+        let program = "(+ 1 2)";
+        let alpha = self.node(&nats, "alpha", &[("three.rtfs", "; /// orla\n; description: Three.\n; annotations: {readOnlyHint: true}\n; ///\n(+ 1 2)\n")])?;
+        let beta = self.node(&nats, "beta", &[])?;
+        eventually("beta lists `three`", || beta.lists("three"))?;
+        let remotes = format!("remotes: {{a: \"http://{}\"}}\n", alpha.server.address);
+        let remote = self.instance("remote", &remotes, &[])?;
+        eventually("a remote instance lists `a.three`", || {
+            Ok(remote.call("a.three", json!({})).is_ok())
+        })?;
+        let here = alpha.time("three", calls)?;
+        let (over_nats, over_http) = (beta.time("three", calls)?, remote.time("a.three", calls)?);
+        println!(
+            "      {program}: here {here:?}, over NATS {over_nats:?}, over HTTP {over_http:?} (medians of {calls})"
+        );
+        Ok(())
+    }
+}
+
+impl Nats {
+    fn with(world: &World, options: &[&str]) -> Result<Self, String> {
+        let (port, folder) = (free_port()?, world.fresh("nats")?);
+        let mut nats = Self { server: None, port, folder, nats: world.nats.clone() };
+        nats.start_with(options)?;
+        Ok(nats)
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        self.start_with(&["-js"])
+    }
+
+    fn start_with(&mut self, options: &[&str]) -> Result<(), String> {
+        let mut command = Command::new(&self.nats);
+        command
+            .args(["-a", "127.0.0.1", "-p", &self.port.to_string(), "-sd"])
+            .arg(&self.folder)
+            .args(options);
+        let address = format!("127.0.0.1:{}", self.port);
+        self.server = Some(Server::reachable(command, &self.folder.join("nats.log"), &address)?);
+        Ok(())
+    }
+
+    fn kill(&mut self) -> Result<(), String> {
+        self.server.take().map_or(Ok(()), Server::kill)
+    }
+}
+
+impl Node {
+    fn here(&self) -> Value {
+        json!(self.folder.display().to_string())
+    }
+
+    /// The value of a call, or what its caller is told.
+    fn call(&self, capability: &str, input: Value) -> Result<Value, String> {
+        let request = post("/rtfs", &[], &json!({"call": capability, "input": input}));
+        let answer = self.exchange(&request)?;
+        match answer.get("value") {
+            Some(Value::String(text)) => Ok(json!(text.trim())),
+            Some(value) => Ok(value.clone()),
+            None => Err(answer["error"].to_string()),
+        }
+    }
+
+    fn get(&self, path: &str) -> Result<Value, String> {
+        self.exchange(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes())
+    }
+
+    fn exchange(&self, request: &[u8]) -> Result<Value, String> {
+        let mut connection = Connection::open(&self.server.address)?;
+        let answer = connection.exchange(request)?;
+        serde_json::from_slice(answer.body).map_err(|err| err.to_string())
+    }
+
+    fn lists(&self, name: &str) -> Result<bool, String> {
+        let status = self.get("/status")?;
+        let rows = status["capabilities"].as_array().cloned().unwrap_or_default();
+        Ok(rows.iter().any(|row| row["id"] == name))
+    }
+
+    /// How many calls a tool has noted.
+    fn calls(&self, file: &str) -> usize {
+        fs::read_to_string(self.folder.join(file)).map_or(0, |text| text.lines().count())
+    }
+
+    /// The median of so many calls, one after the other.
+    fn time(&self, capability: &str, calls: usize) -> Result<Duration, String> {
+        let request = post("/rtfs", &[], &json!({"call": capability}));
+        let mut connection = Connection::open(&self.server.address)?;
+        let mut times = Vec::with_capacity(calls);
+        for _ in 0..calls {
+            let began = Instant::now();
+            let answer = connection.exchange(&request)?;
+            if answer.body != br#"{"value":3}"# {
+                return Err(String::from_utf8_lossy(answer.body).into_owned());
+            }
+            times.push(began.elapsed());
+        }
+        times.sort();
+        times.get(calls / 2).copied().ok_or_else(|| "no calls".to_owned())
+    }
+}
+
+/// Installs the NATS server, and says where it is.
+fn install() -> Result<PathBuf, String> {
+    let folder = target("cluster")?;
+    let venv = folder.join("python");
+    let server = venv.join("bin/nats-server");
+    let wanted = root().join("xtask/fixtures/cluster/requirements.txt");
+    let installed = folder.join("installed.txt");
+    let text = fs::read_to_string(&wanted).map_err(|err| err.to_string())?;
+    if server.is_file() && fs::read_to_string(&installed).is_ok_and(|installed| installed == text) {
+        return Ok(server);
+    }
+    println!("installing the NATS server");
+    let steps: [(PathBuf, Vec<String>); 2] = [
+        ("python3".into(), ["-m", "venv", "--clear", "python"].map(str::to_owned).into()),
+        (
+            venv.join("bin/python"),
+            [
+                "-m",
+                "pip",
+                "install",
+                "--quiet",
+                "--disable-pip-version-check",
+                "--no-deps",
+                "--require-hashes",
+                "-r",
+            ]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([wanted.display().to_string()])
+            .collect(),
+        ),
+    ];
+    for (program, arguments) in steps {
+        let mut step = Command::new(program);
+        step.args(&arguments).current_dir(&folder);
+        process::run(&mut step, &folder, INSTALL)?
+            .stdout_of_success()
+            .map_err(|err| format!("{}: {err}", arguments.join(" ")))?;
+    }
+    write(&installed, &text)?;
+    Ok(server)
+}
+
+fn eventually(what: &str, holds: impl Fn() -> Result<bool, String>) -> Result<(), String> {
+    let end = Instant::now() + PATIENCE;
+    while !holds()? {
+        if Instant::now() > end {
+            return Err(format!("never: {what}"));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+fn same(got: &Value, wanted: &Value) -> Result<(), String> {
+    let short = |value: &Value| value.to_string().chars().take(200).collect::<String>();
+    if got == wanted { Ok(()) } else { Err(format!("got {}, wanted {}", short(got), short(wanted))) }
+}
+
+fn signal(pid: u32, name: &str) -> Result<(), String> {
+    let sent = Command::new("kill").args([format!("-{name}"), pid.to_string()]).status();
+    match sent {
+        Ok(status) if status.success() => Ok(()),
+        other => Err(format!("kill: {other:?}")),
+    }
+}
+
+fn free_port() -> Result<u16, String> {
+    let socket = TcpListener::bind("127.0.0.1:0").map_err(|err| err.to_string())?;
+    socket.local_addr().map(|address| address.port()).map_err(|err| err.to_string())
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    fs::write(path, text).map_err(|err| format!("{}: {err}", path.display()))
+}
