@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::bench::client::{Connection, post};
+use crate::bench::client::Connection;
 use crate::process;
 use crate::server::{self, Server};
 use crate::tally::Tally;
@@ -30,7 +30,7 @@ const SLOW: &str = "#!/bin/sh\n# /// orla\n# description: Takes a while.\n# anno
 /// A tool that takes a while and must not be called again.
 const ONCE: &str = "#!/bin/sh\n# /// orla\n# description: Takes a while, once.\n# ///\necho x >> once-calls; while [ ! -f go ]; do sleep 0.05; done; pwd\n";
 /// A tool that returns its input.
-const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# annotations: {readOnlyHint: true}\n# input_schema: {data: string}\n# output_schema: {data: string}\n# ///\ncat\n";
+const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# annotations: {readOnlyHint: true}\n# ///\ncat\n";
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
     let is_quick = match arguments {
@@ -51,6 +51,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     tally.check("a node that dies during a call: repeated or told", world.dying());
     tally.check("a node that stands still is given up", world.stopped());
     tally.check("without NATS the node goes on, and with it again the cluster", world.without_nats());
+    tally.check("a node needs the documented subjects alone", world.permitted());
     tally.check("what keeps a node from joining is one line", world.refused());
     tally.check("what a call costs", world.cost(calls));
     Ok(tally.close())
@@ -109,7 +110,8 @@ impl World {
     fn node(&self, nats: &Nats, name: &str, tools: &[(&str, &str)]) -> Result<Node, String> {
         let cluster =
             format!("cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\n", nats.port);
-        self.instance(name, &cluster, tools)
+        let config = format!("{cluster}max_body_bytes: 10000000\nmax_output_bytes: 10000000\n");
+        self.instance(name, &config, tools)
     }
 
     fn instance(&self, name: &str, config: &str, tools: &[(&str, &str)]) -> Result<Node, String> {
@@ -160,8 +162,8 @@ impl World {
         let beta = self.node(&nats, "beta", &[])?;
         eventually("beta lists `echo`", || beta.lists("echo"))?;
         for size in [10, 600_000, 3_000_000] {
-            let data = json!({"data": "x".repeat(size)});
-            same(&beta.call("echo", data.clone())?, &data)?;
+            let text = json!("x".repeat(size));
+            same(&beta.call("echo", json!({"stdin": text}))?, &text)?;
         }
         Ok(())
     }
@@ -304,11 +306,44 @@ impl World {
         self.instance("user", &user, &[]).map(drop)
     }
 
+    /// Two nodes whose users may do what `docs/cluster.md` says, and nothing else.
+    fn permitted(&self) -> Result<(), String> {
+        let user = |node: &str| {
+            let publish = format!(
+                r#""orla.t.to.>", "$KV.orla-t-leases.{node}", "$KV.orla-t-offers.{node}.>", "$JS.API.>""#
+            );
+            let subscribe = format!(r#""orla.t.to.{node}.>", "$KV.orla-t-leases.>", "_INBOX.>""#);
+            format!(
+                "{{user: {node}, password: p, permissions: {{publish: [{publish}], subscribe: [{subscribe}]}}}}"
+            )
+        };
+        let config = self.fresh("permissions")?.join("nats.conf");
+        write(&config, &format!("authorization: {{users: [{}, {}]}}\n", user("alpha"), user("beta")))?;
+        let nats = Nats::with(self, &["-js", "-c", &config.display().to_string()])?;
+        let node = |name: &str, tools: &[(&str, &str)]| {
+            let address = format!("nats://{name}:p@127.0.0.1:{}", nats.port);
+            self.instance(
+                name,
+                &format!("cluster: {{nats: \"{address}\", name: t, node: {name}}}\n"),
+                tools,
+            )
+        };
+        let (alpha, beta) = (node("alpha", &[("where", WHERE)])?, node("beta", &[])?);
+        eventually("beta lists `where`", || beta.lists("where"))?;
+        same(&beta.call("where", json!({}))?, &alpha.here())?;
+        let log = fs::read_to_string(nats.folder.join("nats.log")).map_err(|err| err.to_string())?;
+        match log.lines().find(|line| line.contains("Violation")) {
+            Some(violation) => Err(violation.to_owned()),
+            None => Ok(()),
+        }
+    }
+
     fn cost(&self, calls: usize) -> Result<(), String> {
         let nats = self.nats()?;
         // A program is computed at once: what is measured is the way there and back.
         let program = "(+ 1 2)";
-        let alpha = self.node(&nats, "alpha", &[("three.rtfs", "; /// orla\n; description: Three.\n; annotations: {readOnlyHint: true}\n; ///\n(+ 1 2)\n")])?;
+        let alpha =
+            self.node(&nats, "alpha", &[("three.rtfs", "; Three.\n(defn main [] :- :int (+ 1 2))\n")])?;
         let beta = self.node(&nats, "beta", &[])?;
         eventually("beta lists `three`", || beta.lists("three"))?;
         let remotes = format!("remotes: {{a: \"http://{}\"}}\n", alpha.server.address);
@@ -360,11 +395,10 @@ impl Node {
 
     /// The value of a call, or what its caller is told.
     fn call(&self, capability: &str, input: Value) -> Result<Value, String> {
-        let request = post("/rtfs", &[], &json!({"call": capability, "input": input}));
+        let request = post(&json!({"call": capability, "input": input}));
         let answer = self.exchange(&request)?;
         match answer.get("value") {
-            Some(Value::String(text)) => Ok(json!(text.trim())),
-            Some(value) => Ok(value.clone()),
+            Some(value) => Ok(json!(value["stdout"].as_str().unwrap_or_default().trim())),
             None => Err(answer["error"].to_string()),
         }
     }
@@ -392,7 +426,7 @@ impl Node {
 
     /// The median of so many calls, one after the other.
     fn time(&self, capability: &str, calls: usize) -> Result<Duration, String> {
-        let request = post("/rtfs", &[], &json!({"call": capability}));
+        let request = post(&json!({"call": capability}));
         let mut connection = Connection::open(&self.server.address)?;
         let mut times = Vec::with_capacity(calls);
         for _ in 0..calls {
@@ -406,6 +440,14 @@ impl Node {
         times.sort();
         times.get(calls / 2).copied().ok_or_else(|| "no calls".to_owned())
     }
+}
+
+/// A call without the Model Context Protocol around it, answered by one JSON object.
+fn post(body: &Value) -> Vec<u8> {
+    let body = body.to_string();
+    let head =
+        "POST /rtfs HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length:";
+    format!("{head} {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
 /// Installs the NATS server, and says where it is.

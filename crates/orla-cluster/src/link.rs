@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use async_nats::jetstream::kv::{self, Store};
 use async_nats::jetstream::{self, context};
-use async_nats::{Client, ConnectOptions, Event, HeaderMap, Message, Subscriber};
+use async_nats::{Client, ConnectOptions, Event, HeaderMap, Message, ServerAddr, Subscriber};
 use bytes::Bytes;
 use parking_lot::Mutex;
+use percent_encoding::percent_decode_str;
 use tokio::sync::{mpsc, watch};
 
 use crate::error::ClusterError;
@@ -111,6 +112,12 @@ impl Link {
                 }
                 std::future::ready(())
             });
+        if let Some((user, password)) = user(&settings.nats) {
+            options = match password {
+                Some(password) => options.user_and_password(user, password),
+                None => options.token(user),
+            };
+        }
         if let Some(path) = &settings.credentials {
             let failed = |err: std::io::Error| ClusterError::File {
                 what: "credentials",
@@ -279,6 +286,14 @@ impl Drop for Inbox {
     }
 }
 
+/// The user and the password of the first address that has them. One without a password is a token.
+fn user(addresses: &[String]) -> Option<(String, Option<String>)> {
+    let addresses = addresses.iter().filter_map(|address| address.parse::<ServerAddr>().ok());
+    let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    let of = |address: ServerAddr| Some((decoded(address.username()?), address.password().map(decoded)));
+    addresses.into_iter().find_map(of)
+}
+
 /// Opens a bucket whose entries are kept this long.
 async fn bucket(
     context: &jetstream::Context,
@@ -307,4 +322,17 @@ async fn bucket(
     let alone = kv::Config { num_replicas: 1, ..config };
     let made = context.create_key_value(alone).await;
     made.map_err(|err| ClusterError::JetStream(format!("{bucket}: {err}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_stands_in_an_address() {
+        let user = |address: &str| user(&["nats://h:1".to_owned(), address.to_owned()]);
+        assert_eq!(user("nats://a:b%20c@h"), Some(("a".to_owned(), Some("b c".to_owned()))));
+        assert_eq!(user("nats://token@h:4222"), Some(("token".to_owned(), None)));
+        assert_eq!(user("nats://h:4222"), None);
+    }
 }

@@ -18,10 +18,10 @@ use futures_util::future::join_all;
 use orla_cluster::Cluster;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::discovery::DiscoveryExecutor;
-use orla_marketplace::program::LanguageExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
+use orla_marketplace::program::{IDS, LanguageExecutor};
 use orla_marketplace::{
-    Availability, CapabilityMarketplace, ProviderProblem, ProviderType, Redactor, Registration,
+    Availability, CapabilityMarketplace, Entry, ProviderProblem, ProviderType, Redactor, Registration,
     RoutedExecutor, Source,
 };
 use orla_process::confinement::{self, Declared, Sandbox};
@@ -113,7 +113,12 @@ impl App {
         let remotes = Arc::new(Remotes::new(marketplace.instance()).with_sign_ins(sign_ins.clone()));
         let streams = Arc::new(Streams::new(&marketplace));
         let cluster = config.cluster.clone().map(|settings| {
-            let cluster = Cluster::new(settings, &marketplace, shared_tool);
+            // Each node runs programs itself.
+            let describe = |entry: &Entry| {
+                let is_own = entry.manifest.id == IDS[0];
+                if is_own { None } else { shared_tool(entry) }
+            };
+            let cluster = Cluster::new(settings, &marketplace, describe);
             marketplace.replace_executor(Arc::new(cluster.executor()));
             Arc::new(cluster)
         });

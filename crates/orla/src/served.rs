@@ -156,13 +156,13 @@ impl Sources {
             .flat_map(|source| source.registrations())
             .partition(|registration| registration.manifest.provider.kind() == orla_cluster::KIND);
         tools.extend(near.into_iter().map(Tool::from));
+        let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
+        let builtins = self.builtins.iter().filter(|builtin| !own.contains(&builtin.manifest.id));
+        tools.extend(builtins.cloned().map(Tool::from));
         // What is here wins over the same of another node.
         let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
         let far = far.into_iter().filter(|registration| !own.contains(&registration.manifest.id));
         tools.extend(far.map(Tool::from));
-        let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
-        let builtins = self.builtins.iter().filter(|builtin| !own.contains(&builtin.manifest.id));
-        tools.extend(builtins.cloned().map(Tool::from));
         let names: HashSet<String> =
             tools.iter().flat_map(|tool| [mcp_name(tool.id()), tool.id().to_owned()]).collect();
         let (mut taken, mut renamed) = (HashSet::new(), Vec::new());

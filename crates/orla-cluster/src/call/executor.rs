@@ -54,6 +54,12 @@ impl ClusterExecutor {
         Self { link, shared }
     }
 
+    /// The node for the next attempt: one that came meanwhile, too.
+    fn next(&self, digest: &str, tried: &[String]) -> Option<Candidate> {
+        let candidates = self.shared.read(|registry| registry.candidates(digest));
+        candidates.into_iter().find(|candidate| !tried.contains(&candidate.node))
+    }
+
     async fn call(
         &self,
         provider: &ClusterProvider,
@@ -71,8 +77,10 @@ impl ClusterExecutor {
         if !link.is_connected() {
             return Err(unavailable("there is no connection to the cluster".to_owned()));
         }
+        let mut lost = None;
         let mut reason = "no node of the cluster offers it in this version any more".to_owned();
-        for candidate in self.shared.read(|registry| registry.candidates(&provider.digest)) {
+        let mut tried = Vec::new();
+        while let Some(candidate) = self.next(&provider.digest, &tried) {
             let node = &candidate.node;
             match attempt(link, &candidate, provider, inputs, &hops, ctx).await {
                 Ok(result) => return result,
@@ -93,8 +101,13 @@ impl ClusterExecutor {
                     if !provider.is_idempotent || !link.is_connected() {
                         return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
                     }
+                    lost = Some(reason);
                 }
             }
+            tried.push(candidate.node);
+        }
+        if let Some(reason) = lost {
+            return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
         }
         Err(unavailable(reason))
     }
