@@ -143,7 +143,7 @@ impl World {
         let alpha = self.node(&nats, "alpha", &[("where", WHERE)])?;
         let beta = self.node(&nats, "beta", &[])?;
         eventually("beta lists `where`", || beta.lists("where"))?;
-        same(&beta.call("where", json!({}))?, &alpha.here())?;
+        same(&beta.call("where", &json!({}))?, &alpha.here())?;
         write(&alpha.folder.join("tools/later"), WHERE)?;
         let later = alpha.folder.join("tools/later");
         fs::set_permissions(&later, fs::Permissions::from_mode(0o755)).map_err(|err| err.to_string())?;
@@ -163,7 +163,7 @@ impl World {
         eventually("beta lists `echo`", || beta.lists("echo"))?;
         for size in [10, 600_000, 3_000_000] {
             let text = json!("x".repeat(size));
-            same(&beta.call("echo", json!({"stdin": text}))?, &text)?;
+            same(&beta.call("echo", &json!({"stdin": text}))?, &text)?;
         }
         Ok(())
     }
@@ -180,13 +180,13 @@ impl World {
             Ok(nodes.iter().filter(|node| node["capabilities"] == json!(["where"])).count() == 2)
         })?;
         for _ in 0..20 {
-            gamma.call("where", json!({}))?;
+            gamma.call("where", &json!({}))?;
         }
         let counts: Vec<usize> = nodes.iter().map(|node| node.calls("calls")).collect();
         if counts.iter().sum::<usize>() != 20 || counts.contains(&0) {
             return Err(format!("the calls went {counts:?}"));
         }
-        same(&nodes[0].call("where", json!({}))?, &nodes[0].here())
+        same(&nodes[0].call("where", &json!({}))?, &nodes[0].here())
     }
 
     fn dying(&self) -> Result<(), String> {
@@ -197,8 +197,8 @@ impl World {
         eventually("beta lists `slow`", || beta.lists("slow"))?;
         let folder = alpha.folder.clone();
         let (slow, once, gamma) = std::thread::scope(|scope| {
-            let slow = scope.spawn(|| beta.call("slow", json!({})));
-            let once = scope.spawn(|| beta.call("once", json!({})));
+            let slow = scope.spawn(|| beta.call("slow", &json!({})));
+            let once = scope.spawn(|| beta.call("once", &json!({})));
             let began = eventually("both calls run", || {
                 Ok(alpha.calls("slow-calls") == 1 && alpha.calls("once-calls") == 1)
             });
@@ -234,7 +234,7 @@ impl World {
         let beta = self.node(&nats, "beta", &[])?;
         eventually("beta lists `slow`", || beta.lists("slow"))?;
         let gamma = std::thread::scope(|scope| {
-            let slow = scope.spawn(|| beta.call("slow", json!({})));
+            let slow = scope.spawn(|| beta.call("slow", &json!({})));
             eventually("the call runs", || Ok(alpha.calls("slow-calls") == 1))?;
             let gamma = self.node(&nats, "gamma", &[("slow", SLOW)])?;
             write(&gamma.folder.join("go"), "")?;
@@ -255,7 +255,7 @@ impl World {
         drop(gamma);
         write(&alpha.folder.join("go"), "")?;
         eventually("alpha is there again", || {
-            Ok(beta.call("slow", json!({})).is_ok_and(|there| there == alpha.here()))
+            Ok(beta.call("slow", &json!({})).is_ok_and(|there| there == alpha.here()))
         })
     }
 
@@ -266,20 +266,20 @@ impl World {
         eventually("beta lists `where`", || beta.lists("where"))?;
         nats.kill()?;
         eventually("far calls are unavailable", || {
-            Ok(beta.call("where", json!({})).is_err_and(|told| told.contains("unavailable")))
+            Ok(beta.call("where", &json!({})).is_err_and(|told| told.contains("unavailable")))
         })?;
-        same(&beta.call("own", json!({}))?, &beta.here())?;
+        same(&beta.call("own", &json!({}))?, &beta.here())?;
         if !beta.lists("where")? {
             return Err("what is unavailable is not listed any more".to_owned());
         }
         let late = self.node(&nats, "late", &[("own", WHERE)])?;
-        same(&late.call("own", json!({}))?, &late.here())?;
+        same(&late.call("own", &json!({}))?, &late.here())?;
         nats.start()?;
         eventually("far calls work again", || {
-            Ok(beta.call("where", json!({})).is_ok_and(|there| there == alpha.here()))
+            Ok(beta.call("where", &json!({})).is_ok_and(|there| there == alpha.here()))
         })?;
         eventually("who came without NATS joins", || {
-            Ok(late.call("where", json!({})).is_ok_and(|there| there == alpha.here()))
+            Ok(late.call("where", &json!({})).is_ok_and(|there| there == alpha.here()))
         })
     }
 
@@ -330,7 +330,7 @@ impl World {
         };
         let (alpha, beta) = (node("alpha", &[("where", WHERE)])?, node("beta", &[])?);
         eventually("beta lists `where`", || beta.lists("where"))?;
-        same(&beta.call("where", json!({}))?, &alpha.here())?;
+        same(&beta.call("where", &json!({}))?, &alpha.here())?;
         let log = fs::read_to_string(nats.folder.join("nats.log")).map_err(|err| err.to_string())?;
         match log.lines().find(|line| line.contains("Violation")) {
             Some(violation) => Err(violation.to_owned()),
@@ -349,7 +349,7 @@ impl World {
         let remotes = format!("remotes: {{a: \"http://{}\"}}\n", alpha.server.address);
         let remote = self.instance("remote", &remotes, &[])?;
         eventually("a remote instance lists `a.three`", || {
-            Ok(remote.call("a.three", json!({})).is_ok())
+            Ok(remote.call("a.three", &json!({})).is_ok())
         })?;
         let here = alpha.time("three", calls)?;
         let (over_nats, over_http) = (beta.time("three", calls)?, remote.time("a.three", calls)?);
@@ -394,7 +394,7 @@ impl Node {
     }
 
     /// The value of a call, or what its caller is told.
-    fn call(&self, capability: &str, input: Value) -> Result<Value, String> {
+    fn call(&self, capability: &str, input: &Value) -> Result<Value, String> {
         let request = post(&json!({"call": capability, "input": input}));
         let answer = self.exchange(&request)?;
         match answer.get("value") {
