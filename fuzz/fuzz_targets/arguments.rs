@@ -11,7 +11,7 @@ fuzz_target!(|text: &str| {
     if !json.as_str().trim_start().starts_with('{') {
         return;
     }
-    match map(json.as_str(), &["fixed".to_owned()]) {
+    match map(json.as_str(), &["fixed".to_owned()], false) {
         Ok(mapped) => {
             assert_eq!(mapped.argv[0], "fixed");
             for argument in &mapped.argv {

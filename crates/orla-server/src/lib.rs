@@ -37,11 +37,13 @@ mod a2a;
 mod admin;
 mod credential;
 mod http;
+mod idempotency;
 mod listener;
 mod mcp;
 mod metrics;
 mod nodes;
 mod options;
+mod rest;
 mod routes;
 mod rtfs;
 mod state;
@@ -105,6 +107,12 @@ impl Server {
     /// The state cannot be read.
     pub async fn keep_agent_tasks(&self, state: Arc<dyn StateStore>) -> Result<(), StateError> {
         self.core.keep_agent_tasks(state).await
+    }
+
+    /// Keeps the answers to requests with an `Idempotency-Key` in this state. Without it, they end with the server. The
+    /// first state stays.
+    pub fn keep_answers(&self, state: Arc<dyn StateStore>) {
+        self.core.keep_answers(state);
     }
 
     /// Serves these tasks. They are closed when the server ends. Without them, clients find none. The first ones stay.

@@ -21,6 +21,7 @@ use crate::http::response::{closing, is_json, json, names, not_allowed, text, wh
 use crate::mcp::http::endpoint;
 use crate::metrics;
 use crate::options::Unauthenticated;
+use crate::rest;
 use crate::rtfs::{federation, programs};
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
@@ -197,6 +198,9 @@ async fn answer(
             }
             _ => not_allowed("POST, OPTIONS"),
         },
+        path if rest::is_here(path) => {
+            Box::pin(rest::serve(core, settings, principal, parts, body)).await
+        }
         path if tasks::is_here(path) => {
             Box::pin(tasks::serve(core, settings, principal, parts, body)).await
         }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use orla_identity::{Authenticator, Fetch};
 use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery};
-use orla_state::{StateError, StateStore};
+use orla_state::{Limits, Memory, StateError, StateStore};
 use orla_tasks::{Schedules, Tasks};
 use parking_lot::Mutex;
 use rmcp::model::{
@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::a2a::{Agent, PushSender};
 use crate::http::guard::Guard;
+use crate::idempotency::Answers;
 use crate::mcp::dispatch::pending::PendingRequests;
 use crate::mcp::notify::changes::Lists;
 use crate::mcp::notify::subscriptions::Subscriptions;
@@ -66,6 +67,7 @@ pub(crate) struct Core {
     tasks: OnceLock<Tasks>,
     schedules: OnceLock<Schedules>,
     nodes: OnceLock<Box<ShowNodes>>,
+    answers: OnceLock<Arc<Answers>>,
     agent: OnceLock<Agent>,
     /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
@@ -115,6 +117,7 @@ impl Core {
             tasks: OnceLock::new(),
             schedules: OnceLock::new(),
             nodes: OnceLock::new(),
+            answers: OnceLock::new(),
             agent: OnceLock::new(),
             push: OnceLock::new(),
             fetch: OnceLock::new(),
@@ -159,6 +162,16 @@ impl Core {
     /// Shows nodes. The first function stays.
     pub(crate) fn show_nodes(&self, show: Box<ShowNodes>) {
         drop(self.nodes.set(show));
+    }
+
+    /// The answers to requests with an idempotency key.
+    pub(crate) fn answers(&self) -> &Arc<Answers> {
+        self.answers.get_or_init(|| Answers::new(Arc::new(Memory::new(Limits::default()))))
+    }
+
+    /// Keeps those answers in a state. The first one stays.
+    pub(crate) fn keep_answers(&self, state: Arc<dyn StateStore>) {
+        drop(self.answers.set(Answers::new(state)));
     }
 
     /// The sender of push notifications.

@@ -48,6 +48,7 @@ mod providers_mcp;
 mod quotas;
 mod reload;
 mod remotes;
+mod rest;
 mod resume;
 mod routing;
 mod rtfs;

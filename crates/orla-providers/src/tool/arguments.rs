@@ -39,14 +39,24 @@ pub struct Mapped {
     pub stdin: Vec<u8>,
 }
 
-/// Maps the JSON text of a call's arguments. `fixed` are the tool's own leading arguments.
+/// Maps the JSON text of a call's arguments. `fixed` are the tool's own leading arguments. A program that `reads_json` finds
+/// every argument on standard input, so those that no command line can hold (NUL, more than [`MAX_ARGUMENT`] bytes) are
+/// there alone.
 ///
 /// # Errors
 /// Every place that cannot be passed on, in words which a model can mend it by.
-pub fn map(json: &str, fixed: &[String]) -> Result<Mapped, Vec<Violation>> {
-    let mut mapper =
-        Mapper { argv: fixed.to_vec(), rest: Vec::new(), stdin: None, violations: Vec::new() };
-    for (key, value) in members(json)? {
+pub fn map(json: &str, fixed: &[String], reads_json: bool) -> Result<Mapped, Vec<Violation>> {
+    let members = members(json)?;
+    // An input of its own takes the place of the arguments on standard input.
+    let has_input = members.iter().any(|(key, value)| key == "stdin" && value.get() != "null");
+    let mut mapper = Mapper {
+        argv: fixed.to_vec(),
+        rest: Vec::new(),
+        stdin: None,
+        violations: Vec::new(),
+        is_input_whole: reads_json && !has_input,
+    };
+    for (key, value) in members {
         mapper.member(&key, value);
     }
     if !mapper.violations.is_empty() {
@@ -96,6 +106,8 @@ struct Mapper {
     rest: Vec<String>,
     stdin: Option<String>,
     violations: Vec<Violation>,
+    /// Whether the program finds all arguments on standard input, too.
+    is_input_whole: bool,
 }
 
 impl Mapper {
@@ -113,7 +125,7 @@ impl Mapper {
                     );
                 }
                 let flag = format!("--{}", key.replace('_', "-"));
-                if !self.fits(&path, &flag) {
+                if !self.is_option(&path, &flag) {
                     return;
                 }
                 match elements(value) {
@@ -139,7 +151,7 @@ impl Mapper {
             Some(b'{' | b'[') => compact(json),
             _ => json.to_owned(),
         };
-        if self.fits(path, &text) {
+        if self.is_option(path, &text) {
             self.argv.extend([flag.to_owned(), text]);
         }
     }
@@ -183,6 +195,14 @@ impl Mapper {
                 );
             })
             .ok()
+    }
+
+    /// Whether `text` is to be a part of an option. If it cannot be, that is a violation, unless standard input has it.
+    fn is_option(&mut self, path: &str, text: &str) -> bool {
+        match self.is_input_whole {
+            true => text.len() <= MAX_ARGUMENT && !text.contains('\0'),
+            false => self.fits(path, text),
+        }
     }
 
     /// Whether the kernel takes `text` as one argument.
@@ -260,11 +280,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn argv(json: &str) -> Vec<String> {
-        map(json, &[]).unwrap().argv
+        map(json, &[], false).unwrap().argv
     }
 
     fn refusal(json: &str) -> String {
-        map(json, &[]).unwrap_err().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        map(json, &[], false).unwrap_err().iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
     }
 
     #[test]
@@ -306,8 +326,19 @@ mod tests {
 
     #[test]
     fn fixed_arguments_come_first() {
-        let mapped = map(r#"{"a": 1, "args": ["z"]}"#, &["sub".to_owned(), "-q".to_owned()]).unwrap();
+        let mapped =
+            map(r#"{"a": 1, "args": ["z"]}"#, &["sub".to_owned(), "-q".to_owned()], false).unwrap();
         assert_eq!(mapped.argv, ["sub", "-q", "--a", "1", "z"]);
+    }
+
+    #[test]
+    fn what_no_command_line_holds_is_on_standard_input_alone_for_a_program_that_reads_it() {
+        let mapped = map(r#"{"a": "x\u0000y", "b": 1}"#, &[], true).unwrap();
+        assert_eq!(mapped.argv, ["--b", "1"]);
+        assert_eq!(mapped.stdin, b"{\"a\":\"x\\u0000y\",\"b\":1}\n");
+        for refused in [r#"{"a": "\u0000", "stdin": ""}"#, r#"{"args": ["\u0000"]}"#] {
+            assert!(map(refused, &[], true).is_err(), "{refused}");
+        }
     }
 
     #[test]
@@ -323,7 +354,11 @@ mod tests {
             (r#"{"n": 1.10, "args": ["x"]}"#, "{\"n\":1.10,\"args\":[\"x\"]}\n"),
         ];
         for (json, stdin) in cases {
-            assert_eq!(String::from_utf8(map(json, &[]).unwrap().stdin).unwrap(), stdin, "{json}");
+            assert_eq!(
+                String::from_utf8(map(json, &[], false).unwrap().stdin).unwrap(),
+                stdin,
+                "{json}"
+            );
         }
     }
 

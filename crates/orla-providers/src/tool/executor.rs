@@ -22,6 +22,7 @@ use rustix::io::Errno;
 
 use super::arguments;
 use super::directives::Filter;
+use super::metadata::OutputForm;
 use super::result::{self, Context};
 use super::settings::ToolProvider;
 
@@ -175,7 +176,9 @@ impl CapabilityExecutor for ToolExecutor {
             let stdin = arguments::line_with_meta(json.as_str(), &ctx.call_id, traceparent(ctx));
             arguments::Mapped { argv: tool.args.clone(), stdin: stdin.map_err(refused)? }
         } else {
-            arguments::map(json.as_str(), &tool.args).map_err(refused)?
+            // What answers in JSON reads JSON.
+            let reads_json = tool.form != OutputForm::Text;
+            arguments::map(json.as_str(), &tool.args, reads_json).map_err(refused)?
         };
         let size: usize = arguments.argv.iter().map(String::len).sum();
         let context = Context {

@@ -31,6 +31,7 @@ use crate::http::response::{closing, is_json, json as json_response, not_allowed
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
 
+pub(crate) use json::shown as task_json;
 pub use json::{ResultForm, shown, shown_with_result};
 use request::{Look, wanted};
 
@@ -217,16 +218,29 @@ fn malformed(message: &str) -> Response<Body> {
 
 /// The response to a request that a task, or its call, refuses.
 fn failed(error: &TaskError) -> Response<Body> {
-    let message = error.to_string();
-    let (status, kind) = match error {
-        TaskError::Unknown(_) => (StatusCode::NOT_FOUND, "not-found"),
-        TaskError::Refused(error) => {
-            let mut response = json_response(status_of(error), described(error).to_string());
-            if let Some(wait) = error.retry_after() {
-                retry_after(&mut response, wait);
-            }
-            return response;
+    if let TaskError::Refused(error) = error {
+        let mut response = json_response(status_of(error), described(error).to_string());
+        if let Some(wait) = error.retry_after() {
+            retry_after(&mut response, wait);
         }
+        return response;
+    }
+    let (status, kind) = status_and_kind(error);
+    if matches!(error, TaskError::State(_)) {
+        tracing::error!(%error, "a request about a task failed");
+    }
+    let mut response = refused(status, kind, &error.to_string());
+    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
+        retry_after(&mut response, Duration::from_secs(1));
+    }
+    response
+}
+
+/// The status of an error, and its kind.
+pub(crate) fn status_and_kind(error: &TaskError) -> (StatusCode, &'static str) {
+    match error {
+        TaskError::Unknown(_) => (StatusCode::NOT_FOUND, "not-found"),
+        TaskError::Refused(error) => (status_of(error), error.kind()),
         TaskError::LargeInput { .. } | TaskError::LargeEvent(_) => {
             (StatusCode::PAYLOAD_TOO_LARGE, "invalid-argument")
         }
@@ -238,17 +252,8 @@ fn failed(error: &TaskError) -> Response<Body> {
         | TaskError::NoProgram
         | TaskError::NotAsked(_) => (StatusCode::CONFLICT, "conflict"),
         TaskError::Full(_) | TaskError::ManyEvents(_) => (StatusCode::TOO_MANY_REQUESTS, "busy"),
-        TaskError::State(error) => {
-            tracing::error!(%error, "a request about a task failed");
-            (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
-        }
         _ => (StatusCode::SERVICE_UNAVAILABLE, "unavailable"),
-    };
-    let mut response = refused(status, kind, &message);
-    if matches!(status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-        retry_after(&mut response, Duration::from_secs(1));
     }
-    response
 }
 
 /// The status for a call that is refused before it is a task.

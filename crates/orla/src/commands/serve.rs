@@ -150,6 +150,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
         let shown = Arc::clone(cluster);
         server.show_nodes(move || shown.status().into_iter().map(node_row).collect());
     }
+    if let ServerState::Usable(store) = &state {
+        server.keep_answers(Arc::clone(store));
+    }
     let schedules = tasks.clone().map(Schedules::new);
     if let Some(tasks) = &tasks {
         server.serve_tasks(tasks.clone());

@@ -1,0 +1,317 @@
+//! `/api`: every capability over plain HTTP, for programs that know no MCP.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `POST /api/ID` with the input as a JSON object | 200 and the output as JSON ([`plain_json`]) |
+//! | the same with `Prefer: respond-async` | 202, the task, and its place in `Location` |
+//! | the same with `Accept: text/event-stream`, and that of a stream | the items, or the course of the call, as events ([`events`]) |
+//! | `GET /api/openapi.json` | what the caller may call, as OpenAPI 3.1 ([`openapi`]) |
+//!
+//! # How it works
+//!
+//! A request is a call like any other: the marketplace authorises, validates, limits and records it. A failure is a problem
+//! document ([`problem`]). An `Idempotency-Key` makes a call at most once and has its answer repeated ([`idempotency`](crate::idempotency)); such
+//! a call goes on if its client disconnects, and any other is withdrawn.
+
+mod events;
+mod openapi;
+mod problem;
+mod schema;
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
+use hyper::body::Incoming;
+use orla_marketplace::{Call, JsonText, Outcome, Payload, Principal, RuntimeResult};
+use orla_mcp::call_result::{call_result_json, plain_json};
+use orla_tasks::{NewTask, Tasks};
+use percent_encoding::percent_decode_str;
+
+use crate::credential::Credential;
+use crate::http::body::{self, Body};
+use crate::http::response::{closing, is_json, json, names, why_unreadable};
+use crate::idempotency::{self, Attempt, Claim, KeptAnswer};
+use crate::state::{Core, Settings};
+use crate::step_up::StepUp;
+use crate::tasks::{status_and_kind, task_json};
+use problem::Problem;
+
+const PATH: &str = "/api";
+const DOCUMENT: &str = "openapi.json";
+const KEY: &str = "idempotency-key";
+
+/// Whether this path belongs to REST.
+pub(crate) fn is_here(path: &str) -> bool {
+    path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Answers a request below `/api`.
+pub(crate) async fn serve(
+    core: &Arc<Core>,
+    settings: &Settings,
+    principal: Option<Principal>,
+    parts: &Parts,
+    incoming: Incoming,
+) -> Response<Body> {
+    let path = parts.uri.path().strip_prefix(PATH).unwrap_or_default().trim_start_matches('/');
+    if path == DOCUMENT && matches!(parts.method, Method::GET | Method::HEAD) {
+        let needs_token = settings.options.auth.are_required();
+        let all = parts.uri.query() == Some("all=true");
+        let document = openapi::document(&core.market.snapshot(), principal.as_ref(), needs_token, all);
+        return json(StatusCode::OK, document);
+    }
+    let target = percent_decode_str(path).decode_utf8();
+    let (Ok(target), false) = (target, path.is_empty() || path.contains('/')) else {
+        let what = "there is nothing at this path: capabilities are at /api/ID";
+        return Problem::new(StatusCode::NOT_FOUND, "not-found", what).into_response();
+    };
+    if parts.method != Method::POST {
+        let what = "a capability is called with POST";
+        let mut response =
+            Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid-argument", what).into_response();
+        let allow = if path == DOCUMENT { "GET, HEAD" } else { "POST, OPTIONS" };
+        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+        return response;
+    }
+    let input = match read(core, settings, parts, incoming).await {
+        Ok(input) => input,
+        Err(refused) => return refused,
+    };
+    let mut call = Call::to(&*target).with(Payload::from_json(input));
+    call.scope.principal.clone_from(&principal);
+    call.scope.traceparent = traceparent(&parts.headers);
+    let key = match key(&parts.headers) {
+        Ok(key) => key,
+        Err(what) => {
+            let what = format!("the header Idempotency-Key {what}");
+            return Problem::new(StatusCode::BAD_REQUEST, "invalid-argument", what).into_response();
+        }
+    };
+    if prefers_async(&parts.headers)
+        && let Some(tasks) = core.tasks()
+    {
+        return start(core, tasks, call, key).await;
+    }
+    let catalog = core.market.snapshot();
+    let entry = catalog.visible(principal.as_ref(), &target);
+    let is_stream = entry.is_some_and(|entry| entry.manifest.provider.kind() == "stream");
+    let wants_events = names(&parts.headers, "text/event-stream");
+    let Some(key) = key else {
+        return match is_stream {
+            true if wants_events || !names(&parts.headers, "application/json") => {
+                events::of_stream(core, call).await
+            }
+            _ if wants_events => events::of_call(core, call).await,
+            _ => answer(core, call).await.into_response(),
+        };
+    };
+    // What the caller may not call is answered as it is now, whatever was answered before.
+    let Some(entry) = entry else { return answer(core, call).await.into_response() };
+    let id = entry.manifest.id.clone();
+    let credential = Credential::of(core, principal.as_ref(), &parts.extensions);
+    keyed(core, call, &key, &id, credential).await
+}
+
+/// Makes the call.
+async fn answer(core: &Arc<Core>, call: Call) -> Answer {
+    let principal = call.scope.principal.clone();
+    let result = core.market.call(call).await;
+    Answer { step_up: step_up(core, principal.as_ref(), &result), ..Answer::of(&result) }
+}
+
+fn step_up(
+    core: &Core,
+    principal: Option<&Principal>,
+    result: &RuntimeResult<Outcome>,
+) -> Option<StepUp> {
+    result.as_ref().err().and_then(|error| StepUp::after(core, principal, error))
+}
+
+/// Makes the call if the key is new, and otherwise repeats its answer. The call goes on without its client.
+async fn keyed(
+    core: &Arc<Core>,
+    mut call: Call,
+    key: &str,
+    id: &str,
+    credential: Option<Credential>,
+) -> Response<Body> {
+    let input = match call.input.json() {
+        Ok(input) => input.clone(),
+        Err(error) => return Problem::of(&error).into_response(),
+    };
+    let attempt = Attempt::new(call.scope.principal.as_ref(), key, id, &input);
+    let claimed = core.answers().claim(attempt).await;
+    let claim = match claimed {
+        Ok(Claim::New(claim)) => claim,
+        Ok(Claim::Answered(answer)) => return Answer::from(answer).into_response(),
+        Err(refused) => {
+            let (status, kind, what) = refused.described();
+            return Problem::new(status, kind, what).into_response();
+        }
+    };
+    let own = Arc::clone(core);
+    let token = core.abort.child_token();
+    call.scope.cancellation = token.clone();
+    let running = core.tracker.spawn(async move {
+        let mut answering = std::pin::pin!(answer(&own, call));
+        let withdrawn = async {
+            match credential {
+                Some(credential) => credential.withdrawn().await,
+                None => std::future::pending().await,
+            }
+        };
+        let answer = tokio::select! {
+            biased;
+            answer = &mut answering => answer,
+            () = withdrawn => {
+                token.cancel();
+                answering.await
+            }
+        };
+        claim.keep(Some(&answer.kept).filter(|_| !answer.is_open)).await;
+        answer
+    });
+    running.await.unwrap_or_else(|_| Answer::lost()).into_response()
+}
+
+/// Starts a task that makes the call.
+async fn start(core: &Arc<Core>, tasks: &Tasks, call: Call, key: Option<String>) -> Response<Body> {
+    let Call { target, input, scope, .. } = call;
+    let principal = scope.principal;
+    let mut task = NewTask::call(target, input, principal.clone());
+    task.key = key;
+    match tasks.start(task).await {
+        Ok(started) => {
+            let mut response = json(StatusCode::ACCEPTED, task_json(&started.task).to_string());
+            let headers = response.headers_mut();
+            if let Ok(place) = HeaderValue::from_str(&format!("/tasks/{}", started.task.id)) {
+                headers.insert(header::LOCATION, place);
+            }
+            headers.insert("preference-applied", HeaderValue::from_static("respond-async"));
+            response
+        }
+        Err(orla_tasks::TaskError::Refused(error)) => {
+            let step_up = StepUp::after(core, principal.as_ref(), &error);
+            StepUp::apply(step_up, Problem::of(&error).into_response())
+        }
+        Err(error) => {
+            let (status, kind) = status_and_kind(&error);
+            Problem::new(status, kind, error.to_string()).into_response()
+        }
+    }
+}
+
+/// The answer to a call.
+struct Answer {
+    kept: KeptAnswer,
+    /// Whether the same key may make the call later: nothing of it has run.
+    is_open: bool,
+    step_up: Option<StepUp>,
+}
+
+impl From<KeptAnswer> for Answer {
+    fn from(kept: KeptAnswer) -> Self {
+        Self { kept, is_open: false, step_up: None }
+    }
+}
+
+impl Answer {
+    fn of(result: &RuntimeResult<Outcome>) -> Self {
+        match result {
+            Ok(_) => {
+                let whole = JsonText::parse(call_result_json(result)).unwrap_or_default();
+                let body = plain_json(&whole).bytes().clone();
+                KeptAnswer { status: StatusCode::OK, retry_after: None, body }.into()
+            }
+            Err(error) => Self {
+                is_open: error.never_ran()
+                    || matches!(error.kind(), "unknown-capability" | "denied" | "approval"),
+                ..Problem::of(error).into_answer()
+            },
+        }
+    }
+
+    /// The answer of a call whose task broke down.
+    fn lost() -> Self {
+        let what = "the call broke down; see the server's log";
+        Problem::new(StatusCode::BAD_GATEWAY, "panicked", what).into_answer()
+    }
+
+    fn into_response(self) -> Response<Body> {
+        let KeptAnswer { status, retry_after, body } = self.kept;
+        let mut response = json(status, body);
+        let headers = response.headers_mut();
+        if status != StatusCode::OK {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
+        }
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        StepUp::apply(self.step_up, response)
+    }
+}
+
+/// The input of a request: a JSON object, or nothing for an empty one.
+async fn read(
+    core: &Core,
+    settings: &Settings,
+    parts: &Parts,
+    incoming: Incoming,
+) -> Result<JsonText, Response<Body>> {
+    let typed = parts.headers.contains_key(header::CONTENT_TYPE);
+    let wrong_type = || {
+        let what = "Content-Type must be application/json";
+        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what).into_response()
+    };
+    if typed && !is_json(&parts.headers) {
+        return Err(wrong_type());
+    }
+    let options = &settings.options;
+    let read = body::of_request(incoming, &parts.headers, core.market.memory(), options).await;
+    let body = read.map_err(|status| {
+        let why = why_unreadable(status, options.max_body_bytes);
+        closing(Problem::new(status, "invalid-argument", why).into_response())
+    })?;
+    let text = body.trim_ascii();
+    if text.is_empty() {
+        return Ok(JsonText::parse("{}").unwrap_or_default());
+    }
+    if !typed {
+        return Err(wrong_type());
+    }
+    let malformed =
+        |what: String| Problem::new(StatusCode::BAD_REQUEST, "invalid-argument", what).into_response();
+    if !text.starts_with(b"{") {
+        return Err(malformed("the body is not a JSON object: it is the input of the call".to_owned()));
+    }
+    JsonText::parse(body).map_err(|error| malformed(format!("the body cannot be read: {error}")))
+}
+
+/// The idempotency key of a request.
+///
+/// # Errors
+/// What is wrong with the header.
+fn key(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
+    let mut values = headers.get_all(KEY).iter();
+    let Some(value) = values.next() else { return Ok(None) };
+    match (value.to_str(), values.next()) {
+        (_, Some(_)) => Err("is there twice"),
+        (Err(_), _) => Err("has characters other than visible ASCII"),
+        (Ok(""), _) => Err("is empty"),
+        (Ok(key), _) if key.len() > idempotency::MAX_KEY => Err("has more than 256 bytes"),
+        (Ok(key), _) => Ok(Some(key.to_owned())),
+    }
+}
+
+/// Whether the client prefers a task to an answer (RFC 7240).
+fn prefers_async(headers: &HeaderMap) -> bool {
+    headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok()).any(|value| {
+        let mut preferences = value.split([',', ';']);
+        preferences.any(|one| one.trim().eq_ignore_ascii_case("respond-async"))
+    })
+}
+
+fn traceparent(headers: &HeaderMap) -> Option<Arc<str>> {
+    headers.get("traceparent").and_then(|value| value.to_str().ok()).map(Arc::from)
+}
