@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -31,7 +31,7 @@ const LEARN: Duration = Duration::from_secs(2);
 /// It does nothing before [`start`](Self::start).
 pub struct Cluster {
     link: Arc<Link>,
-    market: Arc<CapabilityMarketplace>,
+    market: Weak<CapabilityMarketplace>,
     describe: DescribeTool,
     shared: Arc<Shared>,
     serving: Arc<Serving>,
@@ -57,7 +57,7 @@ impl Cluster {
         Self {
             serving: Arc::new(Serving::new(&link, market)),
             link,
-            market: Arc::clone(market),
+            market: Arc::downgrade(market),
             describe: Arc::new(describe),
             shared: Arc::new(Shared::new()),
             known: Mutex::default(),
@@ -82,7 +82,7 @@ impl Cluster {
     pub async fn start(&self) -> Result<Option<ClusterError>, ClusterError> {
         let member = Arc::new(Member {
             link: Arc::clone(&self.link),
-            market: Arc::clone(&self.market),
+            market: self.market.clone(),
             shared: Arc::clone(&self.shared),
             serving: Arc::clone(&self.serving),
             describe: Arc::clone(&self.describe),
@@ -121,7 +121,7 @@ impl Cluster {
             node: self.link.settings.node.clone(),
             alive: self.link.is_connected(),
             capabilities: self.shared.own_ids(),
-            running: self.market.running(),
+            running: self.market.upgrade().map_or(0, |market| market.running()),
             lag_ms: 0,
         });
         nodes.sort_by(|a, b| a.node.cmp(&b.node));

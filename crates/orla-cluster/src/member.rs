@@ -4,8 +4,8 @@
 //! `keep` writes what this node says. None waits for another, so that a slow answer of JetStream delays no call.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_nats::{Message, Subscriber};
@@ -44,7 +44,7 @@ pub(crate) type DescribeTool = Arc<dyn Fn(&Entry) -> Option<String> + Send + Syn
 /// This node.
 pub(crate) struct Member {
     pub(crate) link: Arc<Link>,
-    pub(crate) market: Arc<CapabilityMarketplace>,
+    pub(crate) market: Weak<CapabilityMarketplace>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) serving: Arc<Serving>,
     pub(crate) describe: DescribeTool,
@@ -223,7 +223,8 @@ impl Member {
 
     /// What this node offers now.
     fn offers(&self) -> Offers {
-        let snapshot = self.market.snapshot();
+        let Some(market) = self.market.upgrade() else { return Offers::default() };
+        let snapshot = market.snapshot();
         let entries = snapshot.entries().iter().filter(|entry| {
             entry.manifest.provider.kind() != KIND && self.link.settings.shares(&entry.manifest.id)
         });
@@ -285,7 +286,8 @@ struct Offer {
 impl Keeper {
     async fn keep(mut self) {
         let member = Arc::clone(&self.member);
-        let (mut changes, mut connection) = (member.market.changes(), member.link.connection());
+        let Some(mut changes) = member.market.upgrade().map(|market| market.changes()) else { return };
+        let mut connection = member.link.connection();
         let (mut renew, mut refresh) = (interval(RENEW), interval(REFRESH));
         renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
         refresh.reset();
@@ -384,6 +386,7 @@ impl Keeper {
         if self.offer.digest.is_empty() {
             return Box::pin(self.say(true)).await;
         }
+        let Some(market) = member.market.upgrade() else { return };
         let lease = Lease {
             v: VERSION,
             node: member.link.settings.node.clone(),
@@ -391,8 +394,8 @@ impl Keeper {
             offer: self.offer.digest.clone(),
             since: self.offer.since,
             parts: self.offer.parts,
-            running: member.market.running(),
-            limit: member.market.snapshot().limits().max_concurrency,
+            running: market.running(),
+            limit: market.snapshot().limits().max_concurrency,
         };
         let written = self.buckets.leases.put(&lease.node, lease.write().into()).await;
         if let Err(error) = written {

@@ -159,8 +159,9 @@ impl Sources {
         let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
         let builtins = self.builtins.iter().filter(|builtin| !own.contains(&builtin.manifest.id));
         tools.extend(builtins.cloned().map(Tool::from));
-        // What is here wins over the same of another node.
-        let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
+        // What is here wins over the same of another node, and so does what each instance has by itself.
+        let mut own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
+        own.extend(discovery::IDS.into_iter().chain(program::IDS).map(str::to_owned));
         let far = far.into_iter().filter(|registration| !own.contains(&registration.manifest.id));
         tools.extend(far.map(Tool::from));
         let names: HashSet<String> =

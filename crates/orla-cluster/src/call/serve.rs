@@ -1,7 +1,7 @@
 //! Runs the calls of other nodes.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -33,7 +33,7 @@ const MAX_QUESTIONS: usize = 16;
 /// What runs the calls of other nodes.
 pub(crate) struct Serving {
     link: Arc<Link>,
-    market: Arc<CapabilityMarketplace>,
+    market: Weak<CapabilityMarketplace>,
     /// The ids of what this node offers, by their digests.
     offered: ArcSwap<HashMap<String, String>>,
     places: Arc<Semaphore>,
@@ -48,7 +48,7 @@ impl Serving {
     pub(crate) fn new(link: &Arc<Link>, market: &Arc<CapabilityMarketplace>) -> Self {
         Self {
             link: Arc::clone(link),
-            market: Arc::clone(market),
+            market: Arc::downgrade(market),
             offered: ArcSwap::default(),
             places: Arc::new(Semaphore::new(MAX_RUNS)),
             leaving: CancellationToken::new(),
@@ -123,7 +123,10 @@ impl Serving {
         tokio::pin!(beating);
         let is_long = first.len() < head.bytes;
         // Of one message, NATS has bounded the size.
-        let reserved = is_long.then(|| self.market.memory().reserve(head.bytes));
+        let Some(market) = self.market.upgrade() else {
+            return out.send(Kind::Gone, 0, Bytes::new()).await;
+        };
+        let reserved = is_long.then(|| market.memory().reserve(head.bytes));
         if matches!(reserved, Some(Err(_))) {
             return out.send(Kind::Refused, 0, "it has no memory for the input").await;
         }
@@ -141,7 +144,7 @@ impl Serving {
             Err(refusal) => return out.send(Kind::Refused, 0, refusal).await,
         };
         let result = {
-            let running = self.market.call(call);
+            let running = market.call(call);
             tokio::pin!(running);
             let (mut waiting, mut number) = (HashMap::<u64, oneshot::Sender<Bytes>>::new(), 0);
             loop {

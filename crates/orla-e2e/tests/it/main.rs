@@ -18,6 +18,7 @@ mod capsules_hostile;
 mod capsules_manifests;
 mod capsules_mcp;
 mod cli;
+mod cluster;
 mod configuration;
 mod confinement;
 mod confinement_network;

@@ -136,6 +136,44 @@ mod tests {
         }
     }
 
+    fn read(cluster: &str) -> Result<ClusterSettings, String> {
+        let config = Config::of(&format!("cluster: {cluster}\n"));
+        config
+            .map(|config| config.cluster.expect("a cluster"))
+            .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    }
+
+    #[test]
+    fn a_cluster_is_read_with_what_it_shares() {
+        let cluster =
+            read("{nats: ['nats://a', 'nats://b'], name: lab, node: n1, share: 'x.*'}").unwrap();
+        assert_eq!((cluster.nats.len(), cluster.name.as_str(), cluster.node.as_str()), (2, "lab", "n1"));
+        assert_eq!(cluster.share.unwrap()[0].as_str(), "x.*");
+        assert!(cluster.take.is_none() && cluster.credentials.is_none());
+        assert!(is_name(&read("{nats: 'nats://a', name: lab}").unwrap().node));
+    }
+
+    #[test]
+    fn what_is_no_cluster_is_refused_without_its_secrets() {
+        for (cluster, words) in [
+            ("x", "expected a mapping with nats and name"),
+            ("{name: a}", "cluster.nats: missing"),
+            ("{nats: 'nats://a'}", "cluster.name: missing"),
+            (
+                "{nats: 'http://u:hush@a', name: a}",
+                "cluster.nats: expected an address such as nats://host:4222",
+            ),
+            ("{nats: [], name: a}", "cluster.nats: expected 1 to 32 addresses"),
+            ("{nats: 'nats://a', name: a.b}", "cluster.name: expected a name"),
+            ("{nats: 'nats://a', name: a, node: ''}", "cluster.node: expected a name"),
+            ("{nats: 'nats://a', name: a, tls: {certificate: x}}", "need each other"),
+            ("{nats: 'nats://a', name: a, nodes: b}", "cluster.nodes: unknown key"),
+        ] {
+            let problem = read(cluster).unwrap_err();
+            assert!(problem.contains(words) && !problem.contains("hush"), "{cluster}: {problem}");
+        }
+    }
+
     #[test]
     fn a_node_is_called_like_its_machine() {
         assert!(is_name(&defaults().node));

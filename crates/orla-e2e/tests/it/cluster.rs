@@ -1,0 +1,38 @@
+//! What holds of a node without NATS. `cargo xtask cluster` shows several nodes over the real server.
+
+use std::net::TcpListener;
+
+use serde_json::json;
+
+use crate::{sh, world};
+
+/// The address of a NATS server that is not there.
+fn nobody() -> String {
+    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+    format!("nats://{}", socket.local_addr().expect("an address"))
+}
+
+#[test]
+fn a_node_that_cannot_reach_nats_serves_what_it_has_and_says_so() {
+    let config = format!("cluster: {{nats: \"{}\", name: t, node: alpha}}\n", nobody());
+    let server = world().tool("hello", sh("echo hello")).config(&config).serve();
+    assert_eq!(server.client().call("hello", json!({})).stdout(), "hello\n");
+    let status = server.http().get("/status").json();
+    let nodes = &status["cluster"]["nodes"];
+    assert_eq!((&nodes[0]["node"], &nodes[0]["alive"]), (&json!("alpha"), &json!(false)));
+    assert!(status["problems"][0].as_str().is_some_and(|text| text.contains("NATS")), "{status}");
+}
+
+#[test]
+fn a_misspelt_cluster_is_named_with_its_place() {
+    let config = "cluster:\n  nats: http://h:4222\n  name: a.b\n  nodes: x\n";
+    let run = world().config(config).run(&["check"]);
+    let told = format!("{}{}", run.stdout, run.stderr);
+    for words in [
+        "cluster.nats: expected an address such as nats://host:4222 at orla.yaml:2:9",
+        "cluster.name: expected a name of at most 48 letters, digits, `_` or `-` at orla.yaml:3:9",
+        "cluster.nodes: unknown key, did you mean node? at orla.yaml:4:3",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+}
