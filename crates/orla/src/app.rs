@@ -695,6 +695,8 @@ impl App {
         let follow = |provider: &Arc<dyn Source>| {
             let (mut changes, served) = (provider.changes(), Arc::clone(&self.served));
             async move {
+                // What changed before anyone followed.
+                served.refresh();
                 while changes.changed().await.is_ok() {
                     served.refresh();
                     // Frequent changes do not cause as many snapshots and notifications.
