@@ -28,7 +28,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-history", &["orla-marketplace", "orla-mcp"]),
     ("orla-cluster", &["orla-marketplace", "orla-mcp"]),
     ("orla-identity", &["orla-marketplace"]),
-    ("orla-server", &["orla-identity", "orla-marketplace", "orla-mcp", "orla-state", "orla-tasks"]),
+    (
+        "orla-server",
+        &["orla-history", "orla-identity", "orla-marketplace", "orla-mcp", "orla-state", "orla-tasks"],
+    ),
     (
         "orla-providers",
         &[

@@ -43,6 +43,25 @@ pub struct Call {
 pub const RUNNING: &str = "running";
 
 impl Call {
+    /// An outermost call that took no time.
+    pub fn new(id: String, capability: String, outcome: String) -> Self {
+        Self {
+            parent: None,
+            root: id.clone(),
+            id,
+            depth: 0,
+            name: capability.clone(),
+            capability,
+            kind: String::new(),
+            principal: None,
+            principal_id: None,
+            outcome,
+            started_at: SystemTime::UNIX_EPOCH,
+            duration: Duration::ZERO,
+            queued: Duration::ZERO,
+        }
+    }
+
     /// Whether it ended otherwise than with a value.
     pub fn is_failed(&self) -> bool {
         self.outcome != "ok" && self.outcome != RUNNING
@@ -114,6 +133,22 @@ pub struct Row {
     pub stderr: Option<String>,
     /// The trace that it is part of.
     pub trace: Option<Trace>,
+}
+
+impl Row {
+    /// A call without data.
+    pub fn of(call: Call) -> Self {
+        Self {
+            call,
+            input: None,
+            output: None,
+            error: None,
+            notices: Vec::new(),
+            more_notices: 0,
+            stderr: None,
+            trace: None,
+        }
+    }
 }
 
 /// JSON text, which may have been cut.
@@ -211,6 +246,20 @@ pub struct Node {
     pub call: Call,
     /// The calls directly within it, the first one first.
     pub children: Vec<Self>,
+}
+
+impl Detail {
+    /// A call with the calls directly within it.
+    pub fn of(row: Row, children: Vec<Node>) -> Self {
+        Self { row, children }
+    }
+}
+
+impl Node {
+    /// A call with the calls directly within it.
+    pub fn of(call: Call, children: Vec<Self>) -> Self {
+        Self { call, children }
+    }
 }
 
 impl Serialize for Node {

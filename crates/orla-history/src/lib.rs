@@ -14,19 +14,23 @@
 //! - A viewer sees its own calls, and those of others only with the permission [`READ`].
 
 mod call;
+mod case;
 mod intake;
 mod live;
 mod prepare;
 mod query;
+mod redact;
 mod store;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use orla_marketplace::{
-    Call as NewCall, CallScope, CapabilityMarketplace, JsonText, Payload, RuntimeError,
+    Call as NewCall, CallScope, CapabilityMarketplace, JsonText, Payload, Redactor, RuntimeError,
 };
+use parking_lot::RwLock;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -35,12 +39,15 @@ pub use call::{
     Body, Call, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running, Trace, millis,
     timestamp,
 };
-pub use query::{DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer};
+pub use case::{case, recorded};
+pub use query::{DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};
+pub use redact::{NoPointer, PointerPattern};
+pub use store::OpenError;
 
 use intake::Intake;
 use live::Observer;
 use prepare::Preparation;
-use store::{Memory, Store};
+use store::{Disk, Memory, Store};
 
 /// What is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +61,10 @@ pub struct Options {
     pub max_body_bytes: usize,
     /// Whether inputs, outputs, notices and standard error are kept.
     pub bodies: bool,
+    /// Members of inputs and outputs that are blotted.
+    pub redact: Vec<PointerPattern>,
+    /// Secrets that are blotted, besides those that the marketplace knows.
+    pub secrets: Arc<Redactor>,
 }
 
 impl Default for Options {
@@ -63,6 +74,8 @@ impl Default for Options {
             max_rows: 1000,
             max_body_bytes: 64 << 10,
             bodies: true,
+            redact: Vec::new(),
+            secrets: Arc::default(),
         }
     }
 }
@@ -75,6 +88,7 @@ struct Inner {
     intake: Arc<Intake>,
     store: Arc<dyn Store>,
     market: Arc<CapabilityMarketplace>,
+    options: Arc<RwLock<Options>>,
     /// The calls that are made again.
     replays: TaskTracker,
     ending: CancellationToken,
@@ -103,23 +117,71 @@ pub enum ReplayError {
     Unreadable(#[from] HistoryError),
 }
 
+/// A history file that is only read, for a command beside the server or without one.
+pub struct Recorded(Disk);
+
+impl Recorded {
+    /// The history in this file.
+    ///
+    /// # Errors
+    /// The file is something else than a history of this version.
+    pub fn open(path: &Path) -> Result<Self, OpenError> {
+        Disk::open(path, Arc::default()).map(Self)
+    }
+
+    /// The calls that are wanted, the one that ended last first. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn list(&self, query: &Query) -> Result<Vec<Call>, HistoryError> {
+        self.0.list(query, &Viewer::All)
+    }
+
+    /// The call with this id, with its data and the calls within it. Blocks.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn detail(&self, id: &str) -> Result<Option<Detail>, HistoryError> {
+        let Some(row) = self.0.get(id)? else { return Ok(None) };
+        let within = self.0.within(&row.call.root)?;
+        Ok(Some(Detail { children: call::tree(id, within), row }))
+    }
+}
+
 impl History {
     /// Keeps the newest calls of this marketplace in memory from now on.
     ///
     /// # Errors
     /// The system gives no thread.
     pub fn in_memory(market: &Arc<CapabilityMarketplace>, options: Options) -> std::io::Result<Self> {
-        let store: Arc<dyn Store> = Arc::new(Memory::new(options.clone()));
-        Self::start(market, options, store)
+        let options = Arc::new(RwLock::new(options));
+        let store = Memory::new(Arc::clone(&options));
+        Self::start(market, options, Arc::new(store))
+    }
+
+    /// Keeps the calls of this marketplace in a file from now on. The file is made with the first call. A file that cannot be
+    /// written later costs no call anything: it is tried again, and the log says so once.
+    ///
+    /// # Errors
+    /// The file is something else than a history of this version.
+    pub fn in_file(
+        market: &Arc<CapabilityMarketplace>,
+        options: Options,
+        path: &Path,
+    ) -> Result<Self, OpenError> {
+        let options = Arc::new(RwLock::new(options));
+        let store = Disk::open(path, Arc::clone(&options))?;
+        Self::start(market, options, Arc::new(store))
+            .map_err(|source| OpenError::Failed { path: path.to_owned(), source })
     }
 
     fn start(
         market: &Arc<CapabilityMarketplace>,
-        options: Options,
+        options: Arc<RwLock<Options>>,
         store: Arc<dyn Store>,
     ) -> std::io::Result<Self> {
         let intake = Intake::new();
-        let preparation = Preparation { market: Arc::downgrade(market), options };
+        let preparation = Preparation::new(market, Arc::clone(&options));
         let (serving, writes) = (Arc::clone(&intake), Arc::clone(&store));
         thread::Builder::new()
             .name("history".to_owned())
@@ -129,9 +191,15 @@ impl History {
             intake,
             store,
             market: Arc::clone(market),
+            options,
             replays: TaskTracker::new(),
             ending: CancellationToken::new(),
         })))
+    }
+
+    /// Applies other options from now on.
+    pub fn configure(&self, options: Options) {
+        *self.0.options.write() = options;
     }
 
     /// The finished calls that are wanted and seen, the one that ended last first.

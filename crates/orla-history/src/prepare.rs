@@ -1,59 +1,157 @@
 //! Makes the row of a call that has ended: its data as bounded JSON without secrets. Runs on the writer's thread.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
 
-use orla_marketplace::{CapabilityMarketplace, JsonText, Outcome, RuntimeResult};
+use orla_marketplace::catalog::Entry;
+use orla_marketplace::{CapabilityMarketplace, JsonText, Outcome, Redactor, RuntimeResult};
 use orla_mcp::call_result::{call_result_json, plain_json};
+use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
+use serde_json::Value;
 
 use crate::Options;
 use crate::call::{Body, Row};
 use crate::live::{End, LiveCall};
+use crate::redact::{Rules, may_mark};
+
+/// Schemas that are kept to be used again.
+const MAX_SCHEMAS: usize = 1000;
+/// Bytes of standard error that are kept.
+const MAX_STDERR: usize = 64 << 10;
 
 /// Makes rows.
 pub(crate) struct Preparation {
-    pub(crate) market: std::sync::Weak<CapabilityMarketplace>,
-    pub(crate) options: Options,
+    market: Weak<CapabilityMarketplace>,
+    options: Arc<RwLock<Options>>,
+    schemas: Mutex<HashMap<usize, Marked>>,
+}
+
+/// The schemas of an entry, as far as they may mark members.
+#[derive(Clone)]
+struct Marked {
+    entry: Weak<Entry>,
+    input: Option<Arc<Value>>,
+    output: Option<Arc<Value>>,
+}
+
+/// What is replaced in the texts of one call.
+struct Secrets {
+    of_configuration: Arc<Redactor>,
+    of_options: Arc<Redactor>,
+    /// What was blotted in the input or the output.
+    of_call: Redactor,
+}
+
+impl Secrets {
+    fn json(&self, json: JsonText) -> JsonText {
+        self.of_call.json(self.of_options.json(self.of_configuration.json(json)))
+    }
+
+    fn text(&self, text: &mut String) {
+        for redactor in [&*self.of_configuration, &*self.of_options, &self.of_call] {
+            if redactor.finds(text) {
+                *text = redactor.text(text).into_owned();
+            }
+        }
+    }
 }
 
 impl Preparation {
+    pub(crate) fn new(market: &Arc<CapabilityMarketplace>, options: Arc<RwLock<Options>>) -> Self {
+        Self { market: Arc::downgrade(market), options, schemas: Mutex::default() }
+    }
+
     /// The row of a call that has ended.
     pub(crate) fn row(&self, live: &Arc<LiveCall>) -> Row {
-        let redactor = self.market.upgrade().map(|market| market.redaction()).unwrap_or_default();
-        let told = live.told();
-        let end = live.end.get();
+        let options = self.options.read().clone();
+        let (told, end) = (live.told(), live.end.get());
+        let input = live.input.json().ok().cloned();
+        let outcome = end.and_then(|End { output, .. }| output.as_ref());
+        let output = outcome.and_then(output_of);
+        let marked = self.marked(&live.entry);
+        let mut blotted = Vec::new();
+        let mut blot = |json: Option<JsonText>, schema: &Option<Arc<Value>>| {
+            let json = json?;
+            let rules = Rules { schema: schema.as_deref(), patterns: &options.redact };
+            let Some(done) = rules.apply(json.as_str()) else { return Some(json) };
+            blotted.extend(done.texts);
+            JsonText::parse(done.json).ok()
+        };
+        let (input, output) = (blot(input, &marked.input), blot(output, &marked.output));
+        let secrets = Secrets {
+            of_configuration: self.market.upgrade().map(|market| market.redaction()).unwrap_or_default(),
+            of_options: Arc::clone(&options.secrets),
+            of_call: Redactor::new(blotted),
+        };
         let mut row = Row {
             call: live.call(),
             input: None,
             output: None,
-            error: end.and_then(|end| end.error.as_deref()).map(|text| redactor.text(text).into_owned()),
+            error: end.and_then(|end| end.error.clone()),
             notices: told.notices,
             more_notices: told.more,
             stderr: None,
             trace: live.trace.clone(),
         };
-        if !self.options.bodies {
+        if options.bodies {
+            let body = |json: JsonText| body(&secrets.json(json), options.max_body_bytes);
+            row.input = input.map(body);
+            row.output = output.map(body);
+            row.stderr = outcome.and_then(stderr_of);
+        } else {
             (row.notices, row.more_notices) = Default::default();
-            return row;
         }
-        row.input = live.input.json().ok().map(|json| self.body(&redactor.json(json.clone())));
-        if let Some(End { output: Some(outcome), .. }) = end {
-            row.output = output_of(outcome).map(|json| self.body(&redactor.json(json)));
-            row.stderr = stderr_of(outcome).map(|text| redactor.text(&text).into_owned());
+        let messages = row.notices.iter_mut().filter_map(|line| line.message.as_mut());
+        for text in messages.chain(&mut row.error).chain(&mut row.stderr) {
+            secrets.text(text);
+        }
+        if let Some(stderr) = &mut row.stderr {
+            stderr.truncate(boundary(stderr, MAX_STDERR));
         }
         row
     }
 
-    /// A JSON text within the bound.
-    fn body(&self, json: &JsonText) -> Body {
-        let text = json.as_str();
-        let bytes = text.len() as u64;
-        let mut end = self.options.max_body_bytes.min(text.len());
-        while !text.is_char_boundary(end) {
-            end -= 1;
+    /// The schemas of an entry that may mark something.
+    fn marked(&self, entry: &Arc<Entry>) -> Marked {
+        let mut schemas = self.schemas.lock();
+        let key = Arc::as_ptr(entry) as usize;
+        if let Some(known) = schemas.get(&key)
+            && std::ptr::eq(known.entry.as_ptr(), Arc::as_ptr(entry))
+            && known.entry.strong_count() > 0
+        {
+            return known.clone();
         }
-        Body { text: text[..end].to_owned(), bytes }
+        let read = |schema: JsonText| {
+            let text = schema.as_str();
+            may_mark(text).then(|| serde_json::from_str(text).map(Arc::new).ok()).flatten()
+        };
+        let made = Marked {
+            entry: Arc::downgrade(entry),
+            input: read(entry.input_schema()),
+            output: entry.output_schema().and_then(read),
+        };
+        if schemas.len() >= MAX_SCHEMAS {
+            schemas.clear();
+        }
+        schemas.insert(key, made.clone());
+        made
     }
+}
+
+/// A JSON text within the bound.
+fn body(json: &JsonText, max_bytes: usize) -> Body {
+    let text = json.as_str();
+    Body { text: text[..boundary(text, max_bytes)].to_owned(), bytes: text.len() as u64 }
+}
+
+/// The end of the longest beginning of a text with at most so many bytes.
+fn boundary(text: &str, max_bytes: usize) -> usize {
+    let mut end = max_bytes.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    end
 }
 
 /// What a call returned, as plain JSON.

@@ -1,6 +1,6 @@
 //! Which calls are wanted, and who asks.
 
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{CapabilityMarketplace, Item, Permission, Principal};
@@ -89,6 +89,42 @@ impl Viewer {
         match self {
             Self::All => true,
             Self::Own(own) => own.as_deref() == principal_id,
+        }
+    }
+}
+
+/// The time that a text names: a duration before now (`30s`, `10m`, `2h`, `7d`), or an instant by RFC 3339.
+pub fn time_of(text: &str) -> Option<SystemTime> {
+    if let Ok(instant) = text.parse::<jiff::Timestamp>() {
+        let millis = u64::try_from(instant.as_millisecond()).ok()?;
+        return SystemTime::UNIX_EPOCH.checked_add(Duration::from_millis(millis));
+    }
+    let unit = text.char_indices().next_back().map(|(at, _)| at)?;
+    let seconds = match &text[unit..] {
+        "s" => 1,
+        "m" => 60,
+        "h" => 60 * 60,
+        "d" => 24 * 60 * 60,
+        _ => return None,
+    };
+    let number = text[..unit].parse::<u64>().ok()?;
+    let before = Duration::from_secs(number.checked_mul(seconds)?);
+    // What is longer ago than there are times is everything.
+    Some(SystemTime::now().checked_sub(before).unwrap_or(SystemTime::UNIX_EPOCH))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_an_instant_or_so_long_ago() {
+        let instant = time_of("2026-11-20T08:00:00Z").unwrap();
+        assert_eq!(crate::timestamp(instant), "2026-11-20T08:00:00.000Z");
+        let ago = SystemTime::now().duration_since(time_of("10m").unwrap()).unwrap();
+        assert!(ago >= Duration::from_secs(599) && ago < Duration::from_secs(700), "{ago:?}");
+        for wrong in ["", "m", "10", "10w", "-1d", "ü", "99999999999999999999s"] {
+            assert!(time_of(wrong).is_none(), "{wrong}");
         }
     }
 }

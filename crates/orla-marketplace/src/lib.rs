@@ -63,7 +63,9 @@ pub use call::hops::Hops;
 pub use call::record::{CallRecord, RequestRecord};
 pub use call::retry::jitter;
 pub use call::stream::{OpenStream, StreamHandle};
-pub use call::{Call, CallContext, CallObserver, CallScope, Checkpoint, Ending, ObservedCall, Paused};
+pub use call::{
+    Answers, Call, CallContext, CallObserver, CallScope, Checkpoint, Ending, ObservedCall, Paused,
+};
 pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{BoxError, NotSent, RuntimeError, RuntimeResult, Violation, seconds, whole_millis};

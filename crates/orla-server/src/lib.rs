@@ -35,6 +35,7 @@
 
 mod a2a;
 mod admin;
+mod calls;
 mod credential;
 mod http;
 mod idempotency;
@@ -118,6 +119,11 @@ impl Server {
     /// Serves these tasks. They are closed when the server ends. Without them, clients find none. The first ones stay.
     pub fn serve_tasks(&self, tasks: orla_tasks::Tasks) {
         self.core.serve_tasks(tasks);
+    }
+
+    /// Shows this history at `/calls`. Without one, nothing is there. The first one stays.
+    pub fn serve_history(&self, history: orla_history::History) {
+        self.core.serve_history(history);
     }
 
     /// Shows these schedules in `/status`. The first ones stay.

@@ -14,6 +14,7 @@ use orla_marketplace::{Item, Principal};
 
 use crate::a2a;
 use crate::admin::{approvals, quotas, status};
+use crate::calls;
 use crate::credential::Credential;
 use crate::http::body::{self, Body};
 use crate::http::guard::Denied;
@@ -203,6 +204,9 @@ async fn answer(
         }
         path if tasks::is_here(path) => {
             Box::pin(tasks::serve(core, settings, principal, parts, body)).await
+        }
+        path if calls::is_here(path) => {
+            Box::pin(calls::serve(core, settings, principal, parts, body)).await
         }
         path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
         "/approvals" => {

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
+use orla_history::History;
 use orla_identity::{Authenticator, Fetch};
 use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery};
 use orla_state::{Limits, Memory, StateError, StateStore};
@@ -68,6 +69,7 @@ pub(crate) struct Core {
     schedules: OnceLock<Schedules>,
     nodes: OnceLock<Box<ShowNodes>>,
     answers: OnceLock<Arc<Answers>>,
+    history: OnceLock<History>,
     agent: OnceLock<Agent>,
     /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
@@ -118,6 +120,7 @@ impl Core {
             schedules: OnceLock::new(),
             nodes: OnceLock::new(),
             answers: OnceLock::new(),
+            history: OnceLock::new(),
             agent: OnceLock::new(),
             push: OnceLock::new(),
             fetch: OnceLock::new(),
@@ -137,6 +140,16 @@ impl Core {
     /// The calls that outlive their callers, if the program supports them.
     pub(crate) fn tasks(&self) -> Option<&Tasks> {
         self.tasks.get()
+    }
+
+    /// What was called, if the program keeps it.
+    pub(crate) fn history(&self) -> Option<&History> {
+        self.history.get()
+    }
+
+    /// Sets the history. The first one stays.
+    pub(crate) fn serve_history(&self, history: History) {
+        drop(self.history.set(history));
     }
 
     /// Sets the tasks. The first ones stay.

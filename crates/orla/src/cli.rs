@@ -3,6 +3,7 @@
 #[cfg(feature = "agent")]
 mod agent;
 mod attest;
+mod calls;
 mod cluster;
 mod identity;
 mod rtfs;
@@ -20,6 +21,7 @@ use orla_marketplace::discovery::MAX_LIMIT;
 #[cfg(feature = "agent")]
 pub(crate) use agent::Agent;
 pub(crate) use attest::{Attest, Audit, Verify};
+pub(crate) use calls::{Calls, CallsCommand, CallsFilter, Test};
 pub(crate) use cluster::Cluster;
 pub(crate) use identity::{
     ApprovalAnswer, Login, Logout, Policy, PolicyExplain, Secret, Token, TokenCreate,
@@ -92,6 +94,7 @@ Examples:
   orla describe ls                    its types, and an example call
   orla call ls path=/tmp              call one tool, without a server
   orla task run import file=a.csv     start a call that outlives this command
+  orla calls --failed                 which calls failed on a running server
   orla agent \"what is in /tmp?\"      have a model answer with the help of the tools
   orla connect claude-code --write    tell a client about this server
 
@@ -140,6 +143,12 @@ pub(crate) enum Command {
     /// Start, list, show and cancel tasks: calls that outlive their callers
     #[command(after_help = task::TASK)]
     Task(Task),
+    /// Show what was called, with its data and its times
+    #[command(after_help = calls::CALLS, args_conflicts_with_subcommands = true)]
+    Calls(Calls),
+    /// Run cases with expected results against what is served here
+    #[command(after_help = calls::TEST)]
+    Test(Test),
     /// Have a model answer a prompt, with the help of everything that is served
     #[cfg(feature = "agent")]
     #[command(after_help = agent::AGENT)]

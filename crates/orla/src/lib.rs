@@ -194,6 +194,14 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let source = Cli::source(before, task.settings.clone());
             commands::task::run(&task, &source)
         }
+        Some(Command::Calls(calls)) => {
+            let source = Cli::source(before, calls.settings.clone());
+            commands::calls::run(&calls, &source)
+        }
+        Some(Command::Test(test)) => {
+            let source = Cli::source(before, test.settings.clone());
+            commands::test::run(&test, &source)
+        }
         Some(Command::Approvals { answer, url, json, settings }) => {
             let source = Cli::source(before, settings);
             commands::approvals::run(answer.as_ref(), url.as_deref(), json, &source)
@@ -304,6 +312,11 @@ impl Failure {
     /// The command line makes no sense.
     pub(crate) fn usage(line: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, lines: vec![line.into()] }
+    }
+
+    /// What the command was given makes no sense, for several reasons.
+    pub(crate) fn usage_with(lines: Vec<String>) -> Self {
+        Self { exit: Exit::Usage, lines }
     }
 
     /// The operation failed, for several reasons.

@@ -1,9 +1,10 @@
 //! Rows in memory: the newest ones, bounded by their number and their size.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::Store;
 use crate::call::{Body, Call, Row};
@@ -16,7 +17,7 @@ const MAX_BYTES: usize = 64 << 20;
 /// Keeps rows in memory.
 pub(crate) struct Memory {
     rows: Mutex<Rows>,
-    options: Options,
+    options: Arc<RwLock<Options>>,
 }
 
 #[derive(Default)]
@@ -27,7 +28,7 @@ struct Rows {
 }
 
 impl Memory {
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: Arc<RwLock<Options>>) -> Self {
         Self { rows: Mutex::default(), options }
     }
 }
@@ -39,10 +40,14 @@ impl Store for Memory {
             kept.bytes += size(&row);
             kept.rows.push_back(row);
         }
-        let since = SystemTime::now().checked_sub(self.options.keep);
+        let (keep, max_rows) = {
+            let options = self.options.read();
+            (options.keep, options.max_rows)
+        };
+        let since = SystemTime::now().checked_sub(keep);
         loop {
             let is_old = |row: &Row| since.is_some_and(|since| row.call.started_at < since);
-            let is_over = kept.rows.len() > self.options.max_rows || kept.bytes > MAX_BYTES;
+            let is_over = kept.rows.len() > max_rows || kept.bytes > MAX_BYTES;
             if !is_over && !kept.rows.front().is_some_and(is_old) {
                 return;
             }

@@ -1,7 +1,10 @@
 //! Where rows are kept.
 
+mod disk;
 mod memory;
 
+pub(crate) use disk::Disk;
+pub use disk::OpenError;
 pub(crate) use memory::Memory;
 
 use crate::HistoryError;

@@ -9,6 +9,7 @@
 //!   fail
 //! - [`retry`]: when a call that failed is made again
 //! - [`checkpoint`]: the moment at which a call may run and has not begun
+//! - [`answers`]: answers in place of executors
 //! - [`clock`]: the time of a call
 //! - [`record`]: what is known of a finished call
 //! - [`observe`]: the seam for what follows calls while they run
@@ -16,6 +17,7 @@
 //! - [`request`]: the path of requests for prompts, resources and completions
 //! - [`hops`]: the instances that a call has passed through
 
+mod answers;
 mod checkpoint;
 mod clock;
 pub(crate) mod hops;
@@ -29,6 +31,7 @@ pub(crate) mod stream;
 
 use std::sync::Arc;
 
+pub use answers::Answers;
 pub use checkpoint::Checkpoint;
 pub use clock::Paused;
 pub use observe::{CallObserver, Ending, ObservedCall};

@@ -330,6 +330,12 @@ impl PreparedCall<'_> {
 
     /// Runs the executor once. The outcome counts towards `max_memory_bytes` until it is dropped.
     pub(super) async fn execute(&self) -> RuntimeResult<Outcome> {
+        let scope = &self.ctx.scope;
+        if let Some(answers) = &scope.answers
+            && let Some(answered) = answers.answer(&self.entry, &self.input, scope.depth)
+        {
+            return answered;
+        }
         let executor = self.executor()?;
         let provider = &self.entry.manifest.provider;
         let executed = self.guarded(executor.execute(provider, &self.input, &self.ctx)).await;

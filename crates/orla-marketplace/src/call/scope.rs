@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::answers::Answers;
 use super::checkpoint::Checkpoint;
 use super::clock::{Clock, Paused};
 use super::hops::Hops;
@@ -66,6 +67,8 @@ pub struct CallScope {
     /// Keeps what the program of the call is answered, so that another process can go on with it. Calls within the
     /// call do not inherit it.
     pub journal: Option<Arc<dyn Journal>>,
+    /// Answers calls in place of their executors.
+    pub answers: Option<Arc<dyn Answers>>,
     /// How many calls this one is nested in.
     pub depth: u32,
     /// The id that the call gets, from [`CapabilityMarketplace::reserve_call_id`](crate::CapabilityMarketplace::reserve_call_id);

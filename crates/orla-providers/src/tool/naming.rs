@@ -55,11 +55,17 @@ pub fn never_a_tool(file: &OsStr) -> Option<&'static str> {
     if name.ends_with(SIDECAR.as_bytes()) {
         return Some("describes the tool beside it");
     }
+    if CASES.iter().any(|end| name.ends_with(end.as_bytes())) {
+        return Some("tests the tool beside it");
+    }
     [&b"~"[..], b".bak", b".swp", b".tmp"]
         .iter()
         .any(|suffix| name.ends_with(suffix))
         .then_some("backup or temporary file")
 }
+
+/// The ends of the names of files with cases for the tool beside them (`orla test`).
+pub const CASES: [&str; 3] = [".test.json", ".test.yaml", ".test.yml"];
 
 /// Whether a file of this name is a program in RTFS, which no process runs.
 pub fn is_program(file: &OsStr) -> bool {

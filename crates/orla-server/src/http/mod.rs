@@ -4,4 +4,5 @@ pub(crate) mod body;
 mod framing;
 pub(crate) mod guard;
 pub(crate) mod idle_timeout;
+pub(crate) mod query;
 pub(crate) mod response;

@@ -257,7 +257,7 @@ pub(crate) fn status_and_kind(error: &TaskError) -> (StatusCode, &'static str) {
 }
 
 /// The status for a call that is refused before it is a task.
-fn status_of(error: &RuntimeError) -> StatusCode {
+pub(crate) fn status_of(error: &RuntimeError) -> StatusCode {
     match error {
         RuntimeError::InvalidInput { .. } => StatusCode::BAD_REQUEST,
         RuntimeError::Unknown { .. } => StatusCode::NOT_FOUND,

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{JsonText, Payload, Principal};
 use orla_tasks::{Filter, NewTask, TaskId};
-use percent_encoding::percent_decode_str;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::json::ResultForm;
+use crate::http::query::pairs;
 
 /// The longest time that a request waits for a task.
 const MAX_WAIT: Duration = Duration::from_secs(60);
@@ -122,17 +122,6 @@ pub(super) fn look(query: &str) -> Result<Look, String> {
 
 fn unknown(name: &str) -> String {
     format!("the parameter {:?} is not known here", excerpt(name, 40))
-}
-
-fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
-    let decoded = |text: &str| {
-        let text = text.replace('+', " ");
-        percent_decode_str(&text).decode_utf8_lossy().into_owned()
-    };
-    query.split('&').filter(|pair| !pair.is_empty()).map(move |pair| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decoded(name), decoded(value))
-    })
 }
 
 #[cfg(test)]

@@ -125,7 +125,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut files = Files::default();
     let followed = files.follow(&config);
     let mut app = App::build(&config)?;
-    let history = crate::history::of_server(app.marketplace())?;
+    let (history, unkept) = crate::history::of_server(app.marketplace(), &config)?;
     let audit = audit_of(&config)?;
     let days = QuotaDays::open(&config, app.marketplace().quotas());
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
@@ -153,6 +153,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
     if let ServerState::Usable(store) = &state {
         server.keep_answers(Arc::clone(store));
     }
+    if let Some(history) = &history {
+        server.serve_history(history.clone());
+    }
     let schedules = tasks.clone().map(Schedules::new);
     if let Some(tasks) = &tasks {
         server.serve_tasks(tasks.clone());
@@ -176,6 +179,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
     // A client that can connect finds this line in the log.
     logging.flush();
     app.findings().log();
+    if let Some(error) = unkept {
+        tracing::error!(%error, "the history is kept in memory alone");
+    }
     crate::a2a::log_unused(&config);
     if let Some(error) = alone {
         tracing::warn!(%error, "the cluster cannot be joined yet: only what is on this node is served");
@@ -249,6 +255,9 @@ async fn serve(source: Source) -> Result<(), Failure> {
             if let Some(schedules) = &schedules {
                 schedules.configure(config.owned_schedules());
             }
+            if let Some(history) = &history {
+                history.configure(crate::history::options(config));
+            }
             if let Some(audit) = &audit {
                 audit.reloaded(app.marketplace());
             }
@@ -297,7 +306,8 @@ pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
 }
 
 /// Writes the history to its end, which waits for the disk.
-async fn end_history(history: History) {
+async fn end_history(history: Option<History>) {
+    let Some(history) = history else { return };
     if tokio::time::timeout(AUDIT_END, history.close()).await.is_err() {
         tracing::error!("the end of the history was not written in time");
     }

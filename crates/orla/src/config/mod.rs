@@ -27,6 +27,7 @@ pub(crate) mod expand;
 mod file;
 mod forms;
 mod governance;
+mod history;
 mod identity;
 mod inputs;
 pub(crate) mod keys;
@@ -130,6 +131,8 @@ pub(crate) struct Config {
     pub(crate) auth_limits: AuthLimits,
     /// The certificates of the listener; without `cert`, there are none.
     pub(crate) tls: TlsSettings,
+    /// What is kept of calls.
+    pub(crate) history: history::HistoryConfig,
     /// Certificates that commands trust as clients of a server.
     pub(crate) ca: PathBuf,
     /// Who may use what; `None` is everyone everything.
@@ -390,6 +393,7 @@ impl Default for Config {
             issuers: Vec::new(),
             auth_limits: AuthLimits::default(),
             tls: TlsSettings::default(),
+            history: history::HistoryConfig::default(),
             ca: PathBuf::new(),
             access: None,
             policy_reveal: false,
@@ -700,9 +704,14 @@ impl Config {
     /// The environment that processes are started from (`pass_env`). What the file expands is taken for a secret, and
     /// so is the key of the model.
     pub(crate) fn environment(&self) -> Environment {
+        Environment::new(self.pass_env.clone(), self.secret_variables())
+    }
+
+    /// The names of variables that are taken for secrets.
+    pub(crate) fn secret_variables(&self) -> BTreeSet<String> {
         let secrets =
             OWN_SECRETS.iter().map(|name| (*name).to_owned()).chain(self.agent.api_key_env.clone());
-        Environment::new(self.pass_env.clone(), self.expanded.iter().cloned().chain(secrets).collect())
+        self.expanded.iter().cloned().chain(secrets).collect()
     }
 
     /// Whether a key is at its default.

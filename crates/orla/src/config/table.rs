@@ -10,8 +10,8 @@ use super::forms::{
 use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
     Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, StateKind, Transport, access,
-    agents, approve, builtins, capabilities, cluster, governance, identity, inputs, openapi, plugins,
-    quotas, remotes, schedules, servers, tools,
+    agents, approve, builtins, capabilities, cluster, governance, history, identity, inputs, openapi,
+    plugins, quotas, remotes, schedules, servers, tools,
 };
 use crate::exposure::Exposure;
 
@@ -133,6 +133,8 @@ fn keys() -> Vec<Key<Config>> {
             "maximum number of [tasks](tasks.md) that wait or run. A caller with a token has at most a quarter of them"),
         key("max_task_bytes", Count(1, 16 << 20), |c: &mut Config| &mut c.task_options.max_result_bytes,
             "maximum bytes of the result of a [task](tasks.md)"),
+        own("history", history::read, history::schema,
+            "what is kept of [calls](history.md): `false`, or a mapping with `path`, `keep`, `max_rows`, `max_body_bytes`, `bodies` and `redact`"),
         section("agent", agent(), "the [model](agent.md) of `orla agent` and of the tool `agent`, and its limits"),
         section("a2a", a2a(), "orla [as an agent](a2a.md#orla-as-an-agent): its card, and the tasks that it keeps"),
         own("trusted_keys", governance::read_keys, governance::keys_schema,

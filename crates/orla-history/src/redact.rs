@@ -1,0 +1,361 @@
+//! Blots out members of JSON: those that a schema marks, that a pattern names, or whose name is that of a credential. No I/O.
+//!
+//! Texts are changed only where something is blotted, so numbers keep their digits.
+//!
+//! # What is deliberately absent
+//!
+//! Secrets by their value: the marketplace's `Redactor` finds those.
+
+use std::fmt;
+use std::str::FromStr;
+
+use orla_marketplace::REDACTED;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// Levels of JSON that are looked through. What is deeper is blotted as a whole.
+const MAX_DEPTH: usize = 100;
+/// Schemas that apply to one place at most. Beyond, the place is blotted.
+const MAX_SCHEMAS: usize = 500;
+
+/// Names of header fields that carry credentials, in lower case.
+const CREDENTIALS: [&str; 10] = [
+    "authorization",
+    "proxy-authorization",
+    "cookie",
+    "set-cookie",
+    "x-api-key",
+    "api-key",
+    "x-auth-token",
+    "x-access-token",
+    "x-csrf-token",
+    "x-amz-security-token",
+];
+
+/// A JSON Pointer (RFC 6901) in which `*` stands for any member or item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PointerPattern(Vec<String>);
+
+/// Why a text is no pattern.
+#[derive(Debug, thiserror::Error)]
+#[error("expected a JSON Pointer such as /user/password, or /items/*/token, got {0:?}")]
+pub struct NoPointer(String);
+
+impl FromStr for PointerPattern {
+    type Err = NoPointer;
+
+    fn from_str(text: &str) -> Result<Self, NoPointer> {
+        let wrong = || NoPointer(text.to_owned());
+        let rest = text.strip_prefix('/').ok_or_else(wrong)?;
+        let is_escaped = |segment: &str| {
+            let mut after = segment.split('~').skip(1);
+            after.all(|rest| rest.starts_with(['0', '1']))
+        };
+        let read = |segment: &str| match is_escaped(segment) {
+            true => Ok(segment.replace("~1", "/").replace("~0", "~")),
+            false => Err(wrong()),
+        };
+        rest.split('/').map(read).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+impl fmt::Display for PointerPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|one| write!(f, "/{}", one.replace('~', "~0").replace('/', "~1")))
+    }
+}
+
+/// What is blotted in one JSON text.
+pub(crate) struct Rules<'a> {
+    /// The schema of the text, if it may mark something.
+    pub(crate) schema: Option<&'a Value>,
+    pub(crate) patterns: &'a [PointerPattern],
+}
+
+/// A JSON text without what the rules name, and the texts that were blotted.
+pub(crate) struct Blotted {
+    pub(crate) json: String,
+    pub(crate) texts: Vec<String>,
+}
+
+impl Rules<'_> {
+    /// Blots a JSON text; `None` if nothing in it is blotted.
+    pub(crate) fn apply(&self, json: &str) -> Option<Blotted> {
+        if self.schema.is_none() && self.patterns.is_empty() && !may_name_credentials(json) {
+            return None;
+        }
+        let schemas: Vec<&Value> = self.schema.into_iter().collect();
+        let patterns = self.patterns.iter().map(|pattern| &pattern.0[..]).collect();
+        let mut walk = Walk {
+            root: self.schema,
+            out: String::with_capacity(json.len()),
+            texts: Vec::new(),
+            hits: 0,
+        };
+        walk.value(json, &schemas, &patterns, 0);
+        (walk.hits > 0).then_some(Blotted { json: walk.out, texts: walk.texts })
+    }
+}
+
+/// Whether a schema may mark something: a cheap look at its text.
+pub(crate) fn may_mark(schema: &str) -> bool {
+    schema.contains("writeOnly") || schema.contains("\"password\"")
+}
+
+fn may_name_credentials(json: &str) -> bool {
+    let lower = json.to_ascii_lowercase();
+    CREDENTIALS.iter().any(|name| lower.contains(name))
+}
+
+struct Walk<'a> {
+    root: Option<&'a Value>,
+    out: String,
+    texts: Vec<String>,
+    hits: usize,
+}
+
+impl<'a> Walk<'a> {
+    fn value(&mut self, json: &str, schemas: &[&'a Value], patterns: &Vec<&[String]>, depth: usize) {
+        let Some(schemas) = self.expanded(schemas) else { return self.blot(json) };
+        let is_named = patterns.iter().any(|rest| rest.is_empty());
+        if is_named || schemas.iter().any(|schema| is_secret(schema)) {
+            return self.blot(json);
+        }
+        let json = json.trim();
+        let is_container = json.starts_with(['{', '[']);
+        if !is_container {
+            return self.out.push_str(json);
+        }
+        if depth >= MAX_DEPTH {
+            return self.blot(json);
+        }
+        let below = |name: &str| -> Vec<&[String]> {
+            let first = |rest: &&&[String]| rest[0] == "*" || rest[0] == name;
+            patterns.iter().filter(first).map(|rest| &rest[1..]).collect()
+        };
+        if json.starts_with('{') {
+            let Ok(Members(members)) = serde_json::from_str(json) else { return self.blot(json) };
+            self.out.push('{');
+            for (at, (name, value)) in members.iter().enumerate() {
+                if at > 0 {
+                    self.out.push(',');
+                }
+                self.out.push_str(&Value::from(&**name).to_string());
+                self.out.push(':');
+                if CREDENTIALS.contains(&name.to_ascii_lowercase().as_str()) {
+                    self.blot(value.get());
+                } else {
+                    let schemas: Vec<&Value> =
+                        schemas.iter().flat_map(|schema| of_member(schema, name)).collect();
+                    self.value(value.get(), &schemas, &below(name), depth + 1);
+                }
+            }
+            self.out.push('}');
+        } else {
+            let Ok(Items(items)) = serde_json::from_str(json) else { return self.blot(json) };
+            self.out.push('[');
+            for (at, value) in items.iter().enumerate() {
+                if at > 0 {
+                    self.out.push(',');
+                }
+                let schemas: Vec<&Value> =
+                    schemas.iter().flat_map(|schema| of_item(schema, at)).collect();
+                self.value(value.get(), &schemas, &below(&at.to_string()), depth + 1);
+            }
+            self.out.push(']');
+        }
+    }
+
+    fn blot(&mut self, json: &str) {
+        self.hits += 1;
+        self.out.push_str(&Value::from(REDACTED).to_string());
+        let mut note = |text: &str| self.texts.push(text.to_owned());
+        match serde_json::from_str(json) {
+            Ok(value) => texts(&value, &mut note),
+            Err(_) => note(json),
+        }
+    }
+
+    /// The schemas with those that they refer to or are made of. `None` if there are too many.
+    fn expanded(&self, schemas: &[&'a Value]) -> Option<Vec<&'a Value>> {
+        let mut all: Vec<&Value> = Vec::new();
+        let mut rest = schemas.to_vec();
+        while let Some(schema) = rest.pop() {
+            if all.iter().any(|known| std::ptr::eq(*known, schema)) {
+                continue;
+            }
+            if all.len() >= MAX_SCHEMAS {
+                return None;
+            }
+            all.push(schema);
+            for key in ["allOf", "anyOf", "oneOf"] {
+                rest.extend(schema[key].as_array().into_iter().flatten());
+            }
+            rest.extend(["if", "then", "else"].iter().filter_map(|key| schema.get(*key)));
+            rest.extend(schema["dependentSchemas"].as_object().into_iter().flat_map(|of| of.values()));
+            if let Some(target) = schema["$ref"].as_str() {
+                rest.extend(self.referred(target));
+            }
+        }
+        Some(all)
+    }
+
+    /// The schema that a reference within the document names.
+    fn referred(&self, target: &str) -> Option<&'a Value> {
+        let pointer = target.strip_prefix('#')?;
+        self.root?.pointer(&pointer.replace("%25", "%"))
+    }
+}
+
+fn is_secret(schema: &Value) -> bool {
+    schema["writeOnly"] == true || schema["format"] == "password"
+}
+
+/// The schemas for a member. Every pattern of names is taken to match.
+fn of_member<'a>(schema: &'a Value, name: &str) -> Vec<&'a Value> {
+    let own = schema["properties"].get(name);
+    let patterns = schema["patternProperties"].as_object().into_iter().flat_map(|of| of.values());
+    let others =
+        ["additionalProperties", "unevaluatedProperties"].iter().filter_map(|key| schema.get(*key));
+    own.into_iter().chain(patterns).chain(others.filter(|_| own.is_none())).collect()
+}
+
+fn of_item(schema: &Value, at: usize) -> Vec<&Value> {
+    let first = schema["prefixItems"].get(at).or_else(|| schema["items"].get(at));
+    let others = ["items", "additionalItems", "contains", "unevaluatedItems"].iter();
+    let others = others.filter_map(|key| schema.get(*key)).filter(|schema| !schema.is_array());
+    first.into_iter().chain(others).collect()
+}
+
+/// The texts of a value, numbers too.
+fn texts(value: &Value, note: &mut impl FnMut(&str)) {
+    match value {
+        Value::String(text) => note(text),
+        Value::Number(number) => note(&number.to_string()),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, note)),
+        Value::Object(members) => members.values().for_each(|member| texts(member, note)),
+        Value::Null | Value::Bool(_) => {}
+    }
+}
+
+/// The members of an object in their order, with the text of their values.
+struct Members(Vec<(String, Box<RawValue>)>);
+
+impl<'de> serde::Deserialize<'de> for Members {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Object;
+        impl<'de> Visitor<'de> for Object {
+            type Value = Members;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
+                let mut members = Vec::new();
+                while let Some(member) = map.next_entry()? {
+                    members.push(member);
+                }
+                Ok(Members(members))
+            }
+        }
+        deserializer.deserialize_map(Object)
+    }
+}
+
+/// The texts of the items of an array.
+struct Items(Vec<Box<RawValue>>);
+
+impl<'de> serde::Deserialize<'de> for Items {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Array;
+        impl<'de> Visitor<'de> for Array {
+            type Value = Items;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an array")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Items, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = seq.next_element()? {
+                    items.push(item);
+                }
+                Ok(Items(items))
+            }
+        }
+        deserializer.deserialize_seq(Array)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn blotted(json: &str, schema: Option<&Value>, patterns: &[&str]) -> String {
+        let patterns: Vec<PointerPattern> = patterns.iter().map(|text| text.parse().unwrap()).collect();
+        let rules = Rules { schema, patterns: &patterns };
+        rules.apply(json).map_or_else(|| json.to_owned(), |blotted| blotted.json)
+    }
+
+    #[test]
+    fn what_a_schema_marks_is_blotted_wherever_it_stands() {
+        let schema = json!({
+            "properties": {
+                "pin": {"type": "string", "writeOnly": true},
+                "users": {"items": {"$ref": "#/$defs/user"}},
+                "more": {"additionalProperties": {"anyOf": [{"type": "null"}, {"format": "password"}]}},
+            },
+            "$defs": {"user": {"properties": {
+                "pass": {"type": "string", "format": "password"},
+                "friend": {"$ref": "#/$defs/user"},
+            }}},
+        });
+        let json = r#"{"pin": 1234, "n": 18446744073709551616, "users": [{"pass": "a", "friend": {"pass": "b", "x": 1.10}}],
+            "more": {"k": "v"}, "pass": "not marked"}"#;
+        assert_eq!(
+            blotted(json, Some(&schema), &[]),
+            r#"{"pin":"[redacted]","n":18446744073709551616,"users":[{"pass":"[redacted]","friend":{"pass":"[redacted]","x":1.10}}],"more":{"k":"[redacted]"},"pass":"not marked"}"#
+        );
+    }
+
+    #[test]
+    fn a_schema_that_refers_to_itself_ends() {
+        let schema = json!({"$ref": "#", "anyOf": [{"$ref": "#"}], "properties": {"a": {"$ref": "#"}}, "title": "password"});
+        assert_eq!(blotted(r#"{"a":{"a":1}}"#, Some(&schema), &[]), r#"{"a":{"a":1}}"#);
+    }
+
+    #[test]
+    fn patterns_are_pointers_with_a_star() {
+        let json = r#"{"card":{"number":"4111","kind":"visa"},"items":[{"token":"t","n":1},{"n":2}],"a/b":{"c~d":1}}"#;
+        assert_eq!(
+            blotted(json, None, &["/card/number", "/items/*/token", "/a~1b/c~0d", "/none"]),
+            r#"{"card":{"number":"[redacted]","kind":"visa"},"items":[{"token":"[redacted]","n":1},{"n":2}],"a/b":{"c~d":"[redacted]"}}"#
+        );
+        for wrong in ["", "card", "/a~2", "/a~"] {
+            assert!(wrong.parse::<PointerPattern>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn credentials_in_headers_are_blotted_and_their_texts_are_told() {
+        let json = r#"{"headers":{"Authorization":"Bearer x1","Accept":"*/*"},"Cookie":["c=1"]}"#;
+        let done = Rules { schema: None, patterns: &[] }.apply(json).unwrap();
+        assert_eq!(
+            done.json,
+            r#"{"headers":{"Authorization":"[redacted]","Accept":"*/*"},"Cookie":"[redacted]"}"#
+        );
+        assert_eq!(done.texts, ["Bearer x1", "c=1"]);
+        assert!(Rules { schema: None, patterns: &[] }.apply(r#"{"a":1}"#).is_none());
+    }
+
+    #[test]
+    fn what_is_too_deep_is_blotted_as_a_whole() {
+        let deep = format!("{}\"x\"{}", "[".repeat(300), "]".repeat(300));
+        let schema = json!({"writeOnly": false});
+        let done = blotted(&deep, Some(&schema), &["/nowhere"]);
+        assert!(done.contains("[redacted]") && !done.contains('x'));
+    }
+}

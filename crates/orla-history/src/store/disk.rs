@@ -1,0 +1,501 @@
+//! Rows in a file of SQLite, with columns that people can read with `sqlite3`.
+//!
+//! The file is made with the first row, and opened again after each failure, so a disk that is full or a file that someone has
+//! locked costs at most the calls that end meanwhile. Several processes may share it.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use parking_lot::{Mutex, RwLock};
+use rusqlite::types::Value as Sql;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params, params_from_iter};
+
+use super::Store;
+use crate::call::{Body, Call, NoticeLine, Row, Trace, millis};
+use crate::query::{MAX_LIMIT, Query, Viewer};
+use crate::{HistoryError, Options};
+
+/// `orlc`: marks a file as a history.
+const APPLICATION: u32 = 0x6f72_6c63;
+/// The format of the tables.
+const FORMAT: u32 = 1;
+/// Bytes of the header of a file of SQLite.
+const HEADER: usize = 100;
+/// How long a lock of another program is waited for.
+const LOCKED: Duration = Duration::from_secs(1);
+/// Rows that are kept while the file cannot be written.
+const MAX_PENDING: usize = 10_000;
+/// Rows that are removed at once because of their age.
+const MAX_REMOVED: i64 = 5_000;
+/// The most calls within one call that are read.
+const MAX_WITHIN: usize = 10_000;
+
+const SCHEMA: &str = "
+CREATE TABLE calls (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  parent TEXT,
+  root TEXT NOT NULL,
+  depth INTEGER NOT NULL,
+  capability TEXT NOT NULL,
+  name TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  principal TEXT,
+  principal_id TEXT,
+  outcome TEXT NOT NULL,
+  started_at TEXT NOT NULL,
+  duration_ms REAL NOT NULL,
+  queued_ms REAL NOT NULL,
+  error TEXT,
+  trace_id TEXT,
+  span_id TEXT,
+  parent_span_id TEXT
+);
+CREATE TABLE bodies (
+  seq INTEGER PRIMARY KEY REFERENCES calls (seq),
+  input TEXT,
+  input_bytes INTEGER,
+  output TEXT,
+  output_bytes INTEGER,
+  stderr TEXT,
+  notices TEXT,
+  more_notices INTEGER NOT NULL
+);
+CREATE INDEX calls_within ON calls (root) WHERE depth > 0;
+CREATE INDEX calls_of_principal ON calls (principal_id, seq);
+CREATE INDEX calls_of_capability ON calls (capability, seq);
+CREATE INDEX calls_by_time ON calls (started_at);
+CREATE INDEX calls_failed ON calls (seq) WHERE outcome <> 'ok';
+";
+
+const CALL_COLUMNS: &str = "id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
+                            started_at, duration_ms, queued_ms";
+
+/// Why a file cannot be used as a history. One line that names the file and says what to do.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The file is something else.
+    #[error("`{}` is not a history file of orla: move it away, or choose another history.path", .path.display())]
+    NotHistory {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file has the format of another version.
+    #[error(
+        "`{}` has format {found}, and this version of orla reads format {FORMAT}: use the version that wrote it, or choose \
+         another history.path",
+        .path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// The file cannot be read.
+    #[error("`{}` cannot be read: {source}", .path.display())]
+    Failed {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Keeps rows in a file.
+pub(crate) struct Disk {
+    path: PathBuf,
+    options: Arc<RwLock<Options>>,
+    writer: Mutex<Writer>,
+    reader: Mutex<Option<Connection>>,
+    /// Whether it has been said that the file cannot be written.
+    is_failing: AtomicBool,
+}
+
+#[derive(Default)]
+struct Writer {
+    connection: Option<Connection>,
+    /// What could not be written yet.
+    pending: Vec<Row>,
+    dropped: u64,
+}
+
+impl Disk {
+    /// The history in this file. It need not exist.
+    pub(crate) fn open(path: &Path, options: Arc<RwLock<Options>>) -> Result<Self, OpenError> {
+        let path = std::path::absolute(path)
+            .map_err(|source| OpenError::Failed { path: path.to_owned(), source })?;
+        check(&path)?;
+        Ok(Self {
+            path,
+            options,
+            writer: Mutex::default(),
+            reader: Mutex::default(),
+            is_failing: AtomicBool::new(false),
+        })
+    }
+
+    fn try_write(&self, writer: &mut Writer) -> Result<(), String> {
+        let connection = match &mut writer.connection {
+            Some(connection) => connection,
+            none => {
+                check(&self.path).map_err(|err| err.to_string())?;
+                create(&self.path).map_err(|err| err.to_string())?;
+                none.insert(connect(&self.path).map_err(|err| err.to_string())?)
+            }
+        };
+        let written = insert(connection, &writer.pending, &self.options.read().clone());
+        if written.is_err() {
+            // What is wrong may be the connection.
+            writer.connection = None;
+        }
+        written.map_err(|err| err.to_string())
+    }
+
+    fn read<T>(
+        &self,
+        none: T,
+        read: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
+    ) -> Result<T, HistoryError> {
+        let mut reader = self.reader.lock();
+        let connection = match &mut *reader {
+            Some(connection) => connection,
+            empty => {
+                check(&self.path).map_err(|err| HistoryError(err.to_string()))?;
+                if !self.path.exists() {
+                    return Ok(none);
+                }
+                let opened = connect(&self.path).and_then(|connection| {
+                    connection.pragma_update(None, "query_only", true)?;
+                    Ok(connection)
+                });
+                empty.insert(opened.map_err(|err| HistoryError(err.to_string()))?)
+            }
+        };
+        let done = read(connection);
+        if done.is_err() {
+            *reader = None;
+        }
+        done.map_err(|err| HistoryError(err.to_string()))
+    }
+}
+
+impl Store for Disk {
+    fn write(&self, rows: Vec<Row>) {
+        let mut writer = self.writer.lock();
+        let room = MAX_PENDING.saturating_sub(writer.pending.len());
+        // What waits already is kept before what is new. A batch alone is never too large.
+        let taken = if writer.pending.is_empty() { rows.len() } else { room.min(rows.len()) };
+        writer.dropped += (rows.len() - taken) as u64;
+        writer.pending.extend(rows.into_iter().take(taken));
+        match self.try_write(&mut writer) {
+            Ok(()) => {
+                writer.pending = Vec::new();
+                let dropped = std::mem::take(&mut writer.dropped);
+                if self.is_failing.swap(false, Ordering::Relaxed) {
+                    tracing::info!(dropped, "the history is written again");
+                }
+            }
+            Err(error) if !self.is_failing.swap(true, Ordering::Relaxed) => {
+                tracing::warn!(
+                    path = %self.path.display(),
+                    error,
+                    "the history cannot be written; calls go on, and it is tried again"
+                );
+            }
+            Err(_) => {}
+        }
+    }
+
+    fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
+        let (sql, values) = select(query, viewer);
+        self.read(Vec::new(), |connection| {
+            let mut statement = connection.prepare(&sql)?;
+            let rows = statement.query_map(params_from_iter(values), call)?;
+            rows.collect()
+        })
+    }
+
+    fn get(&self, id: &str) -> Result<Option<Row>, HistoryError> {
+        self.read(None, |connection| {
+            let mut statement = connection.prepare(&format!(
+                "SELECT {CALL_COLUMNS}, error, trace_id, span_id, parent_span_id, input, input_bytes, output, \
+                 output_bytes, stderr, notices, more_notices FROM calls LEFT JOIN bodies USING (seq) WHERE id = ?1"
+            ))?;
+            statement.query_row([id], row).optional()
+        })
+    }
+
+    fn within(&self, root: &str) -> Result<Vec<Call>, HistoryError> {
+        self.read(Vec::new(), |connection| {
+            let mut statement = connection.prepare(&format!(
+                "SELECT {CALL_COLUMNS} FROM calls WHERE root = ?1 AND depth > 0 ORDER BY seq LIMIT {MAX_WITHIN}"
+            ))?;
+            let rows = statement.query_map([root], call)?;
+            rows.collect()
+        })
+    }
+}
+
+/// Whether a file is a history of this version, by its header, or is not there. Changes nothing.
+fn check(path: &Path) -> Result<(), OpenError> {
+    let failed = |source| OpenError::Failed { path: path.to_owned(), source };
+    let foreign = || OpenError::NotHistory { path: path.to_owned() };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(err) => return Err(failed(err)),
+    };
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(foreign());
+    }
+    let mut header = Vec::with_capacity(HEADER);
+    file.take(HEADER as u64).read_to_end(&mut header).map_err(failed)?;
+    let number = |at: usize| {
+        header.get(at..at + 4).map(|bytes| bytes.iter().fold(0, |n, byte| n << 8 | u32::from(*byte)))
+    };
+    if !header.starts_with(b"SQLite format 3\0") || number(68) != Some(APPLICATION) {
+        return Err(foreign());
+    }
+    match number(60) {
+        Some(FORMAT) => Ok(()),
+        found => Err(OpenError::Version { path: path.to_owned(), found: found.unwrap_or_default() }),
+    }
+}
+
+/// Makes the file if it is not there. It has its name only when it is whole.
+fn create(path: &Path) -> io::Result<()> {
+    if path.exists() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.exists()) {
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(parent)?;
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".new-{}", std::process::id()));
+    let new = path.with_file_name(name);
+    drop(fs::remove_file(&new));
+    drop(OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?);
+    let made = (|| {
+        let connection = Connection::open_with_flags(&new, flags())?;
+        connection.pragma_update(None, "application_id", APPLICATION)?;
+        connection.pragma_update(None, "user_version", FORMAT)?;
+        connection.execute_batch(&format!("BEGIN; {SCHEMA} COMMIT;"))?;
+        connection.pragma_update(None, "journal_mode", "WAL")?;
+        connection.close().map_err(|(_, err)| err)
+    })();
+    // A link does not replace what another process has made meanwhile.
+    let linked = made.map_err(io::Error::other).and_then(|()| match fs::hard_link(&new, path) {
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        linked => linked,
+    });
+    drop(fs::remove_file(&new));
+    linked
+}
+
+fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
+    let connection = Connection::open_with_flags(path, flags())?;
+    connection.busy_timeout(LOCKED)?;
+    connection.pragma_update(None, "trusted_schema", false)?;
+    // In WAL mode a crash of the process loses nothing, and one of the machine the last moments.
+    connection.pragma_update(None, "synchronous", "NORMAL")?;
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    Ok(connection)
+}
+
+fn flags() -> OpenFlags {
+    OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
+}
+
+/// Writes all rows or none, and removes what is over the bounds.
+fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Result<(), rusqlite::Error> {
+    let transaction = connection.transaction()?;
+    {
+        let mut call = transaction.prepare(
+            "INSERT OR IGNORE INTO calls (id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
+             started_at, duration_ms, queued_ms, error, trace_id, span_id, parent_span_id) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+        )?;
+        let mut body = transaction.prepare(
+            "INSERT OR IGNORE INTO bodies (seq, input, input_bytes, output, output_bytes, stderr, notices, more_notices) \
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        )?;
+        for row in rows {
+            let Row { call: one, input, output, error, notices, more_notices, stderr, trace } = row;
+            let is_new = call.execute(params![
+                one.id,
+                one.parent,
+                one.root,
+                one.depth,
+                one.capability,
+                one.name,
+                one.kind,
+                one.principal,
+                one.principal_id,
+                one.outcome,
+                instant(one.started_at),
+                millis(one.duration),
+                millis(one.queued),
+                error,
+                trace.as_ref().map(|trace| &trace.trace_id),
+                trace.as_ref().map(|trace| &trace.span_id),
+                trace.as_ref().and_then(|trace| trace.parent_id.as_ref()),
+            ])?;
+            let has_body =
+                input.is_some() || output.is_some() || stderr.is_some() || !notices.is_empty();
+            if is_new == 0 || !has_body {
+                continue;
+            }
+            let notices = match notices.is_empty() {
+                true => None,
+                false => serde_json::to_string(notices).ok(),
+            };
+            let text = |body: &Option<Body>| body.as_ref().map(|body| body.text.clone());
+            let bytes = |body: &Option<Body>| body.as_ref().map(|body| signed(body.bytes));
+            body.execute(params![
+                transaction.last_insert_rowid(),
+                text(input),
+                bytes(input),
+                text(output),
+                bytes(output),
+                stderr,
+                notices,
+                signed(*more_notices),
+            ])?;
+        }
+    }
+    remove_old(&transaction, options)?;
+    transaction.commit()
+}
+
+/// Removes the oldest rows: those over the bound, and some of those that are too old.
+fn remove_old(connection: &Connection, options: &Options) -> Result<(), rusqlite::Error> {
+    let newest: Option<i64> =
+        connection.query_row("SELECT max(seq) FROM calls", [], |row| row.get(0))?;
+    let Some(newest) = newest else { return Ok(()) };
+    let max_rows = i64::try_from(options.max_rows).unwrap_or(i64::MAX);
+    let mut through = newest.saturating_sub(max_rows);
+    if let Some(since) = SystemTime::now().checked_sub(options.keep) {
+        let mut statement = connection.prepare(
+            "SELECT max(seq) FROM (SELECT seq, started_at FROM calls ORDER BY seq LIMIT ?1) WHERE started_at < ?2",
+        )?;
+        let old: Option<i64> =
+            statement.query_row(params![MAX_REMOVED, instant(since)], |row| row.get(0))?;
+        through = through.max(old.unwrap_or(0));
+    }
+    connection.prepare("DELETE FROM bodies WHERE seq <= ?1")?.execute([through])?;
+    connection.prepare("DELETE FROM calls WHERE seq <= ?1")?.execute([through])?;
+    Ok(())
+}
+
+/// The question for a list, with its values.
+fn select(query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
+    let (mut conditions, mut values): (Vec<String>, Vec<Sql>) = Default::default();
+    let mut value = |value: Sql| {
+        values.push(value);
+        format!("?{}", values.len())
+    };
+    match viewer {
+        Viewer::All => {}
+        Viewer::Own(Some(id)) => conditions.push(format!("principal_id = {}", value(id.clone().into()))),
+        Viewer::Own(None) => conditions.push("principal_id IS NULL".to_owned()),
+    }
+    if let Some(pattern) = &query.capability {
+        let pattern = value(glob(pattern.as_str()).into());
+        conditions.push(format!("(capability GLOB {pattern} OR name GLOB {pattern})"));
+    }
+    if query.failed {
+        conditions.push("outcome <> 'ok'".to_owned());
+    }
+    if let Some(since) = query.since {
+        conditions.push(format!("started_at >= {}", value(instant(since).into())));
+    }
+    if let Some(name) = &query.principal {
+        conditions.push(format!("principal = {}", value(name.clone().into())));
+    }
+    if query.outermost {
+        conditions.push("parent IS NULL".to_owned());
+    }
+    if let Some(before) = &query.before {
+        let before = value(before.clone().into());
+        conditions.push(format!("seq < (SELECT seq FROM calls WHERE id = {before})"));
+    }
+    let condition = match conditions.is_empty() {
+        true => String::new(),
+        false => format!(" WHERE {}", conditions.join(" AND ")),
+    };
+    let limit = query.limit.min(MAX_LIMIT);
+    (format!("SELECT {CALL_COLUMNS} FROM calls{condition} ORDER BY seq DESC LIMIT {limit}"), values)
+}
+
+/// A pattern, whose only special character is `*`, as SQLite has it.
+fn glob(pattern: &str) -> String {
+    pattern.replace('[', "[[]").replace('?', "[?]")
+}
+
+fn call(row: &rusqlite::Row<'_>) -> Result<Call, rusqlite::Error> {
+    let time: String = row.get(10)?;
+    let duration = |at: usize| {
+        let millis: f64 = row.get(at)?;
+        Ok::<_, rusqlite::Error>(Duration::try_from_secs_f64(millis / 1000.0).unwrap_or_default())
+    };
+    Ok(Call {
+        id: row.get(0)?,
+        parent: row.get(1)?,
+        root: row.get(2)?,
+        depth: row.get(3)?,
+        capability: row.get(4)?,
+        name: row.get(5)?,
+        kind: row.get(6)?,
+        principal: row.get(7)?,
+        principal_id: row.get(8)?,
+        outcome: row.get(9)?,
+        started_at: read_instant(&time),
+        duration: duration(11)?,
+        queued: duration(12)?,
+    })
+}
+
+fn row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
+    let body = |at: usize| {
+        let (text, bytes): (Option<String>, Option<i64>) = (row.get(at)?, row.get(at + 1)?);
+        let bytes = bytes.map_or(0, i64::unsigned_abs);
+        Ok::<_, rusqlite::Error>(text.map(|text| Body { text, bytes }))
+    };
+    let (trace_id, span_id): (Option<String>, Option<String>) = (row.get(14)?, row.get(15)?);
+    let parent_id = row.get(16)?;
+    let notices: Option<String> = row.get(22)?;
+    let notices: Option<Vec<NoticeLine>> = notices.and_then(|text| serde_json::from_str(&text).ok());
+    Ok(Row {
+        call: call(row)?,
+        error: row.get(13)?,
+        trace: trace_id.zip(span_id).map(|(trace_id, span_id)| Trace { trace_id, span_id, parent_id }),
+        input: body(17)?,
+        output: body(19)?,
+        stderr: row.get(21)?,
+        notices: notices.unwrap_or_default(),
+        more_notices: row.get::<_, Option<i64>>(23)?.map_or(0, i64::unsigned_abs),
+    })
+}
+
+/// A time as the file has it. Texts of times are ordered as the times are.
+fn instant(at: SystemTime) -> String {
+    let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+    format!("{:.6}", jiff::Timestamp::from_microsecond(micros).unwrap_or(jiff::Timestamp::MAX))
+}
+
+fn read_instant(text: &str) -> SystemTime {
+    let micros = text.parse::<jiff::Timestamp>().map_or(0, jiff::Timestamp::as_microsecond);
+    SystemTime::UNIX_EPOCH + Duration::from_micros(u64::try_from(micros).unwrap_or(0))
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

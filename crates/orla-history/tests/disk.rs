@@ -1,0 +1,185 @@
+//! The history in a file.
+
+#![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use orla_history::{History, OpenError, Options, Query, Recorded, Viewer};
+use orla_marketplace::testing::{Canned, marketplace};
+use orla_marketplace::{Call, CapabilityMarketplace, JsonText, Limits, Payload, Principal};
+use rusqlite::Connection;
+
+fn market() -> Arc<CapabilityMarketplace> {
+    let fails = Canned::Fails("the reason".to_owned());
+    marketplace(
+        Limits::default(),
+        [("echo", Canned::Echoes), ("ech.other", Canned::Echoes), ("bad", fails)],
+    )
+}
+
+async fn called(market: &CapabilityMarketplace, id: &str, input: &str, by: Option<&str>) {
+    let input = Payload::from_json(JsonText::parse(input.to_owned()).unwrap());
+    let mut call = Call::to(id).with(input);
+    call.scope.principal = by.map(Principal::token);
+    drop(market.call(call).await);
+}
+
+fn open(path: &Path, options: Options) -> (Arc<CapabilityMarketplace>, History) {
+    let market = market();
+    let history = History::in_file(&market, options, path).unwrap();
+    (market, history)
+}
+
+#[tokio::test]
+async fn calls_outlive_the_process_and_every_filter_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("new/h.db");
+    let (first, history) = open(&path, Options::default());
+    assert!(history.list(&Query::default(), &Viewer::All).await.unwrap().is_empty());
+    assert!(!path.exists(), "it is made with the first call");
+    called(&first, "echo", r#"{"n":1e400}"#, Some("ada")).await;
+    called(&first, "bad", "{}", None).await;
+    let before = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    history.close().await;
+
+    let (market, history) = open(&path, Options::default());
+    called(&market, "ech.other", "{}", Some("bob")).await;
+    let all = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let names: Vec<_> = all.iter().map(|call| &*call.capability).collect();
+    assert_eq!(names, ["ech.other", "bad", "echo"]);
+    assert_eq!(
+        all[1..].iter().map(|call| &call.id).collect::<Vec<_>>(),
+        before.iter().map(|call| &call.id).collect::<Vec<_>>()
+    );
+    let listed = async |change: &dyn Fn(&mut Query)| {
+        let mut query = Query::default();
+        change(&mut query);
+        let calls = history.list(&query, &Viewer::All).await.unwrap();
+        calls.into_iter().map(|call| call.capability).collect::<Vec<_>>()
+    };
+    assert_eq!(listed(&|query| query.failed = true).await, ["bad"]);
+    assert_eq!(listed(&|query| query.limit = 1).await, ["ech.other"]);
+    assert_eq!(listed(&|query| query.before = Some(all[1].id.clone())).await, ["echo"]);
+    assert_eq!(listed(&|query| query.principal = Some("ada".into())).await, ["echo"]);
+    for (pattern, expected) in [
+        ("ech*", &["ech.other", "echo"][..]),
+        ("ech?", &[]),
+        ("[e]cho", &[]),
+        ("*.other", &["ech.other"]),
+    ] {
+        let pattern = orla_marketplace::id::Pattern::new(pattern);
+        assert_eq!(listed(&|query| query.capability = Some(pattern.clone())).await, expected);
+    }
+    let later = std::time::SystemTime::now() + Duration::from_secs(60);
+    assert!(listed(&|query| query.since = Some(later)).await.is_empty());
+    let own = Viewer::Own(Some(Principal::token("bob").id().to_string()));
+    assert_eq!(history.list(&Query::default(), &own).await.unwrap(), all[..1]);
+    assert_eq!(history.list(&Query::default(), &Viewer::Own(None)).await.unwrap(), all[1..2]);
+
+    let detail = Recorded::open(&path).unwrap().detail(&all[2].id).unwrap().unwrap();
+    assert_eq!(detail.row.input.unwrap().text, r#"{"n":1e400}"#);
+    let sqlite = Connection::open(&path).unwrap();
+    let rows: i64 = sqlite
+        .query_row(
+            "SELECT count(*) FROM calls WHERE principal = 'ada' AND duration_ms >= 0",
+            [],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(rows, 1);
+}
+
+#[tokio::test]
+async fn the_oldest_calls_are_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.max_rows = 2;
+    let (market, history) = open(&dir.path().join("h.db"), options.clone());
+    for n in 0..5 {
+        called(&market, "echo", &format!(r#"{{"n":{n}}}"#), None).await;
+    }
+    let kept = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    assert_eq!(kept.len(), 2);
+    options.keep = Duration::ZERO;
+    history.configure(options);
+    called(&market, "echo", "{}", None).await;
+    assert!(history.list(&Query::default(), &Viewer::All).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_foreign_file_is_refused_and_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("h.db");
+    let refused = |bytes: &[u8]| {
+        std::fs::write(&path, bytes).unwrap();
+        let error = History::in_file(&market(), Options::default(), &path).err().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), bytes);
+        assert!(!error.to_string().contains('\n') && error.to_string().contains("h.db"));
+        error
+    };
+    assert!(matches!(refused(b"a letter"), OpenError::NotHistory { .. }));
+    assert!(matches!(refused(b""), OpenError::NotHistory { .. }));
+    std::fs::remove_file(&path).unwrap();
+    Connection::open(&path).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    let foreign = std::fs::read(&path).unwrap();
+    assert!(matches!(refused(&foreign), OpenError::NotHistory { .. }));
+    std::fs::remove_file(&path).unwrap();
+    let (market, history) = open(&path, Options::default());
+    called(&market, "echo", "{}", None).await;
+    history.close().await;
+    drop((market, history));
+    let sqlite = Connection::open(&path).unwrap();
+    sqlite.pragma_update(None, "user_version", 7).unwrap();
+    drop(sqlite);
+    let newer = std::fs::read(&path).unwrap();
+    assert!(matches!(refused(&newer), OpenError::Version { found: 7, .. }));
+}
+
+#[tokio::test]
+async fn a_locked_file_costs_no_call_anything_and_nothing_is_lost() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("h.db");
+    let (market, history) = open(&path, Options::default());
+    called(&market, "echo", r#"{"n":1}"#, None).await;
+    assert_eq!(history.list(&Query::default(), &Viewer::All).await.unwrap().len(), 1);
+    let sqlite = Connection::open(&path).unwrap();
+    sqlite.execute_batch("BEGIN IMMEDIATE").unwrap();
+    called(&market, "echo", r#"{"n":2}"#, None).await;
+    let seen = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    assert_eq!(seen.len(), 1, "the second call waits, and what was written is there");
+    sqlite.execute_batch("COMMIT").unwrap();
+    called(&market, "echo", r#"{"n":3}"#, None).await;
+    assert_eq!(history.list(&Query::default(), &Viewer::All).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn secrets_are_blotted_before_they_are_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("h.db");
+    let mut options = Options::default();
+    options.redact = vec!["/card/number".parse().unwrap()];
+    options.secrets = Arc::new(orla_marketplace::Redactor::new(["configured-secret"]));
+    options.max_body_bytes = 200;
+    let (market, history) = open(&path, options);
+    let input = format!(
+        r#"{{"card":{{"number":"4111-2222","kind":"visa"}},"again":"it is 4111-2222","t":"configured-secret","Authorization":"Bearer abcdef","long":"{}"}}"#,
+        "x".repeat(1000)
+    );
+    called(&market, "echo", &input, None).await;
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let detail = history.detail(&calls[0].id, &Viewer::All).await.unwrap().unwrap();
+    let body = detail.row.input.clone().unwrap();
+    assert!(body.is_cut() && body.text.len() == 200 && body.bytes > 1000);
+    history.close().await;
+    for entry in std::fs::read_dir(dir.path()).unwrap() {
+        let bytes = std::fs::read(entry.unwrap().path()).unwrap();
+        let text = String::from_utf8_lossy(&bytes);
+        for secret in ["4111-2222", "configured-secret", "abcdef"] {
+            assert!(!text.contains(secret), "{secret}");
+        }
+    }
+    let shown = serde_json::to_string(&detail).unwrap();
+    assert!(shown.contains("visa") && shown.contains(r#""truncated":{"input":"#), "{shown}");
+}

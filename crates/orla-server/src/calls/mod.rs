@@ -1,0 +1,177 @@
+//! `/calls`: what was called.
+//!
+//! | request | answer |
+//! |---|---|
+//! | `GET /calls`, with `?capability`, `?failed`, `?since`, `?principal`, `?before` and `?limit` | an array of finished calls, the newest first |
+//! | `GET /calls/ID` | the call with its data and the calls within it |
+//! | `POST /calls/ID/replay` with `{input?}` | 202 and `{id}`: the call is made again, as a call of this caller |
+//! | `DELETE /calls/ID` | 202: the call is cancelled, if it runs |
+//!
+//! A caller sees its own calls, and those of others with the permission `history:read`. Another's call is one that does not
+//! exist. Errors have the form of those of `/rtfs`.
+
+mod request;
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode, header};
+use hyper::body::Incoming;
+use orla_history::{History, HistoryError, ReplayError, Viewer};
+use orla_marketplace::{CallScope, Principal};
+use orla_mcp::federation::described;
+use serde_json::json;
+
+use crate::http::body::{self, Body};
+use crate::http::response::{closing, is_json, json as json_response, not_allowed, why_unreadable};
+
+use crate::state::{Core, Settings};
+use crate::tasks::status_of;
+
+const PATH: &str = "/calls";
+
+/// Whether this path belongs to the history.
+pub(crate) fn is_here(path: &str) -> bool {
+    path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+/// Answers a request below `/calls`.
+pub(crate) async fn serve(
+    core: &Arc<Core>,
+    settings: &Settings,
+    principal: Option<Principal>,
+    parts: &Parts,
+    incoming: Incoming,
+) -> Response<Body> {
+    let Some(history) = core.history() else {
+        return refused(StatusCode::NOT_FOUND, "not-found", "this server keeps no history");
+    };
+    let viewer = Viewer::of(&core.market, principal.as_ref());
+    let path = parts.uri.path().strip_prefix(PATH).unwrap_or_default().trim_start_matches('/');
+    let segments: Vec<&str> = path.split('/').collect();
+    match (&segments[..], &parts.method) {
+        ([""], &Method::GET | &Method::HEAD) => {
+            list(history, &viewer, parts.uri.query().unwrap_or_default()).await
+        }
+        ([""], _) => not_allowed("GET, HEAD, OPTIONS"),
+        ([id], &Method::GET | &Method::HEAD) => show(history, &viewer, id).await,
+        ([id], &Method::DELETE) => match history.cancel(id, &viewer) {
+            true => json_response(StatusCode::ACCEPTED, json!({ "id": id }).to_string()),
+            false => unknown("no call with this id runs"),
+        },
+        ([_], _) => not_allowed("GET, HEAD, DELETE, OPTIONS"),
+        ([id, "replay"], &Method::POST) => match read(core, settings, parts, incoming).await {
+            Ok(body) => replay(history, &viewer, id, &body, principal).await,
+            Err(response) => response,
+        },
+        ([_, "replay"], _) => not_allowed("POST, OPTIONS"),
+        _ => unknown("there is nothing at this path"),
+    }
+}
+
+async fn list(history: &History, viewer: &Viewer, query: &str) -> Response<Body> {
+    let query = match request::query(query) {
+        Ok(query) => query,
+        Err(message) => return malformed(&message),
+    };
+    match history.list(&query, viewer).await {
+        Ok(calls) => shown(StatusCode::OK, &calls),
+        Err(error) => unreadable(&error),
+    }
+}
+
+async fn show(history: &History, viewer: &Viewer, id: &str) -> Response<Body> {
+    match history.detail(id, viewer).await {
+        Ok(Some(detail)) => shown(StatusCode::OK, &detail),
+        Ok(None) => unknown(NO_CALL),
+        Err(error) => unreadable(&error),
+    }
+}
+
+async fn replay(
+    history: &History,
+    viewer: &Viewer,
+    id: &str,
+    body: &bytes::Bytes,
+    principal: Option<Principal>,
+) -> Response<Body> {
+    let input = match request::replay_input(body) {
+        Ok(input) => input,
+        Err(message) => return malformed(&message),
+    };
+    let mut scope = CallScope::default();
+    scope.principal = principal;
+    match history.replay(id, viewer, input, scope).await {
+        Ok(new) => {
+            let mut response = json_response(StatusCode::ACCEPTED, json!({"id": &*new}).to_string());
+            if let Ok(place) = HeaderValue::from_str(&format!("{PATH}/{new}")) {
+                response.headers_mut().insert(header::LOCATION, place);
+            }
+            response
+        }
+        Err(ReplayError::Unknown) => unknown(NO_CALL),
+        Err(ReplayError::Refused(error)) => {
+            json_response(status_of(&error), described(&error).to_string())
+        }
+        Err(ReplayError::Unreadable(error)) => unreadable(&error),
+        Err(error) => refused(StatusCode::CONFLICT, "conflict", &error.to_string()),
+    }
+}
+
+const NO_CALL: &str = "no call has this id; the history keeps a limited number of calls";
+
+/// The body of a request, which may be empty.
+async fn read(
+    core: &Core,
+    settings: &Settings,
+    parts: &Parts,
+    incoming: Incoming,
+) -> Result<bytes::Bytes, Response<Body>> {
+    let untyped = || {
+        let what = "Content-Type must be application/json";
+        refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what)
+    };
+    let is_typed = parts.headers.contains_key(header::CONTENT_TYPE);
+    if is_typed && !is_json(&parts.headers) {
+        return Err(untyped());
+    }
+    let options = &settings.options;
+    let read = body::of_request(incoming, &parts.headers, core.market.memory(), options).await;
+    let body = read.map_err(|status| {
+        let why = why_unreadable(status, options.max_body_bytes);
+        closing(refused(status, "invalid-argument", &why))
+    })?;
+    if is_typed || body.trim_ascii().is_empty() { Ok(body) } else { Err(untyped()) }
+}
+
+fn shown(status: StatusCode, value: &impl serde::Serialize) -> Response<Body> {
+    match serde_json::to_string(value) {
+        Ok(text) => json_response(status, text),
+        Err(error) => {
+            tracing::error!(%error, "a call of the history cannot be shown");
+            refused(StatusCode::INTERNAL_SERVER_ERROR, "failed", "the call cannot be shown")
+        }
+    }
+}
+
+fn unknown(message: &str) -> Response<Body> {
+    refused(StatusCode::NOT_FOUND, "not-found", message)
+}
+
+fn malformed(message: &str) -> Response<Body> {
+    refused(StatusCode::BAD_REQUEST, "invalid-argument", message)
+}
+
+fn unreadable(error: &HistoryError) -> Response<Body> {
+    tracing::warn!(%error, "a request about calls failed");
+    refused(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "unavailable",
+        "the history cannot be read; see the server's log",
+    )
+}
+
+fn refused(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
+    let error = json!({"error": {"kind": kind, "message": message, "data": null, "at": null}});
+    json_response(status, error.to_string())
+}

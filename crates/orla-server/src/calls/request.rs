@@ -1,0 +1,91 @@
+//! What a request asks of the history. No I/O.
+
+use bytes::Bytes;
+use orla_history::{MAX_LIMIT, Query, time_of};
+use orla_marketplace::JsonText;
+use orla_marketplace::id::Pattern;
+use orla_marketplace::rtfs::text::excerpt;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use crate::http::query::pairs;
+
+/// Reads the query of a list.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn query(text: &str) -> Result<Query, String> {
+    let mut query = Query::default();
+    for (name, value) in pairs(text) {
+        match &*name {
+            "capability" => query.capability = Some(Pattern::new(value)),
+            "failed" => {
+                query.failed = match &*value {
+                    "" | "true" | "1" => true,
+                    "false" | "0" => false,
+                    _ => return Err("`failed` is true or false".to_owned()),
+                }
+            }
+            "since" => {
+                let since = time_of(&value);
+                query.since =
+                    Some(since.ok_or("`since` is a duration such as 10m, or a time by RFC 3339")?);
+            }
+            "principal" => query.principal = Some(value),
+            "before" => query.before = Some(value),
+            "limit" => {
+                let limit = value.parse().ok().filter(|limit| (1..=MAX_LIMIT).contains(limit));
+                query.limit =
+                    limit.ok_or_else(|| format!("`limit` is a number from 1 to {MAX_LIMIT}"))?;
+            }
+            other => {
+                return Err(format!("the parameter {:?} is not known here", excerpt(other, 40)));
+            }
+        }
+    }
+    Ok(query)
+}
+
+/// Reads the body of a request to make a call again: nothing, or `{input?}`.
+///
+/// # Errors
+/// What is wrong with it.
+pub(super) fn replay_input(body: &Bytes) -> Result<Option<JsonText>, String> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Wanted<'a> {
+        #[serde(borrow)]
+        input: Option<&'a RawValue>,
+    }
+    if body.trim_ascii().is_empty() {
+        return Ok(None);
+    }
+    let wanted: Wanted<'_> = serde_json::from_slice(body)
+        .map_err(|err| format!("{{\"input\": {{…}}}} is expected: {err}"))?;
+    Ok(wanted.input.map(|input| JsonText::slice_of(body, input)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_read_or_explained() {
+        let read = query("capability=math.*&failed&since=10m&limit=5&before=a-1").unwrap();
+        assert!(read.failed && read.since.is_some() && read.capability.unwrap().matches("math.add"));
+        assert_eq!((read.limit, read.before.as_deref()), (5, Some("a-1")));
+        for wrong in ["failed=maybe", "since=soon", "limit=0", "limit=1001", "other=1"] {
+            assert!(query(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_replay_takes_the_old_input_or_another() {
+        let read = |text: &'static str| replay_input(&Bytes::from_static(text.as_bytes()));
+        assert_eq!(read(" "), Ok(None));
+        assert_eq!(read("{}"), Ok(None));
+        let input = read(r#"{"input": {"n": 1.10}}"#).unwrap().unwrap();
+        assert_eq!(input.as_str(), r#"{"n": 1.10}"#);
+        assert!(read(r#"{"inputs": {}}"#).is_err() && read("[").is_err());
+    }
+}

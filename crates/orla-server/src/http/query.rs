@@ -1,0 +1,15 @@
+//! Queries of URLs. No I/O.
+
+use percent_encoding::percent_decode_str;
+
+/// The parameters of a query with their values, decoded. A parameter without `=` has an empty value.
+pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
+    let decoded = |text: &str| {
+        let text = text.replace('+', " ");
+        percent_decode_str(&text).decode_utf8_lossy().into_owned()
+    };
+    query.split('&').filter(|pair| !pair.is_empty()).map(move |pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decoded(name), decoded(value))
+    })
+}

@@ -1,0 +1,195 @@
+//! `orla calls`: what was called, on a running server or in the file of the history.
+
+mod print;
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use orla_history::{Query, Recorded, Row, case, recorded, time_of};
+use orla_marketplace::id::Pattern;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use serde_json::Value;
+
+use super::client::Server;
+use crate::cli::{Calls, CallsCommand, CallsFilter};
+use crate::config::{Config, Source};
+use crate::signals::Signals;
+use crate::{Failure, render};
+
+/// How often `--tail` looks.
+const LOOK: Duration = Duration::from_millis(500);
+
+pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let runtime = super::small_runtime()?;
+    let done = runtime.block_on(async {
+        let place = Place::of(calls, &config)?;
+        match &calls.command {
+            Some(CallsCommand::Show { id }) => {
+                let text = place.detail(id).await?;
+                match calls.json {
+                    true => render::json_line(text.trim_end()),
+                    false => render::out(&print::detail(&read(&text)?)),
+                }
+                Ok(())
+            }
+            Some(CallsCommand::Export { ids }) => export(&place, ids).await,
+            None if calls.filter.tail => tail(&place, calls).await,
+            None => {
+                let text = place.list(&calls.filter).await?;
+                super::print_rows("/calls", &text, calls.json, "There are no calls.", print::table)
+            }
+        }
+    });
+    runtime.shutdown_background();
+    done
+}
+
+/// Where calls are looked up.
+enum Place {
+    There(Server),
+    File(Recorded),
+}
+
+impl Place {
+    fn of(calls: &Calls, config: &Config) -> Result<Self, Failure> {
+        match (&calls.url, config.history_file()) {
+            (None, Some(path)) => {
+                Recorded::open(&path).map(Self::File).map_err(|error| Failure::usage(error.to_string()))
+            }
+            (url, _) => Server::at(url.as_deref(), config).map(Self::There),
+        }
+    }
+
+    /// The calls that a filter lets through, as a JSON array.
+    async fn list(&self, filter: &CallsFilter) -> Result<String, Failure> {
+        match self {
+            Self::There(server) => server.get(&path(filter)).await,
+            Self::File(file) => {
+                let calls = file.list(&query(filter)?).map_err(failed)?;
+                serde_json::to_string(&calls).map_err(failed)
+            }
+        }
+    }
+
+    /// A call with its data, as a JSON object.
+    async fn detail(&self, id: &str) -> Result<String, Failure> {
+        match self {
+            Self::There(server) => server.get(&format!("/calls/{}", encoded(id))).await,
+            Self::File(file) => match file.detail(id).map_err(failed)? {
+                Some(detail) => serde_json::to_string(&detail).map_err(failed),
+                None => Err(Failure::failed(format!("no call has the id {id}"))),
+            },
+        }
+    }
+}
+
+fn failed(error: impl std::fmt::Display) -> Failure {
+    Failure::failed(error.to_string())
+}
+
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
+}
+
+/// The request for a list.
+fn path(filter: &CallsFilter) -> String {
+    let CallsFilter { failed, capability, since, principal, before, limit, .. } = filter;
+    let mut path = format!("/calls?limit={limit}");
+    if *failed {
+        path.push_str("&failed=true");
+    }
+    for (name, value) in
+        [("capability", capability), ("since", since), ("principal", principal), ("before", before)]
+    {
+        if let Some(value) = value {
+            path.push_str(&format!("&{name}={}", encoded(value)));
+        }
+    }
+    path
+}
+
+fn query(filter: &CallsFilter) -> Result<Query, Failure> {
+    let mut query = Query::default();
+    query.failed = filter.failed;
+    query.capability = filter.capability.clone().map(Pattern::new);
+    query.principal.clone_from(&filter.principal);
+    query.before.clone_from(&filter.before);
+    query.limit = filter.limit.into();
+    if let Some(since) = &filter.since {
+        let what = format!("--since {since}: expected a duration such as 10m, or a time by RFC 3339");
+        query.since = Some(time_of(since).ok_or_else(|| Failure::usage(what))?);
+    }
+    Ok(query)
+}
+
+fn read(text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text)
+        .map_err(|_| Failure::failed("the server's answer is not a call: is it orla?"))
+}
+
+/// Prints calls as they end. What ended before is the beginning.
+async fn tail(place: &Place, calls: &Calls) -> Result<(), Failure> {
+    let mut signals = Signals::install().map_err(failed)?;
+    let mut seen: HashSet<String> = HashSet::new();
+    loop {
+        let text = place.list(&calls.filter).await?;
+        let rows: Vec<Value> = serde_json::from_str(&text)
+            .map_err(|_| Failure::failed("the server's /calls is not a JSON array: is it orla?"))?;
+        let id = |row: &Value| row["id"].as_str().unwrap_or_default().to_owned();
+        for row in rows.iter().rev().filter(|row| !seen.contains(&id(row))) {
+            match calls.json {
+                true => render::json_line(&row.to_string()),
+                false => render::line(&print::line(row)),
+            }
+        }
+        // What is not in the newest list does not come back.
+        seen = rows.iter().map(id).collect();
+        tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            _ = signals.end() => return Ok(()),
+        }
+    }
+}
+
+/// Prints calls as cases.
+async fn export(place: &Place, ids: &[String]) -> Result<(), Failure> {
+    let mut cases = Vec::new();
+    for id in ids {
+        let detail = print::parsed(&read(&place.detail(id).await?)?)
+            .ok_or_else(|| Failure::failed("the server's answer is not a call: is it orla?"))?;
+        let mut within: Vec<Row> = Vec::new();
+        for id in recorded(&detail) {
+            let inner = print::parsed(&read(&place.detail(id).await?)?);
+            within.extend(inner.map(|detail| detail.row));
+        }
+        cases.push(case(&detail.row, &within).map_err(Failure::failed)?);
+    }
+    super::print_json(&cases)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_the_same_there_and_here() {
+        let mut filter = CallsFilter {
+            failed: true,
+            capability: Some("a b*".to_owned()),
+            since: Some("10m".to_owned()),
+            principal: None,
+            before: Some("x-1".to_owned()),
+            limit: 5,
+            tail: false,
+        };
+        assert_eq!(
+            path(&filter),
+            "/calls?limit=5&failed=true&capability=a%20b%2A&since=10m&before=x%2D1"
+        );
+        let read = query(&filter).unwrap();
+        assert!(read.failed && read.since.is_some() && read.capability.unwrap().matches("a bc"));
+        filter.since = Some("soon".to_owned());
+        assert!(query(&filter).is_err());
+    }
+}

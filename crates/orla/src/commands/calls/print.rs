@@ -1,0 +1,213 @@
+//! Calls as they are printed, from the JSON in which a server shows them. No I/O.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use orla_history::{Body, Call, Detail, Node, Row};
+use serde_json::Value;
+
+use crate::commands::{table_of, text_of};
+use crate::text::on_one_line;
+
+/// Columns of the bars of a waterfall.
+const BAR: usize = 32;
+/// The most calls of a waterfall.
+const MAX_LINES: usize = 500;
+
+/// The table of a list.
+pub(super) fn table(rows: &[Value]) -> String {
+    let column =
+        |head, cell: &dyn Fn(&Value) -> String| (head, rows.iter().map(cell).collect::<Vec<_>>());
+    let columns = [
+        column("ID", &|row| text_of(&row["id"])),
+        column("CAPABILITY", &|row| text_of(&row["capability"])),
+        column("OUTCOME", &|row| text_of(&row["outcome"])),
+        column("STARTED", &|row| text_of(&row["started_at"])),
+        column("MS", &|row| text_of(&row["duration_ms"])),
+        column("QUEUED", &|row| text_of(&row["queued_ms"])),
+        column("CALLER", &|row| text_of(&row["principal"])),
+        column("WITHIN", &|row| text_of(&row["parent"])),
+    ];
+    table_of(&columns, 200)
+}
+
+/// One call on one line.
+pub(super) fn line(row: &Value) -> String {
+    let caller = row["principal"].as_str().map(|name| format!(" by {name}")).unwrap_or_default();
+    on_one_line(&format!(
+        "{}  {:<10} {:>10} ms  {}{caller}  {}",
+        text_of(&row["started_at"]),
+        text_of(&row["outcome"]),
+        text_of(&row["duration_ms"]),
+        text_of(&row["capability"]),
+        text_of(&row["id"]),
+    ))
+}
+
+/// A call with its data and the waterfall of the calls within it.
+pub(super) fn detail(call: &Value) -> String {
+    let mut out = String::new();
+    let mut field = |name: &str, value: String| {
+        if !value.is_empty() {
+            let _ = writeln!(out, "{name:<11} {}", value.trim_end().replace('\n', "\n            "));
+        }
+    };
+    for name in ["id", "parent", "capability", "principal", "outcome"] {
+        field(if name == "principal" { "caller" } else { name }, text_of(&call[name]));
+    }
+    field("started", text_of(&call["started_at"]));
+    let ms = |value: &Value| format!("{} ms", text_of(value));
+    field("took", format!("{}, of which {} queued", ms(&call["duration_ms"]), ms(&call["queued_ms"])));
+    field("trace", text_of(&call["trace"]["trace_id"]));
+    field("input", text_of(&call["input"]));
+    field("output", text_of(&call["output"]));
+    if let Some(bytes) = call["truncated"].as_object() {
+        for (name, bytes) in bytes {
+            field("", format!("(the {name} had {bytes} bytes; only its beginning was kept)"));
+        }
+    }
+    field("error", text_of(&call["error"]["message"]));
+    field("stderr", text_of(&call["stderr"]));
+    for notice in call["notices"].as_array().into_iter().flatten() {
+        let progress = match (notice["progress"].as_f64(), notice["total"].as_f64()) {
+            (Some(done), Some(total)) => format!("{done} of {total} "),
+            (Some(done), None) => format!("{done} "),
+            (None, _) => String::new(),
+        };
+        let level = notice["level"].as_str().map(|level| format!("{level}: ")).unwrap_or_default();
+        let text = format!("+{} ms  {progress}{level}{}", notice["at_ms"], text_of(&notice["message"]));
+        field(notice["kind"].as_str().unwrap_or("notice"), text);
+    }
+    if call["children"].as_array().is_some_and(|children| !children.is_empty()) {
+        out.push('\n');
+        out.push_str(&waterfall(call));
+    }
+    out
+}
+
+/// The calls within a call as bars over its time.
+fn waterfall(call: &Value) -> String {
+    let began = time(call).unwrap_or_default();
+    let total = call["duration_ms"].as_f64().unwrap_or(0.0).max(0.001);
+    let mut rows: Vec<(usize, &Value)> = vec![(0, call)];
+    let mut at = 0;
+    // In the order of the tree: the children of a call follow it.
+    while at < rows.len() && rows.len() < MAX_LINES {
+        let (depth, call) = rows[at];
+        let children = call["children"].as_array().into_iter().flatten();
+        let children: Vec<_> = children.map(|child| (depth + 1, child)).collect();
+        at += 1;
+        rows.splice(at..at, children);
+    }
+    let name = |(depth, call): &(usize, &Value)| {
+        on_one_line(&format!("{}{}", "  ".repeat(*depth), text_of(&call["capability"])))
+    };
+    let width = rows.iter().map(|row| name(row).chars().count()).max().unwrap_or(0).min(48);
+    let mut out = String::new();
+    for row in &rows {
+        let (_, call) = row;
+        let took = call["duration_ms"].as_f64().unwrap_or(0.0);
+        let offset = time(call).map_or(0.0, |at| (at - began).max(0.0));
+        let column = |ms: f64| ((ms / total * BAR as f64) as usize).min(BAR);
+        let start = column(offset).min(BAR - 1);
+        let end = column(offset + took).max(start + 1);
+        let bar = format!("{}{}{}", " ".repeat(start), "█".repeat(end - start), " ".repeat(BAR - end));
+        let outcome = match call["outcome"].as_str() {
+            Some("ok") | None => String::new(),
+            Some(other) => format!("  {}", on_one_line(other)),
+        };
+        let name = crate::text::cut(&name(row), width);
+        let _ = writeln!(out, "{name:<width$}  |{bar}| {took:>10.3} ms{outcome}");
+    }
+    out
+}
+
+/// When a call began, in milliseconds.
+fn time(call: &Value) -> Option<f64> {
+    let at: jiff::Timestamp = call["started_at"].as_str()?.parse().ok()?;
+    Some(at.as_microsecond() as f64 / 1000.0)
+}
+
+/// The parts of a call that a case is made of, from its JSON.
+pub(super) fn parsed(call: &Value) -> Option<Detail> {
+    let nodes = call["children"].as_array()?.iter().map(node).collect::<Option<Vec<_>>>()?;
+    let body = |name: &str| {
+        let value = call.get(name).filter(|value| !value.is_null() || name == "output")?;
+        let text = value.to_string();
+        let whole = text.len() as u64;
+        let bytes = call["truncated"][name].as_u64().unwrap_or(whole);
+        Some(Body { text, bytes })
+    };
+    let mut row = Row::of(of(call)?);
+    (row.input, row.output) = (body("input"), body("output"));
+    row.error = call["error"]["message"].as_str().map(str::to_owned);
+    Some(Detail::of(row, nodes))
+}
+
+fn node(call: &Value) -> Option<Node> {
+    let children = call["children"].as_array()?.iter().map(node).collect::<Option<Vec<_>>>()?;
+    Some(Node::of(of(call)?, children))
+}
+
+fn of(call: &Value) -> Option<Call> {
+    let text = |name: &str| call[name].as_str().map(str::to_owned);
+    let started: jiff::Timestamp = call["started_at"].as_str()?.parse().ok()?;
+    let mut made = Call::new(text("id")?, text("capability")?, text("outcome")?);
+    made.kind = text("kind").unwrap_or_default();
+    made.parent = text("parent");
+    made.principal = text("principal");
+    let since = u64::try_from(started.as_microsecond()).ok()?;
+    made.started_at = std::time::SystemTime::UNIX_EPOCH + Duration::from_micros(since);
+    Some(made)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn call() -> Value {
+        let at = |ms: u32| format!("2026-11-20T08:00:00.{ms:03}Z");
+        json!({"id": "a-1", "parent": null, "capability": "rtfs", "kind": "rtfs", "principal": "ada", "outcome": "ok",
+            "started_at": at(0), "duration_ms": 100.0, "queued_ms": 0.5, "input": {"n": 1}, "output": 2,
+            "error": null, "stderr": "oh\nno\n", "notices": [{"at_ms": 3.5, "kind": "log", "level": "info", "message": "hi"}],
+            "children": [
+                {"id": "a-2", "parent": "a-1", "capability": "add\u{1b}", "kind": "tool", "principal": "ada", "outcome": "ok",
+                 "started_at": at(0), "duration_ms": 50.0, "queued_ms": 0, "children": []},
+                {"id": "a-3", "parent": "a-1", "capability": "sub", "kind": "tool", "principal": "ada", "outcome": "failed",
+                 "started_at": at(50), "duration_ms": 50.0, "queued_ms": 0, "children": []}]})
+    }
+
+    #[test]
+    fn a_call_is_shown_with_a_bar_for_each_call_within_it() {
+        let text = detail(&call());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines[..9],
+            [
+                "id          a-1",
+                "capability  rtfs",
+                "caller      ada",
+                "outcome     ok",
+                "started     2026-11-20T08:00:00.000Z",
+                "took        100.0 ms, of which 0.5 ms queued",
+                "input       {\"n\":1}",
+                "output      2",
+                "stderr      oh",
+            ]
+        );
+        assert_eq!(lines[10], "log         +3.5 ms  info: hi");
+        let (half, whole) = ("█".repeat(16), "█".repeat(32));
+        assert_eq!(lines[12], format!("rtfs         |{whole}|    100.000 ms"));
+        assert_eq!(lines[13], format!("  add\\u{{1b}}  |{half}{}|     50.000 ms", " ".repeat(16)));
+        assert_eq!(lines[14], format!("  sub        |{}{half}|     50.000 ms  failed", " ".repeat(16)));
+    }
+
+    #[test]
+    fn a_call_becomes_a_case() {
+        let detail = parsed(&call()).unwrap();
+        assert_eq!(orla_history::recorded(&detail), ["a-2", "a-3"]);
+        let case = orla_history::case(&detail.row, &[]).unwrap();
+        assert_eq!((&case["input"], &case["expect"]["output"]), (&json!({"n": 1}), &json!(2)));
+    }
+}
