@@ -42,6 +42,16 @@ pub(crate) fn run(id: &TaskId) -> String {
     format!("run/{id}/")
 }
 
+/// The state of a program that was saved last.
+pub(crate) fn state(id: &TaskId) -> String {
+    format!("{}state", run(id))
+}
+
+/// What a program had used when it fell asleep.
+pub(crate) fn used(id: &TaskId) -> String {
+    format!("{}used", run(id))
+}
+
 /// An event for the program of a task. Those of one name sort by the time at which they came.
 pub(crate) fn event(id: &TaskId, name: &str) -> String {
     format!("{}{}", events(id, name), TaskId::new())

@@ -20,6 +20,7 @@
 
 #![warn(missing_docs)]
 
+mod ahead;
 mod client;
 mod error;
 mod keys;

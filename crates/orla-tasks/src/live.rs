@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use orla_marketplace::rtfs::text::excerpt;
-use orla_marketplace::{JsonText, Notice, NoticeSink};
+use orla_marketplace::{Notice, NoticeSink};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
@@ -18,17 +18,12 @@ use crate::task::{LogLine, Task, TaskId, TaskProgress};
 const LINES: usize = 50;
 /// The most characters of a line that are kept.
 const LINE: usize = 1000;
-/// The most tasks that are kept until they begin, and the most bytes of the input of one.
-const ACCEPTED: usize = 64;
-const ACCEPTED_INPUT: usize = 64 << 10;
 
 /// The tasks that run here, and those who look on.
 #[derive(Default)]
 pub(crate) struct Live {
     running: Mutex<HashMap<TaskId, Arc<Running>>>,
     watched: Mutex<HashMap<TaskId, watch::Sender<Arc<Task>>>>,
-    /// Tasks that were accepted and begin at once, with their inputs.
-    accepted: Mutex<HashMap<TaskId, (Task, JsonText)>>,
     /// At so many tasks that are watched, those are dropped that no one watches any more.
     sweep_at: AtomicUsize,
 }
@@ -77,19 +72,6 @@ impl Live {
         }
         all.insert(id.clone(), Arc::clone(&running));
         Some(Registered { live: self, id, running })
-    }
-
-    /// Keeps what is known of a task that was accepted just now, so that it need not be read. Only few are kept.
-    pub(crate) fn accept(&self, task: &Task, input: &JsonText) {
-        let mut accepted = self.accepted.lock();
-        if accepted.len() < ACCEPTED && input.as_str().len() <= ACCEPTED_INPUT {
-            accepted.insert(task.id.clone(), (task.clone(), input.clone()));
-        }
-    }
-
-    /// A task that was accepted just now, and its input.
-    pub(crate) fn accepted(&self, id: &TaskId) -> Option<(Task, JsonText)> {
-        self.accepted.lock().remove(id)
     }
 
     pub(crate) fn running(&self, id: &TaskId) -> Option<Arc<Running>> {

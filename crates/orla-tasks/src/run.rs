@@ -17,12 +17,13 @@ use orla_state::{Change, StateError};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
+use crate::ahead::{ToRun, to_run, to_run_keys};
 use crate::client::TaskClient;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
-use crate::program::{Parts, RunJournal, keys as run};
-use crate::records::{Unchanged, read, text};
+use crate::program::{Parts, RunJournal};
+use crate::records::Unchanged;
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
 use crate::task::{Failure, Task, TaskId, Timestamp};
@@ -145,13 +146,14 @@ impl Inner {
 
     /// Runs a task to its end.
     async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
+        let mut known = self.ahead.take(&id);
         // If it runs still, it falls asleep, and sees then that it was woken.
         let Some(registered) = self.live.register(&id) else { return };
         let running = Arc::clone(&registered.running);
         let place = Arc::new(Mutex::new(Some(place)));
         let mut wait = Duration::from_millis(50);
         loop {
-            match self.attempt(&id, &running, &place).await {
+            match self.attempt(&id, &running, &place, known.take()).await {
                 Attempt::Over(task) => {
                     self.left(&task);
                     return;
@@ -200,8 +202,13 @@ impl Inner {
         id: &TaskId,
         running: &Arc<Running>,
         place: &Arc<Mutex<Option<OwnedSemaphorePermit>>>,
+        known: Option<ToRun>,
     ) -> Attempt {
-        let ToRun { task, input, used, state } = match self.to_run(id).await {
+        let to_run = match known {
+            Some(known) => Ok(Some(known)),
+            None => self.to_run(id).await,
+        };
+        let ToRun { task, input, used, kept } = match to_run {
             Ok(Some(to_run)) if !to_run.task.state.is_terminal() => to_run,
             Ok(Some(to_run)) => return Attempt::Over(Box::new(to_run.task)),
             Ok(None) => return Attempt::Gone,
@@ -235,7 +242,7 @@ impl Inner {
             arrived: Arc::clone(&running.arrived),
             max_bytes: self.options.load().max_state_bytes,
             is_new: task.begun.is_none(),
-            state,
+            kept,
             used,
             cancellation: running.cancellation.clone(),
         });
@@ -368,19 +375,8 @@ impl Inner {
     }
 
     async fn to_run(&self, id: &TaskId) -> Result<Option<ToRun>, StateError> {
-        if let Some((task, input)) = self.live.accepted(id) {
-            return Ok(Some(ToRun { task, input, used: Duration::ZERO, state: None }));
-        }
-        let keys = vec![keys::task(id), keys::input(id), run::state(id), run::used(id)];
-        let mut rows = self.store.get_all(keys).await?.into_iter();
-        let mut next = || rows.next().flatten();
-        let (Some(task), Some(input)) = (next().and_then(|row| read(id, &row)), next()) else {
-            return Ok(None);
-        };
-        let state = next().map(|row| row.value);
-        let used = next().and_then(|row| std::str::from_utf8(&row.value).ok()?.parse().ok());
-        let used = Duration::from_millis(used.unwrap_or_default());
-        Ok(Some(ToRun { task, input: text(input)?, used, state }))
+        let rows = self.store.get_all(to_run_keys(id).to_vec()).await?;
+        to_run(id, rows, false)
     }
 
     fn client_of(self: &Arc<Self>, task: &Task) -> Option<Arc<dyn Client>> {
@@ -412,16 +408,6 @@ impl Inner {
             },
         }
     }
-}
-
-/// A task that is to run.
-struct ToRun {
-    task: Task,
-    input: JsonText,
-    /// How long its program had run when it fell asleep last.
-    used: Duration,
-    /// The saved state of its program.
-    state: Option<Bytes>,
 }
 
 /// How the call of a task ended.

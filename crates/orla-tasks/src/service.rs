@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::ahead::Ahead;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::live::Live;
@@ -38,6 +39,7 @@ pub(crate) struct Inner {
     pub(crate) market: Arc<CapabilityMarketplace>,
     pub(crate) options: ArcSwap<TaskOptions>,
     pub(crate) live: Arc<Live>,
+    pub(crate) ahead: Ahead,
     pub(crate) counts: Counts,
     pub(crate) queue: Mutex<Queue>,
     /// Notified when a task enters the queue.
@@ -141,6 +143,7 @@ impl Tasks {
             market,
             options: ArcSwap::from_pointee(options),
             live: Arc::default(),
+            ahead: Ahead::default(),
             counts: Counts::default(),
             queue: Mutex::default(),
             queued: Notify::new(),
@@ -290,7 +293,7 @@ impl Tasks {
         let owner = task.owner_key();
         let was_queued = self.0.queue.lock().remove(&owner, id);
         if was_queued || self.0.aside.lock().remove(&owner, id) {
-            self.0.live.accepted(id);
+            self.0.ahead.take(id);
             self.0.left(&task);
         }
         // It may have left the queue meanwhile.

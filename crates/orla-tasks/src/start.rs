@@ -1,12 +1,14 @@
 //! Accepting a task.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use orla_marketplace::program::IDS;
 use orla_marketplace::{Call, JsonText, Payload, Principal};
 use orla_state::{Change, Expect, WriteError};
 
+use crate::ahead::{Kept, ToRun};
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::records::record;
@@ -145,7 +147,8 @@ impl Tasks {
         inner.counts.entered(State::Queued);
         task.revision = revision;
         if inner.started.get().is_some() && inner.places.available_permits() > 0 {
-            inner.live.accept(&task, &input);
+            let (task, kept) = (task.clone(), Kept::State(None));
+            inner.ahead.keep(ToRun { task, input, used: Duration::ZERO, kept });
         }
         inner.enqueue(owner, task.id.clone());
         Ok(Started { task: Arc::new(task), is_new: true })

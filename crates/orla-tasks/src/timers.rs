@@ -16,7 +16,9 @@ pub(crate) const KEEP: &str = "keep";
 /// The longest time until the rows are looked at again: clocks are set, and other processes write rows.
 const LOOK: Duration = Duration::from_secs(60);
 /// How many rows are handled at once.
-const BATCH: usize = 256;
+const BATCH: usize = 1000;
+/// How long the next ones that sleep wait until those before them have begun.
+const BEGUN: Duration = Duration::from_secs(1);
 
 impl Tasks {
     /// Does what is due, from now on.
@@ -68,6 +70,7 @@ impl Inner {
             if !self.wake(awake).await? {
                 continue;
             }
+            self.ahead.room(BEGUN).await;
             if let Some(next) = next {
                 return Ok(next);
             }

@@ -19,6 +19,7 @@ use super::keys;
 use super::notes::{Batch, Notes, Rows, answered};
 use super::record::Note;
 use super::waits::Waits;
+use crate::ahead::Kept;
 use crate::keys as tasks;
 use crate::records::Unchanged;
 use crate::service::{Inner, Viewer};
@@ -55,8 +56,8 @@ pub(crate) struct Parts {
     pub(crate) arrived: Arc<Notify>,
     /// Whether the task has not run before, so that nothing is kept of it.
     pub(crate) is_new: bool,
-    /// The state that was saved last.
-    pub(crate) state: Option<Bytes>,
+    /// What is known of it already.
+    pub(crate) kept: Kept,
     /// The most bytes of a state and the notes since then.
     pub(crate) max_bytes: usize,
     /// How long the run had run when it fell asleep last.
@@ -220,7 +221,13 @@ impl RunJournal {
         /// How many records are read at once.
         const PAGE: usize = 64;
         let id = &self.parts.id;
-        let state = self.parts.state.clone();
+        let state = match &self.parts.kept {
+            Kept::State(state) => state.clone(),
+            Kept::Slept { state, last_trail } => {
+                let last_trail = (*last_trail > 0).then_some(*last_trail);
+                return Ok(Ok(Rows { state: Some(state.clone()), notes: Vec::new(), last_trail }));
+            }
+        };
         let mut notes = Vec::new();
         let mut length = state.as_ref().map_or(0, Bytes::len);
         let mut pages = Pages::below(&*tasks.store, &keys::all_notes(id), PAGE);
@@ -391,14 +398,14 @@ impl Journal for RunJournal {
         let waits: Vec<Wait> = waits.into_iter().map(|(_, wait)| wait).collect();
         // Nothing is noted meanwhile: the run waits.
         self.rest().await;
-        let batch = self.with(|notes| {
+        let (batch, last_trail) = self.with(|notes| {
             notes.save(state);
-            notes.take()
+            (notes.take(), notes.last_trail())
         })?;
         let Batch { changes, noted } = batch.unwrap_or_default();
         let Parts { id, owner, arrived, used, .. } = &self.parts;
         let used = *used + self.began.get().map(Instant::elapsed).unwrap_or_default();
-        let sleep = tasks.fall_asleep(id, owner.as_ref(), &waits, used).await;
+        let sleep = tasks.fall_asleep(id, owner.as_ref(), &waits, (used, last_trail)).await;
         let written = match sleep.map_err(|error| self.fail(error))? {
             Some(sleep) => self.put(&tasks, [changes.clone(), sleep].concat()).await,
             None => Ok(false),

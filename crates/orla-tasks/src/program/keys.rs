@@ -5,22 +5,15 @@
 //! | `run/ID/state` | the state that was saved last |
 //! | `run/ID/note/NUMBER` | notes since then |
 //! | `run/ID/trail/NUMBER` | the course of the run before it, for people |
-//! | `run/ID/used` | milliseconds of its time that the run had used when it fell asleep |
+//! | `run/ID/used` | as the run fell asleep: milliseconds of its time that it had used, and the number of its last trail |
 //! | `awaited/TASK/ID` | empty: the task ID waits for the end of TASK |
 
 use crate::keys::run;
+pub(super) use crate::keys::{state, used};
 use crate::task::TaskId;
 
 /// What the rows of awaited tasks are below.
 pub(crate) const AWAITED: &str = "awaited/";
-
-pub(crate) fn state(id: &TaskId) -> String {
-    format!("{}state", run(id))
-}
-
-pub(crate) fn used(id: &TaskId) -> String {
-    format!("{}used", run(id))
-}
 
 pub(super) fn all_notes(id: &TaskId) -> String {
     format!("{}note/", run(id))

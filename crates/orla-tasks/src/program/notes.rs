@@ -210,6 +210,11 @@ impl Notes {
         self.noted
     }
 
+    /// The number of the last record of the trail; 0 if there is none.
+    pub(super) fn last_trail(&self) -> u64 {
+        self.next_trail - 1
+    }
+
     /// What is to be written now, if there is anything.
     pub(super) fn take(&mut self) -> Option<Batch> {
         if !std::mem::take(&mut self.is_wanted) {

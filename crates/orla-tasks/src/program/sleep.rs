@@ -16,6 +16,7 @@ use orla_state::{Change, Expect, Pages, Query, Record, Revision, StateError};
 
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
+use crate::ahead::{to_run, to_run_keys};
 use crate::error::TaskError;
 use crate::keys::{OwnerKey, events, open, timer};
 use crate::program::{Course, Trouble};
@@ -27,21 +28,22 @@ use crate::task::{Task, TaskId, Timestamp};
 pub(crate) const SLEEP: &str = "sleep";
 
 impl Inner {
-    /// What is written when a task falls asleep whose run has run for so long (`used`). It conflicts if the task gets an event
+    /// What is written when a task falls asleep whose run has run for so long and has written so many trails. It conflicts if the task gets an event
     /// at this moment. `None` if the task is due or over.
     pub(super) async fn fall_asleep(
         &self,
         id: &TaskId,
         owner: Option<&Principal>,
         waits: &[Wait],
-        used: Duration,
+        (used, last_trail): (Duration, u64),
     ) -> Result<Option<Vec<Change>>, StateError> {
         let Some(row) = self.store.get(&open(id)).await? else { return Ok(None) };
         if self.is_due(id, waits).await? {
             return Ok(None);
         }
         let mut changes = sleep_changes(id, owner, waits, row.revision);
-        changes.push(Change::put(keys::used(id), used.as_millis().to_string()));
+        let used = format!("{} {last_trail}", used.as_millis());
+        changes.push(Change::put(keys::used(id), used));
         Ok(Some(changes))
     }
 
@@ -122,19 +124,27 @@ impl Inner {
     async fn wake_together(&self, all: &[Waking]) -> Result<bool, StateError> {
         let mut changes = Vec::new();
         let mut awake = Vec::new();
-        let rows = self.store.get_all(all.iter().map(|waking| open(&waking.id)).collect()).await?;
-        for (Waking { id, with }, row) in all.iter().zip(rows) {
+        let mut known = Vec::new();
+        let keys =
+            all.iter().flat_map(|Waking { id, .. }| [open(id)].into_iter().chain(to_run_keys(id)));
+        let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
+        for Waking { id, with } in all {
             changes.extend(with.clone());
+            let (row, rest) = (rows.next().flatten(), rows.by_ref().take(to_run_keys(id).len()));
+            let to_run = to_run(id, rest.collect::<Vec<_>>(), true);
             let Some(row) = row else { continue };
             if let Some(owner) = OwnerKey::read(&row.value) {
                 let put = Change::put(open(id), Bytes::new());
                 changes.push(put.expecting(Expect::Revision(row.revision)));
                 awake.push((owner, id));
+                // What cannot be read fails when it begins.
+                known.extend(to_run.ok().flatten());
             }
         }
         if !changes.is_empty() && !self.write_if(changes).await? {
             return Ok(false);
         }
+        known.into_iter().for_each(|known| self.ahead.keep(known));
         for (owner, id) in awake {
             self.enqueue(owner, id.clone());
         }
