@@ -171,16 +171,15 @@ impl Inner {
                 Attempt::Asleep(waits) => {
                     // It may have been woken before it slept: that is seen once it does not run any more.
                     drop(registered);
-                    if running.again.load(Ordering::Acquire) {
-                        self.enqueue(owner, id);
-                        return;
-                    }
                     while let Err(error) = self.look_again(&id, &waits).await {
                         tracing::warn!(task = %id, %error, "the state cannot be read");
                         tokio::select! {
                             () = self.closing.cancelled() => return,
                             () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST),
                         }
+                    }
+                    if running.again.load(Ordering::Acquire) {
+                        self.enqueue(owner, id);
                     }
                     return;
                 }

@@ -52,6 +52,16 @@ impl Inner {
         if self.is_due(id, waits).await? {
             // If it is woken by another at this moment, it is awake all the same.
             self.wake(vec![Waking { id: id.clone(), with: None }]).await?;
+            // An awaited task that ended before this one slept did not see that it is awaited.
+            let mut gone = Vec::new();
+            for awaited in awaited(waits) {
+                if self.is_over(&awaited).await? {
+                    gone.push(no_longer_awaits(&awaited, id));
+                }
+            }
+            if !gone.is_empty() {
+                self.write(gone).await?;
+            }
         }
         Ok(())
     }
@@ -84,8 +94,7 @@ impl Inner {
                 let task = self.load(id).await?.ok_or_else(|| TaskError::Unknown(id.to_string()))?;
                 return Err(TaskError::Over(task.state));
             };
-            let touch = Change::put(open(id), Bytes::new()).expecting(Expect::Revision(row.revision));
-            if !self.write_if(vec![put.clone(), touch]).await? {
+            if !self.write_if(arrival(id, put.clone(), row.revision)).await? {
                 continue;
             }
             if let Some(owner) = OwnerKey::read(&row.value) {
@@ -134,8 +143,7 @@ impl Inner {
             let to_run = to_run(id, rest.collect::<Vec<_>>(), true);
             let Some(row) = row else { continue };
             if let Some(owner) = OwnerKey::read(&row.value) {
-                let put = Change::put(open(id), Bytes::new());
-                changes.push(put.expecting(Expect::Revision(row.revision)));
+                changes.push(touch(id, row.revision));
                 awake.push((owner, id));
                 // What cannot be read fails when it begins.
                 known.extend(to_run.ok().flatten());
@@ -203,8 +211,31 @@ impl Waking {
     }
 }
 
+/// The tasks that are waited for.
+fn awaited(waits: &[Wait]) -> impl Iterator<Item = TaskId> {
+    waits.iter().filter_map(|wait| match wait {
+        Wait::Task(awaited) => TaskId::parse(awaited),
+        _ => None,
+    })
+}
+
+/// The task `awaited` is over, and need not wake this one.
+pub(super) fn no_longer_awaits(awaited: &TaskId, id: &TaskId) -> Change {
+    Change::remove(keys::awaiting(awaited, id))
+}
+
+/// A task is awake, or gets something, if its row below `open/` still has this revision. The row changes in any case.
+pub(super) fn touch(id: &TaskId, revision: Revision) -> Change {
+    Change::put(open(id), Bytes::new()).expecting(Expect::Revision(revision))
+}
+
+/// What is written when an event comes for a task whose row below `open/` has this revision.
+pub(super) fn arrival(id: &TaskId, put: Change, revision: Revision) -> Vec<Change> {
+    vec![put, touch(id, revision)]
+}
+
 /// What is written when a task falls asleep whose row below `open/` has this revision.
-fn sleep_changes(
+pub(super) fn sleep_changes(
     id: &TaskId,
     owner: Option<&Principal>,
     waits: &[Wait],
@@ -220,13 +251,8 @@ fn sleep_changes(
     if let Some(first) = first.min() {
         changes.push(Change::put(timer(first, SLEEP, id.as_str()), Bytes::new()));
     }
-    for wait in waits {
-        if let Wait::Task(awaited) = wait
-            && let Some(awaited) = TaskId::parse(awaited)
-        {
-            changes.push(Change::put(keys::awaiting(&awaited, id), Bytes::new()));
-        }
-    }
+    let awaits = |awaited| Change::put(keys::awaiting(&awaited, id), Bytes::new());
+    changes.extend(awaited(waits).map(awaits));
     changes
 }
 

@@ -1,0 +1,538 @@
+//! A simulation of tasks that are programs: their state machine, their notes, their sleep, and a store. Servers end at any step.
+//!
+//! It is pure and has its own clock: one step is one thing that happens. In one world, a few tasks make calls, sleep, await
+//! events and each other, let a call race with an instant, are cancelled, and get events. `ORLA_SIMULATION_STEPS` says how
+//! many steps there are (10^6 by default, 10^8 with `cargo xtask simulate`), and `ORLA_SIMULATION_SEED` with what it begins.
+//! A seed that fails is added to [`SEEDS`].
+//!
+//! The invariants: [`ONCE`], [`FINISHED`], [`NOTED`], [`RESULT`], [`STATE`], [`EVENT`], [`AWAKE`], [`OVER`] and [`PLACES`].
+
+mod run;
+mod store;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use bytes::Bytes;
+use orla_marketplace::rtfs::Wait;
+use orla_state::{Change, Expect, Revision};
+
+use super::keys;
+use super::sleep::{arrival, no_longer_awaits, touch};
+use crate::keys::{OwnerKey, TIMERS, open, parse_timer};
+use crate::state::{Event, Recovery, State, recovery};
+use crate::task::TaskId;
+use run::{Around, Form, Run, Went, outcome, until};
+use store::{Store, happens, put_record};
+
+const ONCE: &str = "a call that is not idempotent is made once at most";
+const FINISHED: &str = "a call whose answer is durable is not made again";
+const NOTED: &str = "a call that leaves the process is noted durably before it is made";
+const RESULT: &str =
+    "the result is that of a process that never ends, but for calls that were interrupted";
+const STATE: &str = "the states of a task follow each other as they may";
+const EVENT: &str = "an event that was accepted gives one answer, or waits still when its task ends";
+const AWAKE: &str = "every task ends: none that sleeps is forgotten";
+const OVER: &str = "a task that is over makes no call and changes no more";
+const PLACES: &str = "a task has one place until it is over";
+
+/// Seeds that once failed.
+const SEEDS: [u64; 3] = [1, 2, 0x5eed];
+
+/// The most steps of one world. After it, no server ends and nothing is cancelled, and soon every task is over.
+const BUSY: u64 = 400;
+/// As many steps a world takes at most.
+const LONGEST: u64 = 40_000;
+
+/// xorshift64*
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) % end
+    }
+}
+
+/// Whether a call may be made again.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Call {
+    Idempotent,
+    Once,
+}
+
+/// A task, and what the world outside has seen of it.
+struct Made {
+    forms: Vec<Form>,
+    /// How often each call was made.
+    calls: Vec<u32>,
+    finished: Vec<bool>,
+    /// The answers with which it ended.
+    result: Option<Vec<i64>>,
+    /// The events that were accepted: their keys and values.
+    events: Vec<(String, i64)>,
+}
+
+impl Made {
+    /// A call is made.
+    fn make(&mut self, id: &TaskId, store: &Store, at: usize) {
+        assert!(!self.finished[at], "{FINISHED}");
+        let record = store.record(id);
+        assert!(!record.state.is_terminal(), "{OVER}");
+        let is_noted =
+            store.get(&keys::state(id)).is_some() || store.below(&keys::all_notes(id)).next().is_some();
+        assert!(is_noted && record.begun.is_some(), "{NOTED}");
+        self.calls[at] += 1;
+        assert!(self.forms[at] != Form::Call(Call::Once) || self.calls[at] == 1, "{ONCE}");
+    }
+
+    /// The answer to a call is durable.
+    fn finish(&mut self, at: usize) {
+        self.finished[at] = true;
+    }
+}
+
+/// Something outside of the runs that is between reading and writing.
+enum Doing {
+    /// An event comes.
+    Arrives { task: usize, key: String, value: i64, revision: Revision, is_asleep: bool },
+    /// A task is woken by a row, which goes.
+    Wakes { task: usize, with: Option<(String, Revision)>, open: Option<(Revision, bool)> },
+}
+
+/// A run that has fallen asleep and is still registered.
+struct Leaving {
+    waits: Vec<Wait>,
+    /// Whether it was to begin again meanwhile.
+    again: bool,
+}
+
+/// A few tasks in a world whose servers end.
+struct World {
+    store: Store,
+    tasks: Vec<Made>,
+    now: u64,
+    next_event: i64,
+    steps: u64,
+    /// What the server of this moment knows.
+    queue: VecDeque<usize>,
+    runs: BTreeMap<usize, Run>,
+    leaving: BTreeMap<usize, Leaving>,
+    doing: Vec<Doing>,
+    /// How often each task is counted as one that waits or runs.
+    places: Vec<i32>,
+}
+
+fn value(at: usize) -> i64 {
+    at as i64 * 7 + 3
+}
+
+fn interrupted(at: usize) -> i64 {
+    -1_000 - at as i64
+}
+
+fn name(event: u8) -> String {
+    format!("e{event}")
+}
+
+fn task_id(task: usize) -> TaskId {
+    TaskId::parse(&format!("01890000-0000-7000-8000-{task:012x}")).unwrap()
+}
+
+impl World {
+    fn new(random: &mut Random) -> Self {
+        let count = 1 + random.below(3) as usize;
+        let mut world = Self {
+            store: Store::default(),
+            tasks: Vec::new(),
+            now: 1_000,
+            next_event: 1,
+            steps: 0,
+            queue: VecDeque::new(),
+            runs: BTreeMap::new(),
+            leaving: BTreeMap::new(),
+            doing: Vec::new(),
+            places: vec![0; count],
+        };
+        for task in 0..count {
+            let forms: Vec<Form> = (0..1 + random.below(9)).map(|_| form(random, task)).collect();
+            let id = task_id(task);
+            let accepted = [put_record(&id, State::Queued, false), Change::put(open(&id), Bytes::new())];
+            assert!(world.store.write(&accepted));
+            let (calls, finished) = (vec![0; forms.len()], vec![false; forms.len()]);
+            world.tasks.push(Made { forms, calls, finished, result: None, events: Vec::new() });
+        }
+        world.resume();
+        world
+    }
+
+    /// A server starts.
+    fn resume(&mut self) {
+        for task in 0..self.tasks.len() {
+            let id = task_id(task);
+            let Some((row, _)) = self.store.get(&open(&id)) else { continue };
+            let is_asleep = OwnerKey::read(row).is_some();
+            let record = self.store.record(&id);
+            assert_eq!(recovery(record.state, record.begun), Recovery::Run, "{STATE}");
+            self.places[task] += 1;
+            if !is_asleep {
+                self.queue.push_back(task);
+            }
+        }
+        for task in 0..self.tasks.len() {
+            if self.is_over(task) {
+                self.wake_awaiting(task);
+            }
+        }
+    }
+
+    fn is_over(&self, task: usize) -> bool {
+        self.store.record(&task_id(task)).state.is_terminal()
+    }
+
+    /// The server ends. What it was writing was written or not.
+    fn end(&mut self, random: &mut Random) {
+        for (task, mut run) in std::mem::take(&mut self.runs) {
+            if random.below(2) == 0 {
+                self.finish(task, &mut run);
+            }
+        }
+        for doing in std::mem::take(&mut self.doing) {
+            if random.below(2) == 0 {
+                self.finish_doing(doing);
+            }
+        }
+        // What that led to in the server is lost too.
+        self.doing.clear();
+        self.queue.clear();
+        self.leaving.clear();
+        self.places.iter_mut().for_each(|places| *places = 0);
+    }
+
+    /// The write of a run reaches the store. Gives where it led.
+    fn finish(&mut self, task: usize, run: &mut Run) -> Went {
+        let id = task_id(task);
+        let before = self.store.record(&id).state;
+        let went = run.finish_write(&id, &mut self.store, &mut self.tasks[task]);
+        let after = self.store.record(&id).state;
+        assert!(!before.is_terminal() || before == after, "{OVER}");
+        if after == State::Completed && before != after {
+            self.tasks[task].result = Some(run.answers.clone());
+        }
+        went
+    }
+
+    fn finish_doing(&mut self, doing: Doing) {
+        match doing {
+            Doing::Arrives { task, key, value, revision, is_asleep } => {
+                let id = task_id(task);
+                let put = Change::put(key.as_str(), value.to_le_bytes().to_vec());
+                if self.store.write(&arrival(&id, put, revision)) {
+                    self.tasks[task].events.push((key, value));
+                    if is_asleep {
+                        self.queue.push_back(task);
+                    }
+                } else {
+                    self.arrives(task, key, value);
+                }
+            }
+            Doing::Wakes { task, with, open } => {
+                let id = task_id(task);
+                let remove = |(key, revision): (String, _)| {
+                    Change::remove(key).expecting(Expect::Revision(revision))
+                };
+                let mut changes: Vec<Change> = with.clone().map(remove).into_iter().collect();
+                let asleep = open.filter(|(_, is_asleep)| *is_asleep);
+                changes.extend(asleep.map(|(revision, _)| touch(&id, revision)));
+                if changes.is_empty() {
+                    return;
+                }
+                match (self.store.write(&changes), with) {
+                    (true, _) if asleep.is_some() => self.queue.push_back(task),
+                    // It was changed meanwhile.
+                    (false, Some((key, _))) => self.wakes(task, Some(key)),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// An event is on its way. It is refused if the task is over.
+    fn arrives(&mut self, task: usize, key: String, value: i64) {
+        if let Some((row, revision)) = self.store.get(&open(&task_id(task))) {
+            let is_asleep = OwnerKey::read(row).is_some();
+            self.doing.push(Doing::Arrives { task, key, value, revision, is_asleep });
+        }
+    }
+
+    /// A task is to be woken, by a row unless it is gone.
+    fn wakes(&mut self, task: usize, with: Option<String>) {
+        let row = self.store.get(&open(&task_id(task)));
+        let open = row.map(|(row, revision)| (revision, OwnerKey::read(row).is_some()));
+        let with = match with.map(|key| (self.store.get(&key).map(|(_, revision)| revision), key)) {
+            Some((None, _)) => return,
+            Some((Some(revision), key)) => Some((key, revision)),
+            None => None,
+        };
+        self.doing.push(Doing::Wakes { task, with, open });
+    }
+
+    fn wake_awaiting(&mut self, awaited: usize) {
+        let prefix = keys::all_awaiting(&task_id(awaited));
+        let rows: Vec<String> = self.store.below(&prefix).map(|(key, _)| key.to_owned()).collect();
+        for key in rows {
+            let task = (0..self.tasks.len()).find(|task| key.ends_with(task_id(*task).as_str()));
+            self.wakes(task.expect(STATE), Some(key));
+        }
+    }
+
+    /// A task neither waits nor runs any more.
+    fn left(&mut self, task: usize) {
+        self.places[task] -= 1;
+    }
+
+    fn cancel(&mut self, task: usize) {
+        let id = task_id(task);
+        let Some(put) = happens(&id, self.store.record(&id), &[Event::Cancel]) else { return };
+        let row = self.store.get(&open(&id));
+        let (is_asleep, revision) =
+            row.map(|(row, revision)| (OwnerKey::read(row).is_some(), revision)).expect(STATE);
+        let gone = Change::remove(open(&id)).expecting(Expect::Revision(revision));
+        assert!(self.store.write(&[gone, put]));
+        if is_asleep {
+            self.left(task);
+        }
+        if let Some(at) = self.queue.iter().position(|other| *other == task) {
+            self.queue.remove(at);
+            self.left(task);
+        }
+        // Its run is cancelled, and sees that the task is over.
+        if self.runs.remove(&task).is_some() {
+            self.left(task);
+        }
+        self.wake_awaiting(task);
+    }
+
+    /// One step. Gives whether all is over.
+    fn step(&mut self, random: &mut Random) -> bool {
+        self.steps += 1;
+        assert!(
+            self.steps < LONGEST,
+            "{AWAKE}: {:?}",
+            self.tasks.iter().map(|made| &made.forms).collect::<Vec<_>>()
+        );
+        let is_busy = self.steps < BUSY;
+        let task = random.below(self.tasks.len() as u64) as usize;
+        match random.below(64) {
+            0 if is_busy => {
+                self.end(random);
+                self.resume();
+            }
+            1 if is_busy && random.below(8) == 0 => self.cancel(task),
+            2..5 => self.now += 1 + random.below(4),
+            5..8 => {
+                let event = random.below(2) as u8;
+                let key = format!(
+                    "{}{:08}",
+                    crate::keys::events(&task_id(task), &name(event)),
+                    self.next_event
+                );
+                let value = 10_000 + self.next_event * 2 + i64::from(event);
+                self.next_event += 1;
+                if is_busy || self.tasks[task].forms.contains(&Form::Event(event)) {
+                    self.arrives(task, key, value);
+                }
+            }
+            8..16 => self.wake_due(),
+            16..24 if !self.doing.is_empty() => {
+                let at = random.below(self.doing.len() as u64) as usize;
+                let doing = self.doing.swap_remove(at);
+                self.finish_doing(doing);
+            }
+            24..30 => self.leave(task),
+            30..36 => self.begin(),
+            _ => self.run(task, random),
+        }
+        for (task, places) in self.places.iter().enumerate() {
+            assert!((0..=1).contains(places), "{PLACES}: task {task} has {places}");
+        }
+        self.is_done()
+    }
+
+    fn wake_due(&mut self) {
+        let due = self.store.below(TIMERS).next().and_then(|(key, _)| {
+            let (at, _, id) = parse_timer(key)?;
+            (at.0 <= self.now * 1_000).then(|| (key.to_owned(), TaskId::parse(id)))
+        });
+        if let Some((key, id)) = due {
+            let task = (0..self.tasks.len()).find(|task| Some(task_id(*task)) == id);
+            self.wakes(task.expect(STATE), Some(key));
+        }
+    }
+
+    /// A run that has fallen asleep is gone, and what came meanwhile is seen.
+    fn leave(&mut self, task: usize) {
+        let Some(Leaving { waits, again }) = self.leaving.remove(&task) else { return };
+        if again {
+            self.queue.push_back(task);
+        }
+        let id = task_id(task);
+        let around = Around { store: &self.store, now: self.now };
+        let is_due = waits.iter().any(|wait| match wait {
+            Wait::Until(_) => until(std::slice::from_ref(wait)).is_some_and(|until| until <= self.now),
+            Wait::Event(name) => self.store.below(&crate::keys::events(&id, name)).next().is_some(),
+            Wait::Task(awaited) => {
+                let awaited = (0..self.tasks.len()).find(|task| task_id(*task).as_str() == awaited);
+                awaited.is_some_and(|awaited| around.answer(&id, Form::Task(awaited)).is_some())
+            }
+            _ => true,
+        });
+        if is_due {
+            self.wakes(task, None);
+        }
+        for awaited in 0..task {
+            if self.is_over(awaited) {
+                self.store.write(&[no_longer_awaits(&task_id(awaited), &id)]);
+            }
+        }
+    }
+
+    /// The next task of the queue begins or goes on.
+    fn begin(&mut self) {
+        let Some(task) = self.queue.pop_front() else { return };
+        if let Some(leaving) = self.leaving.get_mut(&task) {
+            leaving.again = true;
+            return;
+        }
+        assert!(!self.runs.contains_key(&task), "{PLACES}");
+        if self.is_over(task) {
+            self.left(task);
+            return;
+        }
+        let run = Run::load(&task_id(task), &self.store, &self.tasks[task].forms);
+        self.runs.insert(task, run);
+    }
+
+    fn run(&mut self, task: usize, random: &mut Random) {
+        let Some(mut run) = self.runs.remove(&task) else { return };
+        let id = task_id(task);
+        let went = match random.below(12) {
+            0 => {
+                run.save();
+                Went::On
+            }
+            1..4 => {
+                run.begin_write();
+                Went::On
+            }
+            4..8 => self.finish(task, &mut run),
+            _ => {
+                let around = Around { store: &self.store, now: self.now };
+                run.go_on(&id, &around, &mut self.tasks[task], random.below(4) as usize);
+                Went::On
+            }
+        };
+        match went {
+            Went::On => drop(self.runs.insert(task, run)),
+            Went::Asleep(waits) => drop(self.leaving.insert(task, Leaving { waits, again: false })),
+            Went::Over => {
+                self.left(task);
+                self.wake_awaiting(task);
+            }
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.queue.is_empty()
+            && self.runs.is_empty()
+            && self.leaving.is_empty()
+            && self.doing.is_empty()
+            && (0..self.tasks.len()).all(|task| self.is_over(task))
+            && self.store.below(TIMERS).next().is_none()
+    }
+
+    fn check(&self) {
+        assert!(self.places.iter().all(|places| *places == 0), "{PLACES}");
+        assert!(self.store.below("open/").next().is_none(), "{AWAKE}");
+        assert!(
+            self.store.below(keys::AWAITED).next().is_none(),
+            "a row of a task that is awaited is left"
+        );
+        for (task, made) in self.tasks.iter().enumerate() {
+            let id = task_id(task);
+            let state = self.store.record(&id).state;
+            assert!(matches!(state, State::Completed | State::Cancelled), "{STATE}: {state}");
+            let Some(result) = &made.result else { continue };
+            assert_eq!((state, result.len()), (State::Completed, made.forms.len()), "{RESULT}");
+            let mut events: Vec<i64> = Vec::new();
+            for (at, (got, form)) in result.iter().zip(&made.forms).enumerate() {
+                let calls = made.calls[at];
+                let fits = match form {
+                    Form::Local => *got == value(at) && calls == 0,
+                    Form::Call(Call::Idempotent) => *got == value(at) && calls > 0,
+                    Form::Call(Call::Once) if *got == value(at) => calls == 1,
+                    Form::Call(Call::Once) => *got == interrupted(at) && calls <= 1,
+                    Form::Sleep(until) => *got == *until as i64 && *until <= self.now,
+                    Form::Race(until) => *got == value(at) || *got == *until as i64,
+                    Form::Task(task) => Some(*got) == outcome(&self.store, *task),
+                    Form::Event(event) => {
+                        events.push(*got);
+                        *got >= 10_000 && *got % 2 == i64::from(*event)
+                    }
+                };
+                assert!(fits, "{RESULT}: {form:?} gave {got} after {calls} calls");
+            }
+            for (key, value) in &made.events {
+                let answers = events.iter().filter(|answer| *answer == value).count();
+                let is_left = self.store.get(key).is_some();
+                assert_eq!(answers + usize::from(is_left), 1, "{EVENT}: {key}");
+            }
+            let (events, below) = (crate::keys::all_events(&id), crate::keys::run(&id));
+            let left = self.store.below(&below);
+            let left: Vec<_> = left
+                .map(|(key, _)| key)
+                .filter(|key| !key.contains("/trail/") && !key.starts_with(&events))
+                .collect();
+            assert!(left.is_empty(), "what was needed to go on is left: {left:?}");
+        }
+    }
+}
+
+fn form(random: &mut Random, task: usize) -> Form {
+    let second = |random: &mut Random| 1_000 + random.below(60);
+    match random.below(12) {
+        0..2 => Form::Local,
+        2..4 => Form::Call(Call::Idempotent),
+        4..7 => Form::Call(Call::Once),
+        7 => Form::Sleep(second(random)),
+        8..10 => Form::Event(random.below(2) as u8),
+        // Tasks await those before them, so that none awaits itself.
+        10 if task > 0 => Form::Task(random.below(task as u64) as usize),
+        _ => Form::Race(second(random)),
+    }
+}
+
+fn simulate(seed: u64, steps: u64) {
+    let mut random = Random(seed | 1);
+    let mut world = World::new(&mut random);
+    let mut worlds = 0_u64;
+    for _ in 0..steps {
+        if world.step(&mut random) {
+            world.check();
+            worlds += 1;
+            world = World::new(&mut random);
+        }
+    }
+    assert!(worlds > steps / 2_000, "only {worlds} worlds ended in {steps} steps");
+}
+
+#[test]
+fn programs_end_right_though_their_processes_end_at_any_step() {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    for seed in SEEDS {
+        simulate(seed, 50_000);
+    }
+    let seed = number("ORLA_SIMULATION_SEED").unwrap_or(20_261_121);
+    simulate(seed, number("ORLA_SIMULATION_STEPS").unwrap_or(1_000_000));
+}

@@ -1,0 +1,75 @@
+//! The store of a world: all changes of a batch or none, each record with a revision.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use orla_state::{Change, Expect, Revision};
+
+use super::STATE;
+use crate::keys::task;
+use crate::state::{Event, Repeat, State};
+use crate::task::TaskId;
+
+/// The record of a task, as far as it matters here.
+#[derive(Clone, Copy)]
+pub(super) struct Record {
+    pub(super) state: State,
+    pub(super) begun: Option<Repeat>,
+    pub(super) revision: Revision,
+}
+
+#[derive(Default)]
+pub(super) struct Store {
+    rows: BTreeMap<String, (Bytes, Revision)>,
+    revision: Revision,
+}
+
+impl Store {
+    /// Makes all changes or none. `false` if a record is not as a change expects it.
+    pub(super) fn write(&mut self, changes: &[Change]) -> bool {
+        let fits = |change: &Change| match (change.expect, self.rows.get(&change.key)) {
+            (Expect::Anything, _) | (Expect::Absent, None) => true,
+            (Expect::Revision(expected), Some((_, revision))) => expected == *revision,
+            (Expect::Absent, Some(_)) | (Expect::Revision(_), None) => false,
+        };
+        if !changes.iter().all(fits) {
+            return false;
+        }
+        for Change { key, value, .. } in changes {
+            self.revision += 1;
+            match value {
+                Some(value) => drop(self.rows.insert(key.clone(), (value.clone(), self.revision))),
+                None => drop(self.rows.remove(key)),
+            }
+        }
+        true
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<(&Bytes, Revision)> {
+        self.rows.get(key).map(|(value, revision)| (value, *revision))
+    }
+
+    pub(super) fn below<'s>(&'s self, prefix: &'s str) -> impl Iterator<Item = (&'s str, &'s Bytes)> {
+        let rows = self.rows.range(prefix.to_owned()..);
+        let rows = rows.take_while(move |(key, _)| key.starts_with(prefix));
+        rows.map(|(key, (value, _))| (key.as_str(), value))
+    }
+
+    pub(super) fn record(&self, id: &TaskId) -> Record {
+        let (value, revision) = self.get(&task(id)).expect(STATE);
+        let begun = (value[1] == 1).then_some(Repeat::Journaled);
+        Record { state: State::ALL[usize::from(value[0])], begun, revision }
+    }
+}
+
+/// The change that makes a record what it is after these events, if they may happen.
+pub(super) fn happens(id: &TaskId, record: Record, events: &[Event]) -> Option<Change> {
+    let state = events.iter().try_fold(record.state, |state, event| state.after(*event))?;
+    let begun = record.begun.is_some() || events.contains(&Event::Begin);
+    Some(put_record(id, state, begun).expecting(Expect::Revision(record.revision)))
+}
+
+pub(super) fn put_record(id: &TaskId, state: State, begun: bool) -> Change {
+    let at = State::ALL.iter().position(|other| *other == state).expect(STATE);
+    Change::put(task(id), vec![at as u8, begun.into()])
+}
