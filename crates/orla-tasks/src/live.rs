@@ -23,7 +23,16 @@ const LINE: usize = 1000;
 #[derive(Default)]
 pub(crate) struct Live {
     running: Mutex<HashMap<TaskId, Arc<Running>>>,
-    watched: Mutex<HashMap<TaskId, watch::Sender<Arc<Task>>>>,
+    /// Those who see all that a task says.
+    watched: Watched,
+    /// Those who see its states alone.
+    states: Watched,
+}
+
+/// The tasks that someone looks at.
+#[derive(Default)]
+struct Watched {
+    senders: Mutex<HashMap<TaskId, watch::Sender<Arc<Task>>>>,
     /// At so many tasks that are watched, those are dropped that no one watches any more.
     sweep_at: AtomicUsize,
 }
@@ -83,20 +92,47 @@ impl Live {
         self.running.lock().values().for_each(|running| running.cancellation.cancel());
     }
 
-    /// Changes of a task from now on.
+    /// Changes of a task from now on, and what it says.
     pub(crate) fn watch(&self, task: Arc<Task>) -> watch::Receiver<Arc<Task>> {
-        let mut watched = self.watched.lock();
-        if watched.len() >= self.sweep_at.load(Ordering::Relaxed) {
-            watched.retain(|_, sender| sender.receiver_count() > 0);
-            self.sweep_at.store(2 * watched.len() + 16, Ordering::Relaxed);
-        }
-        watched.entry(task.id.clone()).or_insert_with(|| watch::Sender::new(task)).subscribe()
+        self.watched.watch(task)
+    }
+
+    /// Changes of the state of a task from now on. What it says wakes no one here.
+    pub(crate) fn watch_state(&self, task: Arc<Task>) -> watch::Receiver<Arc<Task>> {
+        self.states.watch(task)
     }
 
     /// Shows a task to those who look on.
     pub(crate) fn publish(&self, task: &Task) {
-        let mut watched = self.watched.lock();
-        if let Some(sender) = watched.get(&task.id) {
+        self.watched.publish(task);
+        self.states.publish(task);
+    }
+
+    /// Shows that a task runs to those who look on.
+    pub(crate) fn begun(&self, id: &TaskId, running: &Running) {
+        self.watched.fill(id, running);
+        self.states.fill(id, running);
+    }
+
+    /// Shows to those who look on what a task says.
+    fn said(&self, id: &TaskId, running: &Running) {
+        self.watched.fill(id, running);
+    }
+}
+
+impl Watched {
+    fn watch(&self, task: Arc<Task>) -> watch::Receiver<Arc<Task>> {
+        let mut senders = self.senders.lock();
+        if senders.len() >= self.sweep_at.load(Ordering::Relaxed) {
+            senders.retain(|_, sender| sender.receiver_count() > 0);
+            self.sweep_at.store(2 * senders.len() + 16, Ordering::Relaxed);
+        }
+        senders.entry(task.id.clone()).or_insert_with(|| watch::Sender::new(task)).subscribe()
+    }
+
+    fn publish(&self, task: &Task) {
+        let mut senders = self.senders.lock();
+        if let Some(sender) = senders.get(&task.id) {
             // Of two changes at once, the later one stays.
             sender.send_if_modified(|shown| {
                 let is_newer = task.revision >= shown.revision && !shown.state.is_terminal();
@@ -106,14 +142,13 @@ impl Live {
                 is_newer
             });
             if task.state.is_terminal() {
-                watched.remove(&task.id);
+                senders.remove(&task.id);
             }
         }
     }
 
-    /// Shows to those who look on what a task says.
-    pub(crate) fn said(&self, id: &TaskId, running: &Running) {
-        if let Some(sender) = self.watched.lock().get(id) {
+    fn fill(&self, id: &TaskId, running: &Running) {
+        if let Some(sender) = self.senders.lock().get(id) {
             sender.send_if_modified(|shown| {
                 if shown.state.is_terminal() {
                     return false;

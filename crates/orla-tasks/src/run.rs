@@ -557,7 +557,7 @@ impl Mark {
         let recorded = self.running.record.lock().as_ref().map_or(State::Queued, |task| task.state);
         if self.running.begun.set(repeat).is_ok() {
             tasks.counts.moved(recorded, self.running.seen(recorded));
-            tasks.live.said(&self.id, &self.running);
+            tasks.live.begun(&self.id, &self.running);
         }
     }
 }

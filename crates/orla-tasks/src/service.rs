@@ -246,7 +246,7 @@ impl Tasks {
         viewer: Viewer<'_>,
         deadline: Instant,
     ) -> Result<Arc<Task>, TaskError> {
-        let mut changes = self.subscribe(id, viewer).await?;
+        let mut changes = self.states(id, viewer).await?;
         let settled =
             changes.wait_for(|task| task.state.is_terminal() || task.state == State::InputRequired);
         // At the deadline, or if it is over, the task is as it was last seen.
@@ -269,6 +269,21 @@ impl Tasks {
         // It may have changed between being read and being watched.
         self.0.live.publish(&*self.get(id, viewer).await?);
         Ok(changes)
+    }
+
+    /// The states of a task, from how it stands now to its end. What it says meanwhile is not told.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub(crate) async fn states(
+        &self,
+        id: &str,
+        viewer: Viewer<'_>,
+    ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
+        let states = self.0.live.watch_state(self.get(id, viewer).await?);
+        // It may have changed between being read and being watched.
+        self.0.live.publish(&*self.get(id, viewer).await?);
+        Ok(states)
     }
 
     /// Cancels a task: it is `cancelled` when this returns, and then its call is ended.

@@ -21,7 +21,7 @@ fn names(server: &Server) -> Vec<String> {
 fn started(server: &Server, schedule: &str) -> usize {
     let tasks = server.http().get("/tasks?limit=1000").json();
     let of = |task: &&Value| task["schedule"] == schedule;
-    tasks.as_array().unwrap().iter().filter(of).count()
+    tasks.as_array().expect("an array").iter().filter(of).count()
 }
 
 /// Lets the schedules have fired last some hours earlier than they did, while no server runs.
@@ -66,7 +66,7 @@ fn a_reload_changes_the_schedules_and_a_wrong_one_changes_nothing() {
     server.write("orla.yaml", &more, 0o644);
     server.reload();
     eventually("both are there", || names(&server) == ["tick", "tock"]);
-    server.write("orla.yaml", &more.replace("30 4 * * 1", "30 25 * * 1"), 0o644);
+    server.write("orla.yaml", more.replace("30 4 * * 1", "30 25 * * 1"), 0o644);
     server.signal(rustix::process::Signal::HUP);
     server.log_says(&["orla.yaml:3:", "schedule"]);
     assert_eq!(names(&server), ["tick", "tock"]);

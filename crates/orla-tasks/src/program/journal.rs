@@ -288,7 +288,7 @@ impl RunJournal {
             crate::TaskError::Unknown(_) => Error::new("unknown-task", error.to_string()),
             other => broken(&other.to_string()),
         };
-        let mut changes = tasks.subscribe(id, viewer).await.map_err(unseen)?;
+        let mut changes = tasks.states(id, viewer).await.map_err(unseen)?;
         let over = changes.wait_for(|task| task.state.is_terminal()).await.map(|task| Arc::clone(&task));
         let task = match over {
             Ok(task) => task,

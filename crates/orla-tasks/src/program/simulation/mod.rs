@@ -390,6 +390,10 @@ impl World {
         });
         if is_due {
             self.wakes(task, None);
+            // It is awake, durably, before the rows go that could wake it after a crash.
+            if let Some(wakes) = self.doing.pop() {
+                self.finish_doing(wakes);
+            }
         }
         for awaited in 0..task {
             if self.is_over(awaited) {
