@@ -224,10 +224,7 @@ impl Run {
             Then::End => Some(Event::Complete),
             _ => None,
         };
-        let written = match self.put(id, store, changes, event) {
-            None => return Went::Over,
-            Some(written) => written,
-        };
+        let Some(written) = self.put(id, store, changes, event) else { return Went::Over };
         let went = match then {
             Then::End => Went::Over,
             Then::Sleep { waits, .. } if written => Went::Asleep(waits),
