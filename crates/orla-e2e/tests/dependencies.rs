@@ -32,6 +32,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "orla-server",
         &["orla-history", "orla-identity", "orla-marketplace", "orla-mcp", "orla-state", "orla-tasks"],
     ),
+    ("orla-console", &["orla-history", "orla-marketplace", "orla-server", "orla-tasks"]),
     (
         "orla-providers",
         &[
@@ -48,6 +49,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "orla",
         &[
             "orla-cluster",
+            "orla-console",
             "orla-document",
             "orla-history",
             "orla-identity",

@@ -11,7 +11,7 @@
 //! reaches half of the requests that a bare handler does, loses the text of numbers, and answers some
 //! malformed requests otherwise than the specification says.
 //!
-//! A request goes: guard (`http/`) → `routes` → `mcp/`, `rtfs/`, `a2a/` or `admin/` → marketplace. In `mcp/` it goes:
+//! A request goes: guard (`http/`) → `routes` → `mcp/`, `rtfs/`, `a2a/` or `admin/` → marketplace. Pages for people come from outside (`pages`). In `mcp/` it goes:
 //! envelope (`rpc`) → mode (`request_mode`) → `dispatch`, and comes back as plain JSON or as a stream (`exchange`).
 //! `tools/call` and `tools/list` never build a tree: the body's bytes are cut, passed on, and put together again
 //! (`tools`). Other methods of MCP go to the surfaces of the marketplace (`surfaces`).
@@ -44,6 +44,7 @@ mod mcp;
 mod metrics;
 mod nodes;
 mod options;
+mod pages;
 mod rest;
 mod routes;
 mod rtfs;
@@ -67,6 +68,7 @@ pub use nodes::NodeRow;
 pub use options::{AgentOptions, ServerOptions, Unauthenticated};
 pub use orla_identity::{AuthOptions, BearerToken, Fetch, IssuerOptions, OwnToken};
 pub use orla_mcp::call_result::call_result_json;
+pub use pages::{Door, PageBody, Pages, Refused, Visit, Visitor};
 pub use rtfs::federation::shared_tool;
 
 pub use tasks::{ResultForm, shown as task_json, shown_with_result as task_json_with_result};
@@ -134,6 +136,11 @@ impl Server {
     /// Shows the nodes of a cluster in `/status`. The first function stays.
     pub fn show_nodes(&self, show: impl Fn() -> Vec<NodeRow> + Send + Sync + 'static) {
         self.core.show_nodes(Box::new(show));
+    }
+
+    /// Serves these pages for people at `/console`. The first ones stay.
+    pub fn serve_pages(&self, pages: Arc<dyn Pages>) {
+        self.core.serve_pages(pages);
     }
 
     /// Sends push notifications of the agent's tasks through this sender. Without one, clients that ask for them are refused.

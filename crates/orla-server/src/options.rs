@@ -52,6 +52,8 @@ pub struct ServerOptions {
     pub drain: Duration,
     /// What the server is as an agent.
     pub agent: AgentOptions,
+    /// Whether pages for people are served, if the program has any: yes.
+    pub pages: bool,
 }
 
 /// The server as an agent of the Agent2Agent protocol.
@@ -127,6 +129,7 @@ impl Default for ServerOptions {
             list_ttl: Duration::from_secs(5),
             drain: Duration::from_secs(10),
             agent: AgentOptions::default(),
+            pages: true,
         }
     }
 }

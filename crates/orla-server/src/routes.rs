@@ -22,6 +22,7 @@ use crate::http::response::{closing, is_json, json, names, not_allowed, text, wh
 use crate::mcp::http::endpoint;
 use crate::metrics;
 use crate::options::Unauthenticated;
+use crate::pages;
 use crate::rest;
 use crate::rtfs::{federation, programs};
 use crate::state::{Core, Settings};
@@ -61,8 +62,10 @@ pub(crate) async fn serve(
         let challenge = settings.auth.insufficient_scope(&head(&core, &parts, None), &scopes);
         challenge_with(&mut response, &challenge);
     }
+    // Pages are for their own origin alone.
     if let Some(origin) = parts.headers.get(header::ORIGIN)
         && response.status() != StatusCode::FORBIDDEN
+        && !pages::is_here(parts.uri.path())
     {
         allow_origin(response.headers_mut(), origin);
     }
@@ -149,12 +152,32 @@ async fn route(
     if let Some(metadata) = settings.auth.metadata(&head(core, parts, None), path) {
         return only_get(parts, || json(StatusCode::OK, metadata));
     }
+    if let Some(pages) = core.pages(settings) {
+        if pages::is_here(path) {
+            return Box::pin(pages::serve(core, settings, pages, parts, body, peer)).await;
+        }
+        if pages::is_browser_at_root(parts) {
+            return pages::redirect();
+        }
+    }
     let principal = match authenticate(core, settings, parts, peer).await {
         Ok(principal) => principal,
         Err(denied) => return unauthenticated(core, settings, peer, parts, denied),
     };
+    let answered = answer(core, settings, principal.clone(), parts, body, log);
+    while_accepted(core, settings, principal, parts, peer, answered).await
+}
+
+/// The answer to a request, as long as its credential is accepted.
+pub(crate) async fn while_accepted(
+    core: &Arc<Core>,
+    settings: &Settings,
+    principal: Option<Principal>,
+    parts: &Parts,
+    peer: IpAddr,
+    answered: impl Future<Output = Response<Body>>,
+) -> Response<Body> {
     let credential = Credential::of(core, principal.as_ref(), &parts.extensions);
-    let answered = answer(core, settings, principal, parts, body, log);
     let Some(credential) = credential else { return answered.await };
     // Boxed, because few requests last until it is needed.
     let response = tokio::select! {
@@ -182,6 +205,9 @@ async fn answer(
 ) -> Response<Body> {
     let path = parts.uri.path();
     match path {
+        "/" if pages::is_browser_at_root(parts) => {
+            text(StatusCode::NOT_FOUND, "not found: the console is off, and MCP is at /mcp\n")
+        }
         "/mcp" | "/" | "/mcp/" => match parts.method {
             // Boxed, for hyper keeps room for the largest future on every connection, idle ones too.
             Method::POST => {
@@ -237,7 +263,7 @@ async fn answer(
 }
 
 /// The caller that its token or its certificate identifies.
-async fn authenticate(
+pub(crate) async fn authenticate(
     core: &Core,
     settings: &Settings,
     parts: &Parts,
@@ -307,19 +333,36 @@ fn ambiguous(peer: IpAddr) -> Response<Body> {
 
 /// The answer to a request without a valid token. It is counted, logged and passed to the observer. A peer that
 /// fails too often must wait (429), and its next failures are only counted.
-fn unauthenticated(
+pub(crate) fn unauthenticated(
     core: &Core,
     settings: &Settings,
     peer: IpAddr,
     parts: &Parts,
     denied: orla_identity::Denied,
 ) -> Response<Body> {
+    let mut response = text(StatusCode::UNAUTHORIZED, UNAUTHENTICATED);
+    challenge_with(&mut response, &settings.auth.challenge(&head(core, parts, None), denied));
+    if let Verdict::Limited { wait, .. } = count_failure(core, settings, peer, parts, denied) {
+        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+        response.headers_mut().remove(header::WWW_AUTHENTICATE);
+        let wait = HeaderValue::from(wait.as_secs_f64().ceil() as u64);
+        response.headers_mut().insert(header::RETRY_AFTER, wait);
+    }
+    response
+}
+
+/// Counts a failed authentication, logs it and passes it to the observer.
+pub(crate) fn count_failure(
+    core: &Core,
+    settings: &Settings,
+    peer: IpAddr,
+    parts: &Parts,
+    denied: orla_identity::Denied,
+) -> Verdict {
     core.metrics.auth_failures.inc();
     let limits = settings.options.auth_limits;
     let verdict = core.auth_failures.lock().count(peer, limits, Instant::now());
     let peer = peer.to_canonical();
-    let mut response = text(StatusCode::UNAUTHORIZED, UNAUTHENTICATED);
-    challenge_with(&mut response, &settings.auth.challenge(&head(core, parts, None), denied));
     match verdict {
         Verdict::Limited { is_first: false, .. } => {}
         Verdict::Tolerated | Verdict::Limited { is_first: true, .. } => {
@@ -331,13 +374,7 @@ fn unauthenticated(
             }
         }
     }
-    if let Verdict::Limited { wait, .. } = verdict {
-        *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-        response.headers_mut().remove(header::WWW_AUTHENTICATE);
-        let wait = HeaderValue::from(wait.as_secs_f64().ceil() as u64);
-        response.headers_mut().insert(header::RETRY_AFTER, wait);
-    }
-    response
+    verdict
 }
 
 fn turn_away(denied: &Denied) -> Response<Body> {

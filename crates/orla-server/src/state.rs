@@ -31,6 +31,7 @@ use crate::mcp::tools::{CacheHint, Listings};
 use crate::metrics::Metrics;
 use crate::nodes::{NodeRow, ShowNodes};
 use crate::options::{ServerOptions, Unauthenticated};
+use crate::pages::Pages;
 use crate::throttle::Failures;
 use crate::tls;
 
@@ -75,6 +76,8 @@ pub(crate) struct Core {
     push: OnceLock<Arc<dyn PushSender>>,
     /// Reaches authorization servers, if the program supports them.
     fetch: OnceLock<Arc<dyn Fetch>>,
+    /// Makes pages for people, if the program has any.
+    pages: OnceLock<Arc<dyn Pages>>,
 }
 
 /// The options in force, and what is compiled from them.
@@ -124,6 +127,7 @@ impl Core {
             agent: OnceLock::new(),
             push: OnceLock::new(),
             fetch: OnceLock::new(),
+            pages: OnceLock::new(),
         });
         let server = Arc::downgrade(&core);
         core.market.approvals().check_callers(move |principal| {
@@ -185,6 +189,16 @@ impl Core {
     /// Keeps those answers in a state. The first one stays.
     pub(crate) fn keep_answers(&self, state: Arc<dyn StateStore>) {
         drop(self.answers.set(Answers::new(state)));
+    }
+
+    /// The pages for people, if there are any and they are on.
+    pub(crate) fn pages(&self, settings: &Settings) -> Option<&Arc<dyn Pages>> {
+        self.pages.get().filter(|_| settings.options.pages)
+    }
+
+    /// Sets the pages for people. The first ones stay.
+    pub(crate) fn serve_pages(&self, pages: Arc<dyn Pages>) {
+        drop(self.pages.set(pages));
     }
 
     /// The sender of push notifications.

@@ -22,6 +22,7 @@ mod cluster;
 mod configuration;
 mod confinement;
 mod confinement_network;
+mod console;
 mod development;
 mod dialogue;
 mod discovery;

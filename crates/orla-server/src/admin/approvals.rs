@@ -24,7 +24,7 @@ const ANSWER: &str = "approvals:answer";
 
 /// Which questions the policy lets this caller answer. Where there are several callers, a caller that was identified does
 /// not approve its own calls: what made the call has its credential, and could approve it without a person.
-fn may_answer(core: &Core, principal: Option<&Principal>) -> MayAnswer {
+pub(crate) fn may_answer(core: &Core, principal: Option<&Principal>) -> MayAnswer {
     let item = Item {
         id: "orla.approvals".to_owned(),
         name: "orla__approvals".to_owned(),

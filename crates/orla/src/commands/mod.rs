@@ -11,6 +11,7 @@ pub(crate) mod check;
 pub(crate) mod client;
 pub(crate) mod cluster;
 pub(crate) mod connect;
+mod console;
 pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod init;

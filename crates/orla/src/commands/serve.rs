@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_cluster::NodeStatus;
+use orla_console::{Console, Inside};
 use orla_history::History;
 use orla_marketplace::Desk;
 use orla_process::watch::{Target, Watcher};
@@ -19,6 +20,7 @@ use orla_tasks::{Schedules, Tasks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::console::Facts;
 use crate::app::App;
 use crate::cli::{Cli, Serve};
 use crate::config::{Config, DEFAULT_FILES, Source, Transport};
@@ -126,9 +128,14 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let followed = files.follow(&config);
     let mut app = App::build(&config)?;
     let (history, unkept) = crate::history::of_server(app.marketplace(), &config)?;
+    let facts = Facts::new(&source);
+    facts.update(&config, &app);
+    let pages = Arc::clone(&facts) as Arc<dyn Inside>;
+    let console = Console::new(Arc::clone(app.marketplace()), history.clone(), pages);
     let audit = audit_of(&config)?;
     let days = QuotaDays::open(&config, app.marketplace().quotas());
     let server = Server::new(Arc::clone(app.marketplace()), options(&config));
+    server.serve_pages(Arc::new(console.clone()));
     if config.transport == Transport::Http {
         // On a pipe, only the client itself can be asked.
         app.marketplace().approvals().set_desk(Desk::Open);
@@ -159,6 +166,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let schedules = tasks.clone().map(Schedules::new);
     if let Some(tasks) = &tasks {
         server.serve_tasks(tasks.clone());
+        console.show_tasks(tasks.clone());
     }
     if let Some(schedules) = &schedules {
         schedules.configure(config.owned_schedules());
@@ -175,7 +183,8 @@ async fn serve(source: Source) -> Result<(), Failure> {
         audit.observe_server(&server);
         audit.started(app.marketplace());
     }
-    tracing::info!(address, "listening");
+    let pages = console_address(&config, &address);
+    tracing::info!(address, console = pages, "listening");
     // A client that can connect finds this line in the log.
     logging.flush();
     app.findings().log();
@@ -217,6 +226,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
                 tokio::join!(serving, leave);
             }
         }
+        console.close().await;
         // On stdio, calls of tasks outlive the client. They end before the providers that they need.
         if let Some(tasks) = running {
             tasks.close(drain).await;
@@ -246,9 +256,11 @@ async fn serve(source: Source) -> Result<(), Failure> {
             }
             signal = signals.next() => if let Signal::Stop(stop) = signal { break stop },
             () = files.changed() => {}
+            () = facts.reload_wanted() => {}
         }
         while let Some(config) = reloader.reload(&mut app) {
             server.reconfigure(options(config));
+            facts.update(config, &app);
             if let Some(tasks) = &tasks {
                 tasks.configure(config.task_options.clone());
             }
@@ -350,6 +362,13 @@ async fn transport(
     Ok((address, Box::pin(bound.serve(shutdown.clone()))))
 }
 
+/// Where the console is, if it is served.
+fn console_address(config: &Config, address: &str) -> Option<String> {
+    let is_served = config.console && config.transport == Transport::Http;
+    let scheme = if config.tls().is_some() { "https" } else { "http" };
+    is_served.then(|| format!("{scheme}://{address}/console"))
+}
+
 fn options(config: &Config) -> ServerOptions {
     let mut options = ServerOptions::default();
     options.allowed_hosts.clone_from(&config.allowed_hosts);
@@ -360,6 +379,7 @@ fn options(config: &Config) -> ServerOptions {
     options.max_body_bytes = config.max_body_bytes;
     options.session_idle = config.session_idle;
     options.agent.clone_from(&config.a2a.options);
+    options.pages = config.console;
     options
 }
 

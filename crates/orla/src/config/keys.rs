@@ -282,6 +282,26 @@ pub(super) fn properties<T>(keys: &[Key<T>], defaults: &mut T) -> Map<String, Js
     keys.iter().map(property).collect()
 }
 
+/// The keys with a value of their own as (name, value as JSON, meaning); those of sections have the section's name before
+/// theirs. `values` holds the values. What has no plain value is left out.
+pub(super) fn values<T>(keys: &[Key<T>], values: &mut T) -> Vec<(String, Option<Json>, String)> {
+    fn add(prefix: &str, properties: &Map<String, Json>, out: &mut Vec<(String, Option<Json>, String)>) {
+        for (name, schema) in properties {
+            let name = format!("{prefix}{name}");
+            let about = schema["description"].as_str().unwrap_or_default().to_owned();
+            match schema["properties"].as_object() {
+                Some(inner) if schema["additionalProperties"] == json!(false) => {
+                    add(&format!("{name}."), inner, out);
+                }
+                _ => out.push((name, schema.get("default").cloned(), about)),
+            }
+        }
+    }
+    let mut out = Vec::new();
+    add("", &properties(keys, values), &mut out);
+    out
+}
+
 /// The JSON Schema of a mapping with these keys and no others.
 pub(super) fn object<T>(keys: &[Key<T>], defaults: &mut T) -> Json {
     let mut schema = json!({

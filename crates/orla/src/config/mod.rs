@@ -55,6 +55,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_cluster::ClusterSettings;
+use orla_console::Setting;
 use orla_document::Position;
 use orla_identity::{BearerToken, IssuerOptions, OwnToken};
 use orla_marketplace::id::Pattern;
@@ -157,6 +158,8 @@ pub(crate) struct Config {
     pub(crate) allow: Option<Vec<String>>,
     /// Name patterns of what is not served. They override `allow`.
     pub(crate) deny: Vec<String>,
+    /// Whether the pages for people are served.
+    pub(crate) console: bool,
     pub(crate) watch: bool,
     pub(crate) capsules: CapsuleConfig,
     pub(crate) programs: ProgramConfig,
@@ -408,6 +411,7 @@ impl Default for Config {
             allowed_origins: Vec::new(),
             allow: None,
             deny: Vec::new(),
+            console: true,
             watch: false,
             capsules: CapsuleConfig::default(),
             programs: ProgramConfig::default(),
@@ -712,6 +716,26 @@ impl Config {
         let secrets =
             OWN_SECRETS.iter().map(|name| (*name).to_owned()).chain(self.agent.api_key_env.clone());
         self.expanded.iter().cloned().chain(secrets).collect()
+    }
+
+    /// Every key with its value and where it was set. Secrets and keys with a structure of their own have no value here.
+    pub(crate) fn settings(&self) -> Vec<Setting> {
+        let place = |key: &str| match self.origins.get(key.split('.').next().unwrap_or(key))? {
+            Origin::File(at) => {
+                let file = self.file.as_deref().unwrap_or("".as_ref()).display();
+                Some(format!("{file}:{}:{}", at.line, at.column))
+            }
+            Origin::Environment(name) => Some(format!("variable {name}")),
+            Origin::Flag(flag) => Some((*flag).to_owned()),
+        };
+        let values = keys::values(&KEYS, &mut self.clone());
+        let setting = |(key, value, about): (String, Option<serde_json::Value>, String)| Setting {
+            value: value.map(|value| self.secrets.text(&value.to_string()).into_owned()),
+            origin: place(&key),
+            key,
+            about,
+        };
+        values.into_iter().map(setting).collect()
     }
 
     /// Whether a key is at its default.

@@ -151,6 +151,8 @@ fn keys() -> Vec<Key<Config>> {
             "PEM file with the Ed25519 secret key that signs the log's head (see [governance.md](governance.md#signatures))").restart(),
         own("audit_heads", governance::read_heads, governance::heads_schema,
             "a second place for signed heads: a file, or a command as a list; the command reads one line").restart(),
+        key("console", Flag, |c| &mut c.console,
+            "whether the [console](console.md) is served at `/console`"),
         key("watch", Flag, |c| &mut c.watch,
             "reload when the tools, the prompts, this file or files that it names change"),
     ]

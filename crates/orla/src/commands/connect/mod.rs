@@ -12,6 +12,7 @@ use std::io::Write;
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
+use orla_console::Connection;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
 use crate::Failure;
@@ -42,6 +43,19 @@ pub(crate) fn run(client: &str, write: bool, name: &str, source: &Source) -> Res
     render::note(&format!("# {}: add this to {} (--write does it)", client.title, path.display()));
     render::out(&edited(client, "", name, &launch).map_err(Failure::failed)?);
     Ok(())
+}
+
+/// The entry of this server for each client, with the file that it belongs into.
+pub(crate) fn entries(source: &Source) -> Vec<Connection> {
+    let places =
+        Places::here(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from));
+    let (Some(places), Ok(launch)) = (places, launch(source)) else { return Vec::new() };
+    let entry = |client: &Client| {
+        let text = edited(client, "", "orla", &launch).ok()?;
+        let file = shown(&client.path(&places, Path::exists));
+        Some(Connection { title: client.title, file, text, then: client.then })
+    };
+    CLIENTS.iter().filter_map(entry).collect()
 }
 
 /// How the client starts this program, with what it would serve from here.

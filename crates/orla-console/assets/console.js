@@ -1,0 +1,58 @@
+// What a page can do better where scripts run. Every page works without it.
+"use strict";
+(() => {
+  const each = (root, selector, act) => root.querySelectorAll(selector).forEach(act);
+
+  function copied(button) {
+    const text = button.closest(".snippet").querySelector("pre").textContent;
+    navigator.clipboard.writeText(text).then(() => {
+      const label = button.firstChild;
+      const before = label.textContent;
+      label.textContent = "Copied";
+      setTimeout(() => { label.textContent = before; }, 1500);
+    });
+  }
+
+  // A file becomes the Base64 text of its field.
+  function chosen(input) {
+    const file = input.files[0];
+    if (!file) return;
+    const reader = new FileReader();
+    reader.onload = () => {
+      document.getElementById(input.dataset.into).value = reader.result.slice(reader.result.indexOf(",") + 1);
+    };
+    reader.readAsDataURL(file);
+  }
+
+  function prepare(root) {
+    if (navigator.clipboard) each(root, "[data-copy]", (button) => { button.hidden = false; });
+    each(root, "[data-into]", (input) => { input.hidden = false; });
+    each(root, "[data-show]", (select) => {
+      const button = select.nextElementSibling;
+      if (button) button.classList.add("unseen");
+    });
+    each(root, "[data-reload-on]", (element) => {
+      if (element.dataset.watched) return;
+      element.dataset.watched = "yes";
+      for (const name of element.dataset.reloadOn.split(" ")) {
+        element.addEventListener(name, () => location.reload());
+      }
+    });
+  }
+
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-copy]");
+    if (button) copied(button);
+  });
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-into]")) chosen(event.target);
+    if (event.target.matches("[data-show]")) event.target.nextElementSibling.click();
+  });
+  document.addEventListener("htmx:after:swap", () => prepare(document));
+  const start = () => {
+    prepare(document);
+    const wrong = document.querySelector("[aria-invalid=true]");
+    if (wrong) wrong.focus();
+  };
+  if (document.readyState === "loading") document.addEventListener("DOMContentLoaded", start); else start();
+})();

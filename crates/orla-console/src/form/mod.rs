@@ -1,0 +1,100 @@
+//! Forms from JSON Schemas, and inputs from forms. Pure: no I/O, and no page around it.
+//!
+//! A [`Form`] is made of a schema and of what is already known: nothing, an input, or the fields of a submitted form
+//! ([`Fields`]). It is a tree of [`Node`]s, one for each value, which `render.rs` writes as HTML and [`Form::read`] reads as
+//! JSON.
+//!
+//! # How it works
+//!
+//! A field that is empty is a value that is absent. An optional object is there if anything in it is. What this cannot
+//! express (an empty text, an empty optional list, a value of another type) has a field of JSON text instead of its
+//! fields. [`Form::of_input`] reads back each part that it made, and takes JSON text where another value came out.
+//!
+//! # Invariants
+//!
+//! - The form of an input reads as that input (`a_form_of_an_input_reads_as_that_input`).
+//! - The size of a form is bounded, and recursive schemas are shown one level at a time.
+//!
+//! # Deliberately absent
+//!
+//! Validation. The validator of the call path checks what was read, and [`Form::blame`] puts what it says beside the
+//! field that it concerns.
+
+mod fields;
+mod node;
+mod render;
+mod schema;
+#[cfg(test)]
+mod tests;
+
+use serde_json::Value;
+
+use crate::exact::Json;
+use node::{Builder, Given};
+
+pub(crate) use fields::Fields;
+pub(crate) use node::Node;
+
+/// The form of an input.
+pub(crate) struct Form {
+    root: Node,
+    /// What concerns no single field.
+    pub(crate) problems: Vec<String>,
+}
+
+impl Form {
+    /// An empty form, with the defaults of the schema.
+    pub(crate) fn empty(schema: &Value) -> Self {
+        Self::build(schema, Given::Input(None))
+    }
+
+    /// The form in which an input stands.
+    pub(crate) fn of_input(schema: &Value, input: &Json) -> Self {
+        Self::build(schema, Given::Input(Some(input)))
+    }
+
+    /// The form as it was submitted.
+    pub(crate) fn of_fields(schema: &Value, fields: &Fields) -> Self {
+        Self::build(schema, Given::Fields(fields))
+    }
+
+    fn build(schema: &Value, given: Given<'_>) -> Self {
+        Self { root: Builder::new(schema).root(given), problems: Vec::new() }
+    }
+
+    /// Why there is only a field of JSON text, if that is so.
+    pub(crate) fn why_raw(&self) -> Option<&str> {
+        self.root.why_raw()
+    }
+
+    /// Whether nothing can be entered.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.root.is_empty()
+    }
+
+    /// The input that stands in the form. Fields that hold no value of their own kind are noted as problems.
+    pub(crate) fn read(&mut self) -> Json {
+        let value = self.root.read("input").value;
+        value.unwrap_or_else(|| Json::Object(Vec::new()))
+    }
+
+    /// Whether a field cannot be read.
+    pub(crate) fn has_problems(&self) -> bool {
+        !self.problems.is_empty() || self.root.has_problems()
+    }
+
+    /// Notes what is wrong at a place of the input that was [read](Self::read): `input.person.age`.
+    pub(crate) fn blame(&mut self, place: &str, problem: &str) {
+        if !self.root.blame(place, problem) {
+            self.problems.push(format!("{place}: {problem}"));
+        }
+    }
+
+    /// The names and values that a browser would send for the form as it stands.
+    #[cfg(test)]
+    fn pairs(&self) -> Vec<(String, String)> {
+        let mut pairs = Vec::new();
+        self.root.pairs(&mut pairs);
+        pairs
+    }
+}

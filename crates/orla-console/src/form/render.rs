@@ -1,0 +1,265 @@
+//! A form as HTML.
+
+use std::cell::Cell;
+
+use maud::{Markup, html};
+
+use super::Form;
+use super::node::{Control, Entry, Node, TextKind, option_value};
+
+/// Writes a form. Its buttons are sent to `action`.
+struct Writer<'a> {
+    action: &'a str,
+    number: Cell<usize>,
+}
+
+impl Form {
+    /// The fields, without the form around them. Buttons that change the form are sent to `action`.
+    pub(crate) fn render(&self, action: &str) -> Markup {
+        let writer = Writer { action, number: Cell::new(0) };
+        html! {
+            @if !self.problems.is_empty() {
+                ul.problems role="alert" { @for problem in &self.problems { li { (problem) } } }
+            }
+            (writer.inside(&self.root))
+        }
+    }
+}
+
+impl Writer<'_> {
+    fn next(&self) -> usize {
+        self.number.set(self.number.get() + 1);
+        self.number.get()
+    }
+
+    /// A button that changes the form.
+    fn button(&self, what: &str, path: &str, label: &str, about: &str) -> Markup {
+        html! {
+            button.small type="submit" name="_do" value={ (what) ":" (path) } formnovalidate
+                hx-post=(self.action) hx-target="#fields" hx-select="#fields" hx-swap="outerHTML" {
+                (label) @if !about.is_empty() { span.unseen { " " (about) } }
+            }
+        }
+    }
+
+    /// A value with its label.
+    fn node(&self, node: &Node) -> Markup {
+        let (number, is_bad) = (self.next(), !node.problems.is_empty());
+        let id = format!("f{number}");
+        let (hint, error) = (format!("h{number}"), format!("e{number}"));
+        let has_hint = node.description.is_some() || !node.rules.is_empty() || node.default.is_some();
+        let described = [(has_hint, &hint), (is_bad, &error)].into_iter().filter(|(is, _)| *is);
+        let described = described.map(|(_, id)| id.as_str()).collect::<Vec<_>>().join(" ");
+        let described = Some(described).filter(|ids| !ids.is_empty());
+        let about = html! {
+            @if has_hint { p.hint id=(hint) { (explanation(node)) } }
+            @if is_bad { p.error id=(error) { (node.problems.join("; ")) } }
+        };
+        let is_group = matches!(
+            node.control,
+            Control::Object { .. }
+                | Control::Array { .. }
+                | Control::Alternatives { .. }
+                | Control::Closed
+        );
+        if is_group {
+            return html! {
+                fieldset.bad[is_bad] aria-describedby=[described] {
+                    legend { (node.label) (mark(node)) }
+                    (about)
+                    (self.null(node))
+                    (self.inside(node))
+                    (self.remove(node))
+                }
+            };
+        }
+        let field = Field { id: &id, described: described.as_deref(), is_bad, node };
+        html! {
+            div.field.bad[is_bad] {
+                div.label { label for=(id) { (node.label) (mark(node)) } (self.remove(node)) }
+                (self.control(&field))
+                (self.null(node))
+                (about)
+            }
+        }
+    }
+
+    fn null(&self, node: &Node) -> Markup {
+        html! {
+            @if let Some(is_null) = node.null {
+                label.inline { input type="checkbox" name="_null" value=(node.path) checked[is_null]; " null" }
+            }
+        }
+    }
+
+    fn remove(&self, node: &Node) -> Markup {
+        html! { @if node.is_removable { (self.button("remove", &node.path, "Remove", &node.label)) } }
+    }
+
+    /// The control of a value that is one field.
+    fn control(&self, field: &Field<'_>) -> Markup {
+        let Field { id, described, is_bad, node } = field;
+        let (path, invalid) = (&node.path, is_bad.then_some("true"));
+        let required = node.is_strict && node.null.is_none();
+        match &node.control {
+            Control::Text { kind, value } => match kind {
+                TextKind::Lines | TextKind::File => html! {
+                    @if *kind == TextKind::File {
+                        input.file type="file" hidden data-into=(id) aria-label={ "File for " (node.label) };
+                    }
+                    (area(field, path, value, required, false))
+                },
+                kind => {
+                    let kind = match kind {
+                        TextKind::Date => "date",
+                        TextKind::Email => "email",
+                        TextKind::Address => "url",
+                        TextKind::Secret => "password",
+                        _ => "text",
+                    };
+                    html! {
+                        input id=(id) type=(kind) name=(path) value=(value) required[required]
+                            aria-invalid=[invalid] aria-describedby=[*described] autocomplete="off" spellcheck="false";
+                    }
+                }
+            },
+            Control::Number { is_whole, value } => html! {
+                input.number id=(id) type="text" inputmode=(if *is_whole { "numeric" } else { "decimal" })
+                    name=(path) value=(value) required[required]
+                    aria-invalid=[invalid] aria-describedby=[*described] autocomplete="off";
+            },
+            Control::Select { options, chosen } => html! {
+                select id=(id) name=(path) required[required] aria-invalid=[invalid] aria-describedby=[*described] {
+                    option value="" { (if node.is_required { "choose" } else { "not set" }) }
+                    @for (at, (value, label)) in options.iter().enumerate() {
+                        option value=(option_value(value)) selected[*chosen == Some(at)] { (label) }
+                    }
+                }
+            },
+            Control::Fixed(value) => html! { output.fixed id=(id) { code { (value.to_string()) } } },
+            Control::Any { value } => area(field, path, value, false, false),
+            Control::Raw { value, why } => html! {
+                (area(field, &format!("_json.{path}"), value, false, true))
+                @match why {
+                    Some(why) => p.hint { "As JSON, because " (why) "." },
+                    None => p.hint { "As JSON. " (self.button("form", path, "Use fields", &node.label)) },
+                }
+            },
+            Control::Object { .. }
+            | Control::Array { .. }
+            | Control::Alternatives { .. }
+            | Control::Closed => {
+                html! {}
+            }
+        }
+    }
+
+    /// What is in a value of several parts; of others, the value with its label.
+    fn inside(&self, node: &Node) -> Markup {
+        match &node.control {
+            Control::Object { members, entries, may_add } => html! {
+                @for member in members { (self.node(member)) }
+                @for entry in entries { (self.entry(entry)) }
+                @if *may_add { p { (self.button("entry", &node.path, "Add a member", &node.label)) } }
+                @if members.is_empty() && entries.is_empty() && !may_add { p.hint { "It has no members." } }
+            },
+            Control::Array { items, may_add } => html! {
+                // An empty list stays empty, and an empty item is shown again.
+                input type="hidden" name="_open" value=(node.path);
+                @for item in items {
+                    input type="hidden" name="_open" value=(item.path);
+                    (self.node(item))
+                }
+                @if *may_add { p { (self.button("add", &node.path, "Add an item", &node.label)) } }
+            },
+            Control::Alternatives { names, chosen, inner } => html! {
+                @if !names.is_empty() { (self.choice(node, names, *chosen)) }
+                @if let Some(inner) = inner { (self.part(inner)) }
+            },
+            Control::Closed => html! { p { (self.button("open", &node.path, "Fill in", &node.label)) } },
+            _ => self.node(node),
+        }
+    }
+
+    fn choice(&self, node: &Node, names: &[String], chosen: Option<usize>) -> Markup {
+        let id = format!("f{}", self.next());
+        html! {
+            div.choice {
+                label.unseen for=(id) { "Kind of " (node.label) }
+                select id=(id) name={ "_as." (node.path) } data-show {
+                    @if !node.is_required { option value="" { "not set" } }
+                    @for (at, name) in names.iter().enumerate() {
+                        option value=(at) selected[chosen == Some(at)] { (name) }
+                    }
+                }
+                (self.button("show", &node.path, "Choose", ""))
+            }
+        }
+    }
+
+    /// The alternative that was chosen.
+    fn part(&self, node: &Node) -> Markup {
+        let is_group = matches!(
+            node.control,
+            Control::Object { .. }
+                | Control::Array { .. }
+                | Control::Alternatives { .. }
+                | Control::Closed
+        );
+        html! {
+            @if is_group && !node.problems.is_empty() { p.error { (node.problems.join("; ")) } }
+            @if is_group && let Some(description) = &node.description { p.hint { (description) } }
+            (self.inside(node))
+        }
+    }
+
+    /// A member that the schema does not list.
+    fn entry(&self, entry: &Entry) -> Markup {
+        let id = format!("f{}", self.next());
+        html! {
+            div.entry {
+                @if entry.has_field {
+                    div.field {
+                        div.label { label for=(id) { "Name of the member" } }
+                        input id=(id) name={ "_key." (entry.node.path) } value=(entry.key) autocomplete="off" spellcheck="false";
+                    }
+                }
+                (self.node(&entry.node))
+            }
+        }
+    }
+}
+
+struct Field<'a> {
+    id: &'a str,
+    described: Option<&'a str>,
+    is_bad: bool,
+    node: &'a Node,
+}
+
+/// A field of several lines, which grows with its text.
+fn area(field: &Field<'_>, name: &str, value: &str, required: bool, is_code: bool) -> Markup {
+    let lines = value.lines().count().clamp(1, 20);
+    html! {
+        textarea.code[is_code] id=(field.id) name=(name) rows=(if is_code { lines.max(3) } else { lines }) required[required]
+            aria-invalid=[field.is_bad.then_some("true")] aria-describedby=[field.described]
+            aria-label=[field.node.label.is_empty().then_some("Value")] spellcheck="false" {
+            // A browser removes the first line break.
+            @if value.starts_with('\n') { "\n" }
+            (value)
+        }
+    }
+}
+
+fn mark(node: &Node) -> Markup {
+    html! { @if node.is_required && !node.is_removable { " " span.mark { "required" } } }
+}
+
+/// What a person should know of a value.
+fn explanation(node: &Node) -> Markup {
+    html! {
+        @if let Some(description) = &node.description { span.about { (description) } " " }
+        @if !node.rules.is_empty() { span.rules { (node.rules.join(", ")) } " " }
+        @if let Some(default) = &node.default { span.rules { "default " code { (default) } } }
+    }
+}

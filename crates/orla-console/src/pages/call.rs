@@ -1,0 +1,310 @@
+//! One call: the calls within it, its data, and what can be done with it.
+
+use std::time::{Duration, SystemTime};
+
+use http::Response;
+use maud::{Markup, html};
+use orla_history::{Body, Call, Detail, History, Node, NoticeLine, Query, ReplayError};
+use orla_marketplace::CallScope;
+use orla_marketplace::id::Pattern;
+use orla_server::PageBody;
+
+use super::calls::{address, moment, outcome, unreadable};
+use super::capability::copies;
+use super::shell::{Page, button};
+use super::{expired, missing};
+use crate::Ask;
+use crate::exact::Json;
+use crate::plot::waterfall;
+use crate::site::{query, reply};
+use crate::text::{duration, plain};
+use crate::view;
+
+/// The most calls of a waterfall.
+const MAX_SHOWN: usize = 300;
+/// How many other calls of the same capability are offered for comparison.
+const OTHERS: usize = 8;
+
+/// The page.
+pub(crate) async fn page(ask: &Ask<'_>, history: &History, id: &str) -> Response<PageBody> {
+    let viewer = ask.viewer();
+    let detail = match history.detail(id, &viewer).await {
+        Ok(Some(detail)) => detail,
+        Ok(None) => return missing(ask, "No call with this id is kept, or it is not yours."),
+        Err(error) => return unreadable(ask, &error),
+    };
+    let call = &detail.row.call;
+    let others = match ask.queried("with") {
+        Some(_) => Vec::new(),
+        None => same(history, call, &viewer).await,
+    };
+    let compared = match ask.queried("with") {
+        Some(other) => history.detail(other, &viewer).await.ok().flatten(),
+        None => None,
+    };
+    let body = html! {
+        @if call.outcome == orla_history::RUNNING {
+            p.state { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) " " a href=(address(id)) { "Show what has happened since" } }
+        }
+        (facts(&detail))
+        @if let Some(other) = &compared {
+            (comparison(&detail, other))
+        } @else {
+            (times(&detail))
+            (data(ask, &detail))
+            (elsewhere(ask, &detail))
+            @if !others.is_empty() {
+                section aria-labelledby="others" {
+                    h2 id="others" { "Compare with another call" }
+                    ul.plain { @for other in &others {
+                        li { a href={ (address(id)) "?with=" (query::part(&other.id)) } { (moment(other.started_at)) } " " (outcome(other)) " " (duration(other.duration)) }
+                    } }
+                }
+            }
+        }
+    };
+    let aside = html! { p.badges { (outcome(call)) } };
+    Page::new(&format!("Call of {}", call.capability)).part("Calls").aside(aside).reply(ask, &body)
+}
+
+/// The newest other calls of the same capability.
+async fn same(history: &History, call: &Call, viewer: &orla_history::Viewer) -> Vec<Call> {
+    // A name with a star in it would be a pattern.
+    if call.capability.contains('*') {
+        return Vec::new();
+    }
+    let mut query = Query::default();
+    query.capability = Some(Pattern::new(&call.capability));
+    query.limit = OTHERS + 1;
+    let listed = history.list(&query, viewer).await.unwrap_or_default();
+    listed.into_iter().filter(|other| other.id != call.id).take(OTHERS).collect()
+}
+
+fn facts(detail: &Detail) -> Markup {
+    let (row, call) = (&detail.row, &detail.row.call);
+    html! {
+        dl.facts {
+            div { dt { "Capability" } dd { a href={ "/console/catalogue/" (query::part(&call.name)) } { (plain(&call.capability)) } " " span.badge { (plain(&call.kind)) } } }
+            div { dt { "Began" } dd { (moment(call.started_at)) " UTC" } }
+            div { dt { "Took" } dd { (duration(call.duration)) @if !call.queued.is_zero() { ", of which " (duration(call.queued)) " in the queue" } } }
+            div { dt { "Caller" } dd { @match &call.principal { Some(name) => (plain(name)), None => "anonymous" } } }
+            div { dt { "Id" } dd { code { (plain(&call.id)) } } }
+            @if let Some(parent) = &call.parent { div { dt { "Within" } dd { a href=(address(parent)) { (plain(parent)) } } } }
+            @if let Some(trace) = &row.trace { div { dt { "Trace" } dd { code { (plain(&trace.trace_id)) } } } }
+        }
+        @if let Some(error) = &row.error { pre.problem { (plain(error)) } }
+    }
+}
+
+/// The waterfall of the call and the calls within it.
+fn times(detail: &Detail) -> Markup {
+    if detail.children.is_empty() {
+        return html! {};
+    }
+    let call = &detail.row.call;
+    let end = |call: &Call| call.started_at + call.duration;
+    let mut rows: Vec<(usize, &Call)> = vec![(0, call)];
+    fn add<'a>(nodes: &'a [Node], depth: usize, rows: &mut Vec<(usize, &'a Call)>) {
+        for node in nodes {
+            if rows.len() >= MAX_SHOWN {
+                return;
+            }
+            rows.push((depth, &node.call));
+            add(&node.children, depth + 1, rows);
+        }
+    }
+    add(&detail.children, 1, &mut rows);
+    let last = rows.iter().map(|(_, call)| end(call)).max().unwrap_or(SystemTime::UNIX_EPOCH);
+    let whole = last.duration_since(call.started_at).unwrap_or(call.duration);
+    let since =
+        |other: &Call| other.started_at.duration_since(call.started_at).unwrap_or(Duration::ZERO);
+    html! {
+        section aria-labelledby="times" {
+            h2 id="times" { "Calls within it" }
+            div.scroll tabindex="0" role="group" aria-label="Waterfall" {
+                table.waterfall {
+                    thead { tr { th scope="col" { "Call" } th scope="col" { "Outcome" } th.amount scope="col" { "After" } th.amount scope="col" { "Took" } th.bars scope="col" { span.unseen { "When" } } } }
+                    tbody { @for (depth, other) in &rows {
+                        tr {
+                            th scope="row" class={ "depth-" ((*depth).min(8)) } {
+                                @if *depth == 0 { (plain(&other.capability)) } @else { a href=(address(&other.id)) { (plain(&other.capability)) } }
+                            }
+                            td { (outcome(other)) }
+                            td.amount { (duration(since(other))) }
+                            td.amount { (duration(other.duration)) }
+                            td.bars { (waterfall(if other.is_failed() { "bar bad" } else { "bar" }, since(other), other.duration, whole)) }
+                        }
+                    } }
+                }
+            }
+            @if rows.len() >= MAX_SHOWN { p.note { "The first " (MAX_SHOWN) " calls." } }
+        }
+    }
+}
+
+/// Input, output, notices and standard error.
+fn data(ask: &Ask<'_>, detail: &Detail) -> Markup {
+    let row = &detail.row;
+    html! {
+        p.actions {
+            (button(ask, &format!("{}/again", address(&row.call.id)), "Run again", ""))
+            @if ask.entry(&row.call.name).is_some() {
+                a.button href={ "/console/catalogue/" (query::part(&row.call.name)) "?call=" (query::part(&row.call.id)) } { "Edit and run" }
+            }
+        }
+        section aria-labelledby="in" {
+            h2 id="in" { "Input" }
+            (body(row.input.as_ref(), false))
+        }
+        section aria-labelledby="out" {
+            h2 id="out" { "Output" }
+            (body(row.output.as_ref(), true))
+        }
+        @if let Some(stderr) = row.stderr.as_deref().filter(|text| !text.is_empty()) {
+            section aria-labelledby="err" {
+                h2 id="err" { "Standard error" }
+                pre tabindex="0" { (plain(stderr)) }
+            }
+        }
+        @if !row.notices.is_empty() {
+            section aria-labelledby="said" {
+                h2 id="said" { "What it said" }
+                ol.log { @for line in &row.notices { li { (notice(line)) } } }
+                @if row.more_notices > 0 { p.note { "and " (row.more_notices) " more" } }
+            }
+        }
+    }
+}
+
+fn body(body: Option<&Body>, is_result: bool) -> Markup {
+    let Some(body) = body else { return html! { p.note { "None is kept." } } };
+    match body.whole().map(Json::parse) {
+        Some(Ok(json)) if is_result => view::result(&json),
+        Some(Ok(json)) => view::value(&json),
+        _ => html! {
+            pre tabindex="0" { (plain(&body.text)) }
+            @if body.is_cut() { p.note { "The first " (body.text.len()) " of " (body.bytes) " bytes." } }
+        },
+    }
+}
+
+fn notice(line: &NoticeLine) -> Markup {
+    html! {
+        span.note { (format!("{:.0} ms", line.at_ms)) } " "
+        @if let Some(level) = &line.level { span.badge { (plain(level)) } " " }
+        @if let Some(progress) = line.progress {
+            span.number { (progress) @if let Some(total) = line.total { " of " (total) } } " "
+        }
+        @if let Some(message) = &line.message { (plain(message)) }
+    }
+}
+
+/// The call as text to be pasted.
+fn elsewhere(ask: &Ask<'_>, detail: &Detail) -> Markup {
+    let call = &detail.row.call;
+    let parsed = |body: &Option<Body>| {
+        body.as_ref().and_then(Body::whole).and_then(|text| Json::parse(text).ok())
+    };
+    let Some(input) = parsed(&detail.row.input) else { return html! {} };
+    let value = |json: &Json| {
+        let text = orla_marketplace::JsonText::parse(json.to_string()).ok()?;
+        let value = orla_marketplace::Payload::from_json(text);
+        Some(value.value().ok()?.pr_str())
+    };
+    let program = value(&input).map(|input| format!("(call :{} {input})", call.capability));
+    let expected = match (&detail.row.error, parsed(&detail.row.output)) {
+        (Some(_), _) => Some(("error", Json::Text(call.outcome.clone()))),
+        (None, Some(output)) => {
+            Some(("output", output.get("structuredContent").cloned().unwrap_or(output)))
+        }
+        (None, None) => None,
+    };
+    let case = expected.map(|(what, value)| {
+        Json::Object(vec![
+            ("name".to_owned(), Json::Text(format!("{} {}", call.capability, call.id))),
+            ("capability".to_owned(), Json::Text(call.capability.clone())),
+            ("input".to_owned(), input.clone()),
+            ("expect".to_owned(), Json::Object(vec![(what.to_owned(), value)])),
+        ])
+    });
+    html! {
+        details {
+            summary { "The same call elsewhere" }
+            (copies(ask, &call.capability, &input, program.as_deref().unwrap_or_default()))
+            @if let Some(case) = case { (view::snippet("Test", &case.pretty())) }
+        }
+    }
+}
+
+/// Two calls side by side.
+fn comparison(one: &Detail, other: &Detail) -> Markup {
+    let side = |detail: &Detail, name: &str| {
+        html! {
+            section {
+                h2 { (name) " " (outcome(&detail.row.call)) }
+                p.note { (moment(detail.row.call.started_at)) " UTC, " (duration(detail.row.call.duration)) }
+                @if let Some(error) = &detail.row.error { pre.problem { (plain(error)) } }
+                h3 { "Input" } (body(detail.row.input.as_ref(), false))
+                h3 { "Output" } (body(detail.row.output.as_ref(), true))
+            }
+        }
+    };
+    let text = |body: &Option<Body>| body.as_ref().map(|body| body.text.clone()).unwrap_or_default();
+    let is_same = |one: &Option<Body>, other: &Option<Body>| text(one) == text(other);
+    html! {
+        p.lead {
+            @match (is_same(&one.row.input, &other.row.input), is_same(&one.row.output, &other.row.output)) {
+                (true, true) => "Same input, same output.",
+                (true, false) => "Same input, another output.",
+                (false, true) => "Another input, same output.",
+                (false, false) => "Another input, another output.",
+            }
+        }
+        div.columns.even { (side(one, "This call")) (side(other, "The other")) }
+    }
+}
+
+/// Makes the call again.
+pub(crate) async fn again(ask: &Ask<'_>, history: &History, id: &str) -> Response<PageBody> {
+    if ask.change().is_none() {
+        return expired(ask);
+    }
+    let mut scope = CallScope::default();
+    scope.principal.clone_from(&ask.principal);
+    match history.replay(id, &ask.viewer(), None, scope).await {
+        Ok(id) => {
+            settle(history, &id).await;
+            reply::see(&address(&id))
+        }
+        Err(ReplayError::Unknown) => missing(ask, "No call with this id is kept, or it is not yours."),
+        Err(error) => {
+            let body = html! { p.problem { (plain(&error.to_string())) } p { a href=(address(id)) { "Back to the call" } } };
+            Page::new("Not run")
+                .part("Calls")
+                .status(http::StatusCode::UNPROCESSABLE_ENTITY)
+                .reply(ask, &body)
+        }
+    }
+}
+
+/// Waits a moment for the end of a call.
+pub(crate) async fn settle(history: &History, id: &str) {
+    let viewer = orla_history::Viewer::All;
+    let mut changes = history.changes();
+    let ended = async {
+        loop {
+            let is_running = history.running(&viewer).iter().any(|running| running.call.id == id);
+            let is_known = is_running || matches!(history.detail(id, &viewer).await, Ok(Some(_)));
+            if (is_known && !is_running) || changes.changed().await.is_err() {
+                return;
+            }
+        }
+    };
+    let _late = tokio::time::timeout(Duration::from_millis(800), ended).await;
+}
+
+/// The input of a call of the history, for its form.
+pub(crate) async fn input_of(ask: &Ask<'_>, id: &str) -> Option<String> {
+    let detail = ask.console.history.as_ref()?.detail(id, &ask.viewer()).await.ok()??;
+    detail.row.input.as_ref()?.whole().map(str::to_owned)
+}

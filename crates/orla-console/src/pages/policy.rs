@@ -1,0 +1,118 @@
+//! Calls that wait for an approval, and quotas.
+
+use std::time::SystemTime;
+
+use http::{Response, StatusCode};
+use maud::{Markup, html};
+use orla_marketplace::{AnswerError, PendingApproval, Principal, QuotaUsage};
+use orla_server::PageBody;
+
+use super::shell::{Page, change_token};
+use super::{expired, missing};
+use crate::Ask;
+use crate::exact::Json;
+use crate::site::{query, reply};
+use crate::text::{duration, plain};
+use crate::view;
+
+pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
+    let principal = ask.principal.as_ref();
+    let market = &ask.console.market;
+    let pending = market.approvals().pending(principal, ask.visit.door.may_answer(principal));
+    let quotas = market.quotas().usage_of(principal);
+    let body = html! {
+        section aria-labelledby="approvals" {
+            h2 id="approvals" { "Waiting for an approval" }
+            @if pending.is_empty() { p.note { "No call waits that you made or may approve." } }
+            @for one in &pending { (waiting(ask, one)) }
+        }
+        section aria-labelledby="quotas" {
+            h2 id="quotas" { "Your quotas" }
+            @if quotas.is_empty() { p.note { "Nothing bounds how much you may use." } } @else { (used(&quotas)) }
+        }
+        section aria-labelledby="you" {
+            h2 id="you" { "Who you are" }
+            (visitor(principal))
+        }
+    };
+    Page::new("Policy").part("Policy").reply(ask, &body)
+}
+
+fn waiting(ask: &Ask<'_>, one: &PendingApproval) -> Markup {
+    let input = one.input.json().ok().and_then(|json| Json::parse(json.as_str()).ok());
+    let left = one.expires_at.duration_since(SystemTime::now()).unwrap_or_default();
+    html! {
+        article.question aria-label={ "Call of " (one.capability) } {
+            p {
+                strong { (plain(&one.capability)) } " called by "
+                (plain(one.principal.as_ref().map_or("an anonymous caller", Principal::name)))
+                ", " span.note { (duration(left)) " left" }
+            }
+            @if let Some(input) = input { (view::value(&input)) }
+            @if one.is_answerable {
+                form.actions method="post" action={ "/console/policy/" (query::part(&one.id)) } {
+                    (change_token(ask))
+                    button.main type="submit" name="_do" value="approve" { "Approve" }
+                    button type="submit" name="_do" value="deny" { "Deny" }
+                }
+            } @else { p.note { "Someone else has to answer." } }
+        }
+    }
+}
+
+fn used(quotas: &[QuotaUsage]) -> Markup {
+    html! {
+        table.list {
+            thead { tr { th scope="col" { "Rule" } th scope="col" { "Counted for" } th.amount scope="col" { "Left" } th.amount scope="col" { "Running" } } }
+            tbody { @for one in quotas { tr {
+                th scope="row" { (plain(&one.rule.name)) }
+                td { @match &one.caller { Some(caller) => (plain(caller)), None => span.note { "nothing yet" } } }
+                td.amount {
+                    @match one.remaining { Some(left) => { (left) " calls" } None => "–" }
+                    @if !one.retry_after.is_zero() { " " span.note { "again in " (duration(one.retry_after)) } }
+                }
+                td.amount { (one.running) }
+            } } }
+        }
+    }
+}
+
+fn visitor(principal: Option<&Principal>) -> Markup {
+    let Some(principal) = principal else {
+        return html! { p.note { "An anonymous caller: this server asks no one who they are." } };
+    };
+    let list = |items: Vec<&str>| items.join(", ");
+    let rows = [
+        ("Name", principal.name().to_owned()),
+        ("Identified by", principal.identified_by().to_string()),
+        ("Groups", list(principal.groups().collect())),
+        ("Scopes", list(principal.scopes().collect())),
+    ];
+    html! {
+        dl.facts { @for (name, value) in rows.iter().filter(|(_, value)| !value.is_empty()) { div { dt { (name) } dd { (plain(value)) } } } }
+    }
+}
+
+/// Answers the question about a call.
+pub(crate) fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
+    let Some(fields) = ask.change() else { return expired(ask) };
+    let is_approval = match fields.get("_do") {
+        Some("approve") => true,
+        Some("deny") => false,
+        _ => return missing(ask, "Approve or deny."),
+    };
+    let principal = ask.principal.as_ref();
+    let may = ask.visit.door.may_answer(principal);
+    match ask.console.market.approvals().answer(id, principal, may, is_approval) {
+        Ok(()) => reply::see("/console/policy"),
+        Err(error) => {
+            let status = match error {
+                AnswerError::NotAllowed => StatusCode::FORBIDDEN,
+                _ => StatusCode::NOT_FOUND,
+            };
+            let text = error.to_string();
+            let body = html! { p.problem { (plain(&text)) } p { a href="/console/policy" { "Back" } } };
+            Page::new("Not done").part("Policy").status(status).reply(ask, &body)
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Tasks: calls that outlive their callers.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use http::{Response, StatusCode};
+use maud::{Markup, html};
+use orla_server::PageBody;
+use orla_tasks::{Filter, State, Task, TaskError, TaskId, Tasks, Timestamp, Viewer};
+
+use super::calls::moment;
+use super::shell::{Page, button};
+use super::{expired, missing};
+use crate::Ask;
+use crate::exact::Json;
+use crate::site::{query, reply};
+use crate::text::plain;
+use crate::view;
+
+/// The most rows of one page.
+const ROWS: usize = 50;
+
+pub(crate) async fn page(ask: &Ask<'_>, tasks: &Tasks) -> Response<PageBody> {
+    let mut filter = Filter::default();
+    filter.limit = Some(ROWS + 1);
+    filter.before = ask.queried("before").and_then(TaskId::parse);
+    let listed = match tasks.list(&filter, Viewer::Caller(ask.principal.as_ref())).await {
+        Ok(listed) => listed,
+        Err(error) => return failed(ask, &error),
+    };
+    let older = (listed.len() > ROWS).then(|| listed[ROWS - 1].id.as_str().to_owned());
+    let body = html! {
+        @if listed.is_empty() {
+            p.note { "You have no tasks. " code { "orla task run NAME" } " or " code { "POST /tasks" } " starts one." }
+        } @else {
+            table.list {
+                thead { tr { th scope="col" { "Capability" } th scope="col" { "State" } th.wide scope="col" { "Started (UTC)" } th.wide scope="col" { "Changed (UTC)" } } }
+                tbody { @for task in listed.iter().take(ROWS) { (row(task)) } }
+            }
+        }
+        @if let Some(older) = older { p.pages { a rel="next" href={ "/console/tasks?before=" (query::part(&older)) } { "Older tasks" } } }
+    };
+    Page::new("Tasks").part("Tasks").reply(ask, &body)
+}
+
+fn address(id: &str) -> String {
+    format!("/console/tasks/{}", query::part(id))
+}
+
+fn row(task: &Arc<Task>) -> Markup {
+    html! {
+        tr {
+            th scope="row" { a href=(address(task.id.as_str())) { (plain(&task.capability)) } @if let Some(schedule) = &task.schedule { " " span.badge { (plain(schedule)) } } }
+            td { (state(task.state)) @if let Some(error) = &task.error { " " span.note { (plain(crate::text::first_line(&error.message))) } } }
+            td.wide { (moment(time(task.created_at))) }
+            td.wide { (moment(time(task.updated_at))) }
+        }
+    }
+}
+
+fn time(at: Timestamp) -> SystemTime {
+    UNIX_EPOCH + Duration::from_millis(at.0)
+}
+
+fn state(state: State) -> Markup {
+    let class = match state.as_str() {
+        "completed" => "good",
+        "failed" | "interrupted" => "bad",
+        "working" => "busy",
+        _ => "warn",
+    };
+    html! { span class={ "badge " (class) } { (state.as_str()) } }
+}
+
+/// One task.
+pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<PageBody> {
+    let task = match tasks.get(id, Viewer::Caller(ask.principal.as_ref())).await {
+        Ok(task) => task,
+        Err(error) => return failed(ask, &error),
+    };
+    let parsed =
+        |text: Option<orla_marketplace::JsonText>| text.and_then(|text| Json::parse(text.as_str()).ok());
+    let input = parsed(tasks.input(&task.id).await.ok().flatten());
+    let result = parsed(tasks.result(&task.id).await.ok().flatten());
+    let body = html! {
+        dl.facts {
+            div { dt { "Id" } dd { code { (plain(task.id.as_str())) } } }
+            div { dt { "Started" } dd { (moment(time(task.created_at))) " UTC" } }
+            div { dt { "Changed" } dd { (moment(time(task.updated_at))) " UTC" } }
+            @if let Some(key) = &task.key { div { dt { "Key" } dd { (plain(key)) } } }
+            @if let Some(schedule) = &task.schedule { div { dt { "Schedule" } dd { (plain(schedule)) } } }
+        }
+        @if let Some(error) = &task.error { pre.problem { (plain(&error.kind)) ": " (plain(&error.message)) } }
+        @if let Some(progress) = &task.progress {
+            p.state {
+                @if let Some(total) = progress.total.filter(|total| *total > 0.0) {
+                    progress aria-label="Progress" max=(total) value=(progress.progress) {}
+                } @else { span.number { (progress.progress) } }
+                @if let Some(message) = &progress.message { " " span.note { (plain(message)) } }
+            }
+        }
+        @if !task.state.is_terminal() {
+            p.actions { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) a.button href=(address(id)) { "Show what has happened since" } }
+        }
+        @if let Some(input) = &input { section aria-labelledby="in" { h2 id="in" { "Input" } (view::value(input)) } }
+        @if let Some(result) = &result { section aria-labelledby="out" { h2 id="out" { "Result" } (view::result(result)) } }
+        @if !task.log.is_empty() {
+            section aria-labelledby="said" {
+                h2 id="said" { "What it said" }
+                ol.log { @for line in &task.log { li { span.badge { (plain(&line.level)) } " " (plain(&line.message)) } } }
+            }
+        }
+    };
+    let aside = html! { p.badges { (state(task.state)) } };
+    Page::new(&format!("Task of {}", task.capability)).part("Tasks").aside(aside).reply(ask, &body)
+}
+
+/// Cancels a task.
+pub(crate) async fn cancel(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<PageBody> {
+    if ask.change().is_none() {
+        return expired(ask);
+    }
+    match tasks.cancel(id, Viewer::Caller(ask.principal.as_ref())).await {
+        Ok(_) => reply::see(&address(id)),
+        Err(error) => failed(ask, &error),
+    }
+}
+
+fn failed(ask: &Ask<'_>, error: &TaskError) -> Response<PageBody> {
+    if matches!(error, TaskError::Unknown(_)) {
+        return missing(ask, "No task has this id, or it is not yours.");
+    }
+    let text = error.to_string();
+    let body =
+        html! { p.problem { (plain(&text)) } p { a href="/console/tasks" { "Back to the tasks" } } };
+    Page::new("Not done").part("Tasks").status(StatusCode::CONFLICT).reply(ask, &body)
+}

@@ -1,0 +1,374 @@
+//! Calls that visitors have started on a page, as long as someone may want to see them.
+//!
+//! A call runs apart from the request that started it, so that a browser can come back for its result. It is an ordinary call
+//! of the marketplace, in the name of its visitor. Its questions (elicitation) wait here for an answer on its page.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use orla_marketplace::{
+    Call, CapabilityMarketplace, Client, ClientError, JsonText, Notice, NoticeSink, Payload, Principal,
+    Progress, RuntimeError,
+};
+use parking_lot::Mutex;
+use tokio::sync::{oneshot, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::exact::Json;
+use crate::text::shortened;
+
+/// The most calls that are kept.
+const MAX_RUNS: usize = 200;
+/// The most calls of one visitor that are kept.
+const MAX_OWN: usize = 50;
+/// The most bytes of the results of all that are kept.
+const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// The most messages of one call that are kept: the newest.
+const MAX_LINES: usize = 200;
+/// The most bytes of one message.
+const MAX_LINE: usize = 4 * 1024;
+/// How often it is checked that the credential of a call's visitor is still accepted.
+const CHECK_EVERY: Duration = Duration::from_secs(2);
+
+/// The calls of all visitors.
+pub(crate) struct Runs {
+    market: Arc<CapabilityMarketplace>,
+    all: Mutex<VecDeque<Arc<Run>>>,
+    tracker: TaskTracker,
+    end: CancellationToken,
+}
+
+/// One call.
+pub(crate) struct Run {
+    pub(crate) id: String,
+    /// The id of the call.
+    pub(crate) call: Arc<str>,
+    /// The MCP name of what is called.
+    pub(crate) target: String,
+    /// Its input, as JSON text.
+    pub(crate) input: String,
+    owner: Option<Principal>,
+    pub(crate) started: Instant,
+    cancellation: CancellationToken,
+    state: Mutex<State>,
+    /// Counts the changes.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    progress: Option<Progress>,
+    lines: VecDeque<Line>,
+    question: Option<Asked>,
+    end: Option<(Duration, Arc<Result<Given, RuntimeError>>)>,
+}
+
+/// A message of a call.
+#[derive(Clone)]
+pub(crate) struct Line {
+    pub(crate) level: &'static str,
+    pub(crate) text: String,
+}
+
+/// What a call gave, as its page shows it.
+pub(crate) struct Given {
+    pub(crate) output: Json,
+    /// Whether the provider says that it failed.
+    pub(crate) is_error: bool,
+    bytes: usize,
+}
+
+struct Asked {
+    question: Question,
+    answer: oneshot::Sender<String>,
+}
+
+/// A question of a provider to the visitor.
+#[derive(Clone)]
+pub(crate) struct Question {
+    pub(crate) number: u64,
+    pub(crate) message: String,
+    /// The JSON Schema of the answer.
+    pub(crate) schema: serde_json::Value,
+}
+
+/// What is known of a call at one moment.
+pub(crate) struct Snapshot {
+    pub(crate) progress: Option<Progress>,
+    pub(crate) lines: Vec<Line>,
+    pub(crate) question: Option<Question>,
+    pub(crate) end: Option<(Duration, Arc<Result<Given, RuntimeError>>)>,
+}
+
+impl Runs {
+    pub(crate) fn new(market: Arc<CapabilityMarketplace>) -> Self {
+        Self {
+            market,
+            all: Mutex::default(),
+            tracker: TaskTracker::new(),
+            end: CancellationToken::new(),
+        }
+    }
+
+    /// Starts a call. `None` if too many of this visitor run.
+    pub(crate) fn start(
+        &self,
+        target: &str,
+        input: JsonText,
+        owner: Option<Principal>,
+    ) -> Option<Arc<Run>> {
+        if self.end.is_cancelled() {
+            return None;
+        }
+        let run = Arc::new(Run {
+            id: number(),
+            call: self.market.reserve_call_id(),
+            target: target.to_owned(),
+            input: input.as_str().to_owned(),
+            owner,
+            started: Instant::now(),
+            cancellation: self.end.child_token(),
+            state: Mutex::default(),
+            changes: watch::Sender::default(),
+        });
+        if !self.keep(&run) {
+            return None;
+        }
+        let mut call = Call::to(target).with(Payload::from_json(input));
+        call.scope.call_id = Some(Arc::clone(&run.call));
+        call.scope.principal.clone_from(&run.owner);
+        call.scope.cancellation = run.cancellation.clone();
+        call.scope.client = Some(Arc::new(Visitor(Arc::clone(&run))));
+        let listener = Arc::downgrade(&run);
+        call.scope.notices = NoticeSink::new(move |notice| {
+            if let Some(run) = listener.upgrade() {
+                run.hear(notice);
+            }
+        });
+        let (market, own) = (Arc::clone(&self.market), Arc::clone(&run));
+        self.tracker.spawn(async move {
+            let called = market.call(call);
+            tokio::pin!(called);
+            let result = loop {
+                let check = tokio::time::sleep(CHECK_EVERY);
+                tokio::select! {
+                    biased;
+                    result = &mut called => break result,
+                    () = check => {
+                        let is_known = |owner: &Principal| market.approvals().knows(owner);
+                        if !own.owner.as_ref().is_none_or(is_known) {
+                            own.cancellation.cancel();
+                        }
+                    }
+                }
+            };
+            own.finish(result.and_then(|outcome| Given::of(&outcome)));
+        });
+        Some(run)
+    }
+
+    /// Keeps a call, and forgets older ones that are over. Returns whether there is room for it.
+    fn keep(&self, run: &Arc<Run>) -> bool {
+        let mut all = self.all.lock();
+        let is_own = |other: &Arc<Run>| other.owner == run.owner;
+        let mut own = all.iter().filter(|other| is_own(other)).count();
+        let mut bytes: usize = all.iter().map(|run| run.bytes()).sum();
+        let mut count = all.len();
+        all.retain(|other| {
+            let is_too_much =
+                count >= MAX_RUNS || bytes > MAX_BYTES || (own >= MAX_OWN && is_own(other));
+            if !is_too_much || !other.is_over() {
+                return true;
+            }
+            count -= 1;
+            bytes -= other.bytes();
+            own -= usize::from(is_own(other));
+            false
+        });
+        let has_room = count < MAX_RUNS && own < MAX_OWN;
+        if has_room {
+            all.push_back(Arc::clone(run));
+        }
+        has_room
+    }
+
+    /// A call of this visitor.
+    pub(crate) fn get(&self, id: &str, visitor: Option<&Principal>) -> Option<Arc<Run>> {
+        let all = self.all.lock();
+        all.iter().find(|run| run.id == id && run.owner.as_ref() == visitor).cloned()
+    }
+
+    /// Ends what runs, and waits for it.
+    pub(crate) async fn close(&self) {
+        self.end.cancel();
+        self.tracker.close();
+        self.tracker.wait().await;
+    }
+}
+
+impl Run {
+    /// What is known now.
+    pub(crate) fn snapshot(&self) -> Snapshot {
+        let state = self.state.lock();
+        Snapshot {
+            progress: state.progress.clone(),
+            lines: state.lines.iter().cloned().collect(),
+            question: state.question.as_ref().map(|asked| asked.question.clone()),
+            end: state.end.clone(),
+        }
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.lock().end.is_some()
+    }
+
+    /// The number of changes, to be watched.
+    pub(crate) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// Waits until the call is over or needs its visitor, at most for `patience`.
+    pub(crate) async fn settled(&self, patience: Duration) {
+        let mut changes = self.changes();
+        let settled = async {
+            loop {
+                let is_settled = {
+                    let state = self.state.lock();
+                    state.end.is_some() || state.question.is_some()
+                };
+                if is_settled || changes.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let _late = tokio::time::timeout(patience, settled).await;
+    }
+
+    /// Withdraws the call.
+    pub(crate) fn cancel(&self) {
+        self.cancellation.cancel();
+    }
+
+    /// Answers the question with this number, with the JSON text of an MCP result. Returns whether it was waiting.
+    pub(crate) fn answer(&self, number: u64, answer: String) -> bool {
+        let asked = {
+            let mut state = self.state.lock();
+            match &state.question {
+                Some(asked) if asked.question.number == number => state.question.take(),
+                _ => None,
+            }
+        };
+        let is_taken = asked.is_some_and(|asked| asked.answer.send(answer).is_ok());
+        self.changed();
+        is_taken
+    }
+
+    fn hear(&self, notice: Notice) {
+        {
+            let mut state = self.state.lock();
+            let (level, text) = match notice {
+                Notice::Progress(progress) => {
+                    state.progress = Some(progress);
+                    drop(state);
+                    return self.changed();
+                }
+                Notice::Log { level, message } => (level.as_str(), message),
+                Notice::Text(text) => ("text", text),
+            };
+            if state.lines.len() >= MAX_LINES {
+                state.lines.pop_front();
+            }
+            state.lines.push_back(Line { level, text: shortened(&text, MAX_LINE).0.to_owned() });
+        }
+        self.changed();
+    }
+
+    fn finish(&self, result: Result<Given, RuntimeError>) {
+        {
+            let mut state = self.state.lock();
+            state.question = None;
+            state.end = Some((self.started.elapsed(), Arc::new(result)));
+        }
+        self.changed();
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|count| *count += 1);
+    }
+
+    fn bytes(&self) -> usize {
+        let output = match self.state.lock().end.as_ref().map(|(_, result)| Arc::clone(result)) {
+            Some(result) => result.as_ref().as_ref().map_or(0, |given| given.bytes),
+            None => 0,
+        };
+        output + self.input.len()
+    }
+}
+
+impl Given {
+    fn of(outcome: &orla_marketplace::Outcome) -> Result<Self, RuntimeError> {
+        Ok(Self {
+            output: shown(outcome)?,
+            is_error: outcome.is_error == Some(true),
+            bytes: outcome.bytes(),
+        })
+    }
+}
+
+/// An outcome as the JSON of an MCP result.
+pub(crate) fn shown(outcome: &orla_marketplace::Outcome) -> Result<Json, RuntimeError> {
+    let json = |text: &JsonText| {
+        Json::parse(text.as_str()).unwrap_or_else(|_| Json::Text(text.as_str().to_owned()))
+    };
+    let mut members = Vec::new();
+    if let Some(structured) = &outcome.structured {
+        members.push(("structuredContent".to_owned(), json(structured.json()?)));
+    }
+    let content = outcome.content.as_ref().map_or(Json::Array(Vec::new()), json);
+    members.push(("content".to_owned(), content));
+    members.extend(outcome.meta.as_ref().map(|meta| ("_meta".to_owned(), json(meta))));
+    Ok(Json::Object(members))
+}
+
+/// The visitor as the client of a call.
+struct Visitor(Arc<Run>);
+
+#[async_trait]
+impl Client for Visitor {
+    fn capabilities(&self) -> JsonText {
+        JsonText::parse(r#"{"elicitation":{"form":{}}}"#).unwrap_or_default()
+    }
+
+    async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
+        let asked: serde_json::Value = serde_json::from_str(params.as_str()).unwrap_or_default();
+        let is_form = asked.get("mode").is_none_or(|mode| mode == "form");
+        if method != "elicitation/create" || !is_form {
+            return Err(ClientError::Unsupported(method.to_owned()));
+        }
+        let message = asked.get("message").and_then(|text| text.as_str()).unwrap_or_default().to_owned();
+        let schema = asked.get("requestedSchema").cloned().unwrap_or_default();
+        let (answer, answered) = oneshot::channel();
+        {
+            let mut state = self.0.state.lock();
+            if state.question.is_some() {
+                let message = "another question waits for its answer".to_owned();
+                return Err(ClientError::Refused { code: -32000, message, data: None });
+            }
+            let number = self.0.changes.borrow().wrapping_add(1);
+            state.question = Some(Asked { question: Question { number, message, schema }, answer });
+        }
+        self.0.changed();
+        let answer = answered.await.map_err(|_| ClientError::Gone)?;
+        JsonText::parse(answer).map_err(|_| ClientError::Gone)
+    }
+}
+
+/// A number that nobody guesses.
+fn number() -> String {
+    let mut bytes = [0; 12];
+    getrandom::fill(&mut bytes).expect("the system gives random numbers");
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,6 @@
+//! What every page stands on: embedded files, responses, sessions.
+
+pub(crate) mod assets;
+pub(crate) mod query;
+pub(crate) mod reply;
+pub(crate) mod sessions;

@@ -1,0 +1,191 @@
+//! Visitors who have signed in, and the tokens that changes need.
+//!
+//! A session is a random number in a cookie that no script can read, and the bearer token that it stands for, which stays in
+//! this process. With each request that token is checked as if the request had carried it. A change needs a second
+//! number that only our pages know: a MAC of the session, or of the caller where there is none.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use http::header;
+use http::request::Parts;
+use http::uri::Authority;
+use orla_marketplace::Principal;
+use parking_lot::Mutex;
+use ring::hmac;
+
+/// How long a session lasts without a request.
+const IDLE: Duration = Duration::from_secs(12 * 3600);
+/// The most sessions; beyond it, the one that was idle longest ends.
+const MAX_SESSIONS: usize = 1_000;
+
+/// The sessions of one server.
+pub(crate) struct Sessions {
+    key: hmac::Key,
+    all: Mutex<HashMap<Box<str>, Session>>,
+}
+
+struct Session {
+    token: Arc<str>,
+    used: Instant,
+}
+
+impl Sessions {
+    pub(crate) fn new() -> Self {
+        Self { key: hmac::Key::new(hmac::HMAC_SHA256, &random()), all: Mutex::default() }
+    }
+
+    /// Begins a session for a bearer token. Returns its number.
+    pub(crate) fn begin(&self, token: &str, now: Instant) -> String {
+        let number = hex(&random());
+        let mut all = self.all.lock();
+        all.retain(|_, session| now.duration_since(session.used) < IDLE);
+        if all.len() >= MAX_SESSIONS
+            && let Some(oldest) =
+                all.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
+        {
+            all.remove(&oldest);
+        }
+        all.insert(number.as_str().into(), Session { token: token.into(), used: now });
+        number
+    }
+
+    /// The token of the session that a request's cookie names.
+    pub(crate) fn token(&self, head: &Parts, now: Instant) -> Option<Arc<str>> {
+        let number = number(head)?;
+        let mut all = self.all.lock();
+        let session = all.get_mut(number).filter(|session| now.duration_since(session.used) < IDLE)?;
+        session.used = now;
+        Some(Arc::clone(&session.token))
+    }
+
+    /// Ends the session of a request.
+    pub(crate) fn end(&self, head: &Parts) {
+        if let Some(number) = number(head) {
+            self.all.lock().remove(number);
+        }
+    }
+
+    /// What a change by this visitor has to bring.
+    pub(crate) fn change_token(&self, head: &Parts, principal: Option<&Principal>) -> String {
+        hex(hmac::sign(&self.key, bound(head, principal).as_bytes()).as_ref())
+    }
+
+    /// Whether a change brings it.
+    pub(crate) fn admits(&self, brought: &str, head: &Parts, principal: Option<&Principal>) -> bool {
+        let bound = bound(head, principal);
+        let brought = unhex(brought).unwrap_or_default();
+        hmac::verify(&self.key, bound.as_bytes(), &brought).is_ok()
+    }
+}
+
+/// What a visitor's token for changes is bound to.
+fn bound(head: &Parts, principal: Option<&Principal>) -> String {
+    match (principal, number(head)) {
+        (None, _) => "anonymous".to_owned(),
+        (Some(_), Some(number)) => format!("session {number}"),
+        (Some(principal), None) => format!("caller {}", principal.id()),
+    }
+}
+
+/// The host that a request is for: HTTP/2 names it in the target.
+pub(crate) fn host(head: &Parts) -> &str {
+    let header = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
+    header.or_else(|| head.uri.authority().map(Authority::as_str)).unwrap_or_default()
+}
+
+/// The name of the cookie. Browsers send a cookie to all ports of a host, so that the port is part of the name.
+fn cookie_name(head: &Parts) -> String {
+    let port = host(head).rsplit_once(':').map(|(_, port)| port);
+    let port = port.filter(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()));
+    port.map_or_else(|| "orla_console".to_owned(), |port| format!("orla_console_{port}"))
+}
+
+/// The session's number in the cookies of a request.
+fn number(head: &Parts) -> Option<&str> {
+    let name = cookie_name(head);
+    let cookies = head.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let mut pairs =
+        cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    pairs.find(|(own, _)| *own == name).map(|(_, number)| number)
+}
+
+/// The cookie that begins a session, or ends it if there is no number.
+pub(crate) fn cookie(head: &Parts, number: Option<&str>, is_tls: bool) -> String {
+    let name = cookie_name(head);
+    let secure = if is_tls { "; Secure" } else { "" };
+    let (value, end) = number.map_or(("", "; Max-Age=0"), |number| (number, ""));
+    format!("{name}={value}; Path=/console; HttpOnly; SameSite=Strict{secure}{end}")
+}
+
+fn random() -> [u8; 32] {
+    let mut bytes = [0; 32];
+    // Without random numbers no session can be safe; the system has them from its start on.
+    getrandom::fill(&mut bytes).expect("the system gives random numbers");
+    bytes
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pairs = text.as_bytes().chunks(2);
+    pairs
+        .map(|pair| match pair {
+            [high, low] => u8::try_from(digit(*high)? * 16 + digit(*low)?).ok(),
+            _ => None,
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    fn request(cookie: &str) -> Parts {
+        let request = Request::get("/console").header("host", "127.0.0.1:8080").header("cookie", cookie);
+        request.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn a_session_stands_for_its_token_until_it_ends() {
+        let (sessions, now) = (Sessions::new(), Instant::now());
+        let number = sessions.begin("secret", now);
+        let own = request(&format!("a=b; orla_console_8080={number}"));
+        assert_eq!(sessions.token(&own, now).as_deref(), Some("secret"));
+        assert_eq!(sessions.token(&request("orla_console_8080=0"), now), None);
+        assert_eq!(sessions.token(&request(&format!("orla_console_9={number}")), now), None);
+        assert_eq!(sessions.token(&own, now + IDLE), None);
+        sessions.end(&own);
+        assert_eq!(sessions.token(&own, now), None);
+    }
+
+    #[test]
+    fn a_change_needs_the_token_of_its_own_session() {
+        let sessions = Sessions::new();
+        let ada = Principal::token("ada");
+        let (first, second) = (request("orla_console_8080=1"), request("orla_console_8080=2"));
+        let token = sessions.change_token(&first, Some(&ada));
+        assert!(sessions.admits(&token, &first, Some(&ada)));
+        for (head, principal) in [(&second, Some(&ada)), (&first, None)] {
+            assert!(!sessions.admits(&token, head, principal));
+        }
+        for wrong in ["", "0", "zz", &token[1..], &Sessions::new().change_token(&first, Some(&ada))] {
+            assert!(!sessions.admits(wrong, &first, Some(&ada)), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn sessions_are_bounded() {
+        let (sessions, now) = (Sessions::new(), Instant::now());
+        for _ in 0..MAX_SESSIONS + 10 {
+            sessions.begin("t", now);
+        }
+        assert_eq!(sessions.all.lock().len(), MAX_SESSIONS);
+    }
+}

@@ -1,0 +1,238 @@
+//! JSON values and results of calls as people read them: a tree that folds, tables for lists of objects, images and
+//! audio. Pure.
+
+use maud::{Markup, html};
+
+use crate::exact::Json;
+use crate::text::{plain, shortened, visible};
+
+/// The most values of one tree. What goes beyond is left out, with a note.
+const MAX_VALUES: usize = 3_000;
+/// The deepest level that is a tree. What goes beyond is text.
+const MAX_DEPTH: usize = 20;
+/// The most columns of a table.
+const MAX_COLUMNS: usize = 12;
+/// The most bytes of an image or of audio.
+const MAX_MEDIA: usize = 8 * 1024 * 1024;
+/// The most bytes of JSON that is shown as text.
+const MAX_TEXT: usize = 64 * 1024;
+
+/// A value as a tree.
+pub(crate) fn value(value: &Json) -> Markup {
+    let mut left = MAX_VALUES;
+    html! { div.value { (tree(value, 0, &mut left)) } }
+}
+
+fn tree(value: &Json, depth: usize, left: &mut usize) -> Markup {
+    let Some(rest) = left.checked_sub(1) else { return html! { span.note { "…" } } };
+    *left = rest;
+    if depth > MAX_DEPTH {
+        return html! { code { (plain(shortened(&value.to_string(), MAX_TEXT).0)) } };
+    }
+    match value {
+        Json::Null => html! { span.null { "null" } },
+        Json::Bool(is) => html! { span.bool { (is) } },
+        Json::Number(number) => html! { span.number { (plain(number)) } },
+        Json::Text(text) if text.contains('\n') => html! { pre.text { (plain(text)) } },
+        Json::Text(text) => html! { span.text { (plain(text)) } },
+        Json::Array(items) if items.is_empty() => html! { span.null { "[ ]" } },
+        Json::Object(members) if members.is_empty() => html! { span.null { "{ }" } },
+        Json::Array(items) => {
+            let shown = match columns(items) {
+                Some(columns) => table(items, &columns, depth, left),
+                None => html! {
+                    ol start="0" { @for item in room(items, *left) { li { (tree(item, depth + 1, left)) } } }
+                },
+            };
+            let note = format!("{} items", items.len());
+            folded(&note, depth < 3, &html! { (shown) (more(items.len(), *left)) })
+        }
+        Json::Object(members) => {
+            let shown = html! {
+                dl {
+                    @for (key, value) in room(members, *left) {
+                        div { dt { (plain(key)) } dd { (tree(value, depth + 1, left)) } }
+                    }
+                }
+                (more(members.len(), *left))
+            };
+            if depth == 0 {
+                shown
+            } else {
+                folded(&format!("{} members", members.len()), depth < 3, &shown)
+            }
+        }
+    }
+}
+
+/// As many parts as there is room for.
+fn room<T>(parts: &[T], left: usize) -> &[T] {
+    &parts[..parts.len().min(left)]
+}
+
+fn more(count: usize, left: usize) -> Markup {
+    html! { @if left == 0 { p.note { "Too large to be shown whole: " (count) " parts here." } } }
+}
+
+fn folded(summary: &str, is_open: bool, inside: &Markup) -> Markup {
+    html! { details open[is_open] { summary { (summary) } (inside) } }
+}
+
+/// The columns of a list of objects that is a table.
+fn columns(items: &[Json]) -> Option<Vec<&str>> {
+    if items.len() < 2 {
+        return None;
+    }
+    let mut columns: Vec<&str> = Vec::new();
+    for item in items {
+        let Json::Object(members) = item else { return None };
+        for (key, _) in members {
+            if !columns.contains(&&**key) {
+                columns.push(key);
+                if columns.len() > MAX_COLUMNS {
+                    return None;
+                }
+            }
+        }
+    }
+    (!columns.is_empty()).then_some(columns)
+}
+
+fn table(items: &[Json], columns: &[&str], depth: usize, left: &mut usize) -> Markup {
+    html! {
+        div.scroll tabindex="0" role="group" aria-label="Table" {
+            table {
+                thead { tr { @for column in columns { th scope="col" { (plain(column)) } } } }
+                tbody {
+                    @for item in room(items, *left) {
+                        tr { @for column in columns {
+                            td { @if let Some(value) = item.get(column) { (tree(value, depth + 3, left)) } }
+                        } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The content of a result, as MCP writes it (`content`, `structuredContent`, `isError`), or any other JSON.
+pub(crate) fn result(output: &Json) -> Markup {
+    let content = match output.get("content") {
+        Some(Json::Array(blocks)) if blocks.iter().all(|block| block.get("type").is_some()) => blocks,
+        _ => return value(output),
+    };
+    let structured = output.get("structuredContent");
+    // The text of a result with a structured value repeats it.
+    let repeats = |block: &Json| {
+        let text = block.get("text").and_then(Json::as_text).and_then(|text| Json::parse(text).ok());
+        structured.is_some_and(|value| text.is_some_and(|text| text.is_same(value)))
+    };
+    html! {
+        @if let Some(structured) = structured { (value(structured)) }
+        @for block in content.iter().filter(|block| !repeats(block)) { (content_block(block)) }
+        @if let Some(meta) = output.get("_meta") {
+            details { summary { "Metadata" } (value(meta)) }
+        }
+    }
+}
+
+fn content_block(block: &Json) -> Markup {
+    let text = |name: &str| block.get(name).and_then(Json::as_text).unwrap_or_default();
+    let media = |family: &str| {
+        let (kind, data) = (text("mimeType"), text("data"));
+        let is_known = KNOWN_MEDIA.contains(&kind) && kind.starts_with(family);
+        let is_data = !data.is_empty() && data.len() <= MAX_MEDIA && data.bytes().all(is_base64);
+        (is_known && is_data).then(|| format!("data:{kind};base64,{data}"))
+    };
+    match text("type") {
+        "text" => match Json::parse(text("text")) {
+            Ok(json @ (Json::Object(_) | Json::Array(_))) => value(&json),
+            _ => html! { pre.text { (plain(text("text"))) } },
+        },
+        "image" => match media("image/") {
+            Some(data) => html! { p { img.media src=(data) alt="Image of the result"; } },
+            None => html! { p.note { "An image that cannot be shown: " (plain(text("mimeType"))) } },
+        },
+        "audio" => match media("audio/") {
+            Some(data) => html! { p { audio controls src=(data) {} } },
+            None => html! { p.note { "Audio that cannot be played: " (plain(text("mimeType"))) } },
+        },
+        "resource_link" => html! { p { (plain(text("name"))) " " code { (plain(text("uri"))) } } },
+        _ => value(block),
+    }
+}
+
+/// The kinds of media that are shown. SVG is not: it can have scripts in it.
+const KNOWN_MEDIA: [&str; 12] = [
+    "image/png",
+    "image/jpeg",
+    "image/gif",
+    "image/webp",
+    "image/avif",
+    "image/bmp",
+    "audio/mpeg",
+    "audio/wav",
+    "audio/x-wav",
+    "audio/ogg",
+    "audio/webm",
+    "audio/mp4",
+];
+
+fn is_base64(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
+}
+
+/// A text that can be copied, with its name.
+pub(crate) fn snippet(name: &str, text: &str) -> Markup {
+    html! {
+        div.snippet {
+            div.label { span { (name) } button.small type="button" data-copy hidden { "Copy" span.unseen { " " (name) } } }
+            pre tabindex="0" { (visible(text)) }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shown(text: &str) -> String {
+        result(&Json::parse(text).unwrap()).into_string()
+    }
+
+    #[test]
+    fn lists_of_objects_are_tables() {
+        let html = shown(r#"[{"a":1,"b":"x"},{"a":2}]"#);
+        assert!(
+            html.contains("<th scope=\"col\">a</th>") && html.matches("<tr>").count() == 3,
+            "{html}"
+        );
+        assert!(!shown(r#"[{"a":1},2]"#).contains("<table"));
+    }
+
+    #[test]
+    fn images_are_shown_and_scripts_are_not() {
+        let image = |kind: &str, data: &str| {
+            shown(&format!(r#"{{"content":[{{"type":"image","mimeType":"{kind}","data":"{data}"}}]}}"#))
+        };
+        assert!(image("image/png", "aGk=").contains("src=\"data:image/png;base64,aGk=\""));
+        for (kind, data) in
+            [("image/svg+xml", "aGk="), ("image/png", "x' onload='"), ("text/html", "aGk=")]
+        {
+            assert!(!image(kind, data).contains("<img"), "{kind}");
+        }
+    }
+
+    #[test]
+    fn a_structured_value_is_not_shown_twice() {
+        let html =
+            shown(r#"{"content":[{"type":"text","text":"{\"sum\":3}"}],"structuredContent":{"sum":3}}"#);
+        assert_eq!(html.matches("sum").count(), 1, "{html}");
+    }
+
+    #[test]
+    fn a_large_value_is_bounded() {
+        let items: Vec<String> = (0..50_000).map(|n| n.to_string()).collect();
+        assert!(shown(&format!("[{}]", items.join(","))).len() < 400_000);
+    }
+}

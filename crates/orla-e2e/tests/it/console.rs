@@ -1,0 +1,311 @@
+//! The console: what its pages are, who sees them, and what their forms do. `pages` reads HTML as a browser would.
+
+mod pages;
+
+use std::collections::BTreeSet;
+
+use orla_e2e::{Request, Response, Server, eventually};
+use pages::Page;
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+
+const BOOK: &str = r#"#!/bin/sh
+# /// orla
+# description: Books a seat.
+# input_schema:
+#   type: object
+#   required: [person, mode]
+#   additionalProperties: false
+#   properties:
+#     person:
+#       type: object
+#       required: [name, address]
+#       properties:
+#         name: {type: string, minLength: 2}
+#         age: {type: integer, minimum: 0}
+#         address: {type: object, required: [zip], properties: {zip: {type: string, pattern: "^[0-9]{5}$"}}}
+#     mode: {enum: [fast, slow]}
+#     tags: {type: array, items: {type: string}}
+# ///
+cat > booked.json
+echo '{"ok": true}'
+"#;
+
+/// Texts that would do something on a page that does not escape them.
+const HOSTILE: [&str; 12] = [
+    "\"><x-pwn a=\"",
+    "'><x-pwn a='",
+    "<x-pwn onload=alert(1)>",
+    "</textarea><x-pwn>",
+    "</script><script>alert('x-pwn')</script>",
+    "</title><x-pwn>",
+    "<img src=x onerror=alert('x-pwn')>",
+    "javascript:alert('x-pwn')",
+    "\u{202e}<x-pwn>",
+    "]]><x-pwn>",
+    "--><x-pwn>",
+    "\u{1b}[31m<x-pwn>",
+];
+
+/// A visitor: a browser without scripts.
+struct Visitor<'a> {
+    server: &'a Server,
+    cookie: String,
+}
+
+impl<'a> Visitor<'a> {
+    fn of(server: &'a Server) -> Self {
+        Self { server, cookie: String::new() }
+    }
+
+    fn send(&self, request: Request) -> Response {
+        let request = request.header("accept", "text/html").header("cookie", &self.cookie);
+        self.server.http().send(&request).expect("an answer")
+    }
+
+    fn open(&self, path: &str) -> (Response, Page) {
+        let response = self.send(Request::new("GET", path));
+        let page = Page::read(&response.text());
+        (response, page)
+    }
+
+    /// Sends fields as a form does.
+    fn post(&self, path: &str, fields: &[(String, String)], origin: &str) -> Response {
+        let body: Vec<String> =
+            fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+        let request = Request::new("POST", path)
+            .header("content-type", "application/x-www-form-urlencoded")
+            .header("origin", origin)
+            .body(body.join("&"));
+        self.send(request)
+    }
+
+    fn origin(&self) -> String {
+        format!("http://{}", self.server.address())
+    }
+
+    /// Sends a form of a page with these values, and follows where it leads.
+    fn submit(&self, page: &Page, action: &str, values: &[(&str, &str)]) -> (Response, Page) {
+        let mut response = self.post(action, &page.fields(action, values), &self.origin());
+        if response.status == 303 {
+            let place = response.header("location").expect("a place").to_owned();
+            response = self.send(Request::new("GET", &place));
+        }
+        let page = Page::read(&response.text());
+        (response, page)
+    }
+
+    /// Every page that links lead to from the first one.
+    fn crawl(&self) -> Vec<(String, Response, Page)> {
+        let (mut todo, mut seen, mut pages) = (vec!["/console".to_owned()], BTreeSet::new(), Vec::new());
+        while let Some(path) = todo.pop() {
+            if !path.starts_with("/console") || !seen.insert(path.clone()) || seen.len() > 60 {
+                continue;
+            }
+            let (response, page) = self.open(&path);
+            todo.extend(page.links.iter().filter(|link| !link.contains("all=1")).cloned());
+            pages.push((path, response, page));
+        }
+        pages
+    }
+}
+
+fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte.is_ascii_alphanumeric() {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+/// A server after some calls, one of which failed.
+fn busy() -> Server {
+    let server = world()
+        .tool("book", BOOK)
+        .tool("hello", sh("echo hello"))
+        .tool("fails", sh("echo the-reason >&2; exit 3"))
+        .serve();
+    let mut client = server.client();
+    client.call("hello", json!({}));
+    client.call("fails", json!({"q": "asked"}));
+    client.call("rtfs", json!({"program": "(call :hello {})"}));
+    eventually("the calls are kept", || server.http().get("/console?within=1").text().contains("fails"));
+    server
+}
+
+#[test]
+fn every_page_is_sound_and_strict() {
+    let server = busy();
+    let pages = Visitor::of(&server).crawl();
+    assert!(pages.len() >= 6, "{}", pages.len());
+    for (path, response, page) in &pages {
+        assert_eq!(response.status, 200, "{path}");
+        assert_eq!(page.problems(), Vec::<String>::new(), "{path}");
+        let policy = response.header("content-security-policy").unwrap_or_default();
+        assert!(
+            policy.starts_with("default-src 'none'") && !policy.contains("unsafe"),
+            "{path}: {policy}"
+        );
+        assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{path}");
+        assert_eq!(response.header("access-control-allow-origin"), None, "{path}");
+        for asset in &page.assets {
+            assert_eq!(server.http().get(asset).status, 200, "{asset}");
+        }
+    }
+    let all: String = pages.iter().map(|(_, response, _)| response.text()).collect();
+    assert!(all.contains("Books a seat.") && all.contains("the-reason"));
+}
+
+#[test]
+fn browsers_are_led_to_the_console_if_it_is_on() {
+    let browser = || Request::new("GET", "/").header("accept", "text/html,*/*;q=0.8");
+    let server = world().serve();
+    let response = server.http().send(&browser()).unwrap();
+    assert_eq!((response.status, response.header("location")), (303, Some("/console")));
+    assert_ne!(
+        server.http().send(&Request::new("GET", "/").header("accept", "*/*")).unwrap().status,
+        303
+    );
+    server.log_says(&["listening", "/console"]);
+    let server = world().config("console: false\n").serve();
+    assert_eq!(server.http().send(&browser()).unwrap().status, 404);
+    assert_eq!(server.http().get("/console").status, 404);
+}
+
+#[test]
+fn a_form_calls_and_shows_what_is_wrong_beside_the_field() {
+    let server = world().tool("book", BOOK).serve();
+    let visitor = Visitor::of(&server);
+    let action = "/console/catalogue/book";
+    let (_, page) = visitor.open(action);
+    let right =
+        [("person.name", "Ada"), ("person.age", "7"), ("person.address.zip", "12345"), ("mode", "fast")];
+    let mut wrong = right;
+    wrong[2].1 = "12x";
+    let (response, again) = visitor.submit(&page, action, &wrong);
+    assert_eq!(response.status, 422);
+    let field = again.control("person.address.zip").expect("the field is there again");
+    assert_eq!(field.get("aria-invalid").map(String::as_str), Some("true"));
+    let error = field["aria-describedby"].rsplit(' ').next().unwrap();
+    assert!(again.text_of(error).contains("12x"), "{}", again.text_of(error));
+    assert_eq!(again.control("person.name").unwrap()["value"], "Ada");
+    let (response, page) = visitor.submit(&again, action, &right);
+    assert_eq!(response.status, 200, "{}", response.text());
+    assert!(page.text.contains("ok") && page.problems().is_empty(), "{}", page.text);
+    let booked: Value = serde_json::from_str(&server.read("booked.json")).unwrap();
+    assert_eq!(
+        booked_input(&booked),
+        json!({"person": {"name": "Ada", "age": 7, "address": {"zip": "12345"}}, "mode": "fast"})
+    );
+    // A button of the form changes it, and calls nothing.
+    let (response, page) =
+        visitor.submit(&page_of(&visitor, action), action, &[("_do", "add:tags"), ("tags.0", "a")]);
+    assert_eq!(response.status, 200);
+    assert!(page.control("tags.1").is_some());
+}
+
+fn page_of(visitor: &Visitor<'_>, path: &str) -> Page {
+    visitor.open(path).1
+}
+
+/// The arguments as the tool got them, without what orla adds.
+fn booked_input(booked: &Value) -> Value {
+    let mut booked = booked.clone();
+    booked.as_object_mut().expect("an object").remove("_meta");
+    booked
+}
+
+#[test]
+fn a_change_needs_its_token_and_its_origin() {
+    let server = world().tool("hello", sh("echo hello >> said")).serve();
+    let visitor = Visitor::of(&server);
+    let action = "/console/catalogue/hello";
+    let fields = page_of(&visitor, action).fields(action, &[]);
+    let without: Vec<_> = fields.iter().filter(|(name, _)| name != "_csrf").cloned().collect();
+    assert_eq!(visitor.post(action, &without, &visitor.origin()).status, 403);
+    for origin in ["http://evil.example", "http://localhost:1", "null"] {
+        assert_eq!(visitor.post(action, &fields, origin).status, 403, "{origin}");
+    }
+    assert!(server.path("said").metadata().is_err(), "nothing ran");
+    assert_eq!(visitor.post(action, &fields, &visitor.origin()).status, 303);
+}
+
+#[test]
+fn a_visitor_signs_in_and_sees_its_own() {
+    let config = "auth_tokens: {ada: token-of-ada, bob: token-of-bob}\npolicy:\n  - {to: [ada], capabilities: [secret], allow: [\"exec:*\"]}\n  - {to: [bob], capabilities: [open], allow: [\"exec:*\"]}\n";
+    let server = world().tool("secret", sh("echo s")).tool("open", sh("echo o")).config(config).serve();
+    let mut visitor = Visitor::of(&server);
+    let (response, page) = visitor.open("/console");
+    assert_eq!(response.status, 401);
+    assert!(page.problems().is_empty() && !page.text.contains("secret"), "{:?}", page.problems());
+    let sign_in = |visitor: &Visitor<'_>, token: &str| {
+        let fields = page.fields("/console/sign-in", &[("token", token)]);
+        visitor.post("/console/sign-in", &fields, &visitor.origin())
+    };
+    assert_eq!(sign_in(&visitor, "wrong").status, 401);
+    let response = sign_in(&visitor, "token-of-bob");
+    let cookie = response.header("set-cookie").expect("a session").to_owned();
+    for part in ["HttpOnly", "SameSite=Strict", "Path=/console"] {
+        assert!(cookie.contains(part), "{cookie}");
+    }
+    assert!(!cookie.contains("token-of-bob"), "{cookie}");
+    visitor.cookie = cookie.split(';').next().unwrap().to_owned();
+    let (_, page) = visitor.open("/console/catalogue");
+    assert!(page.text.contains("open") && !page.text.contains("secret"), "{}", page.text);
+    assert_eq!(visitor.open("/console/catalogue/secret").0.status, 404);
+    let (response, _) = visitor.submit(&page, "/console/sign-out", &[]);
+    assert_eq!(response.status, 401);
+    assert_eq!(visitor.open("/console/catalogue").0.status, 401);
+}
+
+#[test]
+fn hostile_text_is_only_text_on_every_page() {
+    for texts in HOSTILE.chunks(4) {
+        let mut world = world();
+        for (number, text) in texts.iter().enumerate() {
+            let quoted = serde_json::to_string(text).unwrap();
+            let shell = text.replace('\'', "'\\''");
+            let tool = format!(
+                "#!/bin/sh\n# /// orla\n# description: {quoted}\n# title: {quoted}\n# input_schema: {{type: object, properties: {{{quoted}: {{title: {quoted}, description: {quoted}, enum: [{quoted}]}}}}}}\n# ///\necho '{shell}'; echo '{shell}' >&2; [ {number} -gt 1 ] && exit 1\nexit 0\n"
+            );
+            world = world.tool(format!("t{number}"), tool);
+        }
+        let server = world.serve();
+        let mut client = server.client();
+        for (number, text) in texts.iter().enumerate() {
+            client.call(&format!("t{number}"), json!({*text: text}));
+        }
+        eventually("the calls are kept", || server.http().get("/console").text().contains("t3"));
+        for (path, response, page) in Visitor::of(&server).crawl() {
+            assert_eq!(page.problems(), Vec::<String>::new(), "{path}");
+            assert!(!response.text().contains("<x-pwn"), "{path}");
+            assert!(!response.text().contains(['\u{202e}', '\u{1b}']), "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_call_is_made_again_and_a_running_one_is_cancelled() {
+    let server = world().tool("slow", sh("echo x >> runs; [ \"$2\" = fast ] || sleep 60")).serve();
+    let visitor = Visitor::of(&server);
+    let action = "/console/catalogue/slow";
+    let raw = |input: &str| {
+        let mut fields = page_of(&visitor, action).fields(action, &[]);
+        fields.retain(|(name, _)| name == "_csrf");
+        fields.push(("_raw".to_owned(), input.to_owned()));
+        visitor.post(action, &fields, &visitor.origin())
+    };
+    let run = raw(r#"{"how": "slow"}"#).header("location").unwrap().to_owned();
+    let page = page_of(&visitor, &run);
+    assert!(page.text.contains("running"), "{}", page.text);
+    visitor.submit(&page, &format!("{run}/cancel"), &[]);
+    eventually("it is cancelled", || page_of(&visitor, &run).text.contains("cancelled"));
+    raw(r#"{"how": "fast"}"#);
+    let page = page_of(&visitor, "/console");
+    let call = page.links.iter().find(|link| link.starts_with("/console/calls/")).unwrap().clone();
+    let (response, _) = visitor.submit(&page_of(&visitor, &call), &format!("{call}/again"), &[]);
+    assert_eq!(response.status, 200);
+    eventually("it runs again", || server.read("runs").lines().count() == 3);
+}
