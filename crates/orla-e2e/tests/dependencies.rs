@@ -28,6 +28,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-history", &["orla-marketplace", "orla-mcp"]),
     ("orla-cluster", &["orla-marketplace", "orla-mcp"]),
     ("orla-identity", &["orla-marketplace"]),
+    ("orla-telemetry", &["orla-history"]),
     (
         "orla-server",
         &["orla-history", "orla-identity", "orla-marketplace", "orla-mcp", "orla-state", "orla-tasks"],
@@ -63,6 +64,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "orla-state",
             "orla-sys",
             "orla-tasks",
+            "orla-telemetry",
         ],
     ),
     ("orla-e2e", &["orla"]),

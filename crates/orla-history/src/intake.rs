@@ -3,8 +3,8 @@
 //! The thread sleeps until a call ends, waits a moment for others, and writes all of them at once. A call wakes it only when
 //! it sleeps without a time, so a busy server does not pay for waking it with each call.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -14,6 +14,7 @@ use crate::call::Row;
 use crate::live::{LiveCall, RunningCalls};
 use crate::prepare::Preparation;
 use crate::store::Store;
+use crate::trace::Tracing;
 
 /// How long the thread gathers calls before it writes them.
 const GATHER: Duration = Duration::from_millis(50);
@@ -34,6 +35,7 @@ pub(crate) struct Intake {
     /// Whether it has been said that calls are dropped.
     is_drop_said: AtomicBool,
     changes: watch::Sender<u64>,
+    pub(crate) tracing: OnceLock<Tracing>,
 }
 
 #[derive(Default)]
@@ -60,6 +62,7 @@ impl Intake {
             dropped: AtomicU64::new(0),
             is_drop_said: AtomicBool::new(false),
             changes: watch::Sender::new(0),
+            tracing: OnceLock::new(),
         })
     }
 
@@ -147,7 +150,15 @@ impl Intake {
                 queue.bytes = 0;
                 (std::mem::replace(&mut queue.calls, spare), queue.wanted, queue.is_closed)
             };
-            let rows: Vec<Row> = calls.drain(..).map(|call| preparation.row(&call)).collect();
+            let rows: Vec<Row> = calls.iter().map(|call| preparation.row(call)).collect();
+            if let Some(tracing) = self.tracing.get() {
+                let is_sampled =
+                    |call: &LiveCall| call.trace.as_ref().is_some_and(|trace| trace.is_sampled);
+                let sampled = calls.iter().zip(&rows).filter(|(call, _)| is_sampled(call));
+                let sampled: Vec<Row> = sampled.map(|(_, row)| row.clone()).collect();
+                tracing.sink.take(&sampled);
+            }
+            calls.clear();
             spare = calls;
             if !rows.is_empty() {
                 store.write(rows);

@@ -21,6 +21,7 @@ mod prepare;
 mod query;
 mod redact;
 mod store;
+mod trace;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -43,11 +44,12 @@ pub use case::{case, recorded};
 pub use query::{DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};
 pub use redact::{NoPointer, PointerPattern};
 pub use store::OpenError;
+pub use trace::{SpanSink, Tracing};
 
 use intake::Intake;
 use live::Observer;
 use prepare::Preparation;
-use store::{Disk, Memory, Store};
+use store::{Disk, Memory, Nothing, Store};
 
 /// What is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +177,20 @@ impl History {
             .map_err(|source| OpenError::Failed { path: path.to_owned(), source })
     }
 
+    /// Follows the calls of this marketplace and keeps none of them, for [traces](Self::trace_with) alone.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn of_nothing(market: &Arc<CapabilityMarketplace>) -> std::io::Result<Self> {
+        let options = Options { bodies: false, ..Options::default() };
+        Self::start(market, Arc::new(RwLock::new(options)), Arc::new(Nothing))
+    }
+
+    /// Traces calls from now on. The first tracing stays.
+    pub fn trace_with(&self, tracing: Tracing) {
+        drop(self.0.intake.tracing.set(tracing));
+    }
+
     fn start(
         market: &Arc<CapabilityMarketplace>,
         options: Arc<RwLock<Options>>,
@@ -231,7 +247,7 @@ impl History {
                         notices: Vec::new(),
                         more_notices: 0,
                         stderr: None,
-                        trace: live.trace.clone(),
+                        trace: live.trace.as_ref().map(|context| context.trace.clone()),
                     },
                     None => return Ok(None),
                 },

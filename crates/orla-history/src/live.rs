@@ -17,9 +17,10 @@ use orla_marketplace::{
 use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
-use crate::call::{Call, NoticeKind, NoticeLine, Progress, RUNNING, Running, Trace};
+use crate::call::{Call, NoticeKind, NoticeLine, Progress, RUNNING, Running};
 use crate::intake::Intake;
 use crate::query::Viewer;
+use crate::trace::Context;
 
 /// The most notices that are kept of one call. The later ones are counted.
 const MAX_NOTICES: usize = 200;
@@ -43,7 +44,7 @@ pub(crate) struct LiveCall {
     pub(crate) started_at: SystemTime,
     started: Instant,
     cancellation: CancellationToken,
-    pub(crate) trace: Option<Trace>,
+    pub(crate) trace: Option<Context>,
     said: Mutex<Told>,
     pub(crate) end: OnceLock<End>,
 }
@@ -76,6 +77,11 @@ impl CallObserver for Observer {
         input: &Payload,
         ctx: &mut CallContext,
     ) -> Option<Arc<dyn ObservedCall>> {
+        let trace = self.0.tracing.get().map(|tracing| {
+            let context = Context::within(ctx.scope.traceparent.as_deref(), tracing.sample_ratio);
+            ctx.scope.traceparent = Some(context.traceparent());
+            context
+        });
         let scope = &ctx.scope;
         let call = Arc::new(LiveCall {
             intake: Arc::clone(&self.0),
@@ -89,7 +95,7 @@ impl CallObserver for Observer {
             started_at: SystemTime::now(),
             started: Instant::now(),
             cancellation: scope.cancellation.clone(),
-            trace: None,
+            trace,
             said: Mutex::default(),
             end: OnceLock::new(),
         });

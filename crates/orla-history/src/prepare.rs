@@ -92,7 +92,7 @@ impl Preparation {
             notices: told.notices,
             more_notices: told.more,
             stderr: None,
-            trace: live.trace.clone(),
+            trace: live.trace.as_ref().map(|context| context.trace.clone()),
         };
         if options.bodies {
             let body = |json: JsonText| body(&secrets.json(json), options.max_body_bytes);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orla_history::{History, Options};
+use orla_history::{History, OpenError, Options};
 use orla_marketplace::{CapabilityMarketplace, Redactor};
 
 use crate::Failure;
@@ -14,29 +14,40 @@ const MIN_SECRET: usize = 8;
 const PLAIN: [&str; 10] =
     ["HOME", "PWD", "OLDPWD", "USER", "LOGNAME", "PATH", "HOSTNAME", "SHELL", "LANG", "TMPDIR"];
 
-/// The history of a server; `None` if it keeps none. A file that is something else costs no call anything: then the history is
-/// in memory, and the error is returned beside it.
+/// What follows the calls of a server.
+pub(crate) struct Followed {
+    /// What was called; `None` if nothing is kept.
+    pub(crate) history: Option<History>,
+    /// What follows calls, kept or not; `None` if neither the history nor traces want it.
+    pub(crate) calls: Option<History>,
+    /// Why the file of the history cannot be used. Then it is in memory, since it must cost no call anything.
+    pub(crate) unkept: Option<OpenError>,
+}
+
+/// Follows the calls of a server, for its history and for traces.
 ///
 /// # Errors
 /// The system gives no thread.
 pub(crate) fn of_server(
     market: &Arc<CapabilityMarketplace>,
     config: &Config,
-) -> Result<(Option<History>, Option<orla_history::OpenError>), Failure> {
+    is_traced: bool,
+) -> Result<Followed, Failure> {
+    let failed = |err: std::io::Error| Failure::failed(format!("history: {err}"));
     if !config.history.enabled {
-        return Ok((None, None));
+        let calls = is_traced.then(|| History::of_nothing(market)).transpose().map_err(failed)?;
+        return Ok(Followed { history: None, calls, unkept: None });
     }
     let options = options(config);
-    let error = match config.history_file() {
-        Some(path) => match History::in_file(market, options.clone(), &path) {
-            Ok(history) => return Ok((Some(history), None)),
-            Err(error) => Some(error),
-        },
-        None => None,
+    let mut unkept = None;
+    let in_file = config.history_file().and_then(|path| {
+        History::in_file(market, options.clone(), &path).map_err(|error| unkept = Some(error)).ok()
+    });
+    let history = match in_file {
+        Some(history) => history,
+        None => History::in_memory(market, options).map_err(failed)?,
     };
-    let history = History::in_memory(market, options);
-    let history = history.map_err(|err| Failure::failed(format!("history: {err}")))?;
-    Ok((Some(history), error))
+    Ok(Followed { history: Some(history.clone()), calls: Some(history), unkept })
 }
 
 /// What is kept by this configuration.
@@ -60,5 +71,6 @@ fn secrets(config: &Config) -> Redactor {
     let values = variables.iter().filter(|name| !PLAIN.contains(&name.as_str()));
     let values = values.filter_map(|name| std::env::var(name).ok());
     let values = values.filter(|value| value.len() >= MIN_SECRET);
-    Redactor::new(tokens.chain(values))
+    let headers = config.telemetry.headers.values().filter(|value| value.len() >= MIN_SECRET).cloned();
+    Redactor::new(tokens.chain(values).chain(headers))
 }

@@ -45,6 +45,7 @@ mod served;
 mod server;
 mod signals;
 mod state;
+mod telemetry;
 mod terminal_approver;
 mod text;
 mod tokens;

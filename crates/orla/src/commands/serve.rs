@@ -31,7 +31,7 @@ use crate::quota_days::QuotaDays;
 use crate::reload::Reloader;
 use crate::signals::{Signal, Signals};
 use crate::state::{self, ServerState};
-use crate::{Failure, fatal, render};
+use crate::{Failure, fatal, render, telemetry};
 
 /// How long files must be unchanged before their change causes a reload.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -127,7 +127,15 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut files = Files::default();
     let followed = files.follow(&config);
     let mut app = App::build(&config)?;
-    let (history, unkept) = crate::history::of_server(app.marketplace(), &config)?;
+    let traces = config.traces(&|name| std::env::var_os(name)).map_err(Failure::usage)?;
+    let calls_followed = crate::history::of_server(app.marketplace(), &config, traces.is_some())?;
+    let history = calls_followed.history;
+    let tracing_ends = CancellationToken::new();
+    // Before the first call.
+    let tracing = match (&calls_followed.calls, traces) {
+        (Some(calls), Some(traces)) => Some(telemetry::serve(calls, traces, tracing_ends.clone())?),
+        _ => None,
+    };
     let facts = Facts::new(&source);
     facts.update(&config, &app);
     let pages = Arc::clone(&facts) as Arc<dyn Inside>;
@@ -188,7 +196,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     // A client that can connect finds this line in the log.
     logging.flush();
     app.findings().log();
-    if let Some(error) = unkept {
+    if let Some(error) = calls_followed.unkept {
         tracing::error!(%error, "the history is kept in memory alone");
     }
     crate::a2a::log_unused(&config);
@@ -236,6 +244,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
             store.close().await;
         }
     });
+    let tracing = tracing.map(|serving| tracker.spawn(serving));
     tracker.spawn(days.follow());
     for following in app.follow_providers() {
         tracker.spawn(following);
@@ -250,7 +259,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
             ended = &mut serving => {
                 let finished = finish(&ended);
                 days.end();
-                end_history(history).await;
+                end_calls(calls_followed.calls, tracing_ends, tracing).await;
                 end_audit(audit, "end of input").await;
                 return finished;
             }
@@ -297,7 +306,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         }
     };
     days.end();
-    end_history(history).await;
+    end_calls(calls_followed.calls, tracing_ends, tracing).await;
     end_audit(audit, stop.name()).await;
     finished
 }
@@ -317,11 +326,19 @@ pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
     Audit::open(own).map(Some).map_err(Failure::failed)
 }
 
-/// Writes the history to its end, which waits for the disk.
-async fn end_history(history: Option<History>) {
-    let Some(history) = history else { return };
-    if tokio::time::timeout(AUDIT_END, history.close()).await.is_err() {
+/// Writes the history to its end, which waits for the disk, and sends the last traces.
+async fn end_calls(
+    calls: Option<History>,
+    tracing_ends: CancellationToken,
+    tracing: Option<tokio::task::JoinHandle<()>>,
+) {
+    let Some(calls) = calls else { return };
+    if tokio::time::timeout(AUDIT_END, calls.close()).await.is_err() {
         tracing::error!("the end of the history was not written in time");
+    }
+    tracing_ends.cancel();
+    if let Some(tracing) = tracing {
+        drop(tracing.await);
     }
 }
 

@@ -43,6 +43,7 @@ mod servers;
 mod sign_in;
 mod streams;
 pub(crate) mod table;
+pub(crate) mod telemetry;
 pub(crate) mod tokens;
 mod tools;
 
@@ -134,6 +135,8 @@ pub(crate) struct Config {
     pub(crate) tls: TlsSettings,
     /// What is kept of calls.
     pub(crate) history: history::HistoryConfig,
+    /// Where traces are sent.
+    pub(crate) telemetry: telemetry::TelemetryConfig,
     /// Certificates that commands trust as clients of a server.
     pub(crate) ca: PathBuf,
     /// Who may use what; `None` is everyone everything.
@@ -397,6 +400,7 @@ impl Default for Config {
             auth_limits: AuthLimits::default(),
             tls: TlsSettings::default(),
             history: history::HistoryConfig::default(),
+            telemetry: telemetry::TelemetryConfig::default(),
             ca: PathBuf::new(),
             access: None,
             policy_reveal: false,

@@ -11,7 +11,7 @@ use super::keys::{Key, key, own, own_with_variable, section};
 use super::{
     Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, StateKind, Transport, access,
     agents, approve, builtins, capabilities, cluster, governance, history, identity, inputs, openapi,
-    plugins, quotas, remotes, schedules, servers, tools,
+    plugins, quotas, remotes, schedules, servers, telemetry, tools,
 };
 use crate::exposure::Exposure;
 
@@ -135,6 +135,7 @@ fn keys() -> Vec<Key<Config>> {
             "maximum bytes of the result of a [task](tasks.md)"),
         own("history", history::read, history::schema,
             "what is kept of [calls](history.md): `false`, or a mapping with `path`, `keep`, `max_rows`, `max_body_bytes`, `bodies` and `redact`"),
+        section("telemetry", telemetry::keys(), "where [traces](telemetry.md) are sent"),
         section("agent", agent(), "the [model](agent.md) of `orla agent` and of the tool `agent`, and its limits"),
         section("a2a", a2a(), "orla [as an agent](a2a.md#orla-as-an-agent): its card, and the tasks that it keeps"),
         own("trusted_keys", governance::read_keys, governance::keys_schema,

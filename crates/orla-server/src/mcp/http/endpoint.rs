@@ -82,7 +82,11 @@ pub(crate) async fn post(
         }
         Ok(Message::Request(request)) => {
             *log = Some((&*request.method).into());
-            let meta = request.params.meta();
+            let mut meta = request.params.meta();
+            if meta.traceparent.is_none() {
+                let given = headers.get("traceparent").and_then(|given| given.to_str().ok());
+                meta.traceparent = given.map(Into::into);
+            }
             let mode =
                 match request_mode::of_http_request(headers, &request.method, &request.params, &meta) {
                     Ok(mode) => mode,
