@@ -2,6 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
+use orla_marketplace::REDACTED;
 use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -164,6 +165,11 @@ impl Body {
     /// Whether only the beginning is there.
     pub fn is_cut(&self) -> bool {
         self.text.len() as u64 != self.bytes
+    }
+
+    /// The whole JSON text, as it was; `None` if only the beginning is there, or if a part of it was a secret.
+    pub fn original(&self) -> Option<&str> {
+        self.whole().filter(|text| !text.contains(REDACTED))
     }
 
     /// The whole JSON text; `None` if only the beginning is there.

@@ -60,8 +60,11 @@ fn call(row: &Row) -> Result<Value, String> {
 }
 
 fn body(row: &Row, what: &str, body: Option<&Body>) -> Result<Value, String> {
-    let missing = || format!("{}: its whole {what} was not kept (history.max_body_bytes)", row.call.id);
-    serde_json::from_str(body.and_then(Body::whole).ok_or_else(missing)?)
+    let missing = || {
+        let why = "only the beginning of it (history.max_body_bytes), or a part of it is a secret";
+        format!("{}: its whole {what} was not kept: {why}", row.call.id)
+    };
+    serde_json::from_str(body.and_then(Body::original).ok_or_else(missing)?)
         .map_err(|err| format!("{}: its {what} cannot be read: {err}", row.call.id))
 }
 

@@ -3,6 +3,7 @@
 //! The thread sleeps until a call ends, waits a moment for others, and writes all of them at once. A call wakes it only when
 //! it sleeps without a time, so a busy server does not pay for waking it with each call.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -18,6 +19,8 @@ use crate::trace::Tracing;
 
 /// How long the thread gathers calls before it writes them.
 const GATHER: Duration = Duration::from_millis(50);
+/// How often what is too old is removed while no call ends.
+const TIDY: Duration = Duration::from_secs(60);
 /// The most calls that wait to be written. Further ones are dropped, and counted.
 const MAX_CALLS: usize = 16_384;
 /// Bytes of data that wait to be written. Further calls are dropped, and counted.
@@ -141,37 +144,52 @@ impl Intake {
                 let is_asked = |queue: &Queue| queue.is_closed || queue.wanted > queue.written;
                 while queue.calls.is_empty() && !is_asked(&queue) {
                     queue.is_idle = true;
-                    self.wake.wait(&mut queue);
+                    if self.wake.wait_for(&mut queue, TIDY).timed_out() {
+                        break;
+                    }
                 }
                 queue.is_idle = false;
-                if !is_asked(&queue) {
+                if !queue.calls.is_empty() && !is_asked(&queue) {
                     self.wake.wait_for(&mut queue, GATHER);
                 }
                 queue.bytes = 0;
                 (std::mem::replace(&mut queue.calls, spare), queue.wanted, queue.is_closed)
             };
-            let rows: Vec<Row> = calls.iter().map(|call| preparation.row(call)).collect();
+            let rows: Vec<Option<Row>> = calls.iter().map(|call| row(preparation, call)).collect();
             if let Some(tracing) = self.tracing.get() {
                 let is_sampled =
                     |call: &LiveCall| call.trace.as_ref().is_some_and(|trace| trace.is_sampled);
                 let sampled = calls.iter().zip(&rows).filter(|(call, _)| is_sampled(call));
-                let sampled: Vec<Row> = sampled.map(|(_, row)| row.clone()).collect();
+                let sampled: Vec<Row> = sampled.filter_map(|(_, row)| row.clone()).collect();
                 tracing.sink.take(&sampled);
             }
             calls.clear();
             spare = calls;
-            if !rows.is_empty() {
-                store.write(rows);
+            if rows.is_empty() {
+                store.tidy();
+            } else {
+                store.write(rows.into_iter().flatten().collect());
                 self.changed();
             }
             let mut queue = self.queue.lock();
             queue.written = wanted;
             self.done.notify_all();
             if is_closed && queue.calls.is_empty() {
+                drop(queue);
+                store.close();
                 return;
             }
         }
     }
+}
+
+/// The row of a call. A panic costs this row alone.
+fn row(preparation: &Preparation, call: &Arc<LiveCall>) -> Option<Row> {
+    let row = std::panic::catch_unwind(AssertUnwindSafe(|| preparation.row(call)));
+    if row.is_err() {
+        tracing::error!("a call is left out of the history: its row could not be made");
+    }
+    row.ok()
 }
 
 /// Notes that the thread has ended, however it did.

@@ -26,7 +26,7 @@ mod trace;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use orla_marketplace::{
     Call as NewCall, CallScope, CapabilityMarketplace, JsonText, Payload, Redactor, RuntimeError,
@@ -41,7 +41,7 @@ pub use call::{
     timestamp,
 };
 pub use case::{case, recorded};
-pub use query::{DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};
+pub use query::{CANCEL, DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};
 pub use redact::{NoPointer, PointerPattern};
 pub use store::OpenError;
 pub use trace::{SpanSink, Tracing};
@@ -108,7 +108,7 @@ pub enum ReplayError {
     /// There is no such call, or the viewer does not see it.
     #[error("no call has this id")]
     Unknown,
-    /// The input was not kept, or only its beginning.
+    /// The input was not kept, only its beginning was, or a part of it was a secret.
     #[error("the call cannot be made again: its whole input was not kept; give an input")]
     NoInput,
     /// The call would be refused.
@@ -223,7 +223,8 @@ impl History {
     /// # Errors
     /// The store cannot be read.
     pub async fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
-        let (query, viewer) = (query.clone(), viewer.clone());
+        let (mut query, viewer) = (query.clone(), viewer.clone());
+        query.since = query.since.max(self.kept_since());
         self.read(move |store| store.list(&query, &viewer)).await
     }
 
@@ -235,8 +236,10 @@ impl History {
     pub async fn detail(&self, id: &str, viewer: &Viewer) -> Result<Option<Detail>, HistoryError> {
         let (wanted, viewer) = (id.to_owned(), viewer.clone());
         let inner = Arc::clone(&self.0);
+        let since = self.kept_since();
         self.read(move |store| {
             let row = match store.get(&wanted)? {
+                Some(row) if since.is_some_and(|since| row.call.started_at < since) => return Ok(None),
                 Some(row) => row,
                 None => match inner.intake.running.get(&wanted, &viewer) {
                     Some(live) => Row {
@@ -263,6 +266,11 @@ impl History {
         .await
     }
 
+    /// Calls that began before are not shown any more, even if they are not removed yet.
+    fn kept_since(&self) -> Option<SystemTime> {
+        SystemTime::now().checked_sub(self.0.options.read().keep)
+    }
+
     async fn read<T: Send + 'static>(
         &self,
         read: impl FnOnce(&dyn Store) -> Result<T, HistoryError> + Send + 'static,
@@ -280,9 +288,10 @@ impl History {
         self.0.intake.running.list(viewer)
     }
 
-    /// Cancels a call that runs, with the whole tree of calls that it is in. Returns whether there is one that the viewer sees.
-    pub fn cancel(&self, id: &str, viewer: &Viewer) -> bool {
-        let call = self.0.intake.running.get(id, viewer);
+    /// Cancels a call that runs, with the whole tree of calls that it is in. Returns whether there is one whose cancellation is
+    /// the caller's matter ([`Viewer::cancelling`]).
+    pub fn cancel(&self, id: &str, canceller: &Viewer) -> bool {
+        let call = self.0.intake.running.get(id, canceller);
         if let Some(call) = &call {
             call.cancel();
         }
@@ -316,7 +325,7 @@ impl History {
             Some(input) => input,
             None => {
                 let body =
-                    detail.row.input.as_ref().and_then(Body::whole).ok_or(ReplayError::NoInput)?;
+                    detail.row.input.as_ref().and_then(Body::original).ok_or(ReplayError::NoInput)?;
                 JsonText::parse(body.to_owned()).map_err(|_| ReplayError::NoInput)?
             }
         };

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use orla_marketplace::catalog::Entry;
-use orla_marketplace::{CapabilityMarketplace, JsonText, Outcome, Redactor, RuntimeResult};
+use orla_marketplace::{CapabilityMarketplace, JsonText, Outcome, REDACTED, Redactor, RuntimeResult};
 use orla_mcp::call_result::{call_result_json, plain_json};
 use parking_lot::{Mutex, RwLock};
 use serde::Deserialize;
@@ -17,6 +17,10 @@ use crate::redact::{Rules, may_mark};
 
 /// Schemas that are kept to be used again.
 const MAX_SCHEMAS: usize = 1000;
+/// Texts that are blotted in one call and looked for in its other texts, and their bytes. With more, none of its other texts
+/// is kept.
+const MAX_BLOTTED: usize = 64;
+const MAX_BLOTTED_BYTES: usize = 16 << 10;
 /// Bytes of standard error that are kept.
 const MAX_STDERR: usize = 64 << 10;
 
@@ -39,17 +43,49 @@ struct Marked {
 struct Secrets {
     of_configuration: Arc<Redactor>,
     of_options: Arc<Redactor>,
-    /// What was blotted in the input or the output.
-    of_call: Redactor,
+    of_call: OfCall,
+}
+
+/// What was blotted in the input or the output of a call.
+enum OfCall {
+    Nothing,
+    /// It is looked for in all texts of the call.
+    Known(Redactor),
+    /// It is too much to be looked for: each text of the call is replaced as a whole.
+    TooMuch,
+}
+
+impl OfCall {
+    fn new(blotted: Vec<String>) -> Self {
+        let bytes: usize = blotted.iter().map(String::len).sum();
+        match blotted.len() {
+            0 => Self::Nothing,
+            texts if texts > MAX_BLOTTED || bytes > MAX_BLOTTED_BYTES => Self::TooMuch,
+            _ => Self::Known(Redactor::new(blotted)),
+        }
+    }
 }
 
 impl Secrets {
     fn json(&self, json: JsonText) -> JsonText {
-        self.of_call.json(self.of_options.json(self.of_configuration.json(json)))
+        let json = self.of_options.json(self.of_configuration.json(json));
+        match &self.of_call {
+            OfCall::Nothing => json,
+            OfCall::Known(redactor) => redactor.json(json),
+            OfCall::TooMuch => JsonText::of(&Value::from(REDACTED)).unwrap_or_default(),
+        }
     }
 
     fn text(&self, text: &mut String) {
-        for redactor in [&*self.of_configuration, &*self.of_options, &self.of_call] {
+        let of_call = match &self.of_call {
+            OfCall::Nothing => None,
+            OfCall::Known(redactor) => Some(redactor),
+            OfCall::TooMuch => {
+                REDACTED.clone_into(text);
+                return;
+            }
+        };
+        for redactor in [&*self.of_configuration, &*self.of_options].into_iter().chain(of_call) {
             if redactor.finds(text) {
                 *text = redactor.text(text).into_owned();
             }
@@ -79,10 +115,11 @@ impl Preparation {
             JsonText::parse(done.json).ok()
         };
         let (input, output) = (blot(input, &marked.input), blot(output, &marked.output));
+        let is_blotted = !blotted.is_empty();
         let secrets = Secrets {
             of_configuration: self.market.upgrade().map(|market| market.redaction()).unwrap_or_default(),
             of_options: Arc::clone(&options.secrets),
-            of_call: Redactor::new(blotted),
+            of_call: OfCall::new(blotted),
         };
         let mut row = Row {
             call: live.call(),
@@ -94,6 +131,11 @@ impl Preparation {
             stderr: None,
             trace: live.trace.as_ref().map(|context| context.trace.clone()),
         };
+        // It quotes values, cut where no secret would be found any more.
+        if is_blotted && row.call.outcome.starts_with("invalid-") {
+            row.error =
+                Some(format!("{}: its data are not valid; some of them are secret", row.call.name));
+        }
         if options.bodies {
             let body = |json: JsonText| body(&secrets.json(json), options.max_body_bytes);
             row.input = input.map(body);

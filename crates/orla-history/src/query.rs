@@ -9,6 +9,8 @@ use crate::call::Call;
 
 /// The permission to see the calls of others.
 pub const READ: &str = "history:read";
+/// The permission to cancel the calls of others.
+pub const CANCEL: &str = "history:cancel";
 
 /// The calls of a list that is not asked to be of another length.
 pub const DEFAULT_LIMIT: usize = 100;
@@ -73,10 +75,19 @@ pub enum Viewer {
 impl Viewer {
     /// A caller. It sees the calls of others if the policy grants it [`READ`].
     pub fn of(market: &CapabilityMarketplace, principal: Option<&Principal>) -> Self {
+        Self::with(market, principal, READ)
+    }
+
+    /// A caller who wants to cancel calls. Those of others are its matter if the policy grants it [`CANCEL`].
+    pub fn cancelling(market: &CapabilityMarketplace, principal: Option<&Principal>) -> Self {
+        Self::with(market, principal, CANCEL)
+    }
+
+    fn with(market: &CapabilityMarketplace, principal: Option<&Principal>, permission: &str) -> Self {
         let item = Item {
             id: "orla.history".to_owned(),
             name: "orla__history".to_owned(),
-            needs: vec![Permission::needed(READ)],
+            needs: vec![Permission::needed(permission)],
         };
         match market.snapshot().permits_item(principal, &item) {
             Ok(()) => Self::All,

@@ -12,7 +12,6 @@
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
@@ -30,11 +29,17 @@ pub(crate) const MAX_KEY: usize = 256;
 /// How long an answer is repeated, in milliseconds.
 const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 /// The most keys of all callers.
-const MAX_KEPT: usize = 100_000;
+const MAX_KEYS: usize = 100_000;
+/// The most bytes of all answers that are kept.
+const MAX_BYTES: usize = 256 << 20;
+/// Of both, one caller may use this part: a quarter.
+const SHARE: usize = 4;
 /// The most bytes of an answer that is kept.
-const MAX_ANSWER: usize = 16 << 20;
+const MAX_ANSWER: usize = 1 << 20;
 /// How many expired keys a new one removes.
 const REMOVED_AT_ONCE: usize = 32;
+/// How often a note is tried if others remove the same expired keys at this moment.
+const ATTEMPTS: usize = 16;
 
 const ANSWERS: &str = "rest/answer/";
 const TIMES: &str = "rest/time/";
@@ -44,8 +49,28 @@ pub(crate) struct Answers {
     store: Arc<dyn StateStore>,
     /// The calls that run in this process, by their place in the store.
     running: Mutex<HashMap<String, CancellationToken>>,
-    /// How many keys are kept, once they are counted.
-    count: OnceCell<AtomicUsize>,
+    /// How much is kept, once it is counted.
+    usage: OnceCell<Mutex<Usage>>,
+}
+
+/// How much is kept.
+#[derive(Default)]
+struct Usage {
+    all: Amount,
+    of_caller: HashMap<Box<str>, Amount>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Amount {
+    keys: usize,
+    bytes: usize,
+}
+
+/// A record of when a key was used first: its place, and the bytes of its answer.
+struct TimeRow<'a> {
+    at: u64,
+    place: &'a str,
+    bytes: usize,
 }
 
 /// The answer to a call.
@@ -77,7 +102,7 @@ pub(crate) enum Refused {
     Conflict,
     /// The server ended before the call was answered.
     Interrupted,
-    /// The answer was larger than what is kept.
+    /// The answer was too large to be kept.
     TooLarge,
     /// Too many keys are kept.
     Full,
@@ -85,7 +110,17 @@ pub(crate) enum Refused {
     State(StateError),
 }
 
-/// A key whose call is to be made. If it is dropped without [`keep`](Self::keep), the call is taken for interrupted.
+/// What becomes of a key when its call has ended.
+pub(crate) enum Ended<'a> {
+    /// The answer is repeated.
+    Answered(&'a KeptAnswer),
+    /// Nothing of the call has run: the key is free again.
+    NeverRan,
+    /// It is unknown whether the call was made.
+    Unknown,
+}
+
+/// A key whose call is to be made. If it is dropped without [`end`](Self::end), the call is taken for interrupted.
 pub(crate) struct Reserved {
     answers: Arc<Answers>,
     attempt: Attempt,
@@ -119,7 +154,7 @@ impl Attempt {
 
 impl Answers {
     pub(crate) fn new(store: Arc<dyn StateStore>) -> Arc<Self> {
-        Arc::new(Self { store, running: Mutex::default(), count: OnceCell::new() })
+        Arc::new(Self { store, running: Mutex::default(), usage: OnceCell::new() })
     }
 
     /// Claims a key, and waits while another request with it runs.
@@ -137,7 +172,7 @@ impl Answers {
                 }
             };
             // The kept note says whether it is the same call.
-            if let Some(record) = self.store.get(&attempt.place).await.map_err(Refused::State)?
+            if let Some(record) = self.store.get(&attempt.place).await?
                 && let Some((head, _)) = parse(&record.value)
                 && head.fingerprint != attempt.fingerprint
             {
@@ -147,7 +182,7 @@ impl Answers {
         };
         let now = now();
         let mut reserved = Reserved { answers: Arc::clone(self), attempt, noted_at: now, ended };
-        let record = self.store.get(&reserved.attempt.place).await.map_err(Refused::State)?;
+        let record = self.store.get(&reserved.attempt.place).await?;
         if let Some(record) = &record
             && let Some((head, body)) = parse(&record.value)
             && now.saturating_sub(head.at) < KEPT_MS
@@ -167,91 +202,178 @@ impl Answers {
         Ok(Claim::New(reserved))
     }
 
-    async fn count(&self) -> Result<&AtomicUsize, StateError> {
-        self.count
-            .get_or_try_init(|| async {
-                Ok(AtomicUsize::new(self.store.list(Query::below(TIMES, MAX_KEPT)).await?.len()))
-            })
-            .await
+    async fn usage(&self) -> Result<&Mutex<Usage>, StateError> {
+        let count = || async {
+            let mut usage = Usage::default();
+            for record in self.store.list(Query::below(TIMES, MAX_KEYS)).await? {
+                if let Some(row) = TimeRow::parse(&record) {
+                    usage.add(owner(row.place), Amount { keys: 1, bytes: row.bytes });
+                }
+            }
+            Ok(Mutex::new(usage))
+        };
+        self.usage.get_or_try_init(count).await
     }
 
     /// Notes that the call is about to be made, and removes expired keys.
-    async fn note(&self, reserved: &Reserved, old: Option<Record>) -> Result<(), Refused> {
-        let oldest = Query::below(TIMES, REMOVED_AT_ONCE);
-        let oldest = self.store.list(oldest).await.map_err(Refused::State)?;
-        let expired = |record: &&Record| {
-            let at =
-                record.key.strip_prefix(TIMES).and_then(|rest| rest.split('/').next()?.parse().ok());
-            at.is_some_and(|at: u64| reserved.noted_at.saturating_sub(at) >= KEPT_MS)
-        };
-        let mut changes = Vec::new();
-        let mut removed = 0;
-        for record in oldest.iter().filter(expired) {
-            removed += 1;
-            let place = String::from_utf8_lossy(&record.value).into_owned();
-            if place != reserved.attempt.place {
-                changes.push(Change::remove(place));
+    async fn note(&self, reserved: &Reserved, mut old: Option<Record>) -> Result<(), Refused> {
+        let own = &*reserved.attempt.place;
+        let usage = self.usage().await?;
+        for _ in 0..ATTEMPTS {
+            let mut changes = Vec::new();
+            let mut removed = Vec::new();
+            // The record of the key's earlier use.
+            if let Some((head, body)) = old.as_ref().and_then(|old| parse(&old.value)) {
+                changes.push(Change::remove(TimeRow::key(head.at, own)));
+                removed.push((owner(own).to_owned(), body.len()));
             }
-            changes.push(Change::remove(&*record.key));
-        }
-        let count = self.count().await.map_err(Refused::State)?;
-        if count.load(Ordering::Relaxed).saturating_sub(removed) >= MAX_KEPT {
-            return Err(Refused::Full);
-        }
-        let expect = old.map_or(Expect::Absent, |old| Expect::Revision(old.revision));
-        let head = Head {
-            fingerprint: reserved.attempt.fingerprint.clone(),
-            at: reserved.noted_at,
-            status: 0,
-            retry_after: None,
-            is_cut: false,
-        };
-        changes.push(Change::put(&*reserved.attempt.place, record(&head, &[])).expecting(expect));
-        changes.push(Change::put(reserved.time(), reserved.attempt.place.clone()));
-        match self.store.write(changes).await {
-            Ok(_) => {
-                count.fetch_sub(removed, Ordering::Relaxed);
-                count.fetch_add(1, Ordering::Relaxed);
-                Ok(())
+            let oldest = self.store.list(Query::below(TIMES, REMOVED_AT_ONCE)).await?;
+            for (record, row) in
+                oldest.iter().filter_map(|record| Some((record, TimeRow::parse(record)?)))
+            {
+                if reserved.noted_at.saturating_sub(row.at) >= KEPT_MS && row.place != own {
+                    // If the key is used again at this moment, or another request removes it, this is another revision.
+                    let expected = Expect::Revision(record.revision);
+                    changes.push(Change::remove(&*record.key).expecting(expected));
+                    changes.push(Change::remove(row.place));
+                    removed.push((owner(row.place).to_owned(), row.bytes));
+                }
             }
-            Err(WriteError::Conflict { .. }) => Err(Refused::Conflict),
-            Err(WriteError::Failed(error)) => Err(Refused::State(error)),
+            let expect = old.map_or(Expect::Absent, |old| Expect::Revision(old.revision));
+            let head = Head {
+                fingerprint: reserved.attempt.fingerprint.clone(),
+                at: reserved.noted_at,
+                status: 0,
+                retry_after: None,
+                is_cut: false,
+            };
+            changes.push(Change::put(own, record(&head, &[])).expecting(expect));
+            changes.push(reserved.time_row(0));
+            let is_full = {
+                let usage = usage.lock();
+                removed.is_empty() && !usage.has_room(owner(own), Amount { keys: 1, bytes: 0 })
+            };
+            if is_full {
+                return Err(Refused::Full);
+            }
+            match self.store.write(changes).await {
+                Ok(_) => {
+                    let mut usage = usage.lock();
+                    for (owner, bytes) in removed {
+                        usage.remove(&owner, Amount { keys: 1, bytes });
+                    }
+                    usage.add(owner(own), Amount { keys: 1, bytes: 0 });
+                    return Ok(());
+                }
+                Err(WriteError::Conflict { .. }) => old = self.store.get(own).await?,
+                Err(WriteError::Failed(error)) => return Err(error.into()),
+            }
         }
+        Err(StateError::new("too many requests remove expired idempotency keys").into())
+    }
+}
+
+impl Usage {
+    fn has_room(&self, owner: &str, more: Amount) -> bool {
+        let own = self.of_caller.get(owner).copied().unwrap_or_default();
+        let fits = |amount: Amount, part: usize| {
+            amount.keys + more.keys <= MAX_KEYS / part && amount.bytes + more.bytes <= MAX_BYTES / part
+        };
+        fits(self.all, 1) && fits(own, SHARE)
+    }
+
+    fn add(&mut self, owner: &str, more: Amount) {
+        let own = self.of_caller.entry(owner.into()).or_default();
+        for amount in [own, &mut self.all] {
+            amount.keys += more.keys;
+            amount.bytes += more.bytes;
+        }
+    }
+
+    fn remove(&mut self, owner: &str, less: Amount) {
+        let Some(own) = self.of_caller.get_mut(owner) else { return };
+        for amount in [own, &mut self.all] {
+            amount.keys = amount.keys.saturating_sub(less.keys);
+            amount.bytes = amount.bytes.saturating_sub(less.bytes);
+        }
+        self.of_caller.retain(|_, amount| amount.keys > 0);
+    }
+}
+
+impl<'a> TimeRow<'a> {
+    fn key(at: u64, place: &str) -> String {
+        format!("{TIMES}{at:016}/{}", place.strip_prefix(ANSWERS).unwrap_or_default())
+    }
+
+    fn parse(record: &'a Record) -> Option<Self> {
+        let at = record.key.strip_prefix(TIMES)?.split('/').next()?.parse().ok()?;
+        let (place, bytes) = std::str::from_utf8(&record.value).ok()?.split_once(' ')?;
+        Some(Self { at, place, bytes: bytes.parse().ok()? })
+    }
+}
+
+/// The caller to whom a key belongs, by its place.
+fn owner(place: &str) -> &str {
+    place.strip_prefix(ANSWERS).and_then(|rest| rest.split('/').next()).unwrap_or_default()
+}
+
+impl From<StateError> for Refused {
+    fn from(error: StateError) -> Self {
+        Self::State(error)
     }
 }
 
 impl Reserved {
-    /// Keeps the answer, or frees the key if there is none because nothing of the call has run. It is logged if that
-    /// fails: the key then stays taken, and the call is not repeated.
-    pub(crate) async fn keep(self, answer: Option<&KeptAnswer>) {
-        let changes = match answer {
-            None => {
-                if let Ok(count) = self.answers.count().await {
-                    count.fetch_sub(1, Ordering::Relaxed);
-                }
-                vec![Change::remove(&*self.attempt.place), Change::remove(self.time())]
-            }
-            Some(answer) => {
-                let is_cut = answer.body.len() > MAX_ANSWER;
-                let head = Head {
-                    fingerprint: self.attempt.fingerprint.clone(),
-                    at: self.noted_at,
-                    status: answer.status.as_u16(),
-                    retry_after: answer.retry_after,
-                    is_cut,
-                };
-                let body: &[u8] = if is_cut { &[] } else { &answer.body };
-                vec![Change::put(&*self.attempt.place, record(&head, body))]
-            }
-        };
-        if let Err(error) = self.answers.store.write(changes).await {
+    /// Notes how the call ended. It is logged if that fails: the key then stays taken, and the call is not repeated.
+    pub(crate) async fn end(self, ended: Ended<'_>) {
+        if let Err(error) = self.note_end(ended).await {
             tracing::error!(%error, "the answer to a request with an idempotency key was not kept");
         }
     }
 
-    fn time(&self) -> String {
-        let place = self.attempt.place.strip_prefix(ANSWERS).unwrap_or_default();
-        format!("{TIMES}{:016}/{place}", self.noted_at)
+    async fn note_end(&self, ended: Ended<'_>) -> Result<(), WriteError> {
+        let place = &*self.attempt.place;
+        let answer = match ended {
+            Ended::Unknown => return Ok(()),
+            Ended::NeverRan => {
+                let changes =
+                    vec![Change::remove(place), Change::remove(TimeRow::key(self.noted_at, place))];
+                self.answers.store.write(changes).await?;
+                let usage = self.answers.usage().await.map_err(WriteError::Failed)?;
+                usage.lock().remove(owner(place), Amount { keys: 1, bytes: 0 });
+                return Ok(());
+            }
+            Ended::Answered(answer) => answer,
+        };
+        let usage = self.answers.usage().await.map_err(WriteError::Failed)?;
+        let size = Amount { keys: 0, bytes: answer.body.len() };
+        let is_kept = {
+            let mut usage = usage.lock();
+            let is_kept = size.bytes <= MAX_ANSWER && usage.has_room(owner(place), size);
+            if is_kept {
+                usage.add(owner(place), size);
+            }
+            is_kept
+        };
+        let head = Head {
+            fingerprint: self.attempt.fingerprint.clone(),
+            at: self.noted_at,
+            status: answer.status.as_u16(),
+            retry_after: answer.retry_after,
+            is_cut: !is_kept,
+        };
+        let body: &[u8] = if is_kept { &answer.body } else { &[] };
+        let changes = vec![Change::put(place, record(&head, body)), self.time_row(body.len())];
+        let written = self.answers.store.write(changes).await;
+        if written.is_err() && is_kept {
+            usage.lock().remove(owner(place), size);
+        }
+        written.map(drop)
+    }
+
+    fn time_row(&self, bytes: usize) -> Change {
+        let place = &self.attempt.place;
+        Change::put(TimeRow::key(self.noted_at, place), format!("{place} {bytes}"))
     }
 }
 
@@ -280,7 +402,7 @@ impl Refused {
             Self::TooLarge => (
                 StatusCode::CONFLICT,
                 "conflict",
-                "the call with this Idempotency-Key was made, and its answer was too large to be repeated",
+                "the call with this Idempotency-Key was made, and its answer was too large to be kept",
             ),
             Self::Full => (
                 StatusCode::TOO_MANY_REQUESTS,
@@ -320,10 +442,10 @@ fn hash(text: &[u8]) -> String {
 }
 
 /// Writes JSON in one form for each value: without spaces, with sorted members, numbers as they were written. What is
-/// nested deeper than any input may be is written as it is.
+/// nested deeper than usual is written as it is, since each level is read again.
 fn push_form(out: &mut String, json: &str, depth: usize) {
     use serde_json::value::RawValue;
-    const MAX_DEPTH: usize = 128;
+    const MAX_DEPTH: usize = 16;
     let json = json.trim();
     if depth < MAX_DEPTH
         && json.starts_with('{')
@@ -372,6 +494,13 @@ mod tests {
         KeptAnswer { status, retry_after: None, body: "7".into() }
     }
 
+    async fn new_of(answers: &Arc<Answers>, key: &str) -> Reserved {
+        match answers.claim(attempt(key, "{}")).await {
+            Ok(Claim::New(reserved)) => reserved,
+            _ => panic!("the key is taken"),
+        }
+    }
+
     async fn new(answers: &Arc<Answers>, input: &str) -> Reserved {
         match answers.claim(attempt("k", input)).await {
             Ok(Claim::New(reserved)) => reserved,
@@ -396,7 +525,7 @@ mod tests {
     #[tokio::test]
     async fn the_first_answer_is_repeated_also_that_of_a_failure() {
         let answers = answers();
-        new(&answers, "{}").await.keep(Some(&answer(502))).await;
+        new(&answers, "{}").await.end(Ended::Answered(&answer(502))).await;
         match answers.claim(attempt("k", "{}")).await {
             Ok(Claim::Answered(kept)) => {
                 assert_eq!((kept.status.as_u16(), &kept.body[..]), (502, &b"7"[..]));
@@ -410,8 +539,8 @@ mod tests {
     #[tokio::test]
     async fn a_key_is_free_again_if_nothing_has_run() {
         let answers = answers();
-        new(&answers, "{}").await.keep(None).await;
-        new(&answers, r#"{"a":1}"#).await.keep(Some(&answer(200))).await;
+        new(&answers, "{}").await.end(Ended::NeverRan).await;
+        new(&answers, r#"{"a":1}"#).await.end(Ended::Answered(&answer(200))).await;
     }
 
     #[tokio::test]
@@ -421,12 +550,70 @@ mod tests {
         assert!(matches!(answers.claim(attempt("k", "{}")).await, Err(Refused::Interrupted)));
     }
 
+    /// What is in the store for keys that were used `ago` milliseconds ago.
+    async fn used(answers: &Arc<Answers>, keys: std::ops::Range<usize>, ago: u64) {
+        for key in keys {
+            let attempt = attempt(&format!("old{key}"), "{}");
+            let noted_at = now() - ago;
+            let ended = CancellationToken::new();
+            let reserved = Reserved { answers: Arc::clone(answers), attempt, noted_at, ended };
+            answers.note(&reserved, None).await.ok().unwrap();
+            reserved.end(Ended::Answered(&answer(200))).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_that_is_used_again_after_its_day_keeps_its_new_answer() {
+        let answers = answers();
+        used(&answers, 0..100, KEPT_MS + 1).await;
+        match answers.claim(attempt("old99", "{}")).await {
+            Ok(Claim::New(reserved)) => reserved.end(Ended::Answered(&answer(201))).await,
+            _ => panic!("the key has not expired"),
+        }
+        for key in 0..10 {
+            new_of(&answers, &format!("new{key}")).await.end(Ended::NeverRan).await;
+        }
+        match answers.claim(attempt("old99", "{}")).await {
+            Ok(Claim::Answered(kept)) => assert_eq!(kept.status.as_u16(), 201),
+            _ => panic!("the new answer is gone"),
+        }
+        let amount = answers.usage().await.unwrap().lock().all;
+        assert_eq!((amount.keys, amount.bytes), (1, 1), "what has expired is gone");
+        assert_eq!(answers.store.list(Query::below("rest/", 1000)).await.unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn requests_that_remove_the_same_expired_keys_count_them_once() {
+        let answers = answers();
+        used(&answers, 0..40, KEPT_MS + 1).await;
+        let claims = (0..8).map(|key| {
+            let answers = &answers;
+            async move { new_of(answers, &format!("new{key}")).await.end(Ended::NeverRan).await }
+        });
+        futures_util::future::join_all(claims).await;
+        let amount = answers.usage().await.unwrap().lock().all;
+        assert_eq!((amount.keys, amount.bytes), (0, 0));
+    }
+
+    #[tokio::test]
+    async fn a_caller_has_a_share_of_what_is_kept() {
+        let answers = answers();
+        let large = KeptAnswer { body: vec![b'7'; MAX_ANSWER].into(), ..answer(200) };
+        for key in 0..=MAX_BYTES / SHARE / MAX_ANSWER {
+            new_of(&answers, &key.to_string()).await.end(Ended::Answered(&large)).await;
+        }
+        let last = (MAX_BYTES / SHARE / MAX_ANSWER).to_string();
+        assert!(matches!(answers.claim(attempt(&last, "{}")).await, Err(Refused::TooLarge)));
+        assert!(matches!(answers.claim(attempt("0", "{}")).await, Ok(Claim::Answered(_))));
+    }
+
     #[tokio::test]
     async fn a_second_request_waits_for_the_first() {
         let answers = answers();
         let first = new(&answers, "{}").await;
         let done = answer(200);
-        let ((), second) = tokio::join!(first.keep(Some(&done)), answers.claim(attempt("k", "{}")));
+        let ((), second) =
+            tokio::join!(first.end(Ended::Answered(&done)), answers.claim(attempt("k", "{}")));
         assert!(matches!(second, Ok(Claim::Answered(_))));
     }
 }

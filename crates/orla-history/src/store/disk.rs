@@ -9,13 +9,14 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params, params_from_iter};
 
 use super::Store;
+use super::memory::size;
 use crate::call::{Body, Call, NoticeLine, Row, Trace, millis};
 use crate::query::{MAX_LIMIT, Query, Viewer};
 use crate::{HistoryError, Options};
@@ -28,8 +29,11 @@ const FORMAT: u32 = 1;
 const HEADER: usize = 100;
 /// How long a lock of another program is waited for.
 const LOCKED: Duration = Duration::from_secs(1);
-/// Rows that are kept while the file cannot be written.
+/// Rows that are kept while the file cannot be written, and their bytes.
 const MAX_PENDING: usize = 10_000;
+const MAX_PENDING_BYTES: usize = 64 << 20;
+/// How often rows are removed while none is written.
+const TIDY: Duration = Duration::from_secs(30);
 /// Rows that are removed at once because of their age.
 const MAX_REMOVED: i64 = 5_000;
 /// The most calls within one call that are read.
@@ -123,7 +127,9 @@ struct Writer {
     connection: Option<Connection>,
     /// What could not be written yet.
     pending: Vec<Row>,
+    pending_bytes: usize,
     dropped: u64,
+    tried: Option<Instant>,
 }
 
 impl Disk {
@@ -186,17 +192,14 @@ impl Disk {
     }
 }
 
-impl Store for Disk {
-    fn write(&self, rows: Vec<Row>) {
-        let mut writer = self.writer.lock();
-        let room = MAX_PENDING.saturating_sub(writer.pending.len());
-        // What waits already is kept before what is new. A batch alone is never too large.
-        let taken = if writer.pending.is_empty() { rows.len() } else { room.min(rows.len()) };
-        writer.dropped += (rows.len() - taken) as u64;
-        writer.pending.extend(rows.into_iter().take(taken));
-        match self.try_write(&mut writer) {
+impl Disk {
+    /// Writes what waits. What fails is logged once.
+    fn write_pending(&self, writer: &mut Writer) {
+        writer.tried = Some(Instant::now());
+        match self.try_write(writer) {
             Ok(()) => {
                 writer.pending = Vec::new();
+                writer.pending_bytes = 0;
                 let dropped = std::mem::take(&mut writer.dropped);
                 if self.is_failing.swap(false, Ordering::Relaxed) {
                     tracing::info!(dropped, "the history is written again");
@@ -210,6 +213,42 @@ impl Store for Disk {
                 );
             }
             Err(_) => {}
+        }
+    }
+}
+
+impl Store for Disk {
+    fn write(&self, rows: Vec<Row>) {
+        let mut writer = self.writer.lock();
+        // What waits already is kept before what is new.
+        for row in rows {
+            let bytes = writer.pending_bytes + size(&row);
+            if writer.pending.len() >= MAX_PENDING
+                || (bytes > MAX_PENDING_BYTES && !writer.pending.is_empty())
+            {
+                writer.dropped += 1;
+                continue;
+            }
+            writer.pending_bytes = bytes;
+            writer.pending.push(row);
+        }
+        self.write_pending(&mut writer);
+    }
+
+    fn tidy(&self) {
+        let mut writer = self.writer.lock();
+        let is_due = writer.tried.is_none_or(|tried| tried.elapsed() >= TIDY);
+        if !writer.pending.is_empty() || (writer.connection.is_some() && is_due) {
+            self.write_pending(&mut writer);
+        }
+    }
+
+    fn close(&self) {
+        self.tidy();
+        let writer = self.writer.lock();
+        let lost = writer.pending.len() as u64 + writer.dropped;
+        if lost > 0 {
+            tracing::warn!(path = %self.path.display(), lost, "calls are missing in the history: it could not be written");
         }
     }
 

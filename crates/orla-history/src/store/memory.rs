@@ -31,15 +31,9 @@ impl Memory {
     pub(crate) fn new(options: Arc<RwLock<Options>>) -> Self {
         Self { rows: Mutex::default(), options }
     }
-}
 
-impl Store for Memory {
-    fn write(&self, new: Vec<Row>) {
-        let mut kept = self.rows.lock();
-        for row in new {
-            kept.bytes += size(&row);
-            kept.rows.push_back(row);
-        }
+    /// Removes rows that are too old or too many.
+    fn remove(&self, kept: &mut Rows) {
         let (keep, max_rows) = {
             let options = self.options.read();
             (options.keep, options.max_rows)
@@ -54,6 +48,21 @@ impl Store for Memory {
             let Some(oldest) = kept.rows.pop_front() else { return };
             kept.bytes -= size(&oldest);
         }
+    }
+}
+
+impl Store for Memory {
+    fn write(&self, new: Vec<Row>) {
+        let mut kept = self.rows.lock();
+        for row in new {
+            kept.bytes += size(&row);
+            kept.rows.push_back(row);
+        }
+        self.remove(&mut kept);
+    }
+
+    fn tidy(&self) {
+        self.remove(&mut self.rows.lock());
     }
 
     fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
@@ -82,7 +91,7 @@ impl Store for Memory {
 }
 
 /// The approximate size of a row.
-fn size(row: &Row) -> usize {
+pub(super) fn size(row: &Row) -> usize {
     let body = |body: &Option<Body>| body.as_ref().map_or(0, |body| body.text.len());
     let notices: usize =
         row.notices.iter().map(|line| 100 + line.message.as_deref().map_or(0, str::len)).sum();

@@ -17,6 +17,8 @@ pub(crate) struct Nothing;
 impl Store for Nothing {
     fn write(&self, _: Vec<Row>) {}
 
+    fn tidy(&self) {}
+
     fn list(&self, _: &Query, _: &Viewer) -> Result<Vec<Call>, HistoryError> {
         Ok(Vec::new())
     }
@@ -34,6 +36,12 @@ impl Store for Nothing {
 pub(crate) trait Store: Send + Sync {
     /// Adds rows in the order in which their calls ended. What fails is logged.
     fn write(&self, rows: Vec<Row>);
+
+    /// Writes what could not be written before, and removes what is too old.
+    fn tidy(&self);
+
+    /// Writes what could not be written before, for the last time.
+    fn close(&self) {}
 
     /// The calls that are wanted and seen, the one that ended last first.
     fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError>;

@@ -100,8 +100,8 @@ impl CapabilityMarketplace {
         Ok(PreparedCall { market: self, catalog, entry, target, input, ctx, permit })
     }
 
-    /// The snapshot in which a call is looked up.
-    async fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
+    /// The snapshot in which a call is looked up. Waits for the providers that may serve it and have not answered yet.
+    pub async fn catalog_for(&self, call: &Call) -> Arc<Catalog> {
         let named = &call.scope.catalog;
         let catalog = named.clone().unwrap_or_else(|| self.snapshot());
         let is_settled = match catalog.get(&call.target) {

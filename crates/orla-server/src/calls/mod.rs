@@ -55,10 +55,12 @@ pub(crate) async fn serve(
         }
         ([""], _) => not_allowed("GET, HEAD, OPTIONS"),
         ([id], &Method::GET | &Method::HEAD) => show(history, &viewer, id).await,
-        ([id], &Method::DELETE) => match history.cancel(id, &viewer) {
-            true => json_response(StatusCode::ACCEPTED, json!({ "id": id }).to_string()),
-            false => unknown("no call with this id runs"),
-        },
+        ([id], &Method::DELETE) => {
+            match history.cancel(id, &Viewer::cancelling(&core.market, principal.as_ref())) {
+                true => json_response(StatusCode::ACCEPTED, json!({ "id": id }).to_string()),
+                false => unknown("no call with this id runs"),
+            }
+        }
         ([_], _) => not_allowed("GET, HEAD, DELETE, OPTIONS"),
         ([id, "replay"], &Method::POST) => match read(core, settings, parts, incoming).await {
             Ok(body) => replay(history, &viewer, id, &body, principal).await,

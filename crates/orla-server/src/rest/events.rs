@@ -62,12 +62,20 @@ async fn next_item(stream: Arc<OpenStream>) -> (Bytes, Option<Arc<OpenStream>>) 
     }
 }
 
-/// Makes a call and sends its course. It is withdrawn if its client goes away.
+/// Makes a call and sends its course. It is withdrawn if its client goes away. It runs on its own, so that a client that does
+/// not read does not hold it beyond its time.
 pub(super) async fn of_call(core: &Arc<Core>, mut call: Call) -> Response<Body> {
     let (sender, mut notices) = mpsc::channel(MAX_WAITING);
     call.scope.notices = NoticeSink::new(move |notice| drop(sender.try_send(notice)));
+    let token = core.abort.child_token();
+    call.scope.cancellation = token.clone();
+    let withdrawn = token.drop_guard();
     let own = Arc::clone(core);
-    let mut work = Box::pin(async move { answer(&own, call).await });
+    let running = core.tracker.spawn(async move { answer(&own, call).await });
+    let mut work = Box::pin(async move {
+        let _withdrawn = withdrawn;
+        running.await.unwrap_or_else(|_| Answer::lost())
+    });
     let mut first = None;
     tokio::select! {
         biased;

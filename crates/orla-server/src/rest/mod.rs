@@ -23,7 +23,7 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
-use orla_marketplace::{Call, JsonText, Outcome, Payload, Principal, RuntimeResult};
+use orla_marketplace::{Call, JsonText, Outcome, Payload, Principal, RuntimeError, RuntimeResult};
 use orla_mcp::call_result::{call_result_json, plain_json};
 use orla_tasks::{NewTask, Tasks};
 use percent_encoding::percent_decode_str;
@@ -31,7 +31,7 @@ use percent_encoding::percent_decode_str;
 use crate::credential::Credential;
 use crate::http::body::{self, Body};
 use crate::http::response::{closing, is_json, json, names, why_unreadable};
-use crate::idempotency::{self, Attempt, Claim, KeptAnswer};
+use crate::idempotency::{self, Attempt, Claim, Ended, KeptAnswer};
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
 use crate::tasks::{status_and_kind, task_json};
@@ -54,8 +54,10 @@ pub(crate) async fn serve(
     parts: &Parts,
     incoming: Incoming,
 ) -> Response<Body> {
-    let path = parts.uri.path().strip_prefix(PATH).unwrap_or_default().trim_start_matches('/');
+    let path = parts.uri.path().strip_prefix(PATH).unwrap_or_default();
+    let path = path.strip_prefix('/').unwrap_or(path);
     if path == DOCUMENT && matches!(parts.method, Method::GET | Method::HEAD) {
+        core.market.prepare_listing().await;
         let needs_token = settings.options.auth.are_required();
         let all = parts.uri.query() == Some("all=true");
         let document = openapi::document(&core.market.snapshot(), principal.as_ref(), needs_token, all);
@@ -93,24 +95,21 @@ pub(crate) async fn serve(
     {
         return start(core, tasks, call, key).await;
     }
-    let catalog = core.market.snapshot();
+    if let Some(key) = key {
+        let credential = Credential::of(core, principal.as_ref(), &parts.extensions);
+        return keyed(core, call, &key, credential).await;
+    }
+    let catalog = core.market.catalog_for(&call).await;
     let entry = catalog.visible(principal.as_ref(), &target);
     let is_stream = entry.is_some_and(|entry| entry.manifest.provider.kind() == "stream");
     let wants_events = names(&parts.headers, "text/event-stream");
-    let Some(key) = key else {
-        return match is_stream {
-            true if wants_events || !names(&parts.headers, "application/json") => {
-                events::of_stream(core, call).await
-            }
-            _ if wants_events => events::of_call(core, call).await,
-            _ => answer(core, call).await.into_response(),
-        };
-    };
-    // What the caller may not call is answered as it is now, whatever was answered before.
-    let Some(entry) = entry else { return answer(core, call).await.into_response() };
-    let id = entry.manifest.id.clone();
-    let credential = Credential::of(core, principal.as_ref(), &parts.extensions);
-    keyed(core, call, &key, &id, credential).await
+    match is_stream {
+        true if wants_events || !names(&parts.headers, "application/json") => {
+            events::of_stream(core, call).await
+        }
+        _ if wants_events => events::of_call(core, call).await,
+        _ => answer(core, call).await.into_response(),
+    }
 }
 
 /// Makes the call.
@@ -133,27 +132,25 @@ async fn keyed(
     core: &Arc<Core>,
     mut call: Call,
     key: &str,
-    id: &str,
     credential: Option<Credential>,
 ) -> Response<Body> {
     let input = match call.input.json() {
         Ok(input) => input.clone(),
         Err(error) => return Problem::of(&error).into_response(),
     };
-    let attempt = Attempt::new(call.scope.principal.as_ref(), key, id, &input);
-    let claimed = core.answers().claim(attempt).await;
-    let claim = match claimed {
-        Ok(Claim::New(claim)) => claim,
-        Ok(Claim::Answered(answer)) => return Answer::from(answer).into_response(),
-        Err(refused) => {
-            let (status, kind, what) = refused.described();
-            return Problem::new(status, kind, what).into_response();
-        }
-    };
+    let attempt = Attempt::new(call.scope.principal.as_ref(), key, &call.target, &input);
     let own = Arc::clone(core);
     let token = core.abort.child_token();
     call.scope.cancellation = token.clone();
     let running = core.tracker.spawn(async move {
+        let claim = match own.answers().claim(attempt).await {
+            Ok(Claim::New(claim)) => claim,
+            Ok(Claim::Answered(answer)) => return repeated(&own, call, answer).await,
+            Err(refused) => {
+                let (status, kind, what) = refused.described();
+                return Problem::new(status, kind, what).into_answer();
+            }
+        };
         let mut answering = std::pin::pin!(answer(&own, call));
         let withdrawn = async {
             match credential {
@@ -169,10 +166,27 @@ async fn keyed(
                 answering.await
             }
         };
-        claim.keep(Some(&answer.kept).filter(|_| !answer.is_open)).await;
+        let ended = match answer.run {
+            Run::Complete => Ended::Answered(&answer.kept),
+            Run::None => Ended::NeverRan,
+            Run::CutShort => Ended::Unknown,
+        };
+        claim.end(ended).await;
         answer
     });
     running.await.unwrap_or_else(|_| Answer::lost()).into_response()
+}
+
+/// The answer that was kept. What the caller may not call any more is answered as it is now.
+async fn repeated(core: &Arc<Core>, call: Call, kept: KeptAnswer) -> Answer {
+    let principal = call.scope.principal.clone();
+    match core.market.check(call).await {
+        Err(error @ (RuntimeError::Denied { .. } | RuntimeError::Unknown { .. })) => {
+            let result = Err(error);
+            Answer { step_up: step_up(core, principal.as_ref(), &result), ..Answer::of(&result) }
+        }
+        _ => kept.into(),
+    }
 }
 
 /// Starts a task that makes the call.
@@ -205,14 +219,24 @@ async fn start(core: &Arc<Core>, tasks: &Tasks, call: Call, key: Option<String>)
 /// The answer to a call.
 struct Answer {
     kept: KeptAnswer,
-    /// Whether the same key may make the call later: nothing of it has run.
-    is_open: bool,
+    run: Run,
     step_up: Option<StepUp>,
+}
+
+/// How much of a call has run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    /// All that will.
+    Complete,
+    /// Nothing.
+    None,
+    /// It was cancelled before its end.
+    CutShort,
 }
 
 impl From<KeptAnswer> for Answer {
     fn from(kept: KeptAnswer) -> Self {
-        Self { kept, is_open: false, step_up: None }
+        Self { kept, run: Run::Complete, step_up: None }
     }
 }
 
@@ -224,11 +248,17 @@ impl Answer {
                 let body = plain_json(&whole).bytes().clone();
                 KeptAnswer { status: StatusCode::OK, retry_after: None, body }.into()
             }
-            Err(error) => Self {
-                is_open: error.never_ran()
-                    || matches!(error.kind(), "unknown-capability" | "denied" | "approval"),
-                ..Problem::of(error).into_answer()
-            },
+            Err(error) => {
+                let run = match error {
+                    RuntimeError::Unknown { .. }
+                    | RuntimeError::Denied { .. }
+                    | RuntimeError::Unapproved { .. } => Run::None,
+                    error if error.never_ran() => Run::None,
+                    RuntimeError::Cancelled { .. } => Run::CutShort,
+                    _ => Run::Complete,
+                };
+                Self { run, ..Problem::of(error).into_answer() }
+            }
         }
     }
 

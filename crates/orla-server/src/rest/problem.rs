@@ -89,7 +89,7 @@ impl Problem {
     pub(super) fn into_answer(self) -> Answer {
         let body = self.json().into();
         let kept = KeptAnswer { status: self.status, retry_after: self.retry_after, body };
-        Answer { is_open: true, ..kept.into() }
+        kept.into()
     }
 
     pub(super) fn into_response(self) -> Response<Body> {
