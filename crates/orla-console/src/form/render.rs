@@ -6,6 +6,7 @@ use maud::{Markup, html};
 
 use super::Form;
 use super::node::{Control, Entry, Node, TextKind, option_value};
+use crate::text::{plain, visible};
 
 /// Writes a form. Its buttons are sent to `action`.
 struct Writer<'a> {
@@ -19,7 +20,7 @@ impl Form {
         let writer = Writer { action, number: Cell::new(0) };
         html! {
             @if !self.problems.is_empty() {
-                ul.problems role="alert" { @for problem in &self.problems { li { (problem) } } }
+                ul.problems role="alert" { @for problem in &self.problems { li { (plain(problem)) } } }
             }
             (writer.inside(&self.root))
         }
@@ -37,7 +38,7 @@ impl Writer<'_> {
         html! {
             button.small type="submit" name="_do" value={ (what) ":" (path) } formnovalidate
                 hx-post=(self.action) hx-target="#fields" hx-select="#fields" hx-swap="outerHTML" {
-                (label) @if !about.is_empty() { span.unseen { " " (about) } }
+                (label) @if !about.is_empty() { span.unseen { " " (visible(about)) } }
             }
         }
     }
@@ -53,7 +54,7 @@ impl Writer<'_> {
         let described = Some(described).filter(|ids| !ids.is_empty());
         let about = html! {
             @if has_hint { p.hint id=(hint) { (explanation(node)) } }
-            @if is_bad { p.error id=(error) { (node.problems.join("; ")) } }
+            @if is_bad { p.error id=(error) { (plain(&node.problems.join("; "))) } }
         };
         let is_group = matches!(
             node.control,
@@ -65,7 +66,7 @@ impl Writer<'_> {
         if is_group {
             return html! {
                 fieldset.bad[is_bad] aria-describedby=[described] {
-                    legend { (node.label) (mark(node)) }
+                    legend { (plain(&node.label)) (mark(node)) }
                     (about)
                     (self.null(node))
                     (self.inside(node))
@@ -76,7 +77,7 @@ impl Writer<'_> {
         let field = Field { id: &id, described: described.as_deref(), is_bad, node };
         html! {
             div.field.bad[is_bad] {
-                div.label { label for=(id) { (node.label) (mark(node)) } (self.remove(node)) }
+                div.label { label for=(id) { (plain(&node.label)) (mark(node)) } (self.remove(node)) }
                 (self.control(&field))
                 (self.null(node))
                 (about)
@@ -105,7 +106,7 @@ impl Writer<'_> {
             Control::Text { kind, value } => match kind {
                 TextKind::Lines | TextKind::File => html! {
                     @if *kind == TextKind::File {
-                        input.file type="file" hidden data-into=(id) aria-label={ "File for " (node.label) };
+                        input.file type="file" hidden data-into=(id) aria-label={ "File for " (visible(&node.label)) };
                     }
                     (area(field, path, value, required, false))
                 },
@@ -132,16 +133,18 @@ impl Writer<'_> {
                 select id=(id) name=(path) required[required] aria-invalid=[invalid] aria-describedby=[*described] {
                     option value="" { (if node.is_required { "choose" } else { "not set" }) }
                     @for (at, (value, label)) in options.iter().enumerate() {
-                        option value=(option_value(value)) selected[*chosen == Some(at)] { (label) }
+                        option value=(option_value(value)) selected[*chosen == Some(at)] { (visible(label)) }
                     }
                 }
             },
-            Control::Fixed(value) => html! { output.fixed id=(id) { code { (value.to_string()) } } },
+            Control::Fixed(value) => {
+                html! { output.fixed id=(id) { code { (plain(&value.to_string())) } } }
+            }
             Control::Any { value } => area(field, path, value, false, false),
             Control::Raw { value, why } => html! {
                 (area(field, &format!("_json.{path}"), value, false, true))
                 @match why {
-                    Some(why) => p.hint { "As JSON, because " (why) "." },
+                    Some(why) => p.hint { "As JSON, because " (plain(why)) "." },
                     None => p.hint { "As JSON. " (self.button("form", path, "Use fields", &node.label)) },
                 }
             },
@@ -185,11 +188,11 @@ impl Writer<'_> {
         let id = format!("f{}", self.next());
         html! {
             div.choice {
-                label.unseen for=(id) { "Kind of " (node.label) }
+                label.unseen for=(id) { "Kind of " (visible(&node.label)) }
                 select id=(id) name={ "_as." (node.path) } data-show {
                     @if !node.is_required { option value="" { "not set" } }
                     @for (at, name) in names.iter().enumerate() {
-                        option value=(at) selected[chosen == Some(at)] { (name) }
+                        option value=(at) selected[chosen == Some(at)] { (visible(name)) }
                     }
                 }
                 (self.button("show", &node.path, "Choose", ""))
@@ -207,8 +210,8 @@ impl Writer<'_> {
                 | Control::Closed
         );
         html! {
-            @if is_group && !node.problems.is_empty() { p.error { (node.problems.join("; ")) } }
-            @if is_group && let Some(description) = &node.description { p.hint { (description) } }
+            @if is_group && !node.problems.is_empty() { p.error { (plain(&node.problems.join("; "))) } }
+            @if is_group && let Some(description) = &node.description { p.hint { (plain(description)) } }
             (self.inside(node))
         }
     }
@@ -258,8 +261,8 @@ fn mark(node: &Node) -> Markup {
 /// What a person should know of a value.
 fn explanation(node: &Node) -> Markup {
     html! {
-        @if let Some(description) = &node.description { span.about { (description) } " " }
-        @if !node.rules.is_empty() { span.rules { (node.rules.join(", ")) } " " }
-        @if let Some(default) = &node.default { span.rules { "default " code { (default) } } }
+        @if let Some(description) = &node.description { span.about { (plain(description)) } " " }
+        @if !node.rules.is_empty() { span.rules { (plain(&node.rules.join(", "))) } " " }
+        @if let Some(default) = &node.default { span.rules { "default " code { (plain(default)) } } }
     }
 }

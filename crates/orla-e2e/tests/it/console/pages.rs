@@ -64,8 +64,10 @@ impl Page {
     }
 
     fn words(&mut self, text: &str, open: &[(String, Option<String>)]) {
-        self.text.push_str(text);
-        self.text.push(' ');
+        if open.last().is_none_or(|(name, _)| name != "textarea") {
+            self.text.push_str(text);
+            self.text.push(' ');
+        }
         for id in open.iter().filter_map(|(_, id)| id.as_ref()) {
             self.texts.entry(id.clone()).or_default().push_str(text);
         }
