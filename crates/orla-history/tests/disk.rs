@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orla_history::{History, OpenError, Options, Query, Recorded, Viewer};
+use orla_history::{History, OpenError, Options, Query, Recorded, ReplayError, Viewer};
 use orla_marketplace::testing::{Canned, marketplace};
-use orla_marketplace::{Call, CapabilityMarketplace, JsonText, Limits, Payload, Principal};
+use orla_marketplace::{Call, CallScope, CapabilityMarketplace, JsonText, Limits, Payload, Principal};
 use rusqlite::Connection;
 
 fn market() -> Arc<CapabilityMarketplace> {
@@ -150,8 +150,58 @@ async fn a_locked_file_costs_no_call_anything_and_nothing_is_lost() {
     let seen = history.list(&Query::default(), &Viewer::All).await.unwrap();
     assert_eq!(seen.len(), 1, "the second call waits, and what was written is there");
     sqlite.execute_batch("COMMIT").unwrap();
+    assert_eq!(history.list(&Query::default(), &Viewer::All).await.unwrap().len(), 2);
+    sqlite.execute_batch("BEGIN IMMEDIATE").unwrap();
     called(&market, "echo", r#"{"n":3}"#, None).await;
-    assert_eq!(history.list(&Query::default(), &Viewer::All).await.unwrap().len(), 3);
+    assert_eq!(history.list(&Query::default(), &Viewer::All).await.unwrap().len(), 2);
+    sqlite.execute_batch("COMMIT").unwrap();
+    history.close().await;
+    assert_eq!(Recorded::open(&path).unwrap().list(&Query::default()).unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn nothing_older_than_it_is_kept_is_shown_though_no_call_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    let (market, history) = open(&dir.path().join("h.db"), options.clone());
+    called(&market, "echo", "{}", None).await;
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    assert_eq!(calls.len(), 1);
+    options.keep = Duration::ZERO;
+    history.configure(options);
+    assert!(history.list(&Query::default(), &Viewer::All).await.unwrap().is_empty());
+    assert!(history.detail(&calls[0].id, &Viewer::All).await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_call_whose_input_had_a_secret_is_made_again_only_with_an_input() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.redact = vec!["/pin".parse().unwrap()];
+    let (market, history) = open(&dir.path().join("h.db"), options);
+    called(&market, "echo", r#"{"pin":"1234-5678"}"#, None).await;
+    let id = history.list(&Query::default(), &Viewer::All).await.unwrap()[0].id.clone();
+    let again = history.replay(&id, &Viewer::All, None, CallScope::default()).await;
+    assert!(matches!(again, Err(ReplayError::NoInput)), "{again:?}");
+    let input = JsonText::parse(r#"{"pin":"1234-5678"}"#.to_owned()).unwrap();
+    history.replay(&id, &Viewer::All, Some(input), CallScope::default()).await.unwrap();
+    let detail = history.detail(&id, &Viewer::All).await.unwrap().unwrap();
+    let case = orla_history::case(&detail.row, &[]);
+    assert!(case.unwrap_err().contains("secret"));
+}
+
+#[tokio::test]
+async fn more_secrets_than_are_looked_for_leave_no_text_of_the_call() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.redact = vec!["/pins".parse().unwrap()];
+    let (market, history) = open(&dir.path().join("h.db"), options);
+    let pins: Vec<String> = (0..1000).map(|n| format!("\"pin-{n}\"")).collect();
+    called(&market, "bad", &format!(r#"{{"pins":[{}],"other":"visible"}}"#, pins.join(",")), None).await;
+    let id = history.list(&Query::default(), &Viewer::All).await.unwrap()[0].id.clone();
+    let detail = history.detail(&id, &Viewer::All).await.unwrap().unwrap();
+    assert_eq!(detail.row.input.unwrap().text, r#""[redacted]""#);
+    assert_eq!(detail.row.error.as_deref(), Some("[redacted]"));
 }
 
 #[tokio::test]

@@ -306,5 +306,5 @@ pub(crate) async fn settle(history: &History, id: &str) {
 /// The input of a call of the history, for its form.
 pub(crate) async fn input_of(ask: &Ask<'_>, id: &str) -> Option<String> {
     let detail = ask.console.history.as_ref()?.detail(id, &ask.viewer()).await.ok()??;
-    detail.row.input.as_ref()?.whole().map(str::to_owned)
+    detail.row.input.as_ref()?.original().map(str::to_owned)
 }

@@ -299,7 +299,8 @@ pub(crate) fn cancel(ask: &Ask<'_>, history: &History, id: &str) -> Response<Pag
     if ask.change().is_none() {
         return expired(ask);
     }
-    match history.cancel(id, &ask.viewer()) {
+    let canceller = Viewer::cancelling(&ask.console.market, ask.principal.as_ref());
+    match history.cancel(id, &canceller) {
         true => reply::see("/console"),
         false => missing(ask, "This call does not run any longer, or is not yours."),
     }
