@@ -53,6 +53,7 @@ mod step_up;
 mod tasks;
 mod throttle;
 mod tls;
+mod visits;
 
 use std::sync::Arc;
 

@@ -6,29 +6,15 @@
 //! credential reaches the pages as [`Visitor::Unknown`], for them to ask for one; [`Door::check`] is how they try it.
 //! Failures there count as everywhere (`auth.limits`).
 
-use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use futures_util::{Stream, StreamExt};
-use http::header::{ACCEPT, AUTHORIZATION, LOCATION};
+use futures_util::Stream;
+use http::Response;
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
-use hyper::body::Incoming;
 use orla_marketplace::{MayAnswer, Principal};
-
-use crate::admin::approvals;
-use crate::http::body::{self, Body};
-use crate::http::response::{closing, names, not_allowed, text, why_unreadable};
-use crate::routes::{authenticate, count_failure, unauthenticated, while_accepted};
-use crate::state::{Core, Settings};
-use crate::throttle::Verdict;
-
-/// Where pages are.
-const PATH: &str = "/console";
 
 /// Pages for people. They answer everything at `/console` and below it.
 #[async_trait]
@@ -52,7 +38,7 @@ pub struct Visit<'a> {
     /// Whether it came over TLS.
     pub is_tls: bool,
     /// Checks credentials.
-    pub door: Door<'a>,
+    pub door: &'a dyn Door,
 }
 
 /// Who asks for a page.
@@ -65,12 +51,16 @@ pub enum Visitor {
 }
 
 /// Checks what a visitor presents.
-#[derive(Clone, Copy)]
-pub struct Door<'a> {
-    core: &'a Arc<Core>,
-    settings: &'a Settings,
-    head: &'a Parts,
-    peer: IpAddr,
+#[async_trait]
+pub trait Door: Send + Sync {
+    /// Whether a bearer token is one that requests are accepted with. A failure is counted and recorded.
+    ///
+    /// # Errors
+    /// It is not.
+    async fn check(&self, token: &str) -> Result<Option<Principal>, Refused>;
+
+    /// Which questions about calls a caller may answer.
+    fn may_answer(&self, principal: Option<&Principal>) -> MayAnswer;
 }
 
 /// A token that was not accepted.
@@ -86,103 +76,4 @@ pub enum PageBody {
     Whole(Bytes),
     /// Parts as they come, such as server-sent events.
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
-}
-
-impl Door<'_> {
-    /// Whether a bearer token is one that requests are accepted with. A failure is counted and recorded.
-    ///
-    /// # Errors
-    /// It is not.
-    pub async fn check(&self, token: &str) -> Result<Option<Principal>, Refused> {
-        let head = with_token(self.head, token);
-        authenticate(self.core, self.settings, &head, self.peer).await.map_err(|denied| {
-            let verdict = count_failure(self.core, self.settings, self.peer, &head, denied);
-            Refused { wait: if let Verdict::Limited { wait, .. } = verdict { Some(wait) } else { None } }
-        })
-    }
-
-    /// Which questions about calls a caller may answer.
-    pub fn may_answer(&self, principal: Option<&Principal>) -> MayAnswer {
-        approvals::may_answer(self.core, principal)
-    }
-}
-
-/// Whether a path leads to pages.
-pub(crate) fn is_here(path: &str) -> bool {
-    path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-/// Whether a browser opens the root of the server.
-pub(crate) fn is_browser_at_root(head: &Parts) -> bool {
-    head.uri.path() == "/"
-        && matches!(head.method, Method::GET | Method::HEAD)
-        && head.headers.contains_key(ACCEPT)
-        && names(&head.headers, "text/html")
-}
-
-/// Leads a browser to the pages.
-pub(crate) fn redirect() -> Response<Body> {
-    let mut response = text(StatusCode::SEE_OTHER, "the console is at /console\n");
-    response.headers_mut().insert(LOCATION, HeaderValue::from_static(PATH));
-    response
-}
-
-/// Answers a request for a page.
-pub(crate) async fn serve(
-    core: &Arc<Core>,
-    settings: &Settings,
-    pages: &Arc<dyn Pages>,
-    head: &Parts,
-    body: Incoming,
-    peer: IpAddr,
-) -> Response<Body> {
-    let is_post = match head.method {
-        Method::GET | Method::HEAD => false,
-        Method::POST => true,
-        _ => return not_allowed("GET, HEAD, POST"),
-    };
-    // A token in the header counts as on every route.
-    let own = head.headers.contains_key(AUTHORIZATION);
-    let kept = pages.token(head).filter(|_| !own).map(|token| with_token(head, &token));
-    let principal = match authenticate(core, settings, kept.as_ref().unwrap_or(head), peer).await {
-        Ok(principal) => Some(principal),
-        Err(denied) if own => return unauthenticated(core, settings, peer, head, denied),
-        Err(_) => None,
-    };
-    let visitor = principal.clone().map_or(Visitor::Unknown, Visitor::Known);
-    let answered = async {
-        let body = match is_post {
-            false => Bytes::new(),
-            true => {
-                let options = &settings.options;
-                match body::of_request(body, &head.headers, core.market.memory(), options).await {
-                    Ok(body) => body,
-                    Err(status) => {
-                        let why = why_unreadable(status, options.max_body_bytes);
-                        return closing(text(status, format!("{why}\n")));
-                    }
-                }
-            }
-        };
-        let door = Door { core, settings, head, peer };
-        let is_tls = core.tls.get().is_some();
-        let response = pages.answer(Visit { head, body, visitor, is_tls, door }).await;
-        response.map(|body| match body {
-            PageBody::Whole(bytes) => Body::Whole(bytes),
-            // Whoever follows something does not keep the server from ending.
-            PageBody::Stream(stream) => {
-                Body::stream(stream.take_until(core.draining.clone().cancelled_owned()))
-            }
-        })
-    };
-    while_accepted(core, settings, principal.flatten(), head, peer, answered).await
-}
-
-/// The request as if it had carried a token.
-fn with_token(head: &Parts, token: &str) -> Parts {
-    let mut head = head.clone();
-    // What no header can hold is no token.
-    let value = HeaderValue::from_str(&format!("Bearer {token}"));
-    head.headers.insert(AUTHORIZATION, value.unwrap_or(HeaderValue::from_static("Bearer ?")));
-    head
 }

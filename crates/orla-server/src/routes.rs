@@ -22,7 +22,6 @@ use crate::http::response::{closing, is_json, json, names, not_allowed, text, wh
 use crate::mcp::http::endpoint;
 use crate::metrics;
 use crate::options::Unauthenticated;
-use crate::pages;
 use crate::rest;
 use crate::rtfs::{federation, programs};
 use crate::state::{Core, Settings};
@@ -30,6 +29,7 @@ use crate::step_up::StepUp;
 use crate::tasks;
 use crate::throttle::{Verdict, network};
 use crate::tls::ClientCertificate;
+use crate::visits;
 
 /// The body of the answer to every request without a valid token. It is the same for every reason.
 const UNAUTHENTICATED: &str = "a valid bearer token is required\n";
@@ -65,7 +65,7 @@ pub(crate) async fn serve(
     // Pages are for their own origin alone.
     if let Some(origin) = parts.headers.get(header::ORIGIN)
         && response.status() != StatusCode::FORBIDDEN
-        && !pages::is_here(parts.uri.path())
+        && !visits::is_here(parts.uri.path())
     {
         allow_origin(response.headers_mut(), origin);
     }
@@ -153,11 +153,11 @@ async fn route(
         return only_get(parts, || json(StatusCode::OK, metadata));
     }
     if let Some(pages) = core.pages(settings) {
-        if pages::is_here(path) {
-            return Box::pin(pages::serve(core, settings, pages, parts, body, peer)).await;
+        if visits::is_here(path) {
+            return Box::pin(visits::serve(core, settings, pages, parts, body, peer)).await;
         }
-        if pages::is_browser_at_root(parts) {
-            return pages::redirect();
+        if visits::is_browser_at_root(parts) {
+            return visits::redirect();
         }
     }
     let principal = match authenticate(core, settings, parts, peer).await {
@@ -205,7 +205,7 @@ async fn answer(
 ) -> Response<Body> {
     let path = parts.uri.path();
     match path {
-        "/" if pages::is_browser_at_root(parts) => {
+        "/" if visits::is_browser_at_root(parts) => {
             text(StatusCode::NOT_FOUND, "not found: the console is off, and MCP is at /mcp\n")
         }
         "/mcp" | "/" | "/mcp/" => match parts.method {

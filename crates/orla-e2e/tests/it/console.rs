@@ -190,7 +190,7 @@ fn a_form_calls_and_shows_what_is_wrong_beside_the_field() {
     assert_eq!(field.get("aria-invalid").map(String::as_str), Some("true"));
     let error = field["aria-describedby"].rsplit(' ').next().unwrap();
     assert!(again.text_of(error).contains("12x"), "{}", again.text_of(error));
-    assert_eq!(again.control("person.name").unwrap()["value"], "Ada");
+    assert_eq!(again.value("person.name"), Some("Ada"));
     let (response, page) = visitor.submit(&again, action, &right);
     assert_eq!(response.status, 200, "{}", response.text());
     assert!(page.text.contains("ok") && page.problems().is_empty(), "{}", page.text);

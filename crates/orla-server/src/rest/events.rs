@@ -79,7 +79,7 @@ pub(super) async fn of_call(core: &Arc<Core>, mut call: Call) -> Response<Body> 
     let mut first = None;
     tokio::select! {
         biased;
-        notice = notices.recv() => first = notice,
+        Some(notice) = notices.recv() => first = Some(notice),
         answer = &mut work => return match answer.kept.status {
             StatusCode::OK => {
                 let last = futures_util::stream::iter([event("result", &text(&answer.kept.body))]);

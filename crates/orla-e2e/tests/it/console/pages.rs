@@ -131,6 +131,14 @@ impl Page {
             .find(|own| own.get("name").is_some_and(|own| own == name))
     }
 
+    /// What stands in the first field with this name.
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
+        let mut controls = self.forms.iter().flat_map(|(_, controls)| controls);
+        let named =
+            controls.find(|control| control.attributes.get("name").is_some_and(|own| own == name));
+        named.map(|control| &*control.value)
+    }
+
     /// The text of the element with this id.
     pub(crate) fn text_of(&self, id: &str) -> String {
         self.texts.get(id).cloned().unwrap_or_default()
