@@ -6,7 +6,7 @@
 //!
 //! # How it works
 //!
-//! A request comes as a [`Visit`](orla_server::Visit): the guard has passed its Host and Origin, and its caller is known or
+//! A request comes as a [`Visit`]: the guard has passed its Host and Origin, and its caller is known or
 //! unknown. An unknown one gets the page to sign in. [`Console::answer`] chooses the page by the path; each page is a file
 //! in `pages/`, which asks the marketplace in the name of its visitor. A call that is started on a page is one of the
 //! marketplace's one path, kept in `runs.rs`.
