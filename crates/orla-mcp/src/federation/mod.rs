@@ -1,6 +1,6 @@
 //! What instances of orla tell each other about a call, whatever carries it: its outcome or its error.
 //!
-//! [`write`] and [`write_error`] make the text, and [`read`] makes the same outcome or the same error of it.
+//! [`write()`] and [`write_error`] make the text, and [`read`] makes the same outcome or the same error of it.
 
 mod answer;
 mod reply;
