@@ -69,6 +69,12 @@ impl Cluster {
         }
     }
 
+    /// Whether callers that were not identified may call this node through others. A node that wants a credential from
+    /// everyone wants it from them too: there, no other node can vouch for nobody.
+    pub fn admit_anonymous(&self, admits: bool) {
+        self.link.admits_anonymous.store(admits, Ordering::Relaxed);
+    }
+
     /// Runs calls of what the other nodes offer.
     pub fn executor(&self) -> ClusterExecutor {
         ClusterExecutor::new(Arc::clone(&self.link), Arc::clone(&self.shared))

@@ -5,6 +5,7 @@
 //! order in which they were sent. A message for a token that is not known is dropped.
 
 use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -42,6 +43,8 @@ pub(crate) struct Link {
     pub(crate) settings: ClusterSettings,
     client: OnceLock<Client>,
     is_connected: Arc<watch::Sender<bool>>,
+    /// Whether calls of callers that were not identified are taken from other nodes.
+    pub(crate) admits_anonymous: AtomicBool,
     inboxes: Mutex<HashMap<String, mpsc::Sender<Message>>>,
 }
 
@@ -65,6 +68,7 @@ impl Link {
             settings,
             client: OnceLock::new(),
             is_connected: Arc::new(watch::Sender::new(false)),
+            admits_anonymous: AtomicBool::new(true),
             inboxes: Mutex::default(),
         })
     }

@@ -156,17 +156,25 @@ impl Member {
             // Written when an entry is deleted or expires.
             headers.get("KV-Operation").is_some() || headers.get("Nats-Marker-Reason").is_some()
         });
+        let node = message.subject.as_str().rsplit('.').next().unwrap_or_default();
         if is_end {
-            let node = message.subject.as_str().rsplit('.').next().unwrap_or_default();
             self.shared.change(|registry| registry.forget(node));
             return None;
         }
-        self.take(&message.payload)
+        self.take(node, &message.payload)
     }
 
-    /// Takes a lease. Returns it if its offer is not known.
-    fn take(&self, lease: &[u8]) -> Option<Lease> {
+    /// Takes the lease that a node wrote in its place. Returns it if its offer is not known.
+    fn take(&self, node: &str, lease: &[u8]) -> Option<Lease> {
         let lease = match Lease::read(lease) {
+            Ok(lease) if lease.node != node => {
+                tracing::warn!(
+                    node,
+                    named = lease.node,
+                    "a node says that it is another one; it is ignored"
+                );
+                return None;
+            }
             Ok(lease) => lease,
             Err(problem) => {
                 tracing::debug!(problem, "a node cannot be understood");
@@ -408,8 +416,8 @@ impl Keeper {
         let mut keys = self.buckets.leases.keys().await.map_err(|err| err.to_string())?;
         while let Some(node) = keys.next().await {
             let node = node.map_err(|err| err.to_string())?;
-            let lease = self.buckets.leases.get(node).await.map_err(|err| err.to_string())?;
-            if let Some(lease) = lease.and_then(|lease| self.member.take(&lease)) {
+            let lease = self.buckets.leases.get(&node).await.map_err(|err| err.to_string())?;
+            if let Some(lease) = lease.and_then(|lease| self.member.take(&node, &lease)) {
                 self.member.learn_of(&self.buckets, &lease).await;
             }
         }

@@ -360,6 +360,9 @@ impl App {
             rules: Arc::clone(&rules),
         };
         self.marketplace.approvals().configure(config.approve.clone());
+        if let Some(cluster) = &self.cluster {
+            cluster.admit_anonymous(!config.is_authenticated());
+        }
         self.marketplace.quotas().configure(config.quotas.clone());
         self.served.publish(sources, &mut findings);
         self.rules = rules;

@@ -129,9 +129,9 @@ impl CallHead {
     }
 
     /// # Errors
-    /// A permission that cannot be read: without it, the caller would be another one.
-    pub(super) fn principal(&self) -> Result<Option<Principal>, String> {
-        self.principal.as_ref().map(Caller::principal).transpose()
+    /// A permission that cannot be read: without it, the caller would be another one. Or its credential has expired.
+    pub(super) fn principal(&self, now: SystemTime) -> Result<Option<Principal>, String> {
+        self.principal.as_ref().map(|caller| caller.principal(now)).transpose()
     }
 
     pub(super) fn client(&self) -> Option<JsonText> {
@@ -152,7 +152,7 @@ impl Caller {
         }
     }
 
-    fn principal(&self) -> Result<Principal, String> {
+    fn principal(&self, now: SystemTime) -> Result<Principal, String> {
         let permission = |text: &String| {
             text.parse::<Permission>().map_err(|_| "a permission of its caller is unknown".to_owned())
         };
@@ -164,6 +164,7 @@ impl Caller {
             .with_permissions(permissions);
         let expiry = self.expires_ms.map(Duration::from_millis);
         Ok(match expiry.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time)) {
+            Some(at) if at <= now => return Err("the credential of its caller has expired".to_owned()),
             Some(at) => principal.with_expiry(at),
             None => principal,
         })
@@ -227,10 +228,12 @@ mod tests {
         assert_eq!((head.from.as_str(), head.bytes, head.task, head.notices), ("beta", 3, true, false));
         assert_eq!((head.hops().unwrap(), head.traceparent()), (hops, Some("00-x-y-01")));
         assert!(head.timeout() > Duration::from_secs(29) && head.client().is_none());
-        let there = head.principal().unwrap().unwrap();
+        let there = head.principal(SystemTime::UNIX_EPOCH).unwrap().unwrap();
         assert_eq!((there.id(), there.expires_at()), (principal.id(), principal.expires_at()));
         assert!(there.groups().eq(["g"]) && there.scopes().eq(["s"]) && there.credential().is_none());
         assert_eq!(there.permissions(), principal.permissions());
+        let end = principal.expires_at().unwrap();
+        assert!(head.principal(end).is_err(), "its credential has expired");
         assert!(head.refusal().is_none());
     }
 
@@ -252,7 +255,10 @@ mod tests {
             expires_ms: None,
         };
         let head = CallHead { principal: Some(caller), ..head("a", TOKEN, 1) };
-        assert!(head.principal().is_err(), "a caller does not lose what limits it");
+        assert!(
+            head.principal(SystemTime::UNIX_EPOCH).is_err(),
+            "a caller does not lose what limits it"
+        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! Runs the calls of other nodes.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use async_nats::Message;
@@ -213,7 +214,10 @@ impl Serving {
     ) -> Result<Call, String> {
         let mut call = Call::to(id).with(Payload::from_json(input));
         call.timeout = Some(head.timeout());
-        call.scope.principal = head.principal()?;
+        call.scope.principal = head.principal(SystemTime::now())?;
+        if call.scope.principal.is_none() && !self.link.admits_anonymous.load(Ordering::Relaxed) {
+            return Err("it takes calls of identified callers alone".to_owned());
+        }
         call.scope.hops = head.hops()?;
         call.scope.traceparent = head.traceparent().map(Into::into);
         call.scope.is_task = head.task;

@@ -558,8 +558,7 @@ impl Config {
     /// The schedules with the owners of their tasks. Where callers are told apart, a schedule is a principal of its own, to
     /// which everything is granted that the policy does not deny it. Elsewhere its tasks are those of every caller.
     pub(crate) fn owned_schedules(&self) -> Vec<Schedule> {
-        let is_authenticated = self.auth().are_required() || self.tls.client_ca.is_some();
-        let tells_apart = self.access.is_some() || is_authenticated;
+        let tells_apart = self.access.is_some() || self.is_authenticated();
         let everything = Permission::needed("*");
         let owned = |schedule: &Schedule| {
             let owner = Principal::schedule(&schedule.name).with_permissions(vec![everything.clone()]);
@@ -618,13 +617,17 @@ impl Config {
         problems
     }
 
+    /// Whether every caller needs a credential.
+    pub(crate) fn is_authenticated(&self) -> bool {
+        self.auth().are_required() || self.tls.client_ca.is_some()
+    }
+
     /// The problem that other machines can reach the server and callers need no credential.
     fn unprotected_host(&self) -> Option<Problem> {
-        let is_authenticated = self.auth().are_required() || self.tls.client_ca.is_some();
         let is_reachable = self.transport == Transport::Http
             && !is_loopback(&self.host)
             && !is_broken_address(&self.host);
-        (is_reachable && !is_authenticated && !self.allow_unauthenticated).then(|| {
+        (is_reachable && !self.is_authenticated() && !self.allow_unauthenticated).then(|| {
             let text = format!(
                 "host: {} can be reached from other machines: make a token with `orla token create`, or set auth_tokens or auth.oauth, or allow_unauthenticated: true if that is meant",
                 self.host
