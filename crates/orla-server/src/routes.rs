@@ -16,9 +16,10 @@ use crate::a2a;
 use crate::admin::{approvals, quotas, status};
 use crate::calls;
 use crate::credential::Credential;
-use crate::http::body::{self, Body};
+use crate::http::body::Body;
 use crate::http::guard::Denied;
-use crate::http::response::{closing, is_json, json, names, not_allowed, text, why_unreadable};
+use crate::http::json_body;
+use crate::http::response::{json, names, not_allowed, refused, text};
 use crate::mcp::http::endpoint;
 use crate::metrics;
 use crate::options::Unauthenticated;
@@ -283,16 +284,9 @@ async fn program(
     headers: &HeaderMap,
     body: Incoming,
 ) -> Response<Body> {
-    if !is_json(headers) {
-        let what = "Content-Type must be application/json";
-        return programs::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, what);
-    }
-    let options = &settings.options;
-    match body::of_request(body, headers, core.market.memory(), options).await {
+    match json_body::read(core, settings, headers, body).await {
         Ok(body) => programs::answer(core, principal, headers, &body).await,
-        Err(status) => {
-            closing(programs::refused(status, &why_unreadable(status, options.max_body_bytes)))
-        }
+        Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
     }
 }
 
@@ -308,17 +302,9 @@ async fn approval(
     parts: &Parts,
     body: Incoming,
 ) -> Response<Body> {
-    if !is_json(&parts.headers) {
-        let what = "Content-Type must be application/json";
-        return approvals::refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what);
-    }
-    let options = &settings.options;
-    match body::of_request(body, &parts.headers, core.market.memory(), options).await {
+    match json_body::read(core, settings, &parts.headers, body).await {
         Ok(body) => approvals::answer(core, principal, id, &body),
-        Err(status) => {
-            let why = why_unreadable(status, options.max_body_bytes);
-            closing(approvals::refused(status, "invalid-argument", &why))
-        }
+        Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
     }
 }
 

@@ -15,6 +15,7 @@ use orla_marketplace::{MayAnswer, Principal};
 use crate::admin::approvals;
 use crate::http::body::{self, Body};
 use crate::http::response::{closing, names, not_allowed, text, why_unreadable};
+use crate::http::url::below;
 use crate::pages::{Door, PageBody, Pages, Refused, Visit, Visitor};
 use crate::routes::{authenticate, count_failure, unauthenticated, while_accepted};
 use crate::state::{Core, Settings};
@@ -48,7 +49,7 @@ impl Door for Entrance<'_> {
 
 /// Whether a path leads to pages.
 pub(crate) fn is_here(path: &str) -> bool {
-    path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    below(PATH, path).is_some()
 }
 
 /// Whether a browser opens the root of the server.

@@ -97,7 +97,8 @@ fn lines(reader: &Reader<'_>, foreign: &Foreign, tally: &mut Tally) -> Result<()
         .map_err(|err| format!("{}: {err}", fifo.display()))?;
     let writing = std::thread::spawn(move || {
         for n in 1..=60 {
-            writeln!(lines, "{{\"n\": {n}}}")?;
+            // In one write: a reader that ends between two would leave half a line.
+            lines.write_all(format!("{{\"n\": {n}}}\n").as_bytes())?;
             std::thread::sleep(Duration::from_millis(30));
         }
         Ok::<_, std::io::Error>(lines)

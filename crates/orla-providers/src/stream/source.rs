@@ -30,7 +30,7 @@ const SHOWN: usize = 500;
 /// How much of it is kept, so that no secret is shown in part: a part would not be recognised.
 const KEPT: usize = 4 * 1024;
 /// How long a program that has closed its output may take to exit.
-const EXIT: Duration = Duration::from_secs(1);
+const EXIT: Duration = Duration::from_secs(5);
 
 pub(super) type Socket = WebSocketStream<Upgraded>;
 

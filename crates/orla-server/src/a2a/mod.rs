@@ -56,6 +56,7 @@ pub use push::{Push, PushSender};
 
 use crate::http::body::{self, Body};
 use crate::http::response::{closing, why_unreadable};
+use crate::http::url::below;
 use crate::state::{Core, Settings};
 
 /// The path of the endpoint.
@@ -115,8 +116,7 @@ pub(crate) fn is_here(path: &str) -> bool {
     if path.starts_with(SERVICE) {
         return true;
     }
-    path == CARD
-        || path.strip_prefix(ENDPOINT).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    path == CARD || below(ENDPOINT, path).is_some()
 }
 
 /// Answers a request of the agent's.

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::body::Body;
-use crate::http::response::json as json_response;
+use crate::http::response::{json as json_response, malformed, refused};
 use crate::state::Core;
 
 /// The permission to see and answer the questions of rules that do not say by whom they are answered.
@@ -78,7 +78,7 @@ pub(crate) fn answer(
     }
     let Ok(Answer { approve }) = serde_json::from_slice(body) else {
         let expected = r#"expected {"approve": true} or {"approve": false}"#;
-        return refused(StatusCode::BAD_REQUEST, "invalid-argument", expected);
+        return malformed(expected);
     };
     let approvals = core.market.approvals();
     match approvals.answer(id, principal, may_answer(core, principal), approve) {
@@ -91,8 +91,4 @@ pub(crate) fn answer(
         }
         Err(error) => refused(StatusCode::NOT_FOUND, "not-found", &error.to_string()),
     }
-}
-
-pub(crate) fn refused(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
-    json_response(status, json!({"error": {"kind": kind, "message": message}}).to_string())
 }

@@ -22,17 +22,17 @@ use orla_marketplace::{CallScope, Principal};
 use orla_mcp::federation::described;
 use serde_json::json;
 
-use crate::http::body::{self, Body};
-use crate::http::response::{closing, is_json, json as json_response, not_allowed, why_unreadable};
-
+use crate::http::body::Body;
+use crate::http::json_body;
+use crate::http::response::{json as json_response, malformed, not_allowed, refused, status_of};
+use crate::http::url::below;
 use crate::state::{Core, Settings};
-use crate::tasks::status_of;
 
 const PATH: &str = "/calls";
 
 /// Whether this path belongs to the history.
 pub(crate) fn is_here(path: &str) -> bool {
-    path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    below(PATH, path).is_some()
 }
 
 /// Answers a request below `/calls`.
@@ -62,10 +62,12 @@ pub(crate) async fn serve(
             }
         }
         ([_], _) => not_allowed("GET, HEAD, DELETE, OPTIONS"),
-        ([id, "replay"], &Method::POST) => match read(core, settings, parts, incoming).await {
-            Ok(body) => replay(history, &viewer, id, &body, principal).await,
-            Err(response) => response,
-        },
+        ([id, "replay"], &Method::POST) => {
+            match json_body::read(core, settings, &parts.headers, incoming).await {
+                Ok(body) => replay(history, &viewer, id, &body, principal).await,
+                Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
+            }
+        }
         ([_, "replay"], _) => not_allowed("POST, OPTIONS"),
         _ => unknown("there is nothing at this path"),
     }
@@ -122,30 +124,6 @@ async fn replay(
 
 const NO_CALL: &str = "no call has this id; the history keeps a limited number of calls";
 
-/// The body of a request, which may be empty.
-async fn read(
-    core: &Core,
-    settings: &Settings,
-    parts: &Parts,
-    incoming: Incoming,
-) -> Result<bytes::Bytes, Response<Body>> {
-    let untyped = || {
-        let what = "Content-Type must be application/json";
-        refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what)
-    };
-    let is_typed = parts.headers.contains_key(header::CONTENT_TYPE);
-    if is_typed && !is_json(&parts.headers) {
-        return Err(untyped());
-    }
-    let options = &settings.options;
-    let read = body::of_request(incoming, &parts.headers, core.market.memory(), options).await;
-    let body = read.map_err(|status| {
-        let why = why_unreadable(status, options.max_body_bytes);
-        closing(refused(status, "invalid-argument", &why))
-    })?;
-    if is_typed || body.trim_ascii().is_empty() { Ok(body) } else { Err(untyped()) }
-}
-
 fn shown(status: StatusCode, value: &impl serde::Serialize) -> Response<Body> {
     match serde_json::to_string(value) {
         Ok(text) => json_response(status, text),
@@ -160,10 +138,6 @@ fn unknown(message: &str) -> Response<Body> {
     refused(StatusCode::NOT_FOUND, "not-found", message)
 }
 
-fn malformed(message: &str) -> Response<Body> {
-    refused(StatusCode::BAD_REQUEST, "invalid-argument", message)
-}
-
 fn unreadable(error: &HistoryError) -> Response<Body> {
     tracing::warn!(%error, "a request about calls failed");
     refused(
@@ -171,9 +145,4 @@ fn unreadable(error: &HistoryError) -> Response<Body> {
         "unavailable",
         "the history cannot be read; see the server's log",
     )
-}
-
-fn refused(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
-    let error = json!({"error": {"kind": kind, "message": message, "data": null, "at": null}});
-    json_response(status, error.to_string())
 }

@@ -8,7 +8,7 @@ use orla_marketplace::rtfs::text::excerpt;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::http::query::pairs;
+use crate::http::url::pairs;
 
 /// Reads the query of a list.
 ///

@@ -4,5 +4,6 @@ pub(crate) mod body;
 mod framing;
 pub(crate) mod guard;
 pub(crate) mod idle_timeout;
-pub(crate) mod query;
+pub(crate) mod json_body;
 pub(crate) mod response;
+pub(crate) mod url;

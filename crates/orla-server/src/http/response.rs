@@ -2,6 +2,8 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use orla_marketplace::RuntimeError;
+use serde_json::json;
 
 use super::body::Body;
 
@@ -23,6 +25,44 @@ pub(crate) fn json(status: StatusCode, text: impl Into<Bytes>) -> Response<Body>
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// A refusal as `{"error": {kind, message, data, at}}`, the form of the errors of programs.
+pub(crate) fn refused(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
+    let error = json!({"error": {"kind": kind, "message": message, "data": null, "at": null}});
+    json(status, error.to_string())
+}
+
+/// A refusal of a request that cannot be read.
+pub(crate) fn malformed(message: &str) -> Response<Body> {
+    refused(StatusCode::BAD_REQUEST, "invalid-argument", message)
+}
+
+/// The status of a failed call.
+pub(crate) fn status_of(error: &RuntimeError) -> StatusCode {
+    match error {
+        RuntimeError::InvalidInput { .. } => StatusCode::BAD_REQUEST,
+        RuntimeError::Unknown { .. } => StatusCode::NOT_FOUND,
+        RuntimeError::Denied { .. } | RuntimeError::Unapproved { .. } => StatusCode::FORBIDDEN,
+        RuntimeError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
+        RuntimeError::Busy { .. }
+        | RuntimeError::Unavailable { .. }
+        | RuntimeError::Cancelled { .. }
+        | RuntimeError::Suspended { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        RuntimeError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
+        _ => StatusCode::BAD_GATEWAY,
+    }
+}
+
+/// One server-sent event. Data of several lines has a `data:` for each of them.
+pub(crate) fn event(name: impl AsRef<[u8]>, data: impl AsRef<[u8]>) -> Bytes {
+    let (name, data) = (name.as_ref(), data.as_ref());
+    let mut event = [b"event: ", name, b"\n"].concat();
+    for line in data.split(|byte| matches!(byte, b'\n' | b'\r')) {
+        event.extend([b"data: ", line, b"\n"].concat());
+    }
+    event.push(b'\n');
+    event.into()
 }
 
 pub(crate) fn text(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
@@ -90,4 +130,14 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let value = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = value.and_then(|value| value.split(';').next()).map(str::trim);
     essence.is_some_and(|essence| essence.eq_ignore_ascii_case("application/json"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_of_several_lines_stays_one() {
+        assert_eq!(event("item", "{\n \"a\": 1}"), "event: item\ndata: {\ndata:  \"a\": 1}\n\n");
+    }
 }

@@ -19,7 +19,7 @@ use super::problem::Problem;
 use super::{Answer, answer, step_up};
 use crate::credential::{ENDED, StreamEnd};
 use crate::http::body::Body;
-use crate::http::response;
+use crate::http::response::{self, event};
 use crate::mcp::notify::stream::KEEP_ALIVE;
 use crate::state::Core;
 use crate::step_up::StepUp;
@@ -55,9 +55,9 @@ async fn next_item(stream: Arc<OpenStream>) -> (Bytes, Option<Arc<OpenStream>>) 
     match stream.next().await {
         Some(Ok(item)) => match item.json() {
             Ok(json) => (event("item", json.as_str()), Some(stream)),
-            Err(error) => (event("error", &Problem::of(&error).json()), None),
+            Err(error) => (event("error", Problem::of(&error).json()), None),
         },
-        Some(Err(error)) => (event("error", &Problem::of(&error).json()), None),
+        Some(Err(error)) => (event("error", Problem::of(&error).json()), None),
         None => (event("end", "{}"), None),
     }
 }
@@ -82,7 +82,7 @@ pub(super) async fn of_call(core: &Arc<Core>, mut call: Call) -> Response<Body> 
         Some(notice) = notices.recv() => first = Some(notice),
         answer = &mut work => return match answer.kept.status {
             StatusCode::OK => {
-                let last = futures_util::stream::iter([event("result", &text(&answer.kept.body))]);
+                let last = futures_util::stream::iter([event("result", &answer.kept.body)]);
                 respond(last.boxed())
             }
             _ => answer.into_response(),
@@ -97,7 +97,7 @@ pub(super) async fn of_call(core: &Arc<Core>, mut call: Call) -> Response<Body> 
             Some(notice) = notices.recv() => Some((shown(&notice), Some((work, notices)))),
             answer = &mut work => {
                 let name = if answer.kept.status == StatusCode::OK { "result" } else { "error" };
-                Some((event(name, &text(&answer.kept.body)), None))
+                Some((event(name, &answer.kept.body), None))
             }
         }
     });
@@ -114,7 +114,7 @@ fn respond(stream: BoxStream<'static, Bytes>) -> Response<Body> {
     });
     let mut response = response::events(alive);
     let ended = Problem::new(StatusCode::UNAUTHORIZED, "unauthenticated", ENDED);
-    let last = event("error", &ended.json());
+    let last = event("error", ended.json());
     response.extensions_mut().insert(StreamEnd { last, is_call: true });
     response
 }
@@ -129,37 +129,11 @@ fn shown(notice: &Notice) -> Bytes {
             if let Some(message) = &progress.message {
                 data["message"] = json!(message);
             }
-            event("progress", &data.to_string())
+            event("progress", data.to_string())
         }
         Notice::Log { level, message } => {
-            event("log", &json!({"level": level.as_str(), "message": message}).to_string())
+            event("log", json!({"level": level.as_str(), "message": message}).to_string())
         }
-        Notice::Text(text) => event("text", &json!(text).to_string()),
-    }
-}
-
-fn text(body: &Bytes) -> String {
-    String::from_utf8_lossy(body).into_owned()
-}
-
-/// One event. Data of several lines has a `data:` for each of them.
-fn event(name: &str, data: &str) -> Bytes {
-    let mut event = format!("event: {name}\n");
-    for line in data.split(['\n', '\r']) {
-        event.push_str("data: ");
-        event.push_str(line);
-        event.push('\n');
-    }
-    event.push('\n');
-    event.into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_event_of_several_lines_stays_one() {
-        assert_eq!(event("item", "{\n \"a\": 1}"), "event: item\ndata: {\ndata:  \"a\": 1}\n\n");
+        Notice::Text(text) => event("text", json!(text).to_string()),
     }
 }

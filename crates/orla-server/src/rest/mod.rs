@@ -29,8 +29,10 @@ use orla_tasks::{NewTask, Tasks};
 use percent_encoding::percent_decode_str;
 
 use crate::credential::Credential;
-use crate::http::body::{self, Body};
-use crate::http::response::{closing, is_json, json, names, why_unreadable};
+use crate::http::body::Body;
+use crate::http::json_body;
+use crate::http::response::{json, names};
+use crate::http::url::below;
 use crate::idempotency::{self, Attempt, Claim, Ended, KeptAnswer};
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
@@ -43,7 +45,7 @@ const KEY: &str = "idempotency-key";
 
 /// Whether this path belongs to REST.
 pub(crate) fn is_here(path: &str) -> bool {
-    path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    below(PATH, path).is_some()
 }
 
 /// Answers a request below `/api`.
@@ -289,26 +291,13 @@ async fn read(
     parts: &Parts,
     incoming: Incoming,
 ) -> Result<JsonText, Response<Body>> {
-    let typed = parts.headers.contains_key(header::CONTENT_TYPE);
-    let wrong_type = || {
-        let what = "Content-Type must be application/json";
-        Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what).into_response()
-    };
-    if typed && !is_json(&parts.headers) {
-        return Err(wrong_type());
-    }
-    let options = &settings.options;
-    let read = body::of_request(incoming, &parts.headers, core.market.memory(), options).await;
-    let body = read.map_err(|status| {
-        let why = why_unreadable(status, options.max_body_bytes);
-        closing(Problem::new(status, "invalid-argument", why).into_response())
+    let read = json_body::read(core, settings, &parts.headers, incoming).await;
+    let body = read.map_err(|error| {
+        error.response(|status, why| Problem::new(status, "invalid-argument", why).into_response())
     })?;
     let text = body.trim_ascii();
     if text.is_empty() {
         return Ok(JsonText::parse("{}").unwrap_or_default());
-    }
-    if !typed {
-        return Err(wrong_type());
     }
     let malformed =
         |what: String| Problem::new(StatusCode::BAD_REQUEST, "invalid-argument", what).into_response();

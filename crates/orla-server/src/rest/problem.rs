@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::Answer;
 use crate::http::body::Body;
+use crate::http::response::status_of;
 use crate::idempotency::KeptAnswer;
 
 /// The media type of a problem document.
@@ -94,22 +95,6 @@ impl Problem {
 
     pub(super) fn into_response(self) -> Response<Body> {
         self.into_answer().into_response()
-    }
-}
-
-/// The status of a failed call.
-fn status_of(error: &RuntimeError) -> StatusCode {
-    match error {
-        RuntimeError::InvalidInput { .. } => StatusCode::BAD_REQUEST,
-        RuntimeError::Unknown { .. } => StatusCode::NOT_FOUND,
-        RuntimeError::Denied { .. } | RuntimeError::Unapproved { .. } => StatusCode::FORBIDDEN,
-        RuntimeError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
-        RuntimeError::Busy { .. }
-        | RuntimeError::Unavailable { .. }
-        | RuntimeError::Cancelled { .. }
-        | RuntimeError::Suspended { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        RuntimeError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
-        _ => StatusCode::BAD_GATEWAY,
     }
 }
 

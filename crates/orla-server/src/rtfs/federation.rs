@@ -23,9 +23,10 @@ use tokio::time::{sleep, timeout};
 
 use crate::http::body::Body;
 use crate::http::response::json as json_response;
+use crate::http::response::malformed;
 use crate::mcp::dispatch::Reply;
 use crate::mcp::tools::tool_json;
-use crate::rtfs::programs::{refused, status_of};
+use crate::rtfs::programs::status_of;
 use crate::state::Core;
 
 /// The media type of a catalogue.
@@ -85,7 +86,7 @@ pub(crate) async fn catalogue(
             "after" => after = Some(value),
             "wait_ms" => match value.parse() {
                 Ok(ms) => wait = Duration::from_millis(ms).min(MAX_WAIT),
-                Err(_) => return refused(StatusCode::BAD_REQUEST, "wait_ms: expected milliseconds"),
+                Err(_) => return malformed("wait_ms: expected milliseconds"),
             },
             _ => {}
         }

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::credential::{ENDED, StreamEnd};
 use crate::http::body::Body;
-use crate::http::response::{events, json as json_response, names};
+use crate::http::response::{event, events, malformed, names};
 use crate::mcp::dispatch::Reply;
 use crate::mcp::http::exchange::Exchange;
 use crate::mcp::notify::notices::Outlet;
@@ -114,7 +114,7 @@ pub(crate) async fn answer(
         events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }));
     let ended =
         json!({"error": {"kind": "unauthenticated", "message": ENDED, "data": null, "at": null}});
-    let last = event(&named("error", &ended.to_string()));
+    let last = event("error", ended.to_string());
     response.extensions_mut().insert(StreamEnd { last, is_call: true });
     response
 }
@@ -214,10 +214,9 @@ fn split(message: &Bytes) -> (&[u8], &[u8]) {
     (&message[..at], &message[(at + 1).min(message.len())..])
 }
 
-/// One event of `text/event-stream`.
-fn event(message: &Bytes) -> Bytes {
+fn sent(message: &Bytes) -> Bytes {
     let (name, data) = split(message);
-    [b"event: ", name, b"\ndata: ", data, b"\n\n"].concat().into()
+    event(name, data)
 }
 
 fn last_event(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
@@ -268,18 +267,6 @@ fn value_of(outcome: &Outcome, is_program: bool) -> Result<Bytes, RuntimeError> 
     Ok(format!(r#"{{"value":{json}}}"#).into())
 }
 
-/// The response to a malformed body.
-fn malformed(message: &str) -> Response<Body> {
-    refused(StatusCode::BAD_REQUEST, message)
-}
-
-/// A refusal in the form of an error, so that clients read only one form.
-pub(crate) fn refused(status: StatusCode, message: &str) -> Response<Body> {
-    let error =
-        json!({"error": {"kind": "invalid-argument", "message": message, "data": null, "at": null}});
-    json_response(status, error.to_string())
-}
-
 struct Streamed {
     exchange: Exchange,
     stream: Arc<Stream>,
@@ -292,7 +279,7 @@ impl Streamed {
             let running = self.exchange.work.is_some();
             tokio::select! {
                 biased;
-                next = self.reader.next() => return next.map(|(_, message)| event(&message)),
+                next = self.reader.next() => return next.map(|(_, message)| sent(&message)),
                 answer = &mut self.exchange, if running => {
                     self.stream.finish(answer.map(|answer| answer.message));
                 }
@@ -335,11 +322,11 @@ mod tests {
     #[test]
     fn an_event_has_its_name() {
         assert_eq!(
-            event(&named("step", r#"{"name":"a b"}"#)),
+            sent(&named("step", r#"{"name":"a b"}"#)),
             "event: step\ndata: {\"name\":\"a b\"}\n\n"
         );
         let outcome = Outcome::from_value(Value::Int(3));
         let last = last_event(Ok(outcome), false);
-        assert_eq!(event(&last.message), "event: value\ndata: {\"value\":3}\n\n");
+        assert_eq!(sent(&last.message), "event: value\ndata: {\"value\":3}\n\n");
     }
 }

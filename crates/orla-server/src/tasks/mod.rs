@@ -19,15 +19,17 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
-use orla_marketplace::{JsonText, Principal, RuntimeError};
+use orla_marketplace::{JsonText, Principal};
 use orla_mcp::federation::described;
 use orla_tasks::{State, Task, TaskError, Tasks, Viewer};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::http::body::{self, Body};
-use crate::http::response::{closing, is_json, json as json_response, not_allowed, why_unreadable};
+use crate::http::body::Body;
+use crate::http::json_body;
+use crate::http::response::{json as json_response, malformed, not_allowed, refused, status_of};
+use crate::http::url::below;
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
 
@@ -39,7 +41,7 @@ const PATH: &str = "/tasks";
 
 /// Whether this path belongs to tasks.
 pub(crate) fn is_here(path: &str) -> bool {
-    path.strip_prefix(PATH).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    below(PATH, path).is_some()
 }
 
 /// Answers a request below `/tasks`.
@@ -60,9 +62,9 @@ pub(crate) async fn serve(
     let answer = match (&segments[..], &parts.method) {
         ([""], &Method::GET | &Method::HEAD) => list(tasks, viewer, query).await,
         ([""], &Method::POST) => {
-            let body = match read(core, settings, parts, incoming, false).await {
+            let body = match json_body::read(core, settings, &parts.headers, incoming).await {
                 Ok(body) => body,
-                Err(response) => return response,
+                Err(error) => return error.response(unread),
             };
             return start(core, tasks, principal, &body).await;
         }
@@ -71,9 +73,9 @@ pub(crate) async fn serve(
         ([id], &Method::DELETE) => cancel(tasks, viewer, id).await,
         ([_], _) => return not_allowed("GET, HEAD, DELETE, OPTIONS"),
         ([id, "events", name], &Method::POST) => {
-            let value = match read(core, settings, parts, incoming, true).await {
+            let value = match json_body::read(core, settings, &parts.headers, incoming).await {
                 Ok(body) => body,
-                Err(response) => return response,
+                Err(error) => return error.response(unread),
             };
             event(tasks, viewer, id, name, &value).await
         }
@@ -186,34 +188,8 @@ async fn complete(tasks: &Tasks, task: &Task, form: ResultForm) -> Result<String
     Ok(shown_with_result(task, result.as_ref(), course.as_ref(), form))
 }
 
-/// The body of a request. One that may be empty needs no type then.
-async fn read(
-    core: &Core,
-    settings: &Settings,
-    parts: &Parts,
-    incoming: Incoming,
-    may_be_empty: bool,
-) -> Result<bytes::Bytes, Response<Body>> {
-    let is_untyped = may_be_empty && !parts.headers.contains_key(header::CONTENT_TYPE);
-    if !is_untyped && !is_json(&parts.headers) {
-        let what = "Content-Type must be application/json";
-        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what));
-    }
-    let options = &settings.options;
-    let read = body::of_request(incoming, &parts.headers, core.market.memory(), options).await;
-    let body = read.map_err(|status| {
-        let why = why_unreadable(status, options.max_body_bytes);
-        closing(refused(status, "invalid-argument", &why))
-    })?;
-    if is_untyped && !body.trim_ascii().is_empty() {
-        let what = "Content-Type must be application/json";
-        return Err(refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "invalid-argument", what));
-    }
-    Ok(body)
-}
-
-fn malformed(message: &str) -> Response<Body> {
-    refused(StatusCode::BAD_REQUEST, "invalid-argument", message)
+fn unread(status: StatusCode, why: &str) -> Response<Body> {
+    refused(status, "invalid-argument", why)
 }
 
 /// The response to a request that a task, or its call, refuses.
@@ -256,25 +232,7 @@ pub(crate) fn status_and_kind(error: &TaskError) -> (StatusCode, &'static str) {
     }
 }
 
-/// The status for a call that is refused before it is a task.
-pub(crate) fn status_of(error: &RuntimeError) -> StatusCode {
-    match error {
-        RuntimeError::InvalidInput { .. } => StatusCode::BAD_REQUEST,
-        RuntimeError::Unknown { .. } => StatusCode::NOT_FOUND,
-        RuntimeError::Denied { .. } | RuntimeError::Unapproved { .. } => StatusCode::FORBIDDEN,
-        RuntimeError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
-        RuntimeError::Busy { .. } | RuntimeError::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        RuntimeError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
-        _ => StatusCode::BAD_REQUEST,
-    }
-}
-
 fn retry_after(response: &mut Response<Body>, wait: Duration) {
     let seconds = HeaderValue::from(wait.as_secs_f64().ceil().max(1.0) as u64);
     response.headers_mut().insert(header::RETRY_AFTER, seconds);
-}
-
-fn refused(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
-    let error = json!({"error": {"kind": kind, "message": message, "data": null, "at": null}});
-    json_response(status, error.to_string())
 }

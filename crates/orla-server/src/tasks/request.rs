@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::json::ResultForm;
-use crate::http::query::pairs;
+use crate::http::url::pairs;
 
 /// The longest time that a request waits for a task.
 const MAX_WAIT: Duration = Duration::from_secs(60);

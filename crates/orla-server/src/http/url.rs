@@ -1,6 +1,11 @@
-//! Queries of URLs. No I/O.
+//! Paths and queries of URLs. No I/O.
 
 use percent_encoding::percent_decode_str;
+
+/// What stands below `root` in a path: nothing for `root` itself, otherwise what begins with `/`. `None` for other paths.
+pub(crate) fn below<'a>(root: &str, path: &'a str) -> Option<&'a str> {
+    path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'))
+}
 
 /// The parameters of a query with their values, decoded. A parameter without `=` has an empty value.
 pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {

@@ -1,0 +1,59 @@
+//! The bodies of requests that carry JSON.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::{HeaderMap, Response, StatusCode, header};
+use hyper::body::Incoming;
+
+use super::body::{self, Body};
+use super::response::{closing, is_json, why_unreadable};
+use crate::state::{Core, Settings};
+
+/// Why a body is refused.
+pub(crate) struct BodyError {
+    status: StatusCode,
+    why: Cow<'static, str>,
+    /// The body was read to its end.
+    is_read: bool,
+}
+
+impl BodyError {
+    /// The response that `refuse` makes of it.
+    pub(crate) fn response(
+        &self,
+        refuse: impl FnOnce(StatusCode, &str) -> Response<Body>,
+    ) -> Response<Body> {
+        let response = refuse(self.status, &self.why);
+        if self.is_read { response } else { closing(response) }
+    }
+}
+
+/// Reads the body of a request within the limits of the server. Its type must be `application/json`; an empty body needs no
+/// type.
+///
+/// # Errors
+/// 415 for another type, and those of [`body::read`].
+pub(crate) async fn read(
+    core: &Core,
+    settings: &Settings,
+    headers: &HeaderMap,
+    incoming: Incoming,
+) -> Result<Bytes, BodyError> {
+    let wrong_type = || BodyError {
+        status: StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        why: "Content-Type must be application/json".into(),
+        is_read: true,
+    };
+    let is_typed = headers.contains_key(header::CONTENT_TYPE);
+    if is_typed && !is_json(headers) {
+        return Err(wrong_type());
+    }
+    let options = &settings.options;
+    let read = body::of_request(incoming, headers, core.market.memory(), options).await;
+    let body = read.map_err(|status| {
+        let why = why_unreadable(status, options.max_body_bytes).into();
+        BodyError { status, why, is_read: false }
+    })?;
+    if is_typed || body.trim_ascii().is_empty() { Ok(body) } else { Err(wrong_type()) }
+}
