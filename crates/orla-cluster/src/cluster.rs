@@ -69,8 +69,8 @@ impl Cluster {
         }
     }
 
-    /// Whether callers that were not identified may call this node through others. A node that wants a credential from
-    /// everyone wants it from them too: there, no other node can vouch for nobody.
+    /// Sets whether other nodes may pass on calls of callers that were not identified. A node on which every caller needs a
+    /// credential refuses them.
     pub fn admit_anonymous(&self, admits: bool) {
         self.link.admits_anonymous.store(admits, Ordering::Relaxed);
     }

@@ -366,7 +366,7 @@ impl Client for Visitor {
     }
 }
 
-/// A number that nobody guesses.
+/// A random number, which others cannot guess.
 fn number() -> String {
     let mut bytes = [0; 12];
     getrandom::fill(&mut bytes).expect("the system gives random numbers");

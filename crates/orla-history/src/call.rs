@@ -15,7 +15,7 @@ pub struct Call {
     pub id: String,
     /// The call that it was made in.
     pub parent: Option<String>,
-    /// The outermost call around it; its own id if there is none.
+    /// The outermost call around it; its own id for an outermost call.
     pub root: String,
     /// How many calls it was nested in.
     pub depth: u32,

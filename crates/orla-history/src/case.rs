@@ -25,7 +25,7 @@ pub fn recorded(detail: &Detail) -> Vec<&str> {
 /// The case of a call; `within` are the rows of [`recorded`]. Texts that differ each time, such as times, become matchers.
 ///
 /// # Errors
-/// Why there is none: a body was not kept as a whole.
+/// Says which body was not kept as a whole.
 pub fn case(row: &Row, within: &[Row]) -> Result<Value, String> {
     let mut case = Map::new();
     case.insert("name".to_owned(), format!("{} {}", row.call.capability, row.call.id).into());

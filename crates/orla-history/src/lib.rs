@@ -228,7 +228,7 @@ impl History {
         self.read(move |store| store.list(&query, &viewer)).await
     }
 
-    /// The call with this id, with its data and the calls within it; `None` if there is none that the viewer sees. A call that
+    /// The call with this id, with its data and the calls within it; `None` if the viewer sees no such call. A call that
     /// runs has neither output nor end.
     ///
     /// # Errors

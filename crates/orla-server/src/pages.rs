@@ -1,5 +1,5 @@
-//! The seam for pages for people: whoever makes them, they stand below `/console`, behind the same guard and the same
-//! authentication as every other route.
+//! The seam for pages for people. They are made by another crate, and are served below `/console` behind the same guard and
+//! the same authentication as every other route.
 //!
 //! A browser cannot send a token with each request, so pages may keep one for it: [`Pages::token`] says which token the
 //! cookies of a request stand for, and it is checked as if the request had carried it. A visitor without a valid

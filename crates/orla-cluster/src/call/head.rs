@@ -191,7 +191,7 @@ pub(super) fn write_notice(notice: Notice) -> Vec<u8> {
     serde_json::to_vec(&told).unwrap_or_default()
 }
 
-/// A notice; `None` if it is none.
+/// Reads a notice; `None` for a text of another form.
 pub(super) fn read_notice(text: &[u8]) -> Option<Notice> {
     Some(match serde_json::from_slice(text).ok()? {
         Told::Progress { progress, total, message } => {

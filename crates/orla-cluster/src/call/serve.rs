@@ -172,7 +172,7 @@ impl Serving {
                         Received::Nobody => cancellation.cancel(),
                     },
                     Some(notice) = told.recv() => {
-                        // One that is lost is missed by nobody.
+                        // Notices are best effort.
                         drop(out.send(Kind::Notice, 0, write_notice(notice)).await);
                     }
                     Some(Asked { text, answer }) = asked.recv() => {

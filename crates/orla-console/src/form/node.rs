@@ -117,7 +117,7 @@ pub(super) struct Entry {
 /// What is known of a value.
 #[derive(Clone, Copy)]
 pub(super) enum Given<'a> {
-    /// The value; `None` is none.
+    /// The value, if there is one.
     Input(Option<&'a Json>),
     Fields(&'a Fields),
 }
@@ -579,7 +579,8 @@ fn select(options: Vec<(Json, String)>, at: &At, given: Given<'_>) -> Control {
     Control::Select { options, chosen }
 }
 
-/// What a browser sends for an option: a text as it is, and as JSON whatever could be taken for something else.
+/// What a browser sends for an option: a text as it is, unless it could be read as JSON. Other values, and such texts, are
+/// sent as JSON.
 pub(super) fn option_value(option: &Json) -> String {
     match option {
         Json::Text(text) if !text.is_empty() && is_sent_as_it_is(text) && Json::parse(text).is_err() => {

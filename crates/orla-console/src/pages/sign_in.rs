@@ -16,7 +16,7 @@ use crate::{Ask, Inner};
 /// Where the form is sent.
 const PATH: &str = "/console/sign-in";
 
-/// Answers a visitor that is not known: whatever it asked for, it has to sign in first.
+/// Answers a visitor that is not known: it has to sign in before it sees any page.
 pub(crate) async fn answer(console: &Inner, visit: &Visit<'_>) -> Response<PageBody> {
     let is_sign_in = visit.head.method == Method::POST && visit.head.uri.path() == PATH;
     if !is_sign_in {

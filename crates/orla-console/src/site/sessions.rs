@@ -2,7 +2,7 @@
 //!
 //! A session is a random number in a cookie that no script can read, and the bearer token that it stands for, which stays in
 //! this process. With each request that token is checked as if the request had carried it. A change needs a second
-//! number that only our pages know: a MAC of the session, or of the caller where there is none.
+//! number that only our pages know: a MAC of the session, or of the caller if it has no session.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -6,15 +6,15 @@ use serde_json::json;
 
 use crate::{sh, world};
 
-/// The address of a NATS server that is not there.
-fn nobody() -> String {
+/// An address at which no NATS server listens.
+fn unused_address() -> String {
     let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
     format!("nats://{}", socket.local_addr().expect("an address"))
 }
 
 #[test]
 fn a_node_that_cannot_reach_nats_serves_what_it_has_and_says_so() {
-    let config = format!("cluster: {{nats: \"{}\", name: t, node: alpha}}\n", nobody());
+    let config = format!("cluster: {{nats: \"{}\", name: t, node: alpha}}\n", unused_address());
     let server = world().tool("hello", sh("echo hello")).config(&config).serve();
     assert_eq!(server.client().call("hello", json!({})).stdout(), "hello\n");
     let status = server.http().get("/status").json();

@@ -32,7 +32,7 @@ const LOCKED: Duration = Duration::from_secs(1);
 /// Rows that are kept while the file cannot be written, and their bytes.
 const MAX_PENDING: usize = 10_000;
 const MAX_PENDING_BYTES: usize = 64 << 20;
-/// How often rows are removed while none is written.
+/// How often old rows are removed while no new ones are written.
 const TIDY: Duration = Duration::from_secs(30);
 /// Rows that are removed at once because of their age.
 const MAX_REMOVED: i64 = 5_000;

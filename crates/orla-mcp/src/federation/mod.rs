@@ -1,4 +1,4 @@
-//! What instances of orla tell each other about a call, whatever carries it: its outcome or its error.
+//! The outcome or the error of a call as instances of orla send it to each other, over HTTP or NATS.
 //!
 //! [`write()`] and [`write_error`] make the text, and [`read`] makes the same outcome or the same error of it.
 

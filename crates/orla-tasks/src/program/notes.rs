@@ -210,7 +210,7 @@ impl Notes {
         self.noted
     }
 
-    /// The number of the last record of the trail; 0 if there is none.
+    /// The number of the last record of the trail; 0 for an empty trail.
     pub(super) fn last_trail(&self) -> u64 {
         self.next_trail - 1
     }

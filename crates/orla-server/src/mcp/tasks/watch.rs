@@ -62,7 +62,7 @@ impl<'a> Watched<'a> {
         (!ids.is_empty()).then(|| format!("\"taskIds\":[{}]", ids.join(",")))
     }
 
-    /// The next task that has changed. Waits for ever if none is left.
+    /// The next task that has changed. Waits for ever if no task is left.
     pub(crate) async fn changed(&mut self) -> Arc<Task> {
         loop {
             if self.changes.is_empty() {
