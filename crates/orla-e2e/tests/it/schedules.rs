@@ -72,5 +72,5 @@ fn a_reload_changes_the_schedules_and_a_wrong_one_changes_nothing() {
     assert_eq!(names(&server), ["tick", "tock"]);
     server.write("orla.yaml", "{}\n", 0o644);
     server.reload();
-    eventually("all tasks are gone", || names(&server).is_empty());
+    eventually("all schedules are gone", || names(&server).is_empty());
 }
