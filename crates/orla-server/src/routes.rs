@@ -138,7 +138,7 @@ async fn route(
     }
     let path = parts.uri.path();
     if parts.method == Method::OPTIONS {
-        return preflight(&parts.headers);
+        return preflight(path, &parts.headers);
     }
     match path {
         "/healthz" => return only_get(parts, || text(StatusCode::OK, "ok\n")),
@@ -386,14 +386,19 @@ fn challenge_with(response: &mut Response<Body>, challenge: &str) {
     }
 }
 
-/// Answers the preflight request of a browser. The guard has passed its origin already.
-fn preflight(asked: &HeaderMap) -> Response<Body> {
+/// Answers a request for the methods of a path, such as the preflight request of a browser. The guard has passed its origin
+/// already.
+fn preflight(path: &str, asked: &HeaderMap) -> Response<Body> {
+    let methods = match rest::is_here(path) {
+        true => rest::methods(path),
+        false => "GET, POST, DELETE, OPTIONS",
+    };
+    let methods = HeaderValue::from_static(methods);
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     let headers = response.headers_mut();
-    headers.insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE, OPTIONS"));
+    headers.insert(header::ALLOW, methods.clone());
     if asked.contains_key(header::ORIGIN) {
-        let methods = HeaderValue::from_static("GET, POST, DELETE, OPTIONS");
         headers.insert(header::ACCESS_CONTROL_ALLOW_METHODS, methods);
         if let Some(wanted) = asked.get(header::ACCESS_CONTROL_REQUEST_HEADERS) {
             headers.insert(header::ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());

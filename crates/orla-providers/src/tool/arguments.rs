@@ -40,7 +40,7 @@ pub struct Mapped {
 }
 
 /// Maps the JSON text of a call's arguments. `fixed` are the tool's own leading arguments. A program that `reads_json` finds
-/// every argument on standard input, so those that no command line can hold (NUL, more than [`MAX_ARGUMENT`] bytes) are
+/// every argument on standard input, so those that no command line can hold (NUL, an empty name, more than [`MAX_ARGUMENT`] bytes) are
 /// there alone.
 ///
 /// # Errors
@@ -117,6 +117,9 @@ impl Mapper {
             "args" => self.args(value),
             _ => {
                 let path = format!("input.{key}");
+                if key.is_empty() && self.is_input_whole {
+                    return;
+                }
                 if key.is_empty() {
                     return self.violation(
                         "input",
@@ -333,9 +336,9 @@ mod tests {
 
     #[test]
     fn what_no_command_line_holds_is_on_standard_input_alone_for_a_program_that_reads_it() {
-        let mapped = map(r#"{"a": "x\u0000y", "b": 1}"#, &[], true).unwrap();
+        let mapped = map(r#"{"a": "x\u0000y", "b": 1, "": 2}"#, &[], true).unwrap();
         assert_eq!(mapped.argv, ["--b", "1"]);
-        assert_eq!(mapped.stdin, b"{\"a\":\"x\\u0000y\",\"b\":1}\n");
+        assert_eq!(mapped.stdin, b"{\"a\":\"x\\u0000y\",\"b\":1,\"\":2}\n");
         for refused in [r#"{"a": "\u0000", "stdin": ""}"#, r#"{"args": ["\u0000"]}"#] {
             assert!(map(refused, &[], true).is_err(), "{refused}");
         }

@@ -15,6 +15,8 @@ use crate::schema::{ANY, BOOLEAN, LIST, OBJECTS, TEXT};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
+/// JSON Patch operations (RFC 6902 §4).
+const OPERATIONS: &str = r#""type":"array","items":{"type":"object","required":["op","path"],"properties":{"op":{"enum":["add","remove","replace","move","copy","test"]},"path":{"type":"string"},"from":{"type":"string"},"value":{}}}"#;
 const VALUE: Parameter = required("value", ANY, "The value.");
 
 pub(super) static BUILTINS: &[Builtin] = &[
@@ -106,7 +108,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         title: "Apply a patch",
         description: "The value changed by a JSON Patch (RFC 6902): add, remove, replace, move, copy and test, all or \
                       nothing.",
-        parameters: &[VALUE, required("patch", OBJECTS, "The operations, in order.")],
+        parameters: &[VALUE, required("patch", OPERATIONS, "The operations, in order.")],
         output: ANY,
         examples: &[example(
             r#"{"value":{"a":[1,3]},"patch":[{"op":"add","path":"/a/1","value":2},{"op":"move","from":"/a","path":"/b"}]}"#,

@@ -14,6 +14,8 @@ use crate::schema::{ANY, INTEGER, LIST, LISTS, TEXT};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
+const INTEGER_64: &str =
+    r#""type":"integer","minimum":-9223372036854775808,"maximum":9223372036854775807"#;
 const ITEMS: Parameter = required("items", LIST, "The list.");
 const BY: Parameter = optional(
     "by",
@@ -139,11 +141,11 @@ pub(super) static BUILTINS: &[Builtin] = &[
         title: "Range of integers",
         description: "The integers from one (inclusive) to another (exclusive), in steps.",
         parameters: &[
-            required("to", INTEGER, "The end, not included."),
-            defaulted("from", INTEGER, "0", "The first integer."),
+            required("to", INTEGER_64, "The end, not included."),
+            defaulted("from", INTEGER_64, "0", "The first integer."),
             defaulted(
                 "step",
-                INTEGER,
+                INTEGER_64,
                 "1",
                 "The difference between neighbours, not 0; negative counts down.",
             ),

@@ -11,6 +11,8 @@ use crate::schema::{ANY, BOOLEAN, LIST, LISTS, OBJECT, OBJECTS, TEXT, TEXTS};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
+const PAIRS: &str = r#""type":"array","items":{"type":"array","minItems":2,"maxItems":2,"prefixItems":[{"type":"string"},{}]}"#;
+const STEPS: &str = r#""type":"array","items":{"type":["string","integer"]}"#;
 const MAP: Parameter = required("object", OBJECT, "The object.");
 const KEYS: Parameter = required("keys", TEXTS, "The names of the keys.");
 
@@ -45,7 +47,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         name: "object.from_entries",
         title: "Object of pairs",
         description: "The object that has each pair's first item as a key of its second. The last of equal keys wins.",
-        parameters: &[required("entries", LISTS, "Pairs of a text and a value.")],
+        parameters: &[required("entries", PAIRS, "Pairs of a text and a value.")],
         output: OBJECT,
         examples: &[example(r#"{"entries":[["a",1],["b",2]]}"#, r#"{"a":1,"b":2}"#)],
         run: from_entries,
@@ -58,7 +60,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
             required("value", ANY, "An object or list."),
             required(
                 "path",
-                LIST,
+                STEPS,
                 "The steps: keys as texts, places in lists from 0 (negative from the end).",
             ),
             optional("default", ANY, "What is given where the path leads nowhere; without it, null."),

@@ -11,7 +11,7 @@ use crate::builtin::{Builtin, Parameter, defaulted, example, optional, required}
 use crate::error::BuiltinError;
 use crate::groups::size;
 use crate::limits::vector;
-use crate::schema::{BOOLEAN, COUNT, INTEGER, LIST, NUMBER, TEXT, TEXTS};
+use crate::schema::{BOOLEAN, COUNT, INTEGER, NUMBER, TEXT, TEXTS};
 
 pub(super) use compare::natural;
 use parts::{bounded, case, index_of, join, length, normalize, repeat, replace, some_part, split, trim};
@@ -19,6 +19,7 @@ pub(super) use shape::html;
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
+const SCALARS: &str = r#""type":"array","items":{"type":["string","number","boolean","null"]}"#;
 const INPUT: Parameter = required("text", TEXT, "The text.");
 const PART: Parameter = required("part", TEXT, "The text to look for.");
 const SIDES: &str = r#""enum":["both","start","end"]"#;
@@ -165,7 +166,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         title: "Join",
         description: "Texts, numbers and booleans in one text, with a separator between them. Nulls are left out.",
         parameters: &[
-            required("items", LIST, "What is joined."),
+            required("items", SCALARS, "What is joined."),
             defaulted("separator", TEXT, "\"\"", "What stands between."),
         ],
         output: TEXT,

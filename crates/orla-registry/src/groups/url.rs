@@ -13,6 +13,7 @@ use crate::schema::{BOOLEAN, OBJECT, TEXT};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
+const PARAMETERS: &str = r#""type":"object","additionalProperties":{"type":["string","number","boolean","null","array"],"items":{"type":["string","number","boolean"]}}"#;
 const TEXT_IN: Parameter = required("text", TEXT, "The text.");
 /// What RFC 3986 calls unreserved stays.
 const COMPONENT: AsciiSet = NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -140,7 +141,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         description: "Parameters as a query or form (application/x-www-form-urlencoded).",
         parameters: &[required(
             "parameters",
-            OBJECT,
+            PARAMETERS,
             "Text, number, boolean, or a list of those; null is left out.",
         )],
         output: TEXT,

@@ -48,6 +48,14 @@ pub(crate) fn is_here(path: &str) -> bool {
     below(PATH, path).is_some()
 }
 
+/// The methods that a path below `/api` has.
+pub(crate) fn methods(path: &str) -> &'static str {
+    match below(PATH, path) {
+        Some(rest) if rest.trim_start_matches('/') == DOCUMENT => "GET, HEAD, OPTIONS",
+        _ => "POST, OPTIONS",
+    }
+}
+
 /// Answers a request below `/api`.
 pub(crate) async fn serve(
     core: &Arc<Core>,
@@ -74,8 +82,8 @@ pub(crate) async fn serve(
         let what = "a capability is called with POST";
         let mut response =
             Problem::new(StatusCode::METHOD_NOT_ALLOWED, "invalid-argument", what).into_response();
-        let allow = if path == DOCUMENT { "GET, HEAD" } else { "POST, OPTIONS" };
-        response.headers_mut().insert(header::ALLOW, HeaderValue::from_static(allow));
+        let allow = HeaderValue::from_static(methods(parts.uri.path()));
+        response.headers_mut().insert(header::ALLOW, allow);
         return response;
     }
     let input = match read(core, settings, parts, incoming).await {

@@ -103,9 +103,10 @@ pub(super) fn document(
 
 fn operation(entry: &Entry, components: &mut Components) -> Value {
     let manifest = &entry.manifest;
+    let input_schema = entry.input_schema();
     let input = components.add(
         &format!("{}.input", entry.name),
-        &entry.input_schema(),
+        &input_schema,
         entry.input_not_enforced().is_none(),
     );
     let output = match entry.output_schema() {
@@ -135,13 +136,23 @@ fn operation(entry: &Entry, components: &mut Components) -> Value {
             {"$ref": "#/components/parameters/IdempotencyKey"},
             {"$ref": "#/components/parameters/Prefer"},
         ],
-        "requestBody": {"content": {"application/json": {"schema": input}}},
+        "requestBody": {
+            "content": {"application/json": {"schema": input}},
+            "required": demands_members(&input_schema),
+        },
         "responses": responses,
     });
     if let Some(title) = manifest.title() {
         operation["summary"] = json!(title);
     }
     operation
+}
+
+/// Whether the empty object, which an empty body stands for, is not an input.
+fn demands_members(schema: &JsonText) -> bool {
+    let schema: Value = serde_json::from_str(schema.as_str()).unwrap_or_default();
+    let has_required = schema["required"].as_array().is_some_and(|names| !names.is_empty());
+    has_required || schema["minProperties"].as_f64().is_some_and(|least| least > 0.0)
 }
 
 /// The schemas of a document, and the names that it uses.
