@@ -38,10 +38,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         [quick] if quick == "--quick" => true,
         _ => return Err("expected --quick or nothing".to_owned()),
     };
-    let binary = match std::env::var_os("ORLA_BIN") {
-        Some(binary) => binary.into(),
-        None => server::build()?,
-    };
+    let binary = server::binary()?;
     let world = World::new(binary)?;
     let mut tally = Tally::default();
     let calls = if is_quick { CALLS.1 } else { CALLS.0 };

@@ -6,6 +6,7 @@
 //! - `identity` puts authorization servers and clients that others wrote before and behind the release binary.
 //! - `bench` measures the release binary beside what it is built on, in one run on one machine, and the language beside other
 //!   embedded ones.
+//! - `rest` lets a generator of requests and generated clients call `/api` of the release binary.
 //! - `tck` runs the official compatibility kit of the A2A project, which has to be checked out somewhere.
 //! - `suites` runs the public test suites of formats and languages (JSON Schema, JSONPath, TOML, YAML and others) against the
 //!   release binary, and lists what fails with its cause.
@@ -33,6 +34,7 @@ mod identity;
 mod interop;
 mod licences;
 mod process;
+mod rest;
 #[cfg(target_os = "linux")]
 mod sandbox;
 mod server;
@@ -53,6 +55,8 @@ usage: cargo xtask COMMAND
                      sign in by foreign clients and at foreign authorization servers, with the release binary (or
                      $ORLA_BIN); WHAT is any of: typescript, person, callers, python, canaille (default: all;
                      --quick: the first three)
+  rest [--quick]     let Schemathesis, and clients generated from the OpenAPI document, call /api of the release binary
+                     (or of $ORLA_BIN)
   tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
                      branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
   suites [--from FOLDER] [WHAT…]
@@ -100,6 +104,7 @@ fn main() -> ExitCode {
         #[cfg(target_os = "linux")]
         "sandbox" => sandbox::run(rest),
         "cluster" => cluster::run(rest),
+        "rest" => rest::run(rest),
         "state" => state::run(rest),
         "simulate" => simulate::run(rest),
         "dist" => dist::run(),

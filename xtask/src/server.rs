@@ -28,6 +28,14 @@ pub(crate) fn build() -> Result<PathBuf, String> {
     Ok(crate::target("release")?.join("orla"))
 }
 
+/// The binary to test: that of `$ORLA_BIN`, or else the release binary, which is built.
+pub(crate) fn binary() -> Result<PathBuf, String> {
+    match std::env::var_os("ORLA_BIN") {
+        Some(binary) => Ok(binary.into()),
+        None => build(),
+    }
+}
+
 /// The address in a line of the server's log.
 pub(crate) fn address(line: &str) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;

@@ -40,10 +40,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if !kit.join("tests/compatibility").is_dir() {
         return Err(format!("{checkout} has no tests/compatibility: is it the branch 1.0-dev?"));
     }
-    let binary = match std::env::var_os("ORLA_BIN") {
-        Some(binary) => binary.into(),
-        None => server::build()?,
-    };
+    let binary = server::binary()?;
     let folder = crate::target("tck")?;
     let python = install(&kit, &folder)?;
     let mut tally = Tally::default();

@@ -52,10 +52,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     if flags.iter().any(|flag| *flag != "--quick") {
         return Err("usage: cargo xtask endure [--quick] [WHAT…]".to_owned());
     }
-    let orla = match std::env::var_os("ORLA_BIN") {
-        Some(binary) => PathBuf::from(binary),
-        None => server::build()?,
-    };
+    let orla = server::binary()?;
     let orla = fs::canonicalize(&orla).map_err(|err| format!("{}: {err}", orla.display()))?;
     let mut tally = Tally::default();
     for (name, run) in RUNS {

@@ -34,10 +34,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         (true, true) => QUICK.contains(&part),
         (false, _) => names.contains(&part),
     };
-    let binary = match std::env::var_os("ORLA_BIN") {
-        Some(binary) => binary.into(),
-        None => server::build()?,
-    };
+    let binary = server::binary()?;
     let pins = crate::root().join("xtask/fixtures/identity");
     let foreign =
         install::install_from(&pins, "identity", ["python", "canaille"].into_iter().any(wanted))?;

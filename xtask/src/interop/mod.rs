@@ -57,10 +57,7 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     }
     let wanted = |part: &str| names.is_empty() || names.iter().any(|name| name == part);
 
-    let binary = match std::env::var_os("ORLA_BIN") {
-        Some(binary) => binary.into(),
-        None => server::build()?,
-    };
+    let binary = server::binary()?;
     let started = Instant::now();
     let foreign = install::install(
         ["python", "differential", "behind", "agents", "asked", "streams"].into_iter().any(wanted),

@@ -61,10 +61,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
             known.join(", ")
         ));
     }
-    let orla = match std::env::var_os("ORLA_BIN") {
-        Some(binary) => PathBuf::from(binary),
-        None => server::build()?,
-    };
+    let orla = server::binary()?;
     let problem = |err: std::io::Error| format!("{}: {err}", orla.display());
     // Below the system's temporary directory: other accounts need not reach the repository.
     let scratch = std::env::temp_dir().join(format!("orla-sandbox-{}", std::process::id()));

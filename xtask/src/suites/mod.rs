@@ -83,10 +83,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         let known: Vec<&str> = SUITES.iter().map(|suite| suite.name).collect();
         return Err(format!("there is no suite named `{other}`; there are {}", known.join(", ")));
     }
-    let binary = match std::env::var_os("ORLA_BIN") {
-        Some(binary) => PathBuf::from(binary),
-        None => server::build()?,
-    };
+    let binary = server::binary()?;
     let binary = fs::canonicalize(&binary).map_err(|err| format!("{}: {err}", binary.display()))?;
     let mut holds = true;
     for suite in SUITES {

@@ -69,6 +69,24 @@ fn each(schema: &Value, depth: usize, visit: &mut dyn FnMut(&Map<String, Value>)
 
 /// The members that hold data and not schemas.
 const DATA: [&str; 5] = ["const", "enum", "default", "examples", "example"];
+/// The members that hold schemas by names, which may be any.
+const NAMED: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
+
+/// Calls `change` with what stands in each member of a schema, except for data. The schemas of [`NAMED`] come one by one.
+fn each_member(
+    members: &mut Map<String, Value>,
+    mut change: impl FnMut(&str, &mut Value) -> Option<()>,
+) -> Option<()> {
+    for (key, value) in members.iter_mut().filter(|(key, _)| !DATA.contains(&key.as_str())) {
+        match value {
+            Value::Object(named) if NAMED.contains(&key.as_str()) => {
+                named.values_mut().try_for_each(|value| change("", value))?;
+            }
+            value => change(key, value)?,
+        }
+    }
+    Some(())
+}
 
 /// Rewrites what other dialects and validators take differently. `None` if it is nested too deeply, or has names of its own
 /// within it.
@@ -102,11 +120,11 @@ fn translate(schema: &mut Value, depth: usize) -> Option<()> {
         members.shift_remove("default");
     }
     name_required(members);
-    let schemas = members.iter_mut().filter(|(key, _)| !DATA.contains(&key.as_str()));
-    for (_, value) in schemas {
-        translate(value, depth + 1)?;
+    // It means the same, and some generators take an array without it for a mistake.
+    if members.get("type").is_some_and(|ty| ty == "array") && !members.contains_key("prefixItems") {
+        members.entry("items").or_insert_with(|| json!({}));
     }
-    Some(())
+    each_member(members, |_, value| translate(value, depth + 1))
 }
 
 /// Names required properties that the schema does not describe, which means the same. Validators of OpenAPI take them for
@@ -144,22 +162,16 @@ fn is_of_type(value: &Value, ty: &Value) -> bool {
 /// Makes references within `original` references from the document. `None` if one leads nowhere, or out of the schema.
 fn move_references(schema: &mut Value, original: &Value, root: &str) -> Option<()> {
     match schema {
-        Value::Object(members) => {
-            for (key, value) in members.iter_mut() {
-                match value {
-                    _ if DATA.contains(&key.as_str()) => {}
-                    Value::String(target) if key == "$ref" => {
-                        let pointer = target.strip_prefix('#')?;
-                        let decoded =
-                            percent_encoding::percent_decode_str(pointer).decode_utf8().ok()?;
-                        original.pointer(&decoded)?;
-                        *target = format!("{root}{pointer}");
-                    }
-                    value => move_references(value, original, root)?,
-                }
+        Value::Object(members) => each_member(members, |key, value| match value {
+            Value::String(target) if key == "$ref" => {
+                let pointer = target.strip_prefix('#')?;
+                let decoded = percent_encoding::percent_decode_str(pointer).decode_utf8().ok()?;
+                original.pointer(&decoded)?;
+                *target = format!("{root}{pointer}");
+                Some(())
             }
-            Some(())
-        }
+            value => move_references(value, original, root),
+        }),
         Value::Array(items) => {
             items.iter_mut().try_for_each(|item| move_references(item, original, root))
         }
@@ -185,6 +197,15 @@ mod tests {
         assert_eq!(schema["properties"]["$ref"], json!({"type": "string"}));
         assert_eq!(schema["$defs"]["t"]["items"]["$ref"], "#/components/schemas/x/$defs/t");
         assert_eq!(schema["default"], json!({"$ref": "#/no"}));
+    }
+
+    #[test]
+    fn properties_may_have_the_names_of_keywords() {
+        let schema = json!({"properties": {"type": {"type": "string"}, "default": {"$ref": "#/$defs/enum"}, "$id": {"type": "array"}},
+            "$defs": {"enum": {"type": "array"}}});
+        let schema = embed(schema).unwrap();
+        assert_eq!(schema["properties"]["default"]["$ref"], "#/components/schemas/x/$defs/enum");
+        assert_eq!(schema["$defs"]["enum"], json!({"type": "array", "items": {}}));
     }
 
     #[test]
