@@ -175,6 +175,14 @@ impl Running {
         }
     }
 
+    /// Keeps the record as it was read or written, unless a later one is known.
+    pub(crate) fn know(&self, task: &Task) {
+        let mut record = self.record.lock();
+        if record.as_ref().is_none_or(|known| known.revision < task.revision) {
+            *record = Some(task.clone());
+        }
+    }
+
     /// Puts what the call has said into its record.
     pub(crate) fn fill(&self, task: &mut Task) {
         task.state = self.seen(task.state);

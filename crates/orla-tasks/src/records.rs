@@ -75,16 +75,18 @@ impl Inner {
         let running = self.live.running(id);
         let mut known = running.as_ref().and_then(|running| running.record.lock().take());
         loop {
-            let mut task = match known.take() {
-                Some(task) => task,
-                None => self.load(id).await?.ok_or(Unchanged::Unknown)?,
+            let (mut task, is_known) = match known.take() {
+                Some(task) => (task, true),
+                None => (self.load(id).await?.ok_or(Unchanged::Unknown)?, false),
             };
             let before = running.as_ref().map_or(task.state, |running| running.seen(task.state));
             let (now, revision) = (Timestamp::now(), task.revision);
-            for event in events {
-                if !task.apply(*event, now) {
-                    return Err(Unchanged::Refused(Box::new(task)));
+            if !events.iter().all(|event| task.apply(*event, now)) {
+                // The record may have changed since it was known.
+                if is_known {
+                    continue;
                 }
+                return Err(Unchanged::Refused(Box::new(task)));
             }
             let mut changes = edit(&mut task)?;
             // A task that is cancelled while it sleeps has no run that gives its place back. It neither falls asleep
@@ -102,7 +104,7 @@ impl Inner {
                     // That of the record is the last change.
                     task.revision = revisions.last().copied().unwrap_or(task.revision);
                     if let Some(running) = &running {
-                        *running.record.lock() = Some(task.clone());
+                        running.know(&task);
                     }
                     self.counts.moved(before, task.state);
                     self.live.publish(&task);

@@ -1,5 +1,7 @@
 //! Taking up the tasks of a process that has ended.
 
+use std::sync::Arc;
+
 use orla_state::{Pages, StateError};
 use tokio::time::Instant;
 
@@ -11,6 +13,12 @@ use crate::state::{Event, Recovery, recovery};
 use crate::task::{Failure, Task, TaskId};
 
 impl Tasks {
+    /// From now on, clients that change tasks wait until [`resume`](Self::resume) is done. To be called before there are
+    /// clients.
+    pub fn hold(&self) {
+        *self.0.held.lock() = Arc::clone(&self.0.taking_up).try_write_owned().ok();
+    }
+
     /// Takes up the tasks that the process before this one left, and runs tasks from now on. To be called once, after the
     /// capabilities are known.
     ///
@@ -22,6 +30,11 @@ impl Tasks {
         if self.0.started.set(Instant::now()).is_err() {
             return Ok(());
         }
+        let held = self.0.held.lock().take();
+        let _taking_up = match held {
+            Some(held) => held,
+            None => Arc::clone(&self.0.taking_up).write_owned().await,
+        };
         let mut pages = Pages::below(&*self.0.store, keys::OPEN, BATCH);
         loop {
             let rows = pages.next().await?;

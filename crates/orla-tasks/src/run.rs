@@ -213,7 +213,7 @@ impl Inner {
             Ok(None) => return Attempt::Gone,
             Err(error) => return Attempt::Later(error.to_string()),
         };
-        *running.record.lock() = Some(task.clone());
+        running.know(&task);
         let mark = Arc::new(Mark {
             tasks: Arc::downgrade(self),
             id: id.clone(),
@@ -229,7 +229,6 @@ impl Inner {
         call.patience = Some(self.options.load().timeout.saturating_sub(used));
         call.scope.principal = task.principal();
         call.scope.is_task = true;
-        call.scope.goes_on = task.begun == Some(Repeat::Journaled);
         call.scope.client = self.client_of(&task);
         call.scope.notices = sink(&self.live, id, running);
         call.scope.cancellation = running.cancellation.clone();
@@ -487,7 +486,16 @@ enum Seen {
 
 #[async_trait]
 impl Checkpoint for Mark {
+    fn goes_on(&self, capability: &Entry) -> bool {
+        self.before == Some(Repeat::Journaled) && repeat(capability) == Repeat::Journaled
+    }
+
     fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
+        // No one is asked about a call that is not made.
+        if !may_begin(self.before, repeat(capability)) {
+            *self.seen.lock() = Seen::MayNotRepeat;
+            return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });
+        }
         let later = || RuntimeError::Suspended { id: capability.name.to_string() };
         let tasks = self.tasks.upgrade().ok_or_else(later)?;
         let mut asking = self.asking.lock();

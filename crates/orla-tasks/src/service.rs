@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use orla_marketplace::{CapabilityMarketplace, ClientError, JsonText, Principal};
 use orla_state::{Change, Pages, Query, Record, StateError, StateStore};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, OwnedRwLockWriteGuard, RwLock, Semaphore, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -59,6 +59,11 @@ pub(crate) struct Inner {
     pub(crate) closing: CancellationToken,
     /// Everything ends at once.
     pub(crate) abort: CancellationToken,
+    /// Held to read by what changes tasks for clients, and to write while the tasks of the process before this one are
+    /// taken up, so that each is counted and queued once.
+    pub(crate) taking_up: Arc<RwLock<()>>,
+    /// Held from [`Tasks::hold`] to [`Tasks::resume`].
+    pub(crate) held: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
     /// When the process began to run tasks.
     pub(crate) started: OnceLock<Instant>,
     /// Tasks that were accepted before this are those of an earlier process.
@@ -155,6 +160,8 @@ impl Tasks {
             tracker: TaskTracker::new(),
             closing: CancellationToken::new(),
             abort: CancellationToken::new(),
+            taking_up: Arc::default(),
+            held: Mutex::default(),
             started: OnceLock::new(),
             opened: Timestamp::now(),
         }))
@@ -379,11 +386,16 @@ impl Tasks {
         .await
     }
 
-    /// Does something to its end, also if its caller goes away in the middle.
+    /// Does something that changes tasks to its end, also if its caller goes away in the middle.
     pub(crate) async fn to_its_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, TaskError>> + Send + 'static,
     ) -> Result<T, TaskError> {
+        let taking_up = Arc::clone(&self.0.taking_up);
+        let work = async move {
+            let _taken_up = taking_up.read().await;
+            work.await
+        };
         self.0.tracker.spawn(work).await.unwrap_or_else(|error| {
             tracing::error!(%error, "a request about a task broke down");
             Err(TaskError::State(StateError::new("an internal error; see the server's log")))

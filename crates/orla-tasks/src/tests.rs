@@ -453,3 +453,43 @@ fn every_state_is_read_as_it_is_written() {
         assert!(EVENTS.iter().all(|event| !state.is_terminal() || state.after(*event).is_none()));
     }
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_clients_change_before_the_earlier_tasks_are_taken_up_is_counted_once() {
+    let store: Arc<Store> = Arc::default();
+    let before =
+        Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), TaskOptions::default());
+    let old = before.start(new("hangs_idempotent")).await.unwrap().task.id.clone();
+    let after = Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), TaskOptions::default());
+    after.hold();
+    let (cancelled, started, resumed) =
+        tokio::join!(after.cancel(old.as_str(), ANYONE), after.start(new("echo")), after.resume());
+    resumed.unwrap();
+    assert_eq!(cancelled.unwrap().state, State::Cancelled);
+    let started = ended(&after, started.unwrap().task.id.as_str()).await;
+    assert_eq!(started.state, State::Completed);
+    after.close(Duration::ZERO).await;
+    let counts = after.counts().by_state;
+    assert_eq!(counts, [0, 0, 0, 1, 0, 1, 0], "{:?}", State::ALL);
+    assert!(after.0.unfinished.lock().is_empty());
+}
+
+#[tokio::test]
+async fn an_event_that_an_older_record_refuses_is_tried_with_the_one_that_is_kept() {
+    let store: Arc<Store> = Arc::default();
+    let tasks = tasks(&store).await;
+    let id = tasks.start(new("hangs")).await.unwrap().task.id.clone();
+    reaches(&tasks, id.as_str(), State::Working).await;
+    let running = tasks.0.live.running(&id).unwrap();
+    let older = Task { state: State::Queued, ..running.record.lock().take().unwrap() };
+    running.know(&older);
+    let asked = tasks.0.change(&id, &[Event::Ask, Event::Answer], |_| Ok(Vec::new())).await.unwrap();
+    *running.record.lock() = Some(older.clone());
+    assert_eq!(
+        tasks.0.change(&id, &[Event::Answer], |_| Ok(Vec::new())).await.unwrap().state,
+        State::Working
+    );
+    running.know(&asked);
+    assert!(running.record.lock().as_ref().unwrap().revision > asked.revision, "the later one stays");
+    tasks.close(Duration::ZERO).await;
+}

@@ -11,6 +11,13 @@ use crate::error::RuntimeResult;
 /// happened. Calls within the call do not inherit its checkpoint.
 #[async_trait]
 pub trait Checkpoint: Send + Sync {
+    /// Whether the call goes on with one that has begun before. That one was approved, if it had to be, so that no one is
+    /// asked again.
+    fn goes_on(&self, capability: &Entry) -> bool {
+        let _ = capability;
+        false
+    }
+
     /// Called before the call waits for an approval, which may take days.
     ///
     /// # Errors

@@ -239,10 +239,10 @@ impl PreparedCall<'_> {
         let Self { market, entry, input, ctx, .. } = self;
         let approvals = market.approvals();
         let Some(rule) = approvals.rule_for(ctx.scope.principal.as_ref(), entry) else { return Ok(()) };
-        if ctx.scope.goes_on {
-            return Ok(());
-        }
         if let Some(checkpoint) = &ctx.scope.checkpoint {
+            if checkpoint.goes_on(entry) {
+                return Ok(());
+            }
             checkpoint.waits(entry)?;
         }
         let paused = ctx.clock().pause();

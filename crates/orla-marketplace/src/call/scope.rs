@@ -61,9 +61,6 @@ pub struct CallScope {
     pub checkpoint: Option<Arc<dyn Checkpoint>>,
     /// Whether the call is that of a task, or within one.
     pub is_task: bool,
-    /// Whether the call has begun before and goes on where it was. It was approved then, if it had to be. Calls within the
-    /// call do not inherit it.
-    pub goes_on: bool,
     /// Keeps what the program of the call is answered, so that another process can go on with it. Calls within the
     /// call do not inherit it.
     pub journal: Option<Arc<dyn Journal>>,
@@ -133,7 +130,6 @@ impl Call {
             root: Some(Arc::clone(ctx.scope.root.as_ref().unwrap_or(&ctx.call_id))),
             retries: None,
             checkpoint: None,
-            goes_on: false,
             journal: None,
             call_id: None,
             ..ctx.scope.clone()

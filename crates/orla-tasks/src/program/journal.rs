@@ -179,7 +179,7 @@ impl RunJournal {
                 if let Some(batch) = batch {
                     let failed = match me.put(&tasks, batch.changes).await {
                         Ok(true) => None,
-                        Ok(false) => Some(StateError::new("another process goes on with the run")),
+                        Ok(false) => Some(taken_over()),
                         Err(error) => Some(error),
                     };
                     let has_failed = failed.is_some();
@@ -412,7 +412,11 @@ impl Journal for RunJournal {
         };
         let is_asleep = match written {
             Ok(true) => Ok(true),
-            Ok(false) => self.put(&tasks, changes).await.map(|_| false),
+            Ok(false) => match self.put(&tasks, changes).await {
+                Ok(true) => Ok(false),
+                Ok(false) => Err(taken_over()),
+                Err(error) => Err(error),
+            },
             Err(error) => Err(error),
         };
         let is_asleep = is_asleep.map_err(|error| self.fail(error))?;
@@ -430,6 +434,11 @@ impl Journal for RunJournal {
     fn is_suspended(&self) -> bool {
         self.suspended.lock().is_some()
     }
+}
+
+/// A record of the run is not as this process wrote it.
+fn taken_over() -> StateError {
+    StateError::new("another process goes on with the run")
 }
 
 /// An instant in milliseconds. The row of a timer is never due before it.

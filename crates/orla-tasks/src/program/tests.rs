@@ -604,3 +604,46 @@ async fn a_server_that_is_stopped_interrupts_no_program_between_two_calls() {
     assert_eq!(calls.lock().len(), 40);
     close(&tasks).await;
 }
+
+/// A store in which so many states of runs conflict with what another has written.
+struct Contended(Memory, AtomicUsize);
+
+#[async_trait]
+impl StateStore for Contended {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        let state = changes.iter().find(|change| change.key.ends_with("/state"));
+        let left = |left: &AtomicUsize| {
+            left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |n| n.checked_sub(1))
+        };
+        match state {
+            Some(state) if left(&self.1).is_ok() => Err(WriteError::Conflict { key: state.key.clone() }),
+            _ => self.0.write(changes).await,
+        }
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        self.0.get(key).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        self.0.list(query).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_whose_state_conflicts_as_it_falls_asleep_does_not_go_on_with_what_is_not_kept() {
+    let calls = Calls::default();
+    // Falling asleep, and then the state alone.
+    let tasks = open(Arc::new(Contended(Memory::default(), AtomicUsize::new(2))), &calls).await;
+    let text = "(do (log \"begins\") (await-event \"go\"))";
+    let id = tasks.start(program(text)).await.unwrap().task.id.to_string();
+    // It begins again with what is kept, which is nothing.
+    while tasks.get(&id, ANYONE).await.unwrap().log.len() < 2 {
+        assert!(!tasks.asleep(&id).await);
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    sleeps(&tasks, &id).await;
+    tasks.event(&id, ANYONE, "go", number(1)).await.unwrap();
+    assert_eq!(value(&tasks, &*over(&tasks, &id).await).await, serde_json::json!(1));
+    close(&tasks).await;
+}

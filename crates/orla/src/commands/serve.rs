@@ -173,6 +173,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     }
     let schedules = tasks.clone().map(Schedules::new);
     if let Some(tasks) = &tasks {
+        tasks.hold();
         server.serve_tasks(tasks.clone());
         console.show_tasks(tasks.clone());
     }
