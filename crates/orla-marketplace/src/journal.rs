@@ -8,10 +8,11 @@
 //!
 //! A call has a journal in its [`CallScope`](crate::CallScope). Calls within the call do not inherit it.
 
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use async_trait::async_trait;
-use rtfs::{Error, Position, Request, Ticket, Value, Wait};
+use rtfs::{Error, Position, Request, Scope, Ticket, Value, Wait};
 
 /// Keeps what a run is answered.
 #[async_trait]
@@ -100,6 +101,8 @@ pub struct Asked {
     pub at: Option<Position>,
     /// When.
     pub began: SystemTime,
+    /// The step or branch of the program that it is in.
+    pub scope: Option<Arc<Scope>>,
 }
 
 /// What a run asks for, as its program writes it.
@@ -161,7 +164,12 @@ impl Action {
 
 impl Asked {
     /// What a request asks for, now.
-    pub(crate) fn of(ticket: Ticket, request: &Request, at: Option<Position>) -> Self {
+    pub(crate) fn of(
+        ticket: Ticket,
+        request: &Request,
+        at: Option<Position>,
+        scope: Option<Arc<Scope>>,
+    ) -> Self {
         let stream = |stream: &Ticket| stream.0.to_string();
         let (action, name) = match request {
             Request::Open { id, .. } => (Action::Stream, id.to_string()),
@@ -176,6 +184,6 @@ impl Asked {
             Request::Call { id, .. } => (Action::Call, id.to_string()),
             _ => (Action::Call, String::new()),
         };
-        Self { ticket, action, name, at, began: SystemTime::now() }
+        Self { ticket, action, name, at, began: SystemTime::now(), scope }
     }
 }

@@ -84,8 +84,8 @@ pub use function::{Closure, Code, Native};
 pub use lazy::Seq;
 pub use limits::Limits;
 pub use machine::{
-    CallOptions, CapabilityName, Event, Global, InvalidRun, Outcome, Program, Request, Run, Ticket,
-    Unsaved, Wait,
+    CallOptions, CapabilityName, Event, Global, InvalidRun, Outcome, Part, Program, Request, Run, Scope,
+    Ticket, Unsaved, Wait,
 };
 pub use map::{Map, Set};
 pub use scalar::{BigInt, Instant, Keyword, Str, Symbol, Uuid};

@@ -310,3 +310,77 @@ proptest! {
         }
     }
 }
+
+/// The steps and branches of all requests until nothing goes on, as `step:1/pmap:2[0]`.
+fn scopes(run: &mut Run) -> Vec<String> {
+    fn text(scope: &rtfs::Scope) -> String {
+        let own = match &scope.part {
+            rtfs::Part::Step(name) => format!("{name}:{}", scope.number),
+            rtfs::Part::Branch { form, index } => format!("{form}:{}[{index}]", scope.number),
+        };
+        match &scope.outer {
+            Some(outer) => format!("{}/{own}", text(outer)),
+            None => own,
+        }
+    }
+    assert!(matches!(run.advance(u64::MAX), Outcome::Waiting));
+    let shown = |event: Event| match event {
+        Event::Request { scope, .. } => Some(scope.as_deref().map(text).unwrap_or_default()),
+        _ => None,
+    };
+    run.events().filter_map(shown).collect()
+}
+
+#[test]
+fn a_request_says_which_steps_and_branches_it_is_in_also_after_a_load() {
+    let text = r#"(do (call :echo 1)
+        (step "one" (pmap (fn [x] (step "two" (call :echo x))) [1 2]) (call :echo 2))
+        (try (step "bad" (throw {:kind :odd :message "x"})) (catch e nil))
+        (call :echo 3)
+        (defn deep [n] (if (= n 0) (call :echo 4) (step (str n) (deep (dec n)))))
+        (deep 20)
+        (call :echo 5))"#;
+    let expected: [&[&str]; 6] = [
+        &[""],
+        &["one:1/pmap:2[0]/two:3", "one:1/pmap:2[1]/two:4"],
+        &["one:1"],
+        &[""],
+        &["20:6/19:7/18:8/17:9/16:10/15:11/14:12/13:13/12:14/11:15/10:16/9:17/8:18/7:19/6:20/5:21"],
+        &[""],
+    ];
+    let program = program(text);
+    let mut run = Run::new(program.clone(), limits(), &[]).resumable();
+    let mut ticket = 0;
+    for expected in expected {
+        assert_eq!(scopes(&mut run), expected);
+        run = Run::load(program.clone(), limits(), &run.save().unwrap()).unwrap();
+        assert_eq!(scopes(&mut run), expected, "after a load");
+        for _ in expected {
+            ticket += 1;
+            run.resolve(Ticket(ticket), Ok(Value::Nil));
+        }
+    }
+    assert!(matches!(run.advance(u64::MAX), Outcome::Done(_)));
+}
+
+#[test]
+fn a_run_that_was_saved_before_there_were_scopes_is_loaded() {
+    let program = program("(+ 1 (call :echo 1))");
+    let mut run = Run::new(program.clone(), limits(), &[]).resumable();
+    assert_eq!(scopes(&mut run), [""]);
+    let mut bytes = run.save().unwrap();
+    let mut remove = |around: &[u8], at: usize, n: usize| {
+        let found = bytes.windows(around.len()).rposition(|window| window == around).unwrap();
+        bytes.drain(found + at..found + at + n);
+    };
+    // Calls, the next ticket and the next scope.
+    remove(&[1, 2, 1], 2, 1);
+    // The strand: its ticket, depth, scopes and steps beyond them, error, branches; what is ready, and what waits.
+    remove(&[1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0], 3, 2);
+    bytes[7] = 2;
+    let mut run = Run::load(program, limits(), &bytes).unwrap();
+    assert_eq!(scopes(&mut run), [""]);
+    run.resolve(Ticket(1), Ok(2.into()));
+    let Outcome::Done(value) = run.advance(u64::MAX) else { panic!("not done") };
+    assert_eq!(value, Value::Int(3));
+}

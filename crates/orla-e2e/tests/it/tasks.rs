@@ -229,6 +229,50 @@ fn the_commands_use_a_server_or_the_state_itself() {
 }
 
 #[test]
+fn the_journal_of_a_program_is_a_tree_of_its_steps_and_branches_also_after_a_crash() {
+    let mut server = world().tool("hello", sh("echo hello")).serve();
+    let program = "(step \"greet\"\n  (pmap (fn [_] (call :hello {})) [1 2])\n  (await-event \"go\"))";
+    let id = start(&server, &json!({"program": program}));
+    let waits = || {
+        let task = show(&server, &id);
+        let steps = task["journal"].as_array().cloned().unwrap_or_default();
+        steps.last().is_some_and(|step| step["action"] == "await-event").then_some(steps)
+    };
+    let steps = eventually("the program waits", waits);
+    let branch = |at: u32| json!([{"form": "step", "number": 1, "name": "greet"}, {"form": "pmap", "number": 2, "branch": at}]);
+    assert_eq!(
+        steps.iter().map(|step| &step["within"]).collect::<Vec<_>>()[..2],
+        [&branch(0), &branch(1)]
+    );
+    server.kill();
+    server.start_again();
+    let url = format!("http://{}", server.address());
+    let shown = server.run(&["task", "show", &id, "--url", &url]).stdout;
+    let tree = shown.lines().skip_while(|line| *line != "journal").skip(1);
+    // Without the times.
+    let without = |line: &str| {
+        let is_time = |word: &str| word.ends_with('Z') || word == "ms" || word.parse::<u32>().is_ok();
+        line.split(' ').filter(|word| !is_time(word)).collect::<Vec<_>>().join(" ")
+    };
+    let tree: Vec<String> = tree.take_while(|line| !line.is_empty()).map(without).collect();
+    assert_eq!(
+        tree,
+        [
+            "└─  step greet  …  waiting",
+            "   ├─  pmap ",
+            "   │  ├─  [0] call hello at 2:17   ok",
+            "   │  └─  [1] call hello at 2:17   ok",
+            "   └─  await-event go at 3:3  …  waiting",
+        ],
+        "{shown}"
+    );
+    assert!(shown.ends_with("
+3 |   (await-event "go"))
+  |   ^
+"), "{shown}");
+}
+
+#[test]
 fn a_task_that_cannot_be_kept_is_the_error_of_its_request() {
     let server = world()
         .tool("hello", sh("echo hello"))

@@ -17,7 +17,7 @@ use crate::call::{CallContext, Checkpoint};
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
 use crate::error::{RuntimeError, Violation, whole_millis};
-use crate::journal::{Action, Asked};
+use crate::journal::Asked;
 use crate::json::value_from_json;
 use crate::marketplace::CapabilityMarketplace;
 use crate::notice::{LogLevel, Notice, NoticeSink};
@@ -45,11 +45,12 @@ impl<'a> Host<'a> {
         ticket: Ticket,
         request: Request,
         at: Option<Position>,
+        asked: Option<Asked>,
         token: CancellationToken,
     ) -> Result<Value, Error> {
         match request {
             Request::Call { id, input, options } => {
-                self.call(ticket, id.to_string(), input, options, at, token).await
+                self.call(id.to_string(), input, options, at, asked, token).await
             }
             Request::Search { query } => {
                 let found = self.catalog().await;
@@ -67,7 +68,9 @@ impl<'a> Host<'a> {
                     failure(id, &in_ids(&catalog, unknown))
                 })
             }
-            Request::Open { id, input } => self.open(ticket, id.to_string(), input, at, token).await,
+            Request::Open { id, input } => {
+                self.open(ticket, id.to_string(), input, at, asked, token).await
+            }
             Request::Wait(wait) => unless_cancelled(&token, self.wait(ticket, &wait)).await,
             Request::Next { stream } => unless_cancelled(&token, self.streams.next(stream)).await,
             Request::Send { stream, value } => {
@@ -83,11 +86,11 @@ impl<'a> Host<'a> {
 
     async fn call(
         self,
-        ticket: Ticket,
         id: String,
         input: Value,
         options: CallOptions,
         at: Option<Position>,
+        asked: Option<Asked>,
         token: CancellationToken,
     ) -> Result<Value, Error> {
         let began = tokio::time::Instant::now();
@@ -97,7 +100,7 @@ impl<'a> Host<'a> {
             input => input,
         };
         let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
-        call.scope.checkpoint = self.checkpoint(ticket, &id, Action::Call, at, &token);
+        call.scope.checkpoint = self.checkpoint(asked, &token);
         call.scope.cancellation = token;
         call.scope.notices = self.heard_of(&id);
         call.scope.retries = options.retries;
@@ -124,15 +127,11 @@ impl<'a> Host<'a> {
     /// Notes in the journal of the run, if there is one, that a call begins.
     pub(super) fn checkpoint(
         self,
-        ticket: Ticket,
-        id: &str,
-        action: Action,
-        at: Option<Position>,
+        asked: Option<Asked>,
         token: &CancellationToken,
     ) -> Option<Arc<dyn Checkpoint>> {
         let journal = Arc::clone(self.ctx.scope.journal.as_ref()?);
-        let asked = Asked { ticket, action, name: id.to_owned(), at, began: SystemTime::now() };
-        Some(Arc::new(Begins { journal, asked, token: token.clone() }))
+        Some(Arc::new(Begins { journal, asked: asked?, token: token.clone() }))
     }
 
     /// Whether a call that may have been made can be made again, as its capability is now.

@@ -35,7 +35,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use rtfs::{Error, Event, Map, Outcome, Position, Program, Request, Run, Ticket, Value, Wait};
+use rtfs::{Error, Event, Map, Outcome, Position, Program, Request, Run, Scope, Ticket, Value, Wait};
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
@@ -247,8 +247,8 @@ impl<'a> Pending<'a> {
                 interrupted.insert(*ticket);
             }
             match event {
-                Event::Request { ticket, request, at } if interrupted.contains(&ticket) => {
-                    self.open(host, ticket, &request, at);
+                Event::Request { ticket, request, at, scope } if interrupted.contains(&ticket) => {
+                    self.open(host, ticket, &request, (at, scope));
                     let error = interruption(&request);
                     self.answers.push(Box::pin(async move { (ticket, Err(error)) }));
                 }
@@ -260,10 +260,10 @@ impl<'a> Pending<'a> {
 
     fn take(&mut self, host: &Host<'a>, event: Event) {
         match event {
-            Event::Request { ticket, request, at } => {
+            Event::Request { ticket, request, at, scope } => {
                 let host = *host;
-                let token = self.open(&host, ticket, &request, at);
-                let answer = host.answer(ticket, request, at, token);
+                let (token, asked) = self.open(&host, ticket, &request, (at, scope));
+                let answer = host.answer(ticket, request, at, asked, token);
                 self.answers.push(Box::pin(async move { (ticket, answer.await) }));
             }
             Event::Cancel { ticket } => {
@@ -287,21 +287,21 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Enters a request; the token cancels it.
+    /// Enters a request. Gives the token that cancels it, and what the journal notes of it.
     fn open(
         &mut self,
         host: &Host<'_>,
         ticket: Ticket,
         request: &Request,
-        at: Option<Position>,
-    ) -> CancellationToken {
+        (at, scope): (Option<Position>, Option<Arc<Scope>>),
+    ) -> (CancellationToken, Option<Asked>) {
         let token = host.ctx.scope.cancellation.child_token();
         let what = match request {
             Request::Call { id, .. } | Request::Open { id, .. } => id.to_string(),
             _ => "the host".to_owned(),
         };
         let journal = host.ctx.scope.journal.as_deref();
-        let asked = journal.map(|_| Asked::of(ticket, request, at));
+        let asked = journal.map(|_| Asked::of(ticket, request, at, scope));
         let wait = match request {
             Request::Wait(wait) => Some(wait.clone()),
             _ => None,
@@ -309,8 +309,8 @@ impl<'a> Pending<'a> {
         if let (Some(journal), Some(asked), Some(_)) = (journal, &asked, &wait) {
             journal.waits(asked);
         }
-        self.asked.insert(ticket, Open { token: token.clone(), what, asked, wait });
-        token
+        self.asked.insert(ticket, Open { token: token.clone(), what, asked: asked.clone(), wait });
+        (token, asked)
     }
 
     /// The next answer, or why there is no time for one. `Nothing` only if the run `may_suspend`.

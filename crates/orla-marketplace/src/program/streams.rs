@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::host::{Host, failure};
 use crate::call::Call;
 use crate::call::stream::OpenStream;
-use crate::journal::Action;
+use crate::journal::Asked;
 use crate::payload::Payload;
 use crate::trace::Trace;
 
@@ -127,13 +127,14 @@ impl Host<'_> {
         id: String,
         input: Value,
         at: Option<rtfs::Position>,
+        asked: Option<Asked>,
         token: CancellationToken,
     ) -> Result<Value, Error> {
         let began = tokio::time::Instant::now();
         let traced = self.trace.is_wanted().then(|| input.clone());
         let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
         call.scope.cancellation = token.clone();
-        call.scope.checkpoint = self.checkpoint(ticket, &id, Action::Stream, at, &token);
+        call.scope.checkpoint = self.checkpoint(asked, &token);
         let opened = self.market.open(call).await.map_err(|error| failure(&id, &error));
         if let Some(input) = traced {
             let result = opened.as_ref().map(|_| Value::Nil).map_err(Error::clone);

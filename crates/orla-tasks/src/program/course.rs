@@ -1,10 +1,10 @@
-//! The course of a program: what it asked for and when, and where it stands. Pure, for people and programs.
+//! The course of a program: what it asked for and when, and where it stands. Pure, for people and programs. `tree` prints it.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::program::{Action, Asked};
+use orla_marketplace::rtfs::{Part, Scope};
 use serde::{Deserialize, Serialize};
 
 use super::record::{Note, Unreadable, read, read_saved};
@@ -63,6 +63,24 @@ pub struct Step {
     pub duration_ms: Option<u64>,
     /// `ok`, the kind of the error, or `open`.
     pub outcome: String,
+    /// The steps and branches of the program that it is in, the outermost first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub within: Vec<Level>,
+}
+
+/// A step or a branch of a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Level {
+    /// The form: `step`, `parallel`, `race`, `settle` or `pmap`.
+    pub form: String,
+    /// The number of the form in the run. A form that a program enters twice has two.
+    pub number: u64,
+    /// The name of a step.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// Which branch of another form, from 0 on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<u64>,
 }
 
 /// Why the course of a program is not known.
@@ -134,7 +152,7 @@ impl Step {
             Note::Begun { asked, .. } | Note::Waits(asked) => (asked, None),
             Note::Answered { asked, ended, failed, .. } => (asked, Some((*ended, failed.as_deref()))),
         };
-        let Asked { ticket, action, name, at, began } = asked;
+        let Asked { ticket, action, name, at, began, scope } = asked;
         let took = |ended: SystemTime| ended.duration_since(*began).unwrap_or_default();
         let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         Self {
@@ -155,76 +173,23 @@ impl Step {
                 Some((_, Some(kind))) => kind,
             }
             .to_owned(),
+            within: levels(scope.as_deref()),
         }
     }
 }
 
-/// The course as a tree of lines below a title, with the lines of the source where the program stands.
-pub fn render(title: &str, course: &Course) -> String {
-    let mut text = format!("{title}\n");
-    if course.left_out > 0 {
-        let _ = writeln!(text, "├─ … {} earlier steps", course.left_out);
-    }
-    for (at, step) in course.steps.iter().enumerate() {
-        let branch = if at + 1 == course.steps.len() { "└─" } else { "├─" };
-        let took = step.duration_ms.map_or("…".to_owned(), |ms| format!("{ms} ms"));
-        let place = step.at.map_or(String::new(), |at| format!(" at {}:{}", at.line, at.column));
-        let outcome = if step.outcome == "open" { "waiting" } else { step.outcome.as_str() };
-        let name = if step.name.is_empty() { String::new() } else { format!(" {}", step.name) };
-        let began = &step.started_at;
-        let _ = writeln!(text, "{branch} {began}  {}{name}{place}  {took}  {outcome}", step.action);
-    }
-    for Standing { at, text: line, before } in &course.stands_at {
-        let Some(line) = line else { continue };
-        let number = at.line.to_string();
-        // A tab stays one, so that the caret is below its character.
-        let pad: String =
-            line.chars().take(*before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
-        let _ = writeln!(text, "\n{number} | {line}\n{} | {pad}^", " ".repeat(number.len()));
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::program::record::{append, begin};
-    use orla_marketplace::rtfs::{Position, Ticket};
-
-    fn asked(ticket: u64, action: Action, name: &str, column: u32) -> Asked {
-        let at = Some(Position { line: 1, column });
-        let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + ticket);
-        Asked { ticket: Ticket(ticket), action, name: name.to_owned(), at, began }
-    }
-
-    #[test]
-    fn the_tree_shows_each_step_and_the_source_where_the_program_stands() {
-        let done = asked(1, Action::Call, "step", 6);
-        let ended = done.began + Duration::from_millis(120);
-        let mut trail = begin();
-        append(&mut trail, &Note::Answered { asked: done, ended, failed: None, answer: None });
-        let mut notes = begin();
-        let failed = asked(2, Action::Call, "pay", 12);
-        append(&mut notes, &Note::Begun { asked: failed.clone(), is_idempotent: false });
-        let ended = failed.began;
-        let failed =
-            Note::Answered { asked: failed, ended, failed: Some("timeout".into()), answer: None };
-        append(&mut notes, &failed);
-        append(&mut notes, &Note::Waits(asked(3, Action::AwaitEvent, "paid", 20)));
-        let source = "(do (call :step) (…) (await-event \"paid\"))";
-        let course = Course::read([&trail[..]], None, [&notes[..]], Some(source)).unwrap();
-        let json = serde_json::to_string(&course).unwrap();
-        assert_eq!(serde_json::from_str::<Course>(&json).unwrap(), course);
-        let text = render("0199 rtfs working", &course);
-        assert_eq!(
-            text,
-            "0199 rtfs working\n\
-             ├─ 2027-01-15T08:00:01.000Z  call step at 1:6  120 ms  ok\n\
-             ├─ 2027-01-15T08:00:02.000Z  call pay at 1:12  0 ms  timeout\n\
-             └─ 2027-01-15T08:00:03.000Z  await-event paid at 1:20  …  waiting\n\
-             \n\
-             1 | (do (call :step) (…) (await-event \"paid\"))\n  \
-               |                    ^\n"
-        );
-    }
+fn levels(scope: Option<&Scope>) -> Vec<Level> {
+    let level = |Scope { part, number, .. }: &Scope| match part {
+        Part::Step(name) => {
+            let (form, name) = ("step".to_owned(), Some(name.to_string()));
+            Level { form, number: *number, name, branch: None }
+        }
+        Part::Branch { form, index } => {
+            Level { form: (*form).to_owned(), number: *number, name: None, branch: Some(*index) }
+        }
+    };
+    let scopes = std::iter::successors(scope, |scope| scope.outer.as_deref());
+    let mut levels: Vec<Level> = scopes.map(level).collect();
+    levels.reverse();
+    levels
 }

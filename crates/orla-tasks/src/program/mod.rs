@@ -16,6 +16,7 @@ pub(crate) mod keys;
 mod notes;
 mod record;
 mod sleep;
+mod tree;
 mod waits;
 
 #[cfg(test)]
@@ -23,7 +24,8 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub use course::{Course, Standing, Step, Trouble, render};
+pub use course::{Course, Level, Standing, Step, Trouble};
 pub(crate) use journal::{Parts, RunJournal};
 pub use record::{Note, Saved, Unreadable, read as read_notes, read_saved, write_saved};
 pub(crate) use sleep::{SLEEP, Waking};
+pub use tree::render;

@@ -2,15 +2,23 @@
 //!
 //! A record of notes is a version, and then notes to its end. Numbers have seven bits in each byte, the least significant
 //! first. What is read is foreign: every length is checked against the bytes that are there, and everything else is
-//! refused. A record of another version is refused as such.
+//! refused. Records of version 1, which do not say which steps and branches something is in, are read as well. A record of
+//! any other version is refused as such.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use orla_marketplace::program::{Action, Asked};
-use orla_marketplace::rtfs::{Position, Ticket};
+use orla_marketplace::rtfs::{Part, Position, Scope, Ticket};
 
 /// The version of the records.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
+/// The oldest version that is read.
+const OLDEST: u8 = 1;
+/// The first version that says which steps and branches something is in.
+const SCOPES: u8 = 2;
+/// The forms that have branches, by number. Steps have the number after them.
+const FORMS: [&str; 4] = ["parallel", "race", "settle", "pmap"];
 /// The most bytes of a name that are kept.
 const NAME: usize = 1 << 10;
 
@@ -118,18 +126,18 @@ pub fn write_saved(saved: &Saved) -> Vec<u8> {
 pub fn read_saved(record: &[u8]) -> Result<Saved, Unreadable> {
     let mut input = versioned(record)?;
     let next = input.number()?;
-    let mut inner = Input(input.bytes()?);
+    let mut inner = Input { left: input.bytes()?, version: input.version };
     let mut open = Vec::new();
     while !inner.is_empty() {
         open.push(inner.note()?);
     }
-    Ok(Saved { next, open, state: input.0.to_vec() })
+    Ok(Saved { next, open, state: input.left.to_vec() })
 }
 
 fn versioned(record: &[u8]) -> Result<Input<'_>, Unreadable> {
     match record.split_first() {
         None => Err(Unreadable::Damaged("it is empty")),
-        Some((&VERSION, rest)) => Ok(Input(rest)),
+        Some((&version @ OLDEST..=VERSION, left)) => Ok(Input { left, version }),
         Some(_) => Err(Unreadable::Version),
     }
 }
@@ -144,6 +152,28 @@ fn put_asked(record: &mut Vec<u8>, asked: &Asked) {
     put_number(record, at.line.into());
     put_number(record, at.column.into());
     put_time(record, asked.began);
+    put_scope(record, asked.scope.as_deref());
+}
+
+/// The steps and branches that something is in, the outermost first.
+fn put_scope(record: &mut Vec<u8>, scope: Option<&Scope>) {
+    let mut scopes: Vec<&Scope> =
+        std::iter::successors(scope, |scope| scope.outer.as_deref()).take(Scope::DEEPEST).collect();
+    scopes.reverse();
+    put_number(record, scopes.len() as u64);
+    for scope in scopes {
+        put_number(record, scope.number);
+        match &scope.part {
+            Part::Step(name) => {
+                record.push(FORMS.len() as u8);
+                put_bytes(record, name.as_bytes());
+            }
+            Part::Branch { form, index } => {
+                record.push(FORMS.iter().position(|other| other == form).unwrap_or_default() as u8);
+                put_number(record, *index);
+            }
+        }
+    }
 }
 
 fn put_time(record: &mut Vec<u8>, time: SystemTime) {
@@ -172,17 +202,20 @@ fn put_number(record: &mut Vec<u8>, number: u64) {
     record.push(left as u8);
 }
 
-/// Bytes that are read.
-struct Input<'b>(&'b [u8]);
+/// Bytes that are read, of a record of this version.
+struct Input<'b> {
+    left: &'b [u8],
+    version: u8,
+}
 
 impl<'b> Input<'b> {
     fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.left.is_empty()
     }
 
     fn byte(&mut self) -> Result<u8, Unreadable> {
-        let (first, rest) = self.0.split_first().ok_or(SHORT)?;
-        self.0 = rest;
+        let (first, rest) = self.left.split_first().ok_or(SHORT)?;
+        self.left = rest;
         Ok(*first)
     }
 
@@ -216,8 +249,8 @@ impl<'b> Input<'b> {
 
     fn bytes(&mut self) -> Result<&'b [u8], Unreadable> {
         let length = usize::try_from(self.number()?).map_err(|_| SHORT)?;
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(SHORT)?;
-        self.0 = rest;
+        let (taken, rest) = self.left.split_at_checked(length).ok_or(SHORT)?;
+        self.left = rest;
         Ok(taken)
     }
 
@@ -238,7 +271,28 @@ impl<'b> Input<'b> {
         let name = self.text()?;
         let at = Position { line: self.small()?, column: self.small()? };
         let at = (at.line > 0).then_some(at);
-        Ok(Asked { ticket, action, name, at, began: self.time()? })
+        let began = self.time()?;
+        let scope = if self.version >= SCOPES { self.scope()? } else { None };
+        Ok(Asked { ticket, action, name, at, began, scope })
+    }
+
+    fn scope(&mut self) -> Result<Option<Arc<Scope>>, Unreadable> {
+        let mut scope = None;
+        let depth = self.number()?;
+        if depth > Scope::DEEPEST as u64 {
+            return Err(Unreadable::Damaged("steps are nested too deep"));
+        }
+        for _ in 0..depth {
+            let number = self.number()?;
+            let kind = usize::from(self.byte()?);
+            let part = match FORMS.get(kind) {
+                Some(form) => Part::Branch { form, index: self.number()? },
+                None if kind == FORMS.len() => Part::Step(self.text()?.into()),
+                None => return Err(Unreadable::Damaged("a step is of no known kind")),
+            };
+            scope = Some(Arc::new(Scope { part, number, outer: scope }));
+        }
+        Ok(scope)
     }
 
     fn note(&mut self) -> Result<Note, Unreadable> {
@@ -263,10 +317,23 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn scope() -> impl Strategy<Value = Option<Arc<Scope>>> {
+        let part = prop_oneof![
+            ".{0,9}".prop_map(|name: String| Part::Step(name.into())),
+            (0..FORMS.len(), any::<u64>())
+                .prop_map(|(form, index)| Part::Branch { form: FORMS[form], index }),
+        ];
+        prop::collection::vec((part, any::<u64>()), 0..=Scope::DEEPEST).prop_map(|parts| {
+            let within = |outer, (part, number)| Some(Arc::new(Scope { part, number, outer }));
+            parts.into_iter().fold(None, within)
+        })
+    }
+
     fn asked() -> impl Strategy<Value = Asked> {
         let at = prop::option::of((1..9_u32, 0..9_u32));
-        (any::<u64>(), 0..Action::ALL.len(), ".{0,20}", at, 0..1_u64 << 50).prop_map(
-            |(ticket, action, name, at, began)| Asked {
+        (any::<u64>(), 0..Action::ALL.len(), ".{0,20}", at, 0..1_u64 << 50, scope()).prop_map(
+            |(ticket, action, name, at, began, scope)| Asked {
+                scope,
                 ticket: Ticket(ticket),
                 action: Action::ALL[action],
                 name,
@@ -302,9 +369,30 @@ mod tests {
         #[test]
         fn any_bytes_are_read_or_refused(bytes: Vec<u8>) {
             let _ = (read(&bytes), read_saved(&bytes));
-            let bytes: Vec<u8> = std::iter::once(VERSION).chain(bytes).collect();
-            let _ = (read(&bytes), read_saved(&bytes));
+            for version in OLDEST..=VERSION {
+                let bytes: Vec<u8> = std::iter::once(version).chain(bytes.clone()).collect();
+                let _ = (read(&bytes), read_saved(&bytes));
+            }
         }
+    }
+
+    #[test]
+    fn a_record_of_version_1_is_read() {
+        // Version, wait, ticket, action, name, line, column, time.
+        let record = [1, 2, 7, 9, 4, b'p', b'a', b'i', b'd', 1, 20, 0];
+        let asked = Asked {
+            ticket: Ticket(7),
+            action: Action::AwaitEvent,
+            name: "paid".to_owned(),
+            at: Some(Position { line: 1, column: 20 }),
+            began: UNIX_EPOCH,
+            scope: None,
+        };
+        assert_eq!(read(&record), Ok(vec![Note::Waits(asked.clone())]));
+        // Version, number of the next record, length and notes, state.
+        let saved = [&[1, 3, record.len() as u8 - 1], &record[1..], b"run"].concat();
+        let open = vec![Note::Waits(asked)];
+        assert_eq!(read_saved(&saved), Ok(Saved { next: 3, open, state: b"run".to_vec() }));
     }
 
     #[test]

@@ -393,6 +393,7 @@ impl Session {
             modules: self.modules.into_keys().collect(),
             types: Arc::new(self.types),
             scope: Arc::default(),
+            fingerprint: OnceLock::new(),
         }
     }
 }

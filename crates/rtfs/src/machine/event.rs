@@ -1,6 +1,7 @@
 //! What a run wants of its host.
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::scalar::Instant;
 use crate::syntax::Position;
@@ -22,6 +23,8 @@ pub enum Event {
         request: Request,
         /// Where in the text.
         at: Option<Position>,
+        /// The step or branch that it is in. Known of a run that is [resumable](super::Run::resumable).
+        scope: Option<Arc<Scope>>,
     },
     /// The answer is not wanted any more; one that comes all the same is ignored.
     Cancel {
@@ -49,6 +52,42 @@ pub enum Event {
     },
     /// The stretch that began last in this strand is over, well or not.
     StepEnd,
+}
+
+/// A step or a branch that a run is in. Two are the same if they are equal, also in a run that was saved and loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scope {
+    /// What it is.
+    pub part: Part,
+    /// The number of the step, or of the form whose branch it is. Ascending in the order in which they began.
+    pub number: u64,
+    /// The step or branch around it. Of those that are nested deeper than [`DEEPEST`](Self::DEEPEST), only the outer ones
+    /// are known.
+    pub outer: Option<Arc<Self>>,
+}
+
+/// A part of what a run does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// `(step "name" …)`, with the first 80 characters of the name.
+    Step(Box<str>),
+    /// A branch of a form whose parts run at the same time.
+    Branch {
+        /// The form: `parallel`, `race`, `settle` or `pmap`.
+        form: &'static str,
+        /// Which of its branches, from 0 on.
+        index: u64,
+    },
+}
+
+impl Scope {
+    /// How many scopes within each other are known.
+    pub const DEEPEST: usize = 16;
+
+    /// How many scopes there are from the outermost to this one.
+    pub fn depth(&self) -> usize {
+        std::iter::successors(Some(self), |scope| scope.outer.as_deref()).count()
+    }
 }
 
 /// What is wanted of the host.

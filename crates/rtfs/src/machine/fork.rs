@@ -37,6 +37,12 @@ impl Run {
             .as_ref()
             .map_or(0, |strand| strand.outer_depth + strand.frames.len() + 1);
         strand.outer_depth = depth_here;
+        if self.kept.is_some()
+            && let Some(parent) = &self.strands[parent]
+            && let Some(join) = &parent.join
+        {
+            strand.scope = parent.branch(join.kind, join.number, slot);
+        }
         self.context.allocated(strand.stack.len() * 16 + 200);
         let id = match self.free.pop() {
             Some(id) => {
@@ -98,11 +104,13 @@ impl Run {
                 _ => self.go_on(id, d, Value::vector(Vec::new()).unwrap_or_default()),
             };
         }
+        let number = self.new_scope();
         let first: Vec<_> = pending.drain(..count.min(at_once)).collect();
         let join = Join {
             kind,
             results: vec![Value::Nil; count],
             left: count,
+            number,
             children: Vec::new(),
             pending,
             error: None,

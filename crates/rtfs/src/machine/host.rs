@@ -46,7 +46,7 @@ impl Run {
             }
             return self.realize(id, seq);
         }
-        match self.request(kind, args) {
+        match self.request(id, kind, args) {
             Ok(None) => self.go_on(id, d, Value::Nil),
             Ok(Some(request)) => {
                 let counts =
@@ -67,7 +67,7 @@ impl Run {
     }
 
     /// What is to be asked, or nothing if it is only to be told.
-    fn request(&mut self, kind: HostOp, args: Vec<Value>) -> Result<Option<Request>, Error> {
+    fn request(&mut self, id: usize, kind: HostOp, args: Vec<Value>) -> Result<Option<Request>, Error> {
         let mut args = args.into_iter();
         let first = args.next().unwrap_or_default();
         Ok(Some(match kind {
@@ -115,10 +115,20 @@ impl Run {
                 return Ok(None);
             }
             HostOp::StepBegin => {
-                self.emit(Event::StepBegin { name: first.to_string() });
+                let name = first.to_string();
+                let number = self.new_scope();
+                if self.kept.is_some()
+                    && let Some(strand) = self.strands[id].as_mut()
+                {
+                    strand.enter_step(&name, number);
+                }
+                self.emit(Event::StepBegin { name });
                 return Ok(None);
             }
             HostOp::StepEnd => {
+                if let Some(strand) = self.strands[id].as_mut() {
+                    strand.leave_step();
+                }
                 self.emit(Event::StepEnd);
                 return Ok(None);
             }

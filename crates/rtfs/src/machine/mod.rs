@@ -27,7 +27,7 @@ pub(crate) use arith::{
 };
 pub(crate) use call::equal;
 pub(crate) use context::{Context, Fault, fault};
-pub use event::{CallOptions, CapabilityName, Event, Request, Ticket, Wait};
+pub use event::{CallOptions, CapabilityName, Event, Part, Request, Scope, Ticket, Wait};
 pub use program::{Global, Program};
 pub use run::{Outcome, Run};
 pub use saved::{InvalidRun, Unsaved};

@@ -139,6 +139,18 @@ impl HostOp {
     }
 }
 
+impl ForkKind {
+    /// The form as programs write it.
+    pub(crate) fn form(self) -> &'static str {
+        match self {
+            Self::All => "parallel",
+            Self::Race => "race",
+            Self::Settle => "settle",
+            Self::Map => "pmap",
+        }
+    }
+}
+
 /// What becomes of the results of strands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForkKind {

@@ -1,6 +1,6 @@
 //! Compiled programs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::op::Op;
 use crate::scalar::Keyword;
@@ -26,6 +26,8 @@ pub struct Program {
     pub(crate) types: Arc<crate::types::Definitions>,
     /// Macros and imports, for a program that goes on with this one.
     pub(crate) scope: Arc<crate::compiler::Scope>,
+    /// What a saved run is known by; computed when it is first needed.
+    pub(crate) fingerprint: OnceLock<u64>,
 }
 
 /// A definition at the top level.

@@ -49,6 +49,8 @@ pub struct Run {
     pub(super) steps_left: u64,
     pub(super) calls: u64,
     pub(super) next_ticket: u64,
+    /// The number of the next step, or of the next form whose parts run at the same time.
+    pub(super) next_scope: u64,
     pub(super) streams: BTreeSet<u64>,
     pub(super) events: Vec<Event>,
     pub(super) place: unwind::LastPlace,
@@ -125,6 +127,7 @@ impl Run {
             steps_left: limits.steps,
             calls: 0,
             next_ticket: 1,
+            next_scope: 1,
             streams: BTreeSet::new(),
             events: Vec::new(),
             place: unwind::LastPlace::default(),
@@ -522,6 +525,11 @@ impl Run {
         self.next_ticket - 1
     }
 
+    pub(super) fn new_scope(&mut self) -> u64 {
+        self.next_scope += 1;
+        self.next_scope - 1
+    }
+
     /// Counts a call; whether it was one too many.
     pub(super) fn counted(&mut self, id: usize) -> bool {
         if self.calls >= self.limits.calls {
@@ -539,18 +547,19 @@ impl Run {
         strand.wanted = d;
         strand.ticket = Some(ticket);
         let at = self.place.of(strand, &self.program);
+        let scope = strand.scope.clone();
         self.waiting.push(Waiting { ticket, strand: id, kind });
         if let Some(kept) = &mut self.kept {
             kept.insert(ticket, (request.clone(), at));
         }
         // Made where it stays: it was slow to copy what has just been put together.
         if kind.is_wait() {
-            self.events.push(Event::Request { ticket: Ticket(ticket), request, at });
+            self.events.push(Event::Request { ticket: Ticket(ticket), request, at, scope });
         } else if self.in_flight < self.limits.calls_at_once.max(1) && self.queued.is_empty() {
             self.in_flight += 1;
-            self.events.push(Event::Request { ticket: Ticket(ticket), request, at });
+            self.events.push(Event::Request { ticket: Ticket(ticket), request, at, scope });
         } else {
-            let event = Event::Request { ticket: Ticket(ticket), request, at };
+            let event = Event::Request { ticket: Ticket(ticket), request, at, scope };
             self.queued.push_back((ticket, event));
         }
     }

@@ -5,7 +5,9 @@
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
+use super::event::{Part, Scope};
 use super::op::ForkKind;
 use crate::value::Value;
 
@@ -40,6 +42,10 @@ pub(super) struct Strand {
     pub(super) ticket: Option<u64>,
     /// How many functions wait for each other in the strands that wait for this one.
     pub(super) outer_depth: usize,
+    /// The step or branch that it is in.
+    pub(super) scope: Option<Arc<Scope>>,
+    /// How many steps it is in beyond those that are known.
+    pub(super) deeper: u64,
 }
 
 /// A caller that waits.
@@ -66,6 +72,8 @@ pub(super) struct Join {
     pub(super) kind: ForkKind,
     pub(super) results: Vec<Value>,
     pub(super) left: usize,
+    /// The number of the form.
+    pub(super) number: u64,
     /// The strands that run.
     pub(super) children: Vec<usize>,
     /// What is yet to be begun, with its place in the results.
@@ -95,11 +103,41 @@ impl Strand {
             failure: None,
             ticket: None,
             outer_depth: 0,
+            scope: None,
+            deeper: 0,
         }
     }
 }
 
 impl Strand {
+    /// Enters a step.
+    pub(super) fn enter_step(&mut self, name: &str, number: u64) {
+        if self.scope.as_ref().map_or(0, |scope| scope.depth()) >= Scope::DEEPEST {
+            self.deeper += 1;
+            return;
+        }
+        let part = Part::Step(name.chars().take(80).collect());
+        self.scope = Some(Arc::new(Scope { part, number, outer: self.scope.take() }));
+    }
+
+    /// Leaves the step that was entered last.
+    pub(super) fn leave_step(&mut self) {
+        if self.deeper > 0 {
+            self.deeper -= 1;
+        } else if let Some(Scope { part: Part::Step(_), outer, .. }) = self.scope.as_deref() {
+            self.scope = outer.clone();
+        }
+    }
+
+    /// The scope of a branch of a form that it waits for.
+    pub(super) fn branch(&self, kind: ForkKind, number: u64, index: usize) -> Option<Arc<Scope>> {
+        if self.scope.as_ref().map_or(0, |scope| scope.depth()) >= Scope::DEEPEST {
+            return self.scope.clone();
+        }
+        let part = Part::Branch { form: kind.form(), index: index as u64 };
+        Some(Arc::new(Scope { part, number, outer: self.scope.clone() }))
+    }
+
     /// Makes room for a window from `base` on, and says for how many values more there is room now.
     #[cold]
     #[inline(never)]

@@ -422,5 +422,6 @@ fn asked(ticket: Ticket) -> Asked {
         name: "step".to_owned(),
         at: None,
         began: SystemTime::UNIX_EPOCH,
+        scope: None,
     }
 }

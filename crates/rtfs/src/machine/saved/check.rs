@@ -124,6 +124,7 @@ fn turns(run: &Run) -> Checked {
         last = entry.ticket;
     }
     must(run.next_ticket <= u64::MAX / 2, "its tickets are out of order")?;
+    must(run.next_scope <= u64::MAX / 2, "its steps are out of order")?;
     let joined = run.strands.iter().flatten().filter(|strand| strand.join.is_some()).count();
     must(seen.len() + joined == run.strands.iter().flatten().count(), ODD)
 }

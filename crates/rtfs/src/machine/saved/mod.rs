@@ -28,7 +28,7 @@ mod read;
 mod write;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use super::program::Program;
 use super::run::Run;
@@ -41,7 +41,11 @@ use bytes::Input;
 const NAME: &[u8; 7] = b"rtfsrun";
 
 /// The version of the format.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
+/// The oldest version that can be read.
+const OLDEST: u8 = 2;
+/// The first version with the steps and branches that strands are in.
+const SCOPES: u8 = 3;
 
 /// Why a run cannot be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,15 +131,16 @@ impl Run {
         if input.take(NAME.len())? != NAME {
             return Err(InvalidRun("it does not begin like one"));
         }
-        if input.byte()? != VERSION {
+        let version = input.byte()?;
+        if !(OLDEST..=VERSION).contains(&version) {
             return Err(InvalidRun("it was saved in another version of the format"));
         }
-        if input.fixed()? != fingerprint(&program) {
+        if input.fixed()? != program.fingerprint() {
             return Err(InvalidRun(
                 "it is one of another program, or of another version of the language",
             ));
         }
-        let mut run = read::run(program, limits, &mut input)?;
+        let mut run = read::run(program, limits, &mut input, version)?;
         if !input.is_empty() {
             return Err(InvalidRun("something follows its end"));
         }
@@ -159,10 +164,17 @@ impl Run {
     }
 }
 
-/// The same for the same code, and for none other that anybody did not make on purpose.
+impl Program {
+    /// The same for the same code, and for none other that anybody did not make on purpose.
+    fn fingerprint(&self) -> u64 {
+        *self.fingerprint.get_or_init(|| fingerprint(self))
+    }
+}
+
 fn fingerprint(program: &Program) -> u64 {
     use fmt::Write as _;
     /// FNV-1a.
+    #[derive(Clone, Copy)]
     struct Hash(u64);
     impl fmt::Write for Hash {
         fn write_str(&mut self, text: &str) -> fmt::Result {
@@ -172,12 +184,16 @@ fn fingerprint(program: &Program) -> u64 {
             Ok(())
         }
     }
-    let mut hash = Hash(0xcbf2_9ce4_8422_2325);
     // Writing to it cannot fail.
-    let _ = write!(hash, "{} {}", env!("CARGO_PKG_VERSION"), crate::builtins::PRELUDE);
-    for name in crate::builtins::native_names() {
-        let _ = write!(hash, " {name}");
-    }
+    static LANGUAGE: LazyLock<Hash> = LazyLock::new(|| {
+        let mut hash = Hash(0xcbf2_9ce4_8422_2325);
+        let _ = write!(hash, "{} {}", env!("CARGO_PKG_VERSION"), crate::builtins::PRELUDE);
+        for name in crate::builtins::native_names() {
+            let _ = write!(hash, " {name}");
+        }
+        hash
+    });
+    let mut hash = *LANGUAGE;
     for global in &program.globals {
         let _ = write!(hash, " {}", global.name);
     }

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::InvalidRun;
 use super::bytes::Input;
 use super::write::{FORK_KINDS, HOST_OPS, node, reference};
+use super::{InvalidRun, SCOPES};
 use crate::error::{Error, Origin};
 use crate::function::{Closure, Code, Native};
 use crate::lazy::{Range, Seq, State, StreamHandle};
 use crate::limits::Limits;
-use crate::machine::event::{CallOptions, CapabilityName, Event, Request, Ticket, Wait};
+use crate::machine::event::{CallOptions, CapabilityName, Event, Part, Request, Scope, Ticket, Wait};
 use crate::machine::host::not_open;
 use crate::machine::op::HostOp;
 use crate::machine::program::Program;
@@ -36,6 +36,7 @@ pub(super) fn run(
     program: Arc<Program>,
     limits: Limits,
     input: &mut Input<'_>,
+    version: u8,
 ) -> Result<Run, InvalidRun> {
     let mut run = Run::idle(program, limits, Vec::new()).resumable();
     let values = Values::read(&run, input)?;
@@ -45,7 +46,7 @@ pub(super) fn run(
         run.globals.push(global);
     }
     for _ in 0..input.count(200)? {
-        let strand = if input.flag()? { Some(strand(&run, &values, input)?) } else { None };
+        let strand = if input.flag()? { Some(strand(&run, &values, input, version)?) } else { None };
         if strand.is_none() {
             run.free.push(run.strands.len());
         }
@@ -60,6 +61,9 @@ pub(super) fn run(
     run.steps_left = input.number()?.min(limits.steps);
     run.calls = input.number()?;
     run.next_ticket = input.number()?;
+    if version >= SCOPES {
+        run.next_scope = input.number()?;
+    }
     run.context.fresh = input.number()?;
     run.finishing = input.flag()?;
     run.root = input.small()?;
@@ -109,7 +113,9 @@ fn waiting(run: &mut Run, values: &Values, input: &mut Input<'_>) -> Result<(), 
             if let Some(kept) = &mut run.kept {
                 kept.insert(ticket, (request.clone(), at));
             }
-            let event = Event::Request { ticket: Ticket(ticket), request, at };
+            let strand = run.strands.get(strand).and_then(Option::as_ref);
+            let scope = strand.and_then(|strand| strand.scope.clone());
+            let event = Event::Request { ticket: Ticket(ticket), request, at, scope };
             match kind.is_wait() {
                 true => run.waits.push(event),
                 false => run.queued.push_back((ticket, event)),
@@ -168,7 +174,7 @@ fn place(input: &mut Input<'_>) -> Result<Option<Position>, InvalidRun> {
     })
 }
 
-fn strand(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Strand, InvalidRun> {
+fn strand(run: &Run, values: &Values, input: &mut Input<'_>, version: u8) -> Result<Strand, InvalidRun> {
     let used = input.count(16)?;
     let mut stack = Vec::with_capacity(used + WINDOW);
     for _ in 0..used {
@@ -195,8 +201,9 @@ fn strand(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Strand, I
     let slot = input.size()?;
     let ticket = input.optional()?;
     let outer_depth = input.size()?;
+    let (scope, deeper) = if version >= SCOPES { scope(input)? } else { (None, 0) };
     let failure = failure(run, values, input)?;
-    let join = if input.flag()? { Some(join(run, values, input)?) } else { None };
+    let join = if input.flag()? { Some(join(run, values, input, version)?) } else { None };
     // As far as a stack may be used before it grows.
     let top = base.saturating_add(2 * WINDOW).max(used);
     input.reserve(top.saturating_sub(used).saturating_mul(16))?;
@@ -215,10 +222,30 @@ fn strand(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Strand, I
         failure,
         ticket,
         outer_depth,
+        scope,
+        deeper,
     })
 }
 
-fn join(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Join, InvalidRun> {
+/// The steps and branches that a strand is in, and how many steps beyond them.
+fn scope(input: &mut Input<'_>) -> Result<(Option<Arc<Scope>>, u64), InvalidRun> {
+    let mut scope = None;
+    let depth = input.count(120)?;
+    if depth > Scope::DEEPEST {
+        return Err(InvalidRun("its steps are nested too deep"));
+    }
+    for _ in 0..depth {
+        let number = input.number()?;
+        let part = match FORK_KINDS.get(usize::from(input.byte()?)) {
+            Some(kind) => Part::Branch { form: kind.form(), index: input.number()? },
+            None => Part::Step(input.text()?.into()),
+        };
+        scope = Some(Arc::new(Scope { part, number, outer: scope }));
+    }
+    Ok((scope, input.number()?))
+}
+
+fn join(run: &Run, values: &Values, input: &mut Input<'_>, version: u8) -> Result<Join, InvalidRun> {
     let kind = *FORK_KINDS
         .get(usize::from(input.byte()?))
         .ok_or(InvalidRun("a strand waits in no known way"))?;
@@ -227,6 +254,7 @@ fn join(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Join, Inval
         results.push(values.value(input)?);
     }
     let left = input.size()?;
+    let number = if version >= SCOPES { input.number()? } else { 0 };
     let mut children = Vec::new();
     for _ in 0..input.count(8)? {
         children.push(input.size()?);
@@ -241,7 +269,7 @@ fn join(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Join, Inval
         pending.push_back((slot, function, args));
     }
     let error = failure(run, values, input)?;
-    Ok(Join { kind, results, left, children, pending, error })
+    Ok(Join { kind, results, left, number, children, pending, error })
 }
 
 fn failure(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Option<Error>, InvalidRun> {

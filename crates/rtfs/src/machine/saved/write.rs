@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::mem::{Discriminant, discriminant};
 
 use super::bytes::Output;
-use super::{NAME, Unsaved, VERSION, fingerprint};
+use super::{NAME, Unsaved, VERSION};
 use crate::error::Error;
 use crate::lazy::{Range, Seq, State};
-use crate::machine::event::{Request, Wait};
+use crate::machine::event::{Part, Request, Scope, Wait};
 use crate::machine::op::{ForkKind, HostOp};
 use crate::machine::run::Run;
 use crate::machine::strand::Strand;
@@ -95,7 +95,7 @@ pub(super) fn run(run: &Run) -> Result<Vec<u8>, Unsaved> {
         self::request(&mut values, &mut out, request);
         place(&mut out, *at);
     }
-    for number in [run.steps_left, run.calls, run.next_ticket, run.context.fresh] {
+    for number in [run.steps_left, run.calls, run.next_ticket, run.next_scope, run.context.fresh] {
         out.number(number);
     }
     out.byte(run.finishing.into());
@@ -110,7 +110,7 @@ pub(super) fn run(run: &Run) -> Result<Vec<u8>, Unsaved> {
     let mut all = Output::default();
     all.0.extend(NAME);
     all.byte(VERSION);
-    all.fixed(fingerprint(&run.program));
+    all.fixed(run.program.fingerprint());
     values.finish(&mut all);
     all.0.extend(out.0);
     Ok(all.0)
@@ -163,6 +163,7 @@ fn strand(run: &Run, values: &mut Values, out: &mut Output, strand: &Strand) {
     out.size(strand.parent.map_or(0, |(_, slot)| slot));
     out.optional(strand.ticket);
     out.size(strand.outer_depth);
+    scope(out, strand);
     failure(run, values, out, strand.failure.as_ref());
     out.byte(strand.join.is_some().into());
     let Some(join) = &strand.join else { return };
@@ -170,6 +171,7 @@ fn strand(run: &Run, values: &mut Values, out: &mut Output, strand: &Strand) {
     out.size(join.results.len());
     join.results.iter().for_each(|result| values.refer(out, result));
     out.size(join.left);
+    out.number(join.number);
     out.size(join.children.len());
     join.children.iter().for_each(|&child| out.size(child));
     out.size(join.pending.len());
@@ -180,6 +182,28 @@ fn strand(run: &Run, values: &mut Values, out: &mut Output, strand: &Strand) {
         args.iter().for_each(|arg| values.refer(out, arg));
     }
     failure(run, values, out, join.error.as_ref());
+}
+
+/// The steps and branches that a strand is in, the outermost first.
+fn scope(out: &mut Output, strand: &Strand) {
+    let mut scopes: Vec<&Scope> =
+        std::iter::successors(strand.scope.as_deref(), |scope| scope.outer.as_deref()).collect();
+    scopes.reverse();
+    out.size(scopes.len());
+    for scope in scopes {
+        out.number(scope.number);
+        match &scope.part {
+            Part::Step(name) => {
+                out.byte(FORK_KINDS.len() as u8);
+                out.bytes(name.as_bytes());
+            }
+            Part::Branch { form, index } => {
+                out.byte(FORK_KINDS.iter().position(|kind| kind.form() == *form).unwrap_or(0) as u8);
+                out.number(*index);
+            }
+        }
+    }
+    out.number(strand.deeper);
 }
 
 fn failure(run: &Run, values: &mut Values, out: &mut Output, error: Option<&Error>) {
