@@ -18,7 +18,7 @@ enum Node<'c> {
 #[derive(Default)]
 struct Group<'c> {
     children: Vec<Node<'c>>,
-    groups: Vec<Group<'c>>,
+    groups: Vec<Self>,
     /// Where in `groups` each is.
     known: HashMap<Key<'c>, usize>,
     label: String,

@@ -207,7 +207,7 @@ fn strand(run: &Run, values: &Values, input: &mut Input<'_>, version: u8) -> Res
     // As far as a stack may be used before it grows.
     let top = base.saturating_add(2 * WINDOW).max(used);
     input.reserve(top.saturating_sub(used).saturating_mul(16))?;
-    stack.resize(top, Value::Nil);
+    stack.resize_with(top, Value::default);
     let parent = parent.map(|parent| (parent, slot));
     Ok(Strand {
         stack,
