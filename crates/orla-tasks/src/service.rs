@@ -19,6 +19,7 @@ use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::live::Live;
 use crate::options::TaskOptions;
+use crate::program::Awaited;
 use crate::queue::Queue;
 use crate::state::{Event, State};
 use crate::task::{Owner, Task, TaskId, Timestamp};
@@ -40,6 +41,7 @@ pub(crate) struct Inner {
     pub(crate) options: ArcSwap<TaskOptions>,
     pub(crate) live: Arc<Live>,
     pub(crate) ahead: Ahead,
+    pub(crate) awaited: Awaited,
     pub(crate) counts: Counts,
     pub(crate) queue: Mutex<Queue>,
     /// Notified when a task enters the queue.
@@ -149,6 +151,7 @@ impl Tasks {
             options: ArcSwap::from_pointee(options),
             live: Arc::default(),
             ahead: Ahead::default(),
+            awaited: Awaited::default(),
             counts: Counts::default(),
             queue: Mutex::default(),
             queued: Notify::new(),

@@ -6,6 +6,7 @@
 //! The revision of that row orders what happens at once. Every event changes the row with its own write, a task falls
 //! asleep only if the row is as it was before the task looked whether it is due, and of two that wake it one does.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use orla_marketplace::Principal;
 use orla_marketplace::rtfs::Wait;
 use orla_state::{Change, Expect, Pages, Query, Record, Revision, StateError};
 
+use super::awaited::KNOWN;
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
 use crate::ahead::{to_run, to_run_keys};
@@ -41,6 +43,7 @@ impl Inner {
         if self.is_due(id, waits).await? {
             return Ok(None);
         }
+        self.awaited.add(awaited(waits));
         let mut changes = sleep_changes(id, owner, waits, row.revision);
         let used = format!("{} {last_trail}", used.as_millis());
         changes.push(Change::put(keys::used(id), used));
@@ -163,11 +166,15 @@ impl Inner {
     pub(crate) async fn wake_awaiting(&self, id: &TaskId) -> Result<(), StateError> {
         /// How many tasks are woken at once.
         const BATCH: usize = 256;
+        if !self.awaited.has(id) {
+            return Ok(());
+        }
         loop {
             let rows = self.store.list(Query::below(&keys::all_awaiting(id), BATCH)).await?;
             let waking = |row: &Record| Some(Waking::by(last(&row.key)?, row));
             let all: Vec<Waking> = rows.iter().filter_map(waking).collect();
             if all.is_empty() {
+                self.awaited.remove(id);
                 return Ok(());
             }
             self.wake(all).await?;
@@ -179,9 +186,11 @@ impl Inner {
         /// How many rows are read at once.
         const PAGE: usize = 1000;
         let mut pages = Pages::below(&*self.store, AWAITED, PAGE);
+        let mut left = HashSet::new();
         loop {
             let rows = pages.next().await?;
             if rows.is_empty() {
+                self.awaited.begin(left);
                 return Ok(());
             }
             let awaited = |row: &Record| row.key.split('/').nth(1).and_then(TaskId::parse);
@@ -190,6 +199,8 @@ impl Inner {
             for (id, task) in ids.iter().zip(self.load_all(&ids).await?) {
                 if task.is_none_or(|task| task.state.is_terminal()) {
                     self.wake_awaiting(id).await?;
+                } else if left.len() <= KNOWN {
+                    left.insert(id.clone());
                 }
             }
         }

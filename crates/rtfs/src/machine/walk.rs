@@ -8,7 +8,7 @@ use crate::value::Value;
 /// Bytes that these values occupy, about; what is shared counts once.
 pub(super) fn live_bytes<'v>(roots: impl Iterator<Item = &'v Value>) -> usize {
     let mut walk = Walk { bytes: 0, seen: HashSet::new(), open: Vec::new(), owned: Vec::new() };
-    for root in roots {
+    for root in roots.filter(|root| !root.is_immediate()) {
         walk.add(root);
         walk.run();
     }
