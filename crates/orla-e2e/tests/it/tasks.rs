@@ -266,10 +266,7 @@ fn the_journal_of_a_program_is_a_tree_of_its_steps_and_branches_also_after_a_cra
         ],
         "{shown}"
     );
-    assert!(shown.ends_with("
-3 |   (await-event "go"))
-  |   ^
-"), "{shown}");
+    assert!(shown.ends_with("\n3 |   (await-event \"go\"))\n  |   ^\n"), "{shown}");
 }
 
 #[test]
