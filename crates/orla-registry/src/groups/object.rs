@@ -292,6 +292,7 @@ fn select(args: &Arguments<'_>, wanted: bool) -> Result<Value> {
 }
 
 fn rename(args: &Arguments<'_>) -> Result<Value> {
+    args.map("names")?;
     let (object, names) = (args.map("object")?, &args.texts_by_name("names")?);
     let mut renamed = Map::new();
     for (key, value) in object.iter() {
