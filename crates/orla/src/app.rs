@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use orla_cluster::Cluster;
+use orla_document::Position;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
@@ -33,7 +34,7 @@ use orla_providers::a2a::{A2AExecutor, Agents};
 use orla_providers::builtin::{self, LocalExecutor};
 use orla_providers::capsule::{CapsuleExecutor, Capsules, Mode, packages};
 use orla_providers::http::HttpExecutor;
-use orla_providers::mcp::{self, MCPExecutor, McpServers};
+use orla_providers::mcp::{self, MCPExecutor, McpServers, ServerSettings};
 use orla_providers::plugin::{self, PluginExecutor, Plugins};
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
 use orla_providers::sign_in::SignIns;
@@ -54,6 +55,7 @@ use crate::config::{Config, Placed, Problem, ToolOverride};
 use crate::confined::{self, Declarations};
 use crate::findings::{Findings, sentences};
 use crate::governance::{self, Governance, Rules};
+use crate::packages::{Installed, store_of};
 use crate::served::{Providers, Served, Sources, limits};
 use crate::{package_secrets, programs, prompts, terminal_approver, tokens};
 
@@ -90,6 +92,8 @@ pub(crate) struct App {
     findings: Findings,
     /// The processes that may change declarations, a sentence for each.
     exposed: Vec<String>,
+    /// A package whose tools are to be learned.
+    candidate: Option<Installed>,
     /// Knows the secrets of the newest snapshot.
     secrets: Arc<Redactor>,
 }
@@ -100,6 +104,18 @@ impl App {
     /// # Errors
     /// The tools directory exists but cannot be used.
     pub(crate) fn build(config: &Config) -> Result<Self, Failure> {
+        Self::assembled(config, None)
+    }
+
+    /// The same with a package whose tools are to be learned, instead of those of the lock.
+    ///
+    /// # Errors
+    /// Those of [`build`](Self::build).
+    pub(crate) fn build_with(config: &Config, candidate: Installed) -> Result<Self, Failure> {
+        Self::assembled(config, Some(candidate))
+    }
+
+    fn assembled(config: &Config, candidate: Option<Installed>) -> Result<Self, Failure> {
         let marketplace = Arc::new(CapabilityMarketplace::new(limits(config)));
         let instance = Instance::guarded();
         let capsules = Arc::new(Capsules::new(Arc::clone(&instance), policy(config)));
@@ -206,6 +222,7 @@ impl App {
             concurrency,
             findings,
             exposed: Vec::new(),
+            candidate,
             secrets: Arc::default(),
         };
         app.load(config).map_err(Failure::failed)?;
@@ -331,12 +348,18 @@ impl App {
             Availability::Unavailable { reason } => Some(reason.clone()),
             _ => None,
         }));
-        let of_packages = self.load_packages(config, process, &rules, &mut found, &mut findings);
+        let installed = match &self.candidate {
+            Some(candidate) => candidate.clone(),
+            None if is_alone(config) => Installed::default(),
+            None => Installed::of(&store_of(config)).map_err(|error| error.to_string())?,
+        };
+        let of_packages =
+            self.load_packages(config, &installed, process, &rules, &mut found, &mut findings);
         let secrets = Arc::new(config.secrets.and(&of_packages));
         // What still runs may know the secrets from before.
         self.marketplace.set_redaction(Arc::new(secrets.and(&self.secrets)));
         self.secrets = secrets;
-        self.load_servers(config, &mut findings);
+        self.load_servers(config, &installed, &mut findings);
         self.load_plugins(config, &rules, &mut findings);
         self.sign_ins.load(config.sign_ins.iter().cloned());
         self.load_documents(config, &mut findings);
@@ -358,6 +381,7 @@ impl App {
             builtins,
             prompts: prompts.prompts,
             rules: Arc::clone(&rules),
+            installed,
         };
         self.marketplace.approvals().configure(config.approve.clone());
         if let Some(cluster) = &self.cluster {
@@ -375,17 +399,31 @@ impl App {
     fn load_packages(
         &self,
         config: &Config,
+        installed: &Installed,
         process: orla_process::Limits,
         rules: &Arc<Rules>,
         found: &mut Loaded,
         findings: &mut Findings,
     ) -> Redactor {
-        let home = installed().filter(|_| !is_alone(config));
+        let home = packages_at_home().filter(|_| !is_alone(config));
         let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
         *self.refused.lock() =
             packages.refused.iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
+        let (folders, mut missing) = installed.folders();
+        for folder in folders {
+            let name = &folder.manifest.name;
+            match packages.packages.iter().find(|package| package.manifest.name == *name) {
+                Some(other) => missing.push((
+                    name.clone(),
+                    format!("{name} of orla.lock: {} has this name", other.directory.display()),
+                )),
+                None => packages.packages.push(folder),
+            }
+        }
+        findings.problems.extend(missing.iter().map(|(_, why)| why.clone()));
+        self.refused.lock().extend(missing);
         let (secrets, mut given) = (Resolver::of_user(), Redactor::default());
         for package in &mut packages.packages {
             let change = config.tools.get(&package.manifest.name);
@@ -449,10 +487,15 @@ impl App {
     }
 
     /// Applies the MCP servers. Servers with the same definition continue.
-    fn load_servers(&self, config: &Config, findings: &mut Findings) {
+    fn load_servers(&self, config: &Config, installed: &Installed, findings: &mut Findings) {
+        let (own, missing) = installed.servers(&base_of(config));
+        findings.problems.extend(missing.iter().map(|(_, why)| why.clone()));
+        self.refused.lock().extend(missing);
+        let own = own.into_iter().map(|value| Placed { value, at: Position::START });
+        let all: Vec<Placed<ServerSettings>> = config.servers.iter().cloned().chain(own).collect();
         let capsules = self.capsules.supervisor().current();
-        let mut servers = Vec::with_capacity(config.servers.len());
-        for server in &config.servers {
+        let mut servers = Vec::with_capacity(all.len());
+        for server in &all {
             let mut settings = server.value.clone();
             let is_taken = |name: &str| capsules.iter().any(|capsule| capsule.name() == name);
             if settings.names.prefix.is_none() && is_taken(&settings.name) {
@@ -581,7 +624,7 @@ impl App {
             .chain(manifests)
             .chain(config.file.clone())
             .chain([governance::attestations_file(config)]);
-        let roots = [config.tools_dir.clone()].into_iter().chain(installed());
+        let roots = [config.tools_dir.clone()].into_iter().chain(packages_at_home());
         let declarations = Declarations::new(files, roots, packages.clone());
         let confined = tools.iter().filter_map(|(name, tool)| {
             Some(((*name).to_owned(), Arc::clone(tool.program().sandbox()?)))
@@ -786,8 +829,8 @@ fn is_alone(config: &Config) -> bool {
     packages::is_package(&config.tools_dir)
 }
 
-/// Where packages are installed.
-fn installed() -> Option<PathBuf> {
+/// Where packages for all projects are.
+fn packages_at_home() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(PathBuf::from(home).join(".orla/tools"))
 }

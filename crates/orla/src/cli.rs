@@ -6,6 +6,7 @@ mod attest;
 mod calls;
 mod cluster;
 mod identity;
+mod packages;
 mod rtfs;
 mod sandbox;
 mod task;
@@ -26,6 +27,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use identity::{
     ApprovalAnswer, Login, Logout, Policy, PolicyExplain, Secret, Token, TokenCreate,
 };
+pub(crate) use packages::{Add, Consent, Update};
 pub(crate) use rtfs::{CheckPrograms, Rtfs, RtfsCommand};
 pub(crate) use sandbox::{Sandbox, SandboxExplain, SandboxLearn, SandboxRun};
 pub(crate) use task::{Task, TaskCommand, TaskList, TaskRun};
@@ -122,6 +124,31 @@ pub(crate) enum Command {
         after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'\n  orla list --all              built-ins and the rest of what is not listed, too\n  orla list --watch            again when a file changes\n  orla list --url http://127.0.0.1:8080"
     )]
     List(List),
+    /// Install a package, and lock it
+    #[command(after_help = packages::ADD)]
+    Add(Add),
+    /// Remove an installed package
+    Remove {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Take the newest version of a package, or accept that its tools have changed
+    Update(Update),
+    /// Show which packages are not the newest
+    Outdated {
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Install exactly what orla.lock names
+    Sync {
+        /// Fetch nothing: what is not in the cache is an error
+        #[arg(long)]
+        offline: bool,
+        #[command(flatten)]
+        settings: Settings,
+    },
     /// Find capabilities by words
     #[command(after_help = SEARCH)]
     Search(Search),
@@ -441,6 +468,9 @@ pub(crate) struct Search {
     /// Search a running server instead of what would be served here
     #[arg(long)]
     pub(crate) url: Option<String>,
+    /// Search the names of a registry of MCP servers instead
+    #[arg(long, value_name = "URL", conflicts_with = "url")]
+    pub(crate) registry: Option<String>,
     /// Print JSON: results, each with id, name, description, kind, input and score; and total
     #[arg(long)]
     pub(crate) json: bool,

@@ -36,6 +36,7 @@ mod http_client;
 mod logging;
 mod memory;
 mod package_secrets;
+mod packages;
 mod programs;
 mod prompts;
 mod quota_days;
@@ -152,6 +153,23 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::Sandbox { command: Sandbox::Learn(learn) }) => {
             let source = Cli::source(before, learn.settings.clone());
             commands::sandbox::learn(&learn, &source)
+        }
+        Some(Command::Add(add)) => {
+            let source = Cli::source(before, add.settings.clone());
+            commands::packages::add(&add, &source)
+        }
+        Some(Command::Remove { name, settings }) => {
+            commands::packages::remove(&name, &Cli::source(before, settings))
+        }
+        Some(Command::Update(update)) => {
+            let source = Cli::source(before, update.settings.clone());
+            commands::packages::update(&update, &source)
+        }
+        Some(Command::Outdated { settings }) => {
+            commands::packages::outdated(&Cli::source(before, settings))
+        }
+        Some(Command::Sync { offline, settings }) => {
+            commands::packages::sync(offline, &Cli::source(before, settings))
         }
         Some(Command::Search(search)) => {
             let source = Cli::source(before, search.settings.clone());
@@ -283,6 +301,11 @@ impl Failure {
     /// All of it in one line.
     fn text(&self) -> String {
         self.lines.join("; ")
+    }
+
+    /// Its lines.
+    pub(crate) fn into_lines(self) -> Vec<String> {
+        self.lines
     }
 
     /// The operation failed.

@@ -21,6 +21,7 @@ use crate::config::{Config, Placed, Problem, ToolOverride, description_of};
 use crate::findings::Findings;
 use crate::governance::Rules;
 use crate::memory;
+use crate::packages::Installed;
 use crate::prompts::{Prompt, Prompts};
 use crate::text::suggestion;
 
@@ -51,6 +52,8 @@ pub(crate) struct Sources {
     pub(crate) prompts: Vec<Prompt>,
     /// The rules for capabilities before they are served.
     pub(crate) rules: Arc<Rules>,
+    /// The packages of the lock, whose tools are those that were accepted.
+    pub(crate) installed: Installed,
 }
 
 impl Served {
@@ -156,6 +159,7 @@ impl Sources {
             .flat_map(|source| source.registrations())
             .partition(|registration| registration.manifest.provider.kind() == orla_cluster::KIND);
         tools.extend(near.into_iter().map(Tool::from));
+        self.installed.hold_back(tools.iter_mut().map(|tool| &mut tool.registration));
         let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
         let builtins = self.builtins.iter().filter(|builtin| !own.contains(&builtin.manifest.id));
         tools.extend(builtins.cloned().map(Tool::from));
@@ -211,7 +215,8 @@ impl Sources {
     /// later say what they serve.
     fn name_idle_patterns(&self, names: &HashSet<String>, findings: &mut Findings) {
         let config = &self.config;
-        let is_everything_known = config.servers.is_empty()
+        let is_everything_known = self.installed.is_empty()
+            && config.servers.is_empty()
             && config.plugins.is_empty()
             && config.remotes.is_empty()
             && config.cluster.is_none()

@@ -18,6 +18,7 @@ pub(crate) mod init;
 pub(crate) mod list;
 pub(crate) mod login;
 pub(crate) mod new;
+pub(crate) mod packages;
 pub(crate) mod policy;
 pub(crate) mod quotas;
 pub(crate) mod rtfs;

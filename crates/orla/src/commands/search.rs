@@ -10,6 +10,9 @@ use crate::config::{Config, Source};
 use crate::{Failure, cli, render};
 
 pub(crate) fn run(search: &cli::Search, source: &Source) -> Result<(), Failure> {
+    if let Some(registry) = &search.registry {
+        return super::packages::search(registry, &search.words.join(" "), search.limit, search.json);
+    }
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let _log = super::log(&config);
     let query = search.words.join(" ");

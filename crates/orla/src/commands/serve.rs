@@ -27,6 +27,7 @@ use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
 use crate::governance::audit::Audit;
 use crate::logging::Logging;
+use crate::packages::store_of;
 use crate::quota_days::QuotaDays;
 use crate::reload::Reloader;
 use crate::signals::{Signal, Signals};
@@ -457,6 +458,7 @@ fn targets(config: &Config) -> Vec<Target> {
         None => paths.extend(DEFAULT_FILES.iter().map(Into::into)),
     }
     paths.push(attestations_file(config));
+    paths.push(store_of(config).lock_file());
     paths.extend(config.named_files.iter().cloned());
     paths.into_iter().map(|path| Target { path, recursive: false }).collect()
 }

@@ -1,0 +1,117 @@
+//! The archive of a folder: stored members sorted by name, with no times, so that the same content has the same bytes.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use flate2::Crc;
+
+use super::{ArchiveError, MAX_BYTES, MAX_FILES, names, refused};
+
+/// What is not packed: version control, and what orla keeps beside a project.
+const LEFT_OUT: [&str; 3] = [".git", ".hg", ".orla"];
+
+/// Packs a folder.
+///
+/// # Errors
+/// It has links, special files, names that are refused or too many bytes, or cannot be read.
+pub fn pack(folder: &Path) -> Result<Vec<u8>, ArchiveError> {
+    let mut files = Vec::new();
+    walk(folder, "", &mut files)?;
+    files.sort();
+    names::check(files.iter().map(|name| (name.as_str(), false))).map_err(refused)?;
+    let (mut packed, mut directory, mut total) = (Vec::new(), Vec::new(), 0_u64);
+    for name in &files {
+        let path = folder.join(name);
+        let metadata = fs::symlink_metadata(&path)?;
+        total = total.saturating_add(metadata.len());
+        if total > MAX_BYTES {
+            return Err(refused(format!("it has more than {} MiB", MAX_BYTES >> 20)));
+        }
+        let content = fs::read(&path)?;
+        let mode = if metadata.permissions().mode() & 0o111 != 0 { 0o100_755 } else { 0o100_644 };
+        add(&mut packed, &mut directory, name, &content, mode)?;
+    }
+    if packed.len() as u64 + directory.len() as u64 > MAX_BYTES {
+        return Err(refused(format!("it has more than {} MiB", MAX_BYTES >> 20)));
+    }
+    let number = |number: usize| u32::try_from(number).map_err(|_| refused("it is too large"));
+    let count = u16::try_from(files.len()).map_err(|_| refused("it has too many files"))?;
+    let (size, offset) = (number(directory.len())?, number(packed.len())?);
+    packed.extend_from_slice(&directory);
+    packed.extend_from_slice(&0x0605_4b50_u32.to_le_bytes());
+    packed.extend_from_slice(&[0; 4]);
+    packed.extend_from_slice(&count.to_le_bytes());
+    packed.extend_from_slice(&count.to_le_bytes());
+    packed.extend_from_slice(&size.to_le_bytes());
+    packed.extend_from_slice(&offset.to_le_bytes());
+    packed.extend_from_slice(&[0; 2]);
+    Ok(packed)
+}
+
+fn add(
+    packed: &mut Vec<u8>,
+    directory: &mut Vec<u8>,
+    name: &str,
+    content: &[u8],
+    mode: u32,
+) -> Result<(), ArchiveError> {
+    let number = |number: usize| u32::try_from(number).map_err(|_| refused("it is too large"));
+    let mut crc = Crc::new();
+    crc.update(content);
+    let length = u16::try_from(name.len()).map_err(|_| refused("a name is too long"))?;
+    let offset = number(packed.len())?;
+    // Version 2.0, UTF-8 names, stored, at the first moment that zip knows.
+    let mut common = Vec::new();
+    for field in [20_u16, 0x0800, 0, 0, 0x0021] {
+        common.extend_from_slice(&field.to_le_bytes());
+    }
+    for field in [crc.sum(), number(content.len())?, number(content.len())?] {
+        common.extend_from_slice(&field.to_le_bytes());
+    }
+    common.extend_from_slice(&length.to_le_bytes());
+    common.extend_from_slice(&[0; 2]);
+    packed.extend_from_slice(&0x0403_4b50_u32.to_le_bytes());
+    packed.extend_from_slice(&common);
+    packed.extend_from_slice(name.as_bytes());
+    packed.extend_from_slice(content);
+    directory.extend_from_slice(&0x0201_4b50_u32.to_le_bytes());
+    // Made on Unix.
+    directory.extend_from_slice(&[20, 3]);
+    directory.extend_from_slice(&common);
+    directory.extend_from_slice(&[0; 6]);
+    directory.extend_from_slice(&(mode << 16).to_le_bytes());
+    directory.extend_from_slice(&offset.to_le_bytes());
+    directory.extend_from_slice(name.as_bytes());
+    Ok(())
+}
+
+fn walk(folder: &Path, prefix: &str, files: &mut Vec<String>) -> Result<(), ArchiveError> {
+    for entry in fs::read_dir(folder.join(prefix))? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_str().ok_or_else(|| refused(format!("the name {name:?} is not UTF-8")))?;
+        if LEFT_OUT.contains(&name) {
+            continue;
+        }
+        let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            // Deep enough for anything but a trap.
+            if path.matches('/').count() > 64 {
+                return Err(refused(format!("{path:?} is nested too deeply")));
+            }
+            walk(folder, &path, files)?;
+        } else if kind.is_file() {
+            if files.len() >= MAX_FILES {
+                return Err(refused(format!("it has more than {MAX_FILES} files")));
+            }
+            files.push(path);
+        } else {
+            return Err(refused(format!(
+                "{path:?} is a link or a special file, which a package must not have"
+            )));
+        }
+    }
+    Ok(())
+}

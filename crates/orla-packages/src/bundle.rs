@@ -1,0 +1,287 @@
+//! The manifest of an `.mcpb` bundle (`manifest.json`, 0.1 to 0.4): what is started, and what a person sets. No I/O.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The name of the manifest in a bundle.
+pub const MANIFEST: &str = "manifest.json";
+/// The largest manifest, in bytes.
+pub const MAX_MANIFEST: usize = 1 << 20;
+
+/// What a bundle says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bundle {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What it does.
+    pub description: String,
+    /// Who made it.
+    pub author: String,
+    /// The program: a name in `PATH`, or a path.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment.
+    pub env: BTreeMap<String, String>,
+    /// What a person sets, by its key.
+    pub settings: BTreeMap<String, Setting>,
+}
+
+/// Something that a person sets (`user_config`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// What it is.
+    pub title: String,
+    /// Its value if none is set. A list has several.
+    pub default: Option<Vec<String>>,
+    /// Whether it cannot be left out.
+    pub is_required: bool,
+}
+
+#[derive(Deserialize)]
+struct Raw {
+    #[serde(alias = "dxt_version")]
+    manifest_version: String,
+    name: String,
+    version: String,
+    #[serde(default)]
+    description: String,
+    author: Author,
+    server: Server,
+    #[serde(default)]
+    user_config: BTreeMap<String, RawSetting>,
+}
+
+#[derive(Deserialize)]
+struct Author {
+    name: String,
+}
+
+#[derive(Deserialize)]
+struct Server {
+    #[serde(rename = "type")]
+    kind: String,
+    mcp_config: Launch,
+}
+
+#[derive(Deserialize)]
+struct Launch {
+    command: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+    #[serde(default)]
+    platform_overrides: BTreeMap<String, Override>,
+}
+
+#[derive(Deserialize)]
+struct Override {
+    command: Option<String>,
+    args: Option<Vec<String>>,
+    env: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Deserialize)]
+struct RawSetting {
+    #[serde(default)]
+    title: String,
+    #[serde(default)]
+    required: bool,
+    #[serde(default)]
+    default: Option<Value>,
+}
+
+/// Reads a manifest for the system with this name (`linux`, `darwin`, `win32`).
+///
+/// # Errors
+/// It is not a manifest that is known here.
+pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
+    let raw: Raw = serde_json::from_slice(text).map_err(|error| format!("{MANIFEST}: {error}"))?;
+    if !["0.1", "0.2", "0.3", "0.4"].contains(&raw.manifest_version.as_str()) {
+        return Err(format!(
+            "{MANIFEST}: manifest_version {:?} is not known: 0.3 is",
+            raw.manifest_version
+        ));
+    }
+    if !["node", "python", "binary", "uv"].contains(&raw.server.kind.as_str()) {
+        return Err(format!("{MANIFEST}: server.type {:?} is not known", raw.server.kind));
+    }
+    for (what, text) in [
+        ("name", &raw.name),
+        ("version", &raw.version),
+        ("mcp_config.command", &raw.server.mcp_config.command),
+    ] {
+        if text.is_empty() || text.len() > 4096 || text.chars().any(char::is_control) {
+            return Err(format!("{MANIFEST}: {what} is empty, too long, or has control characters"));
+        }
+    }
+    let mut launch = raw.server.mcp_config;
+    if let Some(changed) = launch.platform_overrides.remove(system) {
+        launch.command = changed.command.unwrap_or(launch.command);
+        launch.args = changed.args.unwrap_or(launch.args);
+        launch.env.extend(changed.env.unwrap_or_default());
+    }
+    let settings = raw.user_config.into_iter().map(|(key, setting)| {
+        let is_key = !key.is_empty()
+            && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte));
+        if !is_key {
+            return Err(format!(
+                "{MANIFEST}: user_config.{key:?}: a key has letters, digits, `_` and `-`"
+            ));
+        }
+        let default = setting.default.filter(|default| !default.is_null());
+        let default = default.as_ref().map(values);
+        let title = if setting.title.is_empty() { key.clone() } else { setting.title };
+        Ok((key, Setting { title, default, is_required: setting.required }))
+    });
+    let settings = settings.collect::<Result<_, _>>()?;
+    Ok(Bundle {
+        name: raw.name,
+        version: raw.version,
+        description: raw.description,
+        author: raw.author.name,
+        command: launch.command,
+        args: launch.args,
+        env: launch.env,
+        settings,
+    })
+}
+
+/// What is to be started.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Command {
+    /// The program.
+    pub command: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its environment.
+    pub env: BTreeMap<String, String>,
+}
+
+impl Bundle {
+    /// What is started if the bundle is in `directory`, with the values that `set` gives for keys of
+    /// [`settings`](Self::settings). A variable of the environment whose setting has no value is left out.
+    ///
+    /// # Errors
+    /// The keys of required settings without a value.
+    pub fn command(
+        &self,
+        directory: &str,
+        home: &str,
+        set: impl Fn(&str) -> Option<String>,
+    ) -> Result<Command, Vec<String>> {
+        let mut values: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
+        for (key, setting) in &self.settings {
+            let own = |text: &String| self.place(text, directory, home);
+            let default = || setting.default.as_ref().map(|texts| texts.iter().map(own).collect());
+            values.insert(key.clone(), set(key).map(|value| vec![value]).or_else(default));
+        }
+        let missing =
+            self.settings.iter().filter(|(key, setting)| setting.is_required && values[*key].is_none());
+        let missing: Vec<String> = missing.map(|(key, _)| key.clone()).collect();
+        if !missing.is_empty() {
+            return Err(missing);
+        }
+        let filled = |text: &str| filled(&self.place(text, directory, home), &values);
+        let args = self.args.iter().flat_map(|arg| {
+            // An argument that is one setting has as many values as that.
+            let key = arg.strip_prefix("${user_config.").and_then(|rest| rest.strip_suffix('}'));
+            match key.and_then(|key| values.get(key)) {
+                Some(values) => values.clone().unwrap_or_default(),
+                None => filled(arg).into_iter().collect(),
+            }
+        });
+        let args = args.collect();
+        let env = self.env.iter().filter_map(|(name, value)| Some((name.clone(), filled(value)?)));
+        let env = env.collect();
+        let command = filled(&self.command).unwrap_or_default();
+        let command = match command.strip_prefix("./") {
+            Some(rest) => format!("{directory}/{rest}"),
+            None => command,
+        };
+        Ok(Command { command, args, env })
+    }
+
+    fn place(&self, text: &str, directory: &str, home: &str) -> String {
+        let replaced = text.replace("${__dirname}", directory).replace("${HOME}", home);
+        let replaced = replaced.replace("${/}", "/").replace("${pathSeparator}", "/");
+        ["DESKTOP", "DOCUMENTS", "DOWNLOADS"].iter().fold(replaced, |text, name| {
+            let folder = format!("{}{}", &name[..1], name[1..].to_lowercase());
+            text.replace(&format!("${{{name}}}"), &format!("{home}/{folder}"))
+        })
+    }
+}
+
+/// The text with the values of settings. `None` if one of them has none.
+fn filled(text: &str, values: &BTreeMap<String, Option<Vec<String>>>) -> Option<String> {
+    const BEGIN: &str = "${user_config.";
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some(at) = rest.find(BEGIN) {
+        let after = &rest[at + BEGIN.len()..];
+        let Some(end) = after.find('}') else { break };
+        out.push_str(&rest[..at]);
+        // A key that is not declared has no value.
+        out.push_str(&values.get(&after[..end])?.as_ref()?.join(","));
+        rest = &after[end + 1..];
+    }
+    out.push_str(rest);
+    Some(out)
+}
+
+fn values(value: &Value) -> Vec<String> {
+    match value {
+        Value::String(text) => vec![text.clone()],
+        Value::Array(items) => items.iter().flat_map(values).collect(),
+        other => vec![other.to_string()],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn manifest(change: impl Fn(&mut Value)) -> Result<Bundle, String> {
+        let mut manifest = json!({
+            "manifest_version": "0.3", "name": "w", "version": "1.0.0", "description": "W.",
+            "author": {"name": "Acme"},
+            "server": {"type": "node", "entry_point": "s.js", "mcp_config": {
+                "command": "node", "args": ["${__dirname}/s.js", "${user_config.dirs}"],
+                "env": {"KEY": "${user_config.key}", "HOME_DIR": "${HOME}", "X": "${user_config.none}"},
+                "platform_overrides": {"win32": {"command": "node.exe"}},
+            }},
+            "user_config": {
+                "key": {"type": "string", "title": "Key", "sensitive": true, "required": true},
+                "dirs": {"type": "directory", "multiple": true, "default": ["${HOME}/a", "${DESKTOP}"]},
+                "none": {"type": "string"},
+            },
+        });
+        change(&mut manifest);
+        read(manifest.to_string().as_bytes(), "linux")
+    }
+
+    #[test]
+    fn the_command_has_the_values_of_a_person() {
+        let bundle = manifest(|_| {}).unwrap();
+        let command =
+            bundle.command("/b", "/home/x", |key| (key == "key").then(|| "s3".to_owned())).unwrap();
+        assert_eq!(command.args, ["/b/s.js", "/home/x/a", "/home/x/Desktop"]);
+        let env = [("HOME_DIR", "/home/x"), ("KEY", "s3")].map(|(a, b)| (a.to_owned(), b.to_owned()));
+        assert_eq!(command.env, BTreeMap::from(env));
+        assert_eq!(bundle.command("/b", "/h", |_| None).err(), Some(vec!["key".to_owned()]));
+    }
+
+    #[test]
+    fn what_is_not_known_is_refused() {
+        assert!(manifest(|json| json["manifest_version"] = json!("9")).is_err());
+        assert!(manifest(|json| json["server"]["type"] = json!("exe")).is_err());
+        assert!(manifest(|json| json["name"] = json!("")).is_err());
+        assert!(manifest(|json| json["server"]["mcp_config"] = json!({})).is_err());
+        assert!(read(b"[]", "linux").is_err());
+    }
+}

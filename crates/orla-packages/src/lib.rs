@@ -1,0 +1,76 @@
+//! Software of others: where it comes from, what is locked, and how it is installed.
+//!
+//! - [`source`]: what a person writes to name a source
+//! - [`lock`]: `orla.lock`, which says exactly what a project has
+//! - [`archive`]: bundles and folders as archives, with checks of everything that an archive may do to a machine
+//! - [`bundle`]: the manifest of an `.mcpb` bundle
+//! - [`registry`]: the API of MCP registries
+//! - [`tools`]: what a package says its tools are
+//! - [`store`]: the directory of what is installed, and its transactions
+//!
+//! Everything but `store` and the folders of `archive` is without I/O. The network is behind [`Fetch`].
+//!
+//! # Invariants
+//!
+//! - Nothing of an archive is written before all of its names, kinds and sizes are checked.
+//! - An installation is the old or the new one, whenever the process ends: its directory is named by its content, and the
+//!   lock, which is replaced by one rename, says which directory is meant.
+
+#![warn(missing_docs)]
+
+pub mod archive;
+pub mod bundle;
+pub mod lock;
+pub mod registry;
+pub mod source;
+pub mod store;
+pub mod tools;
+
+use std::fmt::Write as _;
+
+use async_trait::async_trait;
+use sha2::{Digest, Sha256};
+
+/// Gets documents and archives.
+#[async_trait]
+pub trait Fetch: Send + Sync {
+    /// The body under a URL, of at most `max` bytes.
+    ///
+    /// # Errors
+    /// A sentence that says what failed, without the URL's credentials.
+    async fn get(&self, url: &str, max: usize) -> Result<Vec<u8>, FetchError>;
+}
+
+/// Why nothing was fetched.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FetchError {
+    /// The server says that there is no such thing.
+    #[error("there is nothing at {0}")]
+    Missing(String),
+    /// Anything else, as a sentence.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// The SHA-256 of bytes, in lower-case hexadecimal digits.
+pub fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
+}
+
+/// Whether a text can be the name of a package: it begins the names of its tools.
+pub fn is_name(name: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    (1..=48).contains(&name.len()) && name.bytes().all(fits) && !name.starts_with('-')
+}
+
+/// A name made of any text, such as that of a bundle.
+pub fn name_of(text: &str) -> String {
+    let text = text.rsplit('/').next().unwrap_or(text);
+    let fit = |ch: char| if ch.is_ascii_alphanumeric() || "_-".contains(ch) { ch } else { '_' };
+    let name: String = text.chars().map(fit).take(48).collect();
+    let name = name.trim_start_matches('-').to_owned();
+    if name.is_empty() { "package".to_owned() } else { name }
+}

@@ -1,0 +1,331 @@
+//! `orla.lock`: exactly what a project has, for version control. No I/O.
+//!
+//! The file is YAML and has one entry for each package, sorted by name. It has no times and no paths of the project, so it
+//! is the same on every machine, and a change of one package changes only its lines.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use orla_document::{Kind, Node, Position};
+
+/// The name of the file.
+pub const FILE: &str = "orla.lock";
+/// The format that is written, and the newest that is read.
+const FORMAT: &str = "1";
+/// The largest lock that is read, in bytes.
+pub const MAX_LOCK: u64 = 4 << 20;
+
+/// What a project has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lock {
+    /// By name, each once.
+    entries: Vec<Entry>,
+}
+
+/// A package of the lock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its name in this project.
+    pub name: String,
+    /// Where it comes from, as a person wrote it.
+    pub source: String,
+    /// The registry that was asked, if its source is a name there.
+    pub registry: Option<String>,
+    /// Where the archive was fetched, if not at its source.
+    pub resolved: Option<String>,
+    /// What the archive is.
+    pub kind: PackageKind,
+    /// The version that it says it is.
+    pub version: String,
+    /// The SHA-256 of its archive.
+    pub sha256: String,
+    /// The digest of what it said its tools are.
+    pub tools_digest: String,
+    /// What it may do, sorted.
+    pub permissions: Vec<String>,
+}
+
+/// What an archive is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackageKind {
+    /// A package with `tool.yaml`.
+    Folder,
+    /// An `.mcpb` bundle.
+    Bundle,
+}
+
+/// A lock that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}:{}: {problem}", .at.line, .at.column)]
+pub struct LockError {
+    /// Where in the file.
+    pub at: Position,
+    /// What is wrong, and what to do.
+    pub problem: String,
+}
+
+impl PackageKind {
+    /// The word for it in the file.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Folder => "folder",
+            Self::Bundle => "bundle",
+        }
+    }
+}
+
+impl Lock {
+    /// The packages by name.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The package with this name.
+    pub fn get(&self, name: &str) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.name == name)
+    }
+
+    /// Adds a package, or replaces the one with its name.
+    pub fn put(&mut self, entry: Entry) {
+        match self.entries.binary_search_by(|known| known.name.cmp(&entry.name)) {
+            Ok(at) => self.entries[at] = entry,
+            Err(at) => self.entries.insert(at, entry),
+        }
+    }
+
+    /// Removes a package. Returns whether it was there.
+    pub fn remove(&mut self, name: &str) -> bool {
+        let before = self.entries.len();
+        self.entries.retain(|entry| entry.name != name);
+        self.entries.len() < before
+    }
+
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// It is not a lock: it was edited or merged by hand, or is of a newer orla.
+    pub fn parse(text: &str) -> Result<Self, LockError> {
+        if let Some(line) = text.lines().position(|line| line.starts_with("<<<<<<<")) {
+            let at = Position { line: line + 1, column: 1 };
+            let problem =
+                "an unfinished merge: keep the entries of one side, then run `orla sync`".to_owned();
+            return Err(LockError { at, problem });
+        }
+        let root = orla_document::parse(text)
+            .map_err(|error| LockError { at: error.at, problem: with_advice(&error.problem) })?;
+        let Some(root) = root else { return Ok(Self::default()) };
+        let mut lock = Self::default();
+        let mut format = None;
+        for (key, node) in mapping(&root, "a mapping with format and packages")? {
+            match key.text.as_str() {
+                "format" => format = Some((node.at, scalar(node, "a number")?)),
+                "packages" => {
+                    for node in list(node)? {
+                        let entry = Entry::read(node)?;
+                        if lock.get(&entry.name).is_some() {
+                            return Err(error(node.at, &format!("{} is there twice", entry.name)));
+                        }
+                        lock.put(entry);
+                    }
+                }
+                other => return Err(error(key.at, &format!("unknown key {other:?}"))),
+            }
+        }
+        match format {
+            Some((_, FORMAT)) => Ok(lock),
+            Some((at, other)) => {
+                let problem = format!(
+                    "format {other:?} is not known to this version of orla, which reads {FORMAT}: use a newer orla"
+                );
+                Err(LockError { at, problem })
+            }
+            None => Err(error(root.at, "format is missing")),
+        }
+    }
+
+    /// The file.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "# Written by orla. `orla sync` installs what stands here, `orla update` changes it.\nformat: {FORMAT}\npackages:"
+        );
+        if self.entries.is_empty() {
+            text.push_str(" []");
+        }
+        text.push('\n');
+        for entry in &self.entries {
+            let mut line = |key: &str, value: &str| {
+                let _ = writeln!(text, "    {key}: {}", quoted(value));
+            };
+            line("name", &entry.name);
+            line("source", &entry.source);
+            if let Some(registry) = &entry.registry {
+                line("registry", registry);
+            }
+            if let Some(resolved) = &entry.resolved {
+                line("resolved", resolved);
+            }
+            line("kind", entry.kind.word());
+            line("version", &entry.version);
+            line("sha256", &entry.sha256);
+            line("tools_digest", &entry.tools_digest);
+            let permissions: Vec<String> = entry.permissions.iter().map(|word| quoted(word)).collect();
+            let _ = writeln!(text, "    permissions: [{}]", permissions.join(", "));
+        }
+        // The first line of an entry begins its item.
+        text.replace("    name: ", "  - name: ")
+    }
+}
+
+impl Entry {
+    fn read(node: &Node) -> Result<Self, LockError> {
+        let mut found: Vec<(&str, Position, &str)> = Vec::new();
+        let mut permissions = None;
+        for (key, value) in mapping(node, "a package")? {
+            if key.text == "permissions" {
+                let words =
+                    list(value)?.iter().map(|word| scalar(word, "a permission").map(str::to_owned));
+                permissions = Some(words.collect::<Result<BTreeSet<_>, _>>()?);
+                continue;
+            }
+            if !KEYS.contains(&key.text.as_str()) {
+                return Err(error(key.at, &format!("unknown key {:?}", key.text)));
+            }
+            found.push((&key.text, value.at, scalar(value, "a text")?));
+        }
+        let optional =
+            |key: &str| found.iter().find(|(name, ..)| *name == key).map(|(_, at, text)| (*at, *text));
+        let required =
+            |key: &str| optional(key).ok_or_else(|| error(node.at, &format!("{key} is missing")));
+        let text = |key: &str| required(key).map(|(_, text)| text.to_owned());
+        let digest = |key: &str| match required(key)? {
+            (_, text) if is_digest(text) => Ok(text.to_owned()),
+            (at, _) => Err(error(at, &format!("{key} is not 64 hexadecimal digits"))),
+        };
+        let (name_at, name) = required("name")?;
+        if !crate::is_name(name) {
+            let what = "a name has up to 48 letters, digits, `_` and `-`";
+            return Err(error(name_at, what));
+        }
+        let (kind_at, kind) = required("kind")?;
+        let kind =
+            [PackageKind::Folder, PackageKind::Bundle].into_iter().find(|known| known.word() == kind);
+        let kind = kind.ok_or_else(|| error(kind_at, "kind is folder or bundle"))?;
+        let permissions = permissions.ok_or_else(|| error(node.at, "permissions are missing"))?;
+        Ok(Self {
+            name: name.to_owned(),
+            source: text("source")?,
+            registry: optional("registry").map(|(_, text)| text.to_owned()),
+            resolved: optional("resolved").map(|(_, text)| text.to_owned()),
+            kind,
+            version: text("version")?,
+            sha256: digest("sha256")?,
+            tools_digest: digest("tools_digest")?,
+            permissions: permissions.into_iter().collect(),
+        })
+    }
+}
+
+const KEYS: [&str; 8] =
+    ["name", "source", "registry", "resolved", "kind", "version", "sha256", "tools_digest"];
+
+fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
+fn error(at: Position, problem: &str) -> LockError {
+    LockError { at, problem: with_advice(problem) }
+}
+
+fn with_advice(problem: &str) -> String {
+    format!(
+        "{problem}: take the file back from version control, or `orla remove` and `orla add` the package"
+    )
+}
+
+fn mapping<'a>(node: &'a Node, expected: &str) -> Result<&'a [(orla_document::Key, Node)], LockError> {
+    match &node.kind {
+        Kind::Map(pairs) => Ok(pairs),
+        _ => Err(error(node.at, &format!("{expected} is expected"))),
+    }
+}
+
+fn list(node: &Node) -> Result<&[Node], LockError> {
+    match &node.kind {
+        Kind::List(items) => Ok(items),
+        Kind::Scalar(_) if node.is_null() => Ok(&[]),
+        _ => Err(error(node.at, "a list is expected")),
+    }
+}
+
+fn scalar<'a>(node: &'a Node, expected: &str) -> Result<&'a str, LockError> {
+    let text = node.as_scalar().map(|scalar| scalar.text.as_str());
+    text.ok_or_else(|| error(node.at, &format!("{expected} is expected")))
+}
+
+/// A text as YAML: plain where it cannot be taken for anything else, and else in JSON's quotes.
+fn quoted(text: &str) -> String {
+    let is_plain = text.starts_with(|ch: char| ch.is_ascii_lowercase() || "./".contains(ch))
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-/@".contains(&byte))
+        && !["null", "true", "false", "yes", "no", "on", "off", "y", "n"].contains(&text)
+        && text.contains(|ch: char| ch.is_ascii_lowercase());
+    let is_number_like = text
+        .strip_prefix('.')
+        .is_some_and(|rest| rest.starts_with(|ch: char| ch.is_ascii_digit() || ch == 'i' || ch == 'n'));
+    if is_plain && !is_number_like { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str) -> Entry {
+        Entry {
+            name: name.to_owned(),
+            source: "mcpb:../a b.mcpb".to_owned(),
+            registry: None,
+            resolved: Some("https://a.example/b?c=d#e".to_owned()),
+            kind: PackageKind::Bundle,
+            version: "1.10".to_owned(),
+            sha256: "0".repeat(64),
+            tools_digest: "a1".repeat(32),
+            permissions: vec!["fs:read:/a, b".to_owned(), "net".to_owned()],
+        }
+    }
+
+    #[test]
+    fn a_lock_is_read_as_it_was_written_and_sorted() {
+        let mut lock = Lock::default();
+        assert_eq!(Lock::parse(&lock.text()).unwrap(), lock);
+        for name in ["b", "a", "true"] {
+            lock.put(entry(name));
+        }
+        assert_eq!(Lock::parse(&lock.text()).unwrap(), lock);
+        assert!(lock.text().find("name: a").unwrap() < lock.text().find("name: b").unwrap());
+        assert!(lock.remove("a") && !lock.remove("a"));
+    }
+
+    #[test]
+    fn what_was_edited_by_hand_is_named_with_its_place() {
+        let mut lock = Lock::default();
+        lock.put(entry("a"));
+        let good = lock.text();
+        for (from, to, words) in [
+            ("format: 1", "format: 2", "newer orla"),
+            ("format: 1", "", "format is missing"),
+            ("sha256: \"0000", "sha256: \"zzzz", "hexadecimal"),
+            ("name: a", "name: ../../etc", "a name has"),
+            ("kind: bundle", "kind: other", "kind is"),
+            ("kind: bundle", "kindd: bundle", "kindd"),
+            ("    version: \"1.10\"\n", "", "version is missing"),
+            ("packages:", "<<<<<<< ours\npackages:", "unfinished merge"),
+        ] {
+            let text = good.replacen(from, to, 1);
+            assert_ne!(text, good, "{from}");
+            let error = Lock::parse(&text).unwrap_err();
+            assert!(error.to_string().contains(words), "{to}: {error}");
+            assert!(error.at.line >= 1);
+        }
+        let twice = good.clone() + good.split_once("packages:\n").unwrap().1;
+        assert!(Lock::parse(&twice).unwrap_err().to_string().contains("twice"));
+    }
+}

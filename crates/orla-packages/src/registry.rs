@@ -1,0 +1,313 @@
+//! The API of MCP registries, v0.1: servers by name and version, and search. No I/O but [`Fetch`].
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::source::is_local_http;
+use crate::{Fetch, FetchError};
+
+/// The official registry.
+pub const OFFICIAL: &str = "https://registry.modelcontextprotocol.io";
+/// The largest answer, in bytes.
+const MAX_ANSWER: usize = 8 << 20;
+/// The most pages that a search reads.
+const MAX_PAGES: usize = 50;
+/// The most servers on a page.
+const PAGE: usize = 100;
+
+/// A registry.
+pub struct Registry<'a> {
+    url: String,
+    fetch: &'a dyn Fetch,
+}
+
+/// A server as the registry describes it, in one version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// Its name: `io.github.owner/server`.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// Its version.
+    pub version: String,
+    /// Where its source code is.
+    pub repository: Option<String>,
+    /// `active`, `deprecated` or `deleted`.
+    pub status: String,
+    packages: Vec<Package>,
+    remotes: usize,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+struct Package {
+    registry_type: String,
+    identifier: String,
+    #[serde(default)]
+    file_sha256: Option<String>,
+}
+
+/// A bundle that a server is installed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BundleAt {
+    /// Where it is.
+    pub url: String,
+    /// The SHA-256 that the registry gives.
+    pub sha256: String,
+}
+
+/// Why a registry has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistryError {
+    /// It has no such server.
+    #[error("{registry} has no server named {name}{}; `orla search --registry {registry} WORDS` finds servers", version.as_ref().map(|version| format!(" in version {version}")).unwrap_or_default())]
+    Unknown {
+        /// The registry.
+        registry: String,
+        /// What was asked for.
+        name: String,
+        /// The version.
+        version: Option<String>,
+    },
+    /// It cannot be asked, or answers with something else.
+    #[error("the registry {registry}: {problem}")]
+    Failed {
+        /// The registry.
+        registry: String,
+        /// What happened.
+        problem: String,
+    },
+}
+
+impl<'a> Registry<'a> {
+    /// The registry at this URL.
+    ///
+    /// # Errors
+    /// It is neither `https://` nor on this machine.
+    pub fn new(url: &str, fetch: &'a dyn Fetch) -> Result<Self, RegistryError> {
+        let url = url.trim_end_matches('/').to_owned();
+        if !url.starts_with("https://") && !is_local_http(&url) {
+            let problem = "a registry is asked over https:// (or http:// on this machine)".to_owned();
+            return Err(RegistryError::Failed { registry: url, problem });
+        }
+        Ok(Self { url, fetch })
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// A server in a version, or in the latest one.
+    ///
+    /// # Errors
+    /// There is none, or the registry does not answer.
+    pub async fn server(&self, name: &str, version: Option<&str>) -> Result<Server, RegistryError> {
+        let (id, at) = (encoded(name), encoded(version.unwrap_or("latest")));
+        let url = format!("{}/v0.1/servers/{id}/versions/{at}", self.url);
+        let answer = match self.fetch.get(&url, MAX_ANSWER).await {
+            Ok(answer) => answer,
+            Err(FetchError::Missing(_)) => {
+                return Err(RegistryError::Unknown {
+                    registry: self.url.clone(),
+                    name: name.to_owned(),
+                    version: version.map(str::to_owned),
+                });
+            }
+            Err(FetchError::Failed(problem)) => return Err(self.failed(&problem)),
+        };
+        let server = self.json(&answer).and_then(|answer| {
+            server_of(&answer)
+                .map_err(|problem| self.failed(&format!("its answer is no server: {problem}")))
+        })?;
+        if server.name != name || version.is_some_and(|version| version != server.version) {
+            return Err(self.failed(&format!("it answered with {} {}", server.name, server.version)));
+        }
+        Ok(server)
+    }
+
+    /// The latest versions of the servers whose names contain the words.
+    ///
+    /// # Errors
+    /// The registry does not answer, or has more pages than are read.
+    pub async fn search(&self, words: &str) -> Result<Vec<Server>, RegistryError> {
+        let (mut found, mut cursor) = (Vec::new(), None::<String>);
+        for _ in 0..MAX_PAGES {
+            let mut url = format!(
+                "{}/v0.1/servers?version=latest&limit={PAGE}&search={}",
+                self.url,
+                encoded(words)
+            );
+            if let Some(cursor) = &cursor {
+                url.push_str(&format!("&cursor={}", encoded(cursor)));
+            }
+            let answer = self
+                .fetch
+                .get(&url, MAX_ANSWER)
+                .await
+                .map_err(|error| self.failed(&error.to_string()))?;
+            let page = self.json(&answer)?;
+            let Some(servers) = page.get("servers").and_then(Value::as_array) else {
+                return Err(self.failed("its answer has no servers"));
+            };
+            // One that cannot be read does not hide the others.
+            found.extend(servers.iter().filter_map(|server| server_of(server).ok()));
+            match page.pointer("/metadata/nextCursor").and_then(Value::as_str) {
+                Some(next) if !next.is_empty() && cursor.as_deref() != Some(next) => {
+                    cursor = Some(next.to_owned());
+                }
+                _ => return Ok(found),
+            }
+        }
+        Err(self.failed(&format!("it has more than {MAX_PAGES} pages for these words: use more words")))
+    }
+
+    fn json(&self, answer: &[u8]) -> Result<Value, RegistryError> {
+        serde_json::from_slice(answer)
+            .map_err(|_| self.failed("its answer is not JSON: is this the address of an MCP registry?"))
+    }
+
+    fn failed(&self, problem: &str) -> RegistryError {
+        RegistryError::Failed { registry: self.url.clone(), problem: problem.to_owned() }
+    }
+}
+
+impl Server {
+    /// The bundle that the server is installed from.
+    ///
+    /// # Errors
+    /// Why there is none: a sentence about the server.
+    pub fn bundle(&self) -> Result<BundleAt, String> {
+        let name = &self.name;
+        if self.status == "deleted" {
+            return Err(format!("{name} {} was deleted from the registry", self.version));
+        }
+        let Some(package) = self.packages.iter().find(|package| package.registry_type == "mcpb") else {
+            let mut kinds: Vec<&str> =
+                self.packages.iter().map(|package| package.registry_type.as_str()).collect();
+            kinds.dedup();
+            return Err(match (kinds.is_empty(), self.remotes) {
+                (true, 0) => format!("{name} has no packages"),
+                (true, _) => format!(
+                    "{name} is a server behind a URL, which is not installed: write the URL into `mcpServers`"
+                ),
+                _ => format!(
+                    "{name} has packages of the kinds {}, which are not supported yet: only mcpb is",
+                    kinds.join(", ")
+                ),
+            });
+        };
+        let url = package.identifier.clone();
+        if !url.starts_with("https://") && !is_local_http(&url) {
+            return Err(format!("{name}: its bundle is not fetched over https://"));
+        }
+        let sha256 = package.file_sha256.as_deref().map(str::to_ascii_lowercase);
+        match sha256
+            .filter(|sha256| sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit()))
+        {
+            Some(sha256) => Ok(BundleAt { url, sha256 }),
+            None => {
+                Err(format!("{name}: the registry does not give the SHA-256 of its bundle (fileSha256)"))
+            }
+        }
+    }
+}
+
+fn server_of(answer: &Value) -> Result<Server, String> {
+    let server = answer.get("server").unwrap_or(answer);
+    let text = |key: &str| server.get(key).and_then(Value::as_str).map(str::to_owned);
+    let packages =
+        server.get("packages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    // A package of a kind that is not known may have other members.
+    let packages = packages.iter().filter_map(|package| serde_json::from_value(package.clone()).ok());
+    let official =
+        answer.get("_meta").and_then(|meta| meta.get("io.modelcontextprotocol.registry/official"));
+    let status = official.and_then(|official| official.get("status")).and_then(Value::as_str);
+    Ok(Server {
+        name: text("name").ok_or("it has no name")?,
+        description: text("description").unwrap_or_default(),
+        version: text("version").ok_or("it has no version")?,
+        repository: server.pointer("/repository/url").and_then(Value::as_str).map(str::to_owned),
+        status: status.unwrap_or("active").to_owned(),
+        packages: packages.collect(),
+        remotes: server.get("remotes").and_then(Value::as_array).map_or(0, Vec::len),
+    })
+}
+
+/// A text as a segment or a value of a URL.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    text.bytes().fold(String::new(), |mut out, byte| {
+        if plain(byte) {
+            out.push(byte.into());
+        } else {
+            out.push_str(&format!("%{byte:02X}"));
+        }
+        out
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use async_trait::async_trait;
+    use serde_json::json;
+
+    /// Answers every request with one text; `#` in it is the length of the URL, which grows with no page.
+    struct Always(Result<String, FetchError>);
+
+    #[async_trait]
+    impl Fetch for Always {
+        async fn get(&self, url: &str, _max: usize) -> Result<Vec<u8>, FetchError> {
+            let number = url.bytes().map(u64::from).sum::<u64>();
+            self.0.clone().map(|text| text.replace('#', &number.to_string()).into_bytes())
+        }
+    }
+
+    fn server(packages: &Value) -> String {
+        json!({"server": {"name": "a.b/c", "version": "1.0.0", "packages": packages}}).to_string()
+    }
+
+    async fn ask(answer: Result<String, FetchError>) -> Result<Server, RegistryError> {
+        Registry::new("http://127.0.0.1:1", &Always(answer)).unwrap().server("a.b/c", None).await
+    }
+
+    #[tokio::test]
+    async fn only_a_bundle_with_its_hash_is_installed() {
+        let sha256 = "ab".repeat(32);
+        let good = json!([{"registryType": "npm", "identifier": "c"}, {"registryType": "mcpb", "identifier": "https://a.example/c", "fileSha256": sha256}]);
+        let bundle = ask(Ok(server(&good))).await.unwrap().bundle().unwrap();
+        assert_eq!(bundle, BundleAt { url: "https://a.example/c".into(), sha256: sha256.clone() });
+        for (packages, words) in [
+            (json!([]), "no packages"),
+            (json!([{"registryType": "npm", "identifier": "c"}]), "npm"),
+            (json!([{"registryType": "mcpb", "identifier": "https://a.example/c"}]), "SHA-256"),
+            (
+                json!([{"registryType": "mcpb", "identifier": "http://a.example/c", "fileSha256": sha256}]),
+                "https",
+            ),
+        ] {
+            let error = ask(Ok(server(&packages))).await.unwrap().bundle().unwrap_err();
+            assert!(error.contains(words), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_no_answer_is_an_error() {
+        for (answer, words) in [
+            (Ok("<html>".to_owned()), "not JSON"),
+            (Ok("{}".to_owned()), "no server"),
+            (Ok(server(&json!([])).replace("a.b/c", "other")), "answered with other"),
+            (Err(FetchError::Missing("x".into())), "no server named a.b/c"),
+            (Err(FetchError::Failed("it is slow".into())), "it is slow"),
+        ] {
+            let error = ask(answer).await.unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        let endless = r##"{"servers": [], "metadata": {"nextCursor": "#"}}"##.to_owned();
+        let endless = Always(Ok(endless));
+        let error = Registry::new("http://localhost", &endless).unwrap().search("x").await.unwrap_err();
+        assert!(error.to_string().contains("more than 50 pages"), "{error}");
+        assert!(Registry::new("http://a.example", &endless).is_err());
+    }
+}

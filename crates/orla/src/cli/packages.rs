@@ -1,0 +1,58 @@
+//! The command line of packages.
+
+use clap::Args;
+
+use super::Settings;
+
+pub(super) const ADD: &str = "\
+Sources:
+  ./greet                     a folder with tool.yaml
+  mcpb:FILE, mcpb:https://…   an .mcpb bundle
+  io.github.owner/server      a server of the registry; with @VERSION, that version
+
+What it is, what it runs and what it wants is shown first. orla.lock is for version control; `orla sync` installs \
+what it names.
+
+Examples:
+  orla add ./greet
+  orla add mcpb:weather.mcpb --yes --allow net:api.example.com";
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Add {
+    /// Where it comes from
+    pub(crate) source: String,
+    /// Its name here [default: the one that it has itself]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// The registry in which names are looked up [default: the official one]
+    #[arg(long, value_name = "URL")]
+    pub(crate) registry: Option<String>,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+/// What a person agrees to beforehand.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Consent {
+    /// Grant a permission, such as net:api.example.com; may be repeated
+    #[arg(long, value_name = "PERMISSION")]
+    pub(crate) allow: Vec<String>,
+    /// Agree without being asked; grants what --allow names, and no more
+    #[arg(long)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Update {
+    /// The package; all of them if absent
+    pub(crate) name: Option<String>,
+    /// Look up names in this registry, not in that of the lock
+    #[arg(long, value_name = "URL")]
+    pub(crate) registry: Option<String>,
+    #[command(flatten)]
+    pub(crate) consent: Consent,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}

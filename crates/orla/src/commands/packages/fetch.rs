@@ -1,0 +1,115 @@
+//! Gets documents and archives of others over HTTP.
+//!
+//! A redirect is followed only to a place that everybody can reach whom the first address lets reach: a registry on the
+//! internet leads nowhere private. The address that was checked is the one that is connected to.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_confine::Reach;
+use orla_oauth::root_cause;
+use orla_packages::{Fetch, FetchError};
+use reqwest::{Client, Url, header, redirect};
+
+/// The most redirects.
+const MAX_REDIRECTS: usize = 5;
+/// How long to wait for an answer, and for more of it.
+const SILENT: Duration = Duration::from_secs(15);
+/// How long one answer may take.
+const WHOLE: Duration = Duration::from_secs(600);
+
+/// Gets over HTTP.
+pub(crate) struct Http;
+
+#[async_trait]
+impl Fetch for Http {
+    async fn get(&self, url: &str, max: usize) -> Result<Vec<u8>, FetchError> {
+        let whole = tokio::time::timeout(WHOLE, follow(url, max)).await;
+        whole.unwrap_or_else(|_| Err(failed(url, "it takes too long")))
+    }
+}
+
+async fn follow(first: &str, max: usize) -> Result<Vec<u8>, FetchError> {
+    let mut url = Url::parse(first).map_err(|_| failed(first, "it is no URL"))?;
+    let mut reach = None;
+    for _ in 0..=MAX_REDIRECTS {
+        let addresses = addresses(&url).await.map_err(|why| failed(first, &why))?;
+        let here = addresses.iter().map(|address| Reach::of(address.ip())).max();
+        let here = here.ok_or_else(|| failed(first, "its host has no address"))?;
+        let widest = *reach.get_or_insert(here);
+        if here > widest {
+            return Err(failed(first, "it redirects to a private address, which is not followed"));
+        }
+        let client = client(&url, &addresses).map_err(|error| failed(first, &root_cause(&error)))?;
+        let sent = tokio::time::timeout(SILENT, client.get(url.clone()).send()).await;
+        let sent = sent.map_err(|_| failed(first, "it does not answer (waited 15 s)"))?;
+        let mut response = sent.map_err(|error| failed(first, &root_cause(&error)))?;
+        let status = response.status();
+        if status.is_redirection() {
+            let place = response.headers().get(header::LOCATION).and_then(|place| place.to_str().ok());
+            let next = place.and_then(|place| url.join(place).ok());
+            let next = next.ok_or_else(|| failed(first, "it redirects to nowhere"))?;
+            let is_weaker = url.scheme() == "https" && next.scheme() != "https";
+            if is_weaker || !matches!(next.scheme(), "http" | "https") {
+                return Err(failed(first, "it redirects away from https"));
+            }
+            url = next;
+            continue;
+        }
+        if matches!(status.as_u16(), 404 | 410) {
+            return Err(FetchError::Missing(shown(first)));
+        }
+        if !status.is_success() {
+            return Err(failed(first, &format!("it answers with {status}")));
+        }
+        let mut body = Vec::new();
+        loop {
+            let chunk = tokio::time::timeout(SILENT, response.chunk()).await;
+            let chunk = chunk.map_err(|_| failed(first, "it stopped sending (waited 15 s)"))?;
+            let Some(chunk) = chunk.map_err(|error| failed(first, &root_cause(&error)))? else {
+                return Ok(body);
+            };
+            if body.len() + chunk.len() > max {
+                return Err(failed(first, &format!("it has more than {} MiB", max >> 20)));
+            }
+            body.extend_from_slice(&chunk);
+        }
+    }
+    Err(failed(first, "it redirects too often"))
+}
+
+/// The addresses of a host.
+async fn addresses(url: &Url) -> Result<Vec<SocketAddr>, String> {
+    let host = url.host_str().ok_or("it has no host")?;
+    let port = url.port_or_known_default().unwrap_or(443);
+    if let Ok(address) = host.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let found = tokio::net::lookup_host((host, port)).await;
+    Ok(found.map_err(|error| format!("its host cannot be resolved: {error}"))?.collect())
+}
+
+/// A client that connects to these addresses alone.
+fn client(url: &Url, addresses: &[SocketAddr]) -> reqwest::Result<Client> {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = Client::builder().redirect(redirect::Policy::none()).connect_timeout(SILENT);
+    let client = client.user_agent(concat!("orla/", env!("CARGO_PKG_VERSION")));
+    match url.host_str() {
+        Some(host) => client.resolve_to_addrs(host, addresses).build(),
+        None => client.build(),
+    }
+}
+
+fn failed(url: &str, why: &str) -> FetchError {
+    FetchError::Failed(format!("{} cannot be fetched: {why}", shown(url)))
+}
+
+/// A URL without what may be secret in it.
+fn shown(url: &str) -> String {
+    let Ok(mut url) = Url::parse(url) else { return "the URL".to_owned() };
+    let _ = url.set_username("");
+    let _ = url.set_password(None);
+    url.set_query(None);
+    url.to_string()
+}

@@ -1,0 +1,46 @@
+//! Asks a package what its tools are, by running it as it would be served, and nothing else.
+
+use std::path::PathBuf;
+
+use orla_packages::lock::Entry;
+use orla_packages::tools::Tool;
+
+use crate::Failure;
+use crate::app::App;
+use crate::config::Config;
+use crate::packages::Installed;
+
+/// What a package says its tools are.
+///
+/// # Errors
+/// It cannot be started, or says nothing.
+pub(crate) async fn tools_of(
+    config: &Config,
+    entry: &Entry,
+    directory: PathBuf,
+) -> Result<Vec<Tool>, Failure> {
+    let name = entry.name.clone();
+    let installed = Installed::candidate(entry.clone(), directory.clone());
+    let alone = Config {
+        file: config.file.clone(),
+        // There are no tools in it.
+        tools_dir: directory.join(".none"),
+        prompts_dir: directory.join(".none"),
+        sandbox: config.sandbox,
+        pass_env: config.pass_env.clone(),
+        timeout: config.timeout,
+        ..Config::default()
+    };
+    let app = App::build_with(&alone, installed.clone())?;
+    app.marketplace().prepare_listing().await;
+    let problems: Vec<String> = app.findings().problems.clone();
+    let problem = app.marketplace().problems(Some(&name)).into_iter().next();
+    app.end_providers().await;
+    let tools = installed.said(&name);
+    match (tools.is_empty(), problem) {
+        (false, _) => Ok(tools),
+        (true, Some(problem)) => Err(Failure::failed(problem)),
+        (true, None) if !problems.is_empty() => Err(Failure::failed(problems.join("; "))),
+        (true, None) => Err(Failure::failed(format!("{name} serves no tools"))),
+    }
+}

@@ -1,0 +1,150 @@
+//! What an archive is: a bundle or a folder, who made it, what it runs and what it wants.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use orla_document::{Kind, Node};
+use orla_marketplace::Redactor;
+use orla_packages::archive::Archive;
+use orla_packages::bundle::{self, Bundle, Command, MANIFEST, MAX_MANIFEST, Setting};
+use orla_packages::lock::{Entry, PackageKind};
+use orla_process::confinement::Declared;
+use orla_providers::capsule::packages::MANIFESTS;
+use orla_providers::mcp::{Reach, ServerSettings};
+use orla_secrets::{Secret, SecretStore};
+
+/// What an archive says of itself.
+pub(crate) struct Content {
+    pub(crate) kind: PackageKind,
+    pub(crate) name: String,
+    pub(crate) version: String,
+    pub(crate) description: String,
+    /// Who made it, as it says.
+    pub(crate) author: String,
+    /// What is started.
+    pub(crate) runs: String,
+    /// The permissions that it declares.
+    pub(crate) wants: Vec<String>,
+    /// Keys of settings, with what they are and whether they are required.
+    pub(crate) settings: Vec<(String, Setting)>,
+}
+
+/// The name of this system in manifests of bundles.
+const SYSTEM: &str = if cfg!(target_os = "macos") { "darwin" } else { "linux" };
+
+impl Content {
+    /// Reads the manifest of an archive.
+    ///
+    /// # Errors
+    /// It has none, or a broken one.
+    pub(crate) fn read(archive: &Archive<'_>) -> Result<Self, String> {
+        let file = |name: &str| archive.file(name, MAX_MANIFEST).map_err(|error| error.to_string());
+        if let Some(text) = file(MANIFEST)? {
+            let bundle = bundle::read(&text, SYSTEM)?;
+            let runs = format!("{} {}", bundle.command, bundle.args.join(" "));
+            return Ok(Self {
+                kind: PackageKind::Bundle,
+                name: bundle.name,
+                version: bundle.version,
+                description: bundle.description,
+                author: bundle.author,
+                runs,
+                wants: Vec::new(),
+                settings: bundle.settings.into_iter().collect(),
+            });
+        }
+        for name in MANIFESTS {
+            if let Some(text) = file(name)? {
+                return Self::of_folder(name, &text);
+            }
+        }
+        Err(format!("it has neither {MANIFEST} nor {} at its top", MANIFESTS.join(" nor ")))
+    }
+
+    fn of_folder(name: &str, text: &[u8]) -> Result<Self, String> {
+        let wrong = |error: orla_document::SyntaxError| format!("{name}:{error}");
+        let text = orla_document::decode(text).map_err(wrong)?;
+        let root = orla_document::parse(text).map_err(wrong)?.unwrap_or_else(Node::nothing);
+        let Kind::Map(members) = &root.kind else {
+            return Err(format!("{name}: a mapping is expected"));
+        };
+        let member = |key: &str| members.iter().find(|(name, _)| name.text == key).map(|(_, node)| node);
+        let text = |key: &str| member(key)?.as_scalar().map(|scalar| scalar.text.clone());
+        let required = |key: &str| text(key).ok_or_else(|| format!("{name}: {key} is missing"));
+        let wants = match member("permissions").map(|node| &node.kind) {
+            Some(Kind::List(words)) => {
+                words.iter().filter_map(|word| Some(word.as_scalar()?.text.clone())).collect()
+            }
+            _ => Vec::new(),
+        };
+        Ok(Self {
+            kind: PackageKind::Folder,
+            name: required("name")?,
+            version: required("version")?,
+            description: text("description").unwrap_or_default(),
+            author: text("author").unwrap_or_default(),
+            runs: required("entrypoint")?,
+            wants,
+            settings: Vec::new(),
+        })
+    }
+}
+
+/// A bundle as an MCP server, confined to the permissions of the lock. Its settings are secrets named `PACKAGE.KEY`.
+///
+/// # Errors
+/// Its manifest is broken, or a required setting has no value.
+pub(crate) fn server(entry: &Entry, directory: &Path, base: &Path) -> Result<ServerSettings, String> {
+    let name = &entry.name;
+    let text = std::fs::read(directory.join(MANIFEST))
+        .map_err(|error| format!("{name}: {MANIFEST}: {error}"))?;
+    let bundle = bundle::read(&text, SYSTEM).map_err(|why| format!("{name}: {why}"))?;
+    let (command, given) = command(&bundle, name, directory)?;
+    let own = format!("fs:read:{}", directory.display());
+    let mut permissions: Vec<String> = entry.permissions.clone();
+    for word in &mut permissions {
+        *word = orla_process::confinement::placed(word, base);
+    }
+    if Path::new(&command.command).starts_with(directory) {
+        permissions.push(format!("exec:{}", command.command));
+    }
+    permissions.push(own);
+    let reach = Reach::Process {
+        command: command.command,
+        args: command.args,
+        env: command.env,
+        pass_env: Vec::new(),
+        cwd: Some(directory.to_owned()),
+    };
+    let mut settings = ServerSettings::new(name.clone(), reach);
+    settings.declared = Declared { permissions: Some(permissions), ..Declared::default() };
+    let redactor = Redactor::new(given.iter().map(Secret::expose));
+    settings.redaction = (!redactor.is_empty()).then(|| Arc::new(redactor));
+    Ok(settings)
+}
+
+/// What is started, and the secrets in it.
+fn command(bundle: &Bundle, name: &str, directory: &Path) -> Result<(Command, Vec<Secret>), String> {
+    let mut given = Vec::new();
+    let mut set = std::collections::BTreeMap::new();
+    let store = SecretStore::of_user().filter(|_| !bundle.settings.is_empty());
+    for key in bundle.settings.keys() {
+        let secret = store.as_ref().map(|store| store.get(&setting(name, key)));
+        if let Some(secret) = secret.transpose().map_err(|error| error.to_string())?.flatten() {
+            set.insert(key.clone(), secret.expose().to_owned());
+            given.push(secret);
+        }
+    }
+    let home = std::env::var("HOME").unwrap_or_default();
+    let command = bundle.command(&directory.to_string_lossy(), &home, |key| set.get(key).cloned());
+    command.map(|command| (command, given)).map_err(|missing| {
+        let commands: Vec<String> =
+            missing.iter().map(|key| format!("`orla secret set {}`", setting(name, key))).collect();
+        format!("{name} needs {}: run {}", missing.join(", "), commands.join(" and "))
+    })
+}
+
+/// The name of the secret that a setting is.
+pub(crate) fn setting(package: &str, key: &str) -> String {
+    format!("{package}.{key}")
+}

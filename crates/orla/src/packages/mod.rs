@@ -1,0 +1,227 @@
+//! The packages of `orla.lock`, as they are served.
+//!
+//! `orla-packages` knows the lock and the directories. This room makes of them what the program serves: a bundle is an MCP
+//! server, a folder is a package like those of the tools directory. Both are confined to the permissions of the lock, and a
+//! tool that is not what the lock says is unavailable ([`Installed::hold_back`]).
+
+pub(crate) mod content;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use orla_marketplace::rtfs::TypeExpr;
+use orla_marketplace::schema::json_schema_of;
+use orla_marketplace::{ANNOTATIONS, CapabilityManifest, Registration};
+use orla_packages::lock::{Entry, FILE, PackageKind};
+use orla_packages::store::{Store, StoreError};
+use orla_packages::tools::{self, Tool};
+use orla_providers::capsule::packages::{self, Package};
+use orla_providers::mcp::ServerSettings;
+use parking_lot::Mutex;
+use serde_json::Value;
+
+use crate::config::Config;
+
+/// What is installed.
+#[derive(Clone, Default)]
+pub(crate) struct Installed {
+    packages: Vec<InstalledPackage>,
+    /// What the packages say their tools are, by their names.
+    seen: Arc<Mutex<BTreeMap<String, Vec<Tool>>>>,
+}
+
+/// A package of the lock.
+#[derive(Clone)]
+struct InstalledPackage {
+    entry: Entry,
+    directory: PathBuf,
+    /// What it said its tools are when they were accepted, if that is known here.
+    accepted: Option<Vec<Tool>>,
+    /// Whether its tools have to be those of the lock. They are not known before they are accepted.
+    is_accepted: bool,
+}
+
+/// The directory of a project: that of its configuration, or the current one.
+pub(crate) fn project_of(config: &Config) -> PathBuf {
+    let parent = config.file.as_deref().and_then(Path::parent).unwrap_or("".as_ref());
+    std::path::absolute(parent.join(".")).unwrap_or_else(|_| parent.to_owned())
+}
+
+/// What a project has installed, with the archives that its user has fetched before.
+pub(crate) fn store_of(config: &Config) -> Store {
+    let variable =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
+    Store::new(project_of(config), cache.map(|cache| cache.join("orla/packages")))
+}
+
+impl Installed {
+    /// What the lock of a project names.
+    ///
+    /// # Errors
+    /// The lock cannot be read.
+    pub(crate) fn of(store: &Store) -> Result<Self, StoreError> {
+        let lock = store.lock()?;
+        let packages = lock.entries().iter().map(|entry| InstalledPackage {
+            directory: store.directory(entry),
+            accepted: store.accepted_tools(entry).and_then(|text| serde_json::from_slice(&text).ok()),
+            is_accepted: true,
+            entry: entry.clone(),
+        });
+        Ok(Self { packages: packages.collect(), seen: Arc::default() })
+    }
+
+    /// A package alone whose tools are to be learned.
+    pub(crate) fn candidate(entry: Entry, directory: PathBuf) -> Self {
+        let package = InstalledPackage { entry, directory, accepted: None, is_accepted: false };
+        Self { packages: vec![package], seen: Arc::default() }
+    }
+
+    /// Whether nothing is installed.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.packages.is_empty()
+    }
+
+    /// Bundles as MCP servers, and the names of those that cannot be served, with the reasons. `base` is where relative
+    /// paths of permissions begin.
+    pub(crate) fn servers(&self, base: &Path) -> (Vec<ServerSettings>, Vec<(String, String)>) {
+        let (mut servers, mut refused) = (Vec::new(), Vec::new());
+        for package in self.of_kind(PackageKind::Bundle) {
+            let server =
+                package.check().and_then(|()| content::server(&package.entry, &package.directory, base));
+            match server {
+                Ok(server) => servers.push(server),
+                Err(why) => refused.push((package.entry.name.clone(), why)),
+            }
+        }
+        (servers, refused)
+    }
+
+    /// Folders as packages, likewise.
+    pub(crate) fn folders(&self) -> (Vec<Package>, Vec<(String, String)>) {
+        let (mut found, mut refused) = (Vec::new(), Vec::new());
+        for package in self.of_kind(PackageKind::Folder) {
+            match package.check().and_then(|()| package.folder()) {
+                Ok(folder) => found.push(folder),
+                Err(why) => refused.push((package.entry.name.clone(), why)),
+            }
+        }
+        (found, refused)
+    }
+
+    fn of_kind(&self, kind: PackageKind) -> impl Iterator<Item = &InstalledPackage> {
+        self.packages.iter().filter(move |package| package.entry.kind == kind)
+    }
+
+    /// Makes the tools unavailable that are not what the lock says.
+    pub(crate) fn hold_back<'a>(&self, registrations: impl Iterator<Item = &'a mut Registration>) {
+        if self.packages.is_empty() {
+            return;
+        }
+        let mut of: BTreeMap<usize, Vec<(&mut Registration, Tool)>> = BTreeMap::new();
+        for registration in registrations {
+            let owner = self.packages.iter().position(|package| package.owns(registration));
+            if let Some(owner) = owner {
+                let tool = tool_of(&registration.manifest, &self.packages[owner].entry.name);
+                of.entry(owner).or_default().push((registration, tool));
+            }
+        }
+        for (owner, registrations) in of {
+            let package = &self.packages[owner];
+            let said: Vec<Tool> = registrations.iter().map(|(_, tool)| tool.clone()).collect();
+            if package.is_accepted && tools::digest(&said) != package.entry.tools_digest {
+                let changed = package.changed(&said);
+                for (registration, tool) in registrations {
+                    if changed.as_ref().is_none_or(|changed| changed.contains(&tool.name)) {
+                        let name = &package.entry.name;
+                        let why = format!(
+                            "its description or its schema is not the one that was accepted ({FILE}); `orla update {name}` shows the difference"
+                        );
+                        registration.policy = registration.policy.clone().unavailable(why);
+                    }
+                }
+            }
+            self.seen.lock().insert(package.entry.name.clone(), said);
+        }
+    }
+
+    /// What a package says its tools are, once it was asked.
+    pub(crate) fn said(&self, name: &str) -> Vec<Tool> {
+        self.seen.lock().get(name).cloned().unwrap_or_default()
+    }
+}
+
+impl InstalledPackage {
+    /// Whether it is here.
+    fn check(&self) -> Result<(), String> {
+        match self.directory.is_dir() {
+            true => Ok(()),
+            false => Err(format!(
+                "{} {} of {FILE} is not installed: run `orla sync`",
+                self.entry.name, self.entry.version
+            )),
+        }
+    }
+
+    fn folder(&self) -> Result<Package, String> {
+        let loaded = packages::load(&self.directory);
+        let (mut package, _) = loaded.map_err(|findings| {
+            findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+        })?;
+        let wanted = package.manifest.declared.permissions.take().unwrap_or_default();
+        if let Some(missing) = wanted.iter().find(|word| !self.entry.permissions.contains(word)) {
+            return Err(format!(
+                "{}: its manifest wants {missing}, which {FILE} does not grant: run `orla update {} --allow {missing}`",
+                self.entry.name, self.entry.name
+            ));
+        }
+        package.manifest.declared.permissions = Some(self.entry.permissions.clone());
+        package.manifest.name.clone_from(&self.entry.name);
+        Ok(package)
+    }
+
+    fn owns(&self, registration: &Registration) -> bool {
+        let manifest = &registration.manifest;
+        let rest = manifest.id.strip_prefix(self.entry.name.as_str());
+        let is_below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
+        is_below
+            && match self.entry.kind {
+                PackageKind::Bundle => manifest.provider.kind() == "mcp",
+                PackageKind::Folder => matches!(manifest.provider.kind(), "tool" | "capsule"),
+            }
+    }
+
+    /// The names of the tools that say something else than when they were accepted. `None` if what was accepted is not
+    /// known here, but for its digest.
+    fn changed(&self, said: &[Tool]) -> Option<Vec<String>> {
+        let accepted = self.accepted.as_ref()?;
+        let is_accepted = tools::digest(accepted) == self.entry.tools_digest;
+        is_accepted.then(|| {
+            let changes = tools::changes(accepted, said).into_iter();
+            let names = changes.filter_map(|change| Some(change.new?.name));
+            names.collect()
+        })
+    }
+}
+
+/// What a capability of a package says it is.
+fn tool_of(manifest: &CapabilityManifest, package: &str) -> Tool {
+    let schema = |schema: &Option<TypeExpr>| match schema {
+        Some(schema) => {
+            let original = schema.json_schema().and_then(|text| serde_json::from_str(text).ok());
+            original.unwrap_or_else(|| json_schema_of(schema))
+        }
+        None => Value::Null,
+    };
+    let annotations = manifest.metadata.get(ANNOTATIONS);
+    let name = manifest.id.strip_prefix(package).unwrap_or(&manifest.id).trim_start_matches('.');
+    Tool {
+        name: name.to_owned(),
+        title: manifest.title().map(str::to_owned),
+        description: manifest.description.clone(),
+        input: schema(&manifest.input_schema),
+        output: schema(&manifest.output_schema),
+        annotations: annotations.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default(),
+    }
+}
