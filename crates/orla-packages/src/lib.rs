@@ -13,6 +13,7 @@
 //! # Invariants
 //!
 //! - Nothing of an archive is written before all of its names, kinds and sizes are checked.
+//! - What is installed is what its archive unpacked to on this machine: a project cannot bring other files in its place.
 //! - An installation is the old or the new one, whenever the process ends: its directory is named by its content, and the
 //!   lock, which is replaced by one rename, says which directory is meant.
 
@@ -34,11 +35,12 @@ use sha2::{Digest, Sha256};
 /// Gets documents and archives.
 #[async_trait]
 pub trait Fetch: Send + Sync {
-    /// The body under a URL, of at most `max` bytes.
+    /// The body under a URL, of at most `max` bytes. If a document from another address named it, `named_by` is that
+    /// address: a document on the internet must not lead into a private network.
     ///
     /// # Errors
     /// A sentence that says what failed, without the URL's credentials.
-    async fn get(&self, url: &str, max: usize) -> Result<Vec<u8>, FetchError>;
+    async fn get(&self, url: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError>;
 }
 
 /// Why nothing was fetched.
@@ -54,7 +56,11 @@ pub enum FetchError {
 
 /// The SHA-256 of bytes, in lower-case hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
+    hex(&Sha256::digest(bytes))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(64), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex
     })

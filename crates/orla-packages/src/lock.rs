@@ -153,10 +153,10 @@ impl Lock {
         }
         text.push('\n');
         for entry in &self.entries {
+            let _ = writeln!(text, "  - name: {}", quoted(&entry.name));
             let mut line = |key: &str, value: &str| {
                 let _ = writeln!(text, "    {key}: {}", quoted(value));
             };
-            line("name", &entry.name);
             line("source", &entry.source);
             if let Some(registry) = &entry.registry {
                 line("registry", registry);
@@ -171,8 +171,7 @@ impl Lock {
             let permissions: Vec<String> = entry.permissions.iter().map(|word| quoted(word)).collect();
             let _ = writeln!(text, "    permissions: [{}]", permissions.join(", "));
         }
-        // The first line of an entry begins its item.
-        text.replace("    name: ", "  - name: ")
+        text
     }
 }
 
@@ -228,7 +227,7 @@ impl Entry {
 const KEYS: [&str; 8] =
     ["name", "source", "registry", "resolved", "kind", "version", "sha256", "tools_digest"];
 
-fn is_digest(text: &str) -> bool {
+pub(crate) fn is_digest(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
@@ -285,7 +284,7 @@ mod tests {
             registry: None,
             resolved: Some("https://a.example/b?c=d#e".to_owned()),
             kind: PackageKind::Bundle,
-            version: "1.10".to_owned(),
+            version: "1.10 name:     name: x".to_owned(),
             sha256: "0".repeat(64),
             tools_digest: "a1".repeat(32),
             permissions: vec!["fs:read:/a, b".to_owned(), "net".to_owned()],
@@ -316,7 +315,7 @@ mod tests {
             ("name: a", "name: ../../etc", "a name has"),
             ("kind: bundle", "kind: other", "kind is"),
             ("kind: bundle", "kindd: bundle", "kindd"),
-            ("    version: \"1.10\"\n", "", "version is missing"),
+            ("    version: \"1.10 name:     name: x\"\n", "", "version is missing"),
             ("packages:", "<<<<<<< ours\npackages:", "unfinished merge"),
         ] {
             let text = good.replacen(from, to, 1);

@@ -105,7 +105,7 @@ impl<'a> Registry<'a> {
     pub async fn server(&self, name: &str, version: Option<&str>) -> Result<Server, RegistryError> {
         let (id, at) = (encoded(name), encoded(version.unwrap_or("latest")));
         let url = format!("{}/v0.1/servers/{id}/versions/{at}", self.url);
-        let answer = match self.fetch.get(&url, MAX_ANSWER).await {
+        let answer = match self.fetch.get(&url, None, MAX_ANSWER).await {
             Ok(answer) => answer,
             Err(FetchError::Missing(_)) => {
                 return Err(RegistryError::Unknown {
@@ -126,11 +126,11 @@ impl<'a> Registry<'a> {
         Ok(server)
     }
 
-    /// The latest versions of the servers whose names contain the words.
+    /// The latest versions of the servers whose names contain the words, up to `limit`, and whether there are more.
     ///
     /// # Errors
-    /// The registry does not answer, or has more pages than are read.
-    pub async fn search(&self, words: &str) -> Result<Vec<Server>, RegistryError> {
+    /// The registry does not answer, or has more pages without such servers than are read.
+    pub async fn search(&self, words: &str, limit: usize) -> Result<(Vec<Server>, bool), RegistryError> {
         let (mut found, mut cursor) = (Vec::new(), None::<String>);
         for _ in 0..MAX_PAGES {
             let mut url = format!(
@@ -143,7 +143,7 @@ impl<'a> Registry<'a> {
             }
             let answer = self
                 .fetch
-                .get(&url, MAX_ANSWER)
+                .get(&url, None, MAX_ANSWER)
                 .await
                 .map_err(|error| self.failed(&error.to_string()))?;
             let page = self.json(&answer)?;
@@ -152,11 +152,15 @@ impl<'a> Registry<'a> {
             };
             // One that cannot be read does not hide the others.
             found.extend(servers.iter().filter_map(|server| server_of(server).ok()));
+            if found.len() > limit {
+                found.truncate(limit);
+                return Ok((found, true));
+            }
             match page.pointer("/metadata/nextCursor").and_then(Value::as_str) {
                 Some(next) if !next.is_empty() && cursor.as_deref() != Some(next) => {
                     cursor = Some(next.to_owned());
                 }
-                _ => return Ok(found),
+                _ => return Ok((found, false)),
             }
         }
         Err(self.failed(&format!("it has more than {MAX_PAGES} pages for these words: use more words")))
@@ -258,7 +262,12 @@ mod tests {
 
     #[async_trait]
     impl Fetch for Always {
-        async fn get(&self, url: &str, _max: usize) -> Result<Vec<u8>, FetchError> {
+        async fn get(
+            &self,
+            url: &str,
+            _named_by: Option<&str>,
+            _max: usize,
+        ) -> Result<Vec<u8>, FetchError> {
             let number = url.bytes().map(u64::from).sum::<u64>();
             self.0.clone().map(|text| text.replace('#', &number.to_string()).into_bytes())
         }
@@ -306,7 +315,8 @@ mod tests {
         }
         let endless = r##"{"servers": [], "metadata": {"nextCursor": "#"}}"##.to_owned();
         let endless = Always(Ok(endless));
-        let error = Registry::new("http://localhost", &endless).unwrap().search("x").await.unwrap_err();
+        let error =
+            Registry::new("http://localhost", &endless).unwrap().search("x", 10).await.unwrap_err();
         assert!(error.to_string().contains("more than 50 pages"), "{error}");
         assert!(Registry::new("http://a.example", &endless).is_err());
     }

@@ -1,37 +1,67 @@
-//! The directory of what is installed, the lock beside it, and the cache of archives.
+//! The directory of what is installed, the lock beside it, and what the user has fetched before.
 //!
 //! ```text
 //! PROJECT/orla.lock                     what is installed
 //! PROJECT/.orla/packages/.lock          held by the process that changes it
 //! PROJECT/.orla/packages/NAME-SHA/      a package, named by the SHA-256 of its archive
 //! PROJECT/.orla/packages/NAME-SHA.json  what it said its tools are when it was accepted
-//! CACHE/SHA256                          an archive
+//! ARCHIVES/SHA                          an archive
+//! CONTENTS/SHA                          the digest of what that archive unpacks to
 //! ```
 //!
 //! A package is unpacked into a directory whose name begins with a dot, made durable, and renamed. Then the lock is
 //! replaced by one rename: before that the old directories are in force, after it the new ones. What no lock names is
 //! removed by the next transaction.
+//!
+//! A project comes from others, and may carry directories that look like installed packages. So a package counts as
+//! installed only if its files are what its archive unpacked to on this machine, which `CONTENTS` says: it is the user's.
+
+mod tree;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 
 use crate::archive::{Archive, ArchiveError, MAX_BYTES};
-use crate::lock::{Entry, FILE, Lock, LockError, MAX_LOCK};
+use crate::lock::{Entry, FILE, Lock, LockError, MAX_LOCK, is_digest};
 use crate::sha256;
 
 /// The most bytes of all archives in the cache.
 const MAX_CACHE: u64 = 1 << 30;
+/// How long a change waits for that of another process.
+const WAIT: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// What a project has installed.
 #[derive(Clone, Debug)]
 pub struct Store {
     project: PathBuf,
-    cache: Option<PathBuf>,
+    own: Option<Own>,
+}
+
+/// The directories of the user, which all projects share.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// The cache of archives. It may be removed at any time.
+    pub archives: PathBuf,
+    /// The digests of what archives unpack to.
+    pub contents: PathBuf,
+}
+
+/// Whether a package of the lock can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    /// Its files are those of its archive.
+    Installed,
+    /// It is not there.
+    Missing,
+    /// It is there, but is not known to be what its archive unpacks to.
+    Changed,
 }
 
 /// The right to change what is installed. It is given back when this is dropped, or when the process ends.
@@ -65,6 +95,14 @@ pub enum StoreError {
     /// The archive is refused.
     #[error(transparent)]
     Archive(#[from] ArchiveError),
+    /// Another process does not end its change.
+    #[error("another orla has been changing the packages of this project for {} s: try again when it has ended", WAIT.as_secs())]
+    Busy,
+    /// The user has no directory of their own.
+    #[error(
+        "packages need a directory of the user, to know them again: set HOME, or XDG_CACHE_HOME and XDG_STATE_HOME"
+    )]
+    Homeless,
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     Io {
@@ -81,9 +119,9 @@ fn io_at(path: &Path) -> impl FnOnce(io::Error) -> StoreError {
 }
 
 impl Store {
-    /// The store of the project in a directory, with a cache that projects share.
-    pub fn new(project: impl Into<PathBuf>, cache: Option<PathBuf>) -> Self {
-        Self { project: project.into(), cache }
+    /// The store of the project in a directory. Without directories of the user, nothing is or can be installed.
+    pub fn new(project: impl Into<PathBuf>, own: Option<Own>) -> Self {
+        Self { project: project.into(), own }
     }
 
     /// The lock's file.
@@ -97,16 +135,13 @@ impl Store {
     /// It cannot be read, or is no lock.
     pub fn lock(&self) -> Result<Lock, StoreError> {
         let path = self.lock_file();
-        let file = match File::open(&path) {
-            Ok(file) => file,
+        let text = match read(&path, MAX_LOCK) {
+            Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::default()),
             Err(error) => return Err(io_at(&path)(error)),
         };
-        let mut text = String::new();
-        file.take(MAX_LOCK + 1).read_to_string(&mut text).map_err(io_at(&path))?;
-        if text.len() as u64 > MAX_LOCK {
-            return Err(io_at(&path)(io::Error::other("it is too large to be a lock")));
-        }
+        let text =
+            String::from_utf8(text).map_err(|_| io_at(&path)(io::Error::other("it is not UTF-8")))?;
         Lock::parse(&text).map_err(|error| StoreError::Lock { path, error })
     }
 
@@ -115,18 +150,30 @@ impl Store {
         self.place(&entry.name, &entry.sha256)
     }
 
-    /// Whether a package is installed.
-    pub fn has(&self, entry: &Entry) -> bool {
-        self.directory(entry).is_dir()
+    /// Whether a package can be used. Reads all of its files.
+    pub fn presence(&self, entry: &Entry) -> Presence {
+        self.presence_at(&self.directory(entry), &entry.sha256)
+    }
+
+    fn presence_at(&self, place: &Path, sha256: &str) -> Presence {
+        if fs::symlink_metadata(place).is_err() {
+            return Presence::Missing;
+        }
+        let known = self.own.as_ref().and_then(|own| read(&own.contents.join(sha256), 64).ok());
+        let found = tree::digest(place).ok();
+        match known.zip(found).is_some_and(|(known, found)| known == found.as_bytes()) {
+            true => Presence::Installed,
+            false => Presence::Changed,
+        }
     }
 
     /// What the package said its tools are when it was accepted, if that is known here.
     pub fn accepted_tools(&self, entry: &Entry) -> Option<Vec<u8>> {
-        fs::read(self.directory(entry).with_extension("json")).ok()
+        read(&accepted(&self.directory(entry)), MAX_TOOLS).ok()
     }
 
     fn place(&self, name: &str, sha256: &str) -> PathBuf {
-        self.root().join(format!("{name}-{}", sha256.get(..16).unwrap_or(sha256)))
+        self.root().join(format!("{name}-{sha256}"))
     }
 
     fn root(&self) -> PathBuf {
@@ -137,37 +184,48 @@ impl Store {
     /// What a killed process left is removed.
     ///
     /// # Errors
-    /// The directory cannot be written, or the lock is no lock.
+    /// Another process has it for too long, the directory cannot be written or leads elsewhere, or the lock is no lock.
     pub fn change(&self, waits: impl FnOnce()) -> Result<Transaction<'_>, StoreError> {
         let root = self.root();
-        let private = |path: &Path| fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        private(&self.project.join(".orla")).map_err(io_at(&self.project))?;
-        private(&root).map_err(io_at(&root))?;
+        for directory in [self.project.join(".orla"), root.clone()] {
+            real_directory(&directory).map_err(io_at(&directory))?;
+        }
         let path = root.join(".lock");
-        let held = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
-        let held = held.map_err(io_at(&path))?;
-        if flock(&held, FlockOperation::NonBlockingLockExclusive).is_err() {
-            waits();
-            flock(&held, FlockOperation::LockExclusive).map_err(|error| io_at(&path)(error.into()))?;
+        let mut held = OpenOptions::new();
+        held.write(true).create(true).truncate(false).mode(0o600).custom_flags(NOT_THROUGH_LINKS);
+        let held = held.open(&path).map_err(io_at(&path))?;
+        let (mut waits, end) = (Some(waits), Instant::now() + WAIT);
+        while flock(&held, FlockOperation::NonBlockingLockExclusive).is_err() {
+            if let Some(waits) = waits.take() {
+                waits();
+            }
+            if Instant::now() > end {
+                return Err(StoreError::Busy);
+            }
+            thread::sleep(PAUSE);
         }
         let transaction = Transaction { store: self, _held: held };
-        transaction.sweep(&self.lock()?)?;
+        transaction.sweep(&self.lock()?, None)?;
+        let ignored = root.join(".gitignore");
+        if fs::symlink_metadata(&ignored).is_err() {
+            write_whole(&ignored, b"*\n").map_err(io_at(&ignored))?;
+        }
         Ok(transaction)
     }
 
     /// An archive of the cache.
     pub fn cached(&self, digest: &str) -> Option<Vec<u8>> {
-        let bytes = read_bounded(&self.cache.as_ref()?.join(digest)).ok()?;
+        let bytes = read_bounded(&self.own.as_ref()?.archives.join(digest)).ok()?;
         (sha256(&bytes) == digest).then_some(bytes)
     }
 
     /// Keeps an archive in the cache, in which the oldest ones make room. A cache that cannot be written is no error.
     pub fn keep(&self, bytes: &[u8]) {
-        let Some(cache) = &self.cache else { return };
-        let kept = fs::DirBuilder::new().recursive(true).mode(0o700).create(cache);
-        let kept = kept.and_then(|()| write_whole(&cache.join(sha256(bytes)), bytes));
+        let Some(Own { archives, .. }) = &self.own else { return };
+        let kept = fs::DirBuilder::new().recursive(true).mode(0o700).create(archives);
+        let kept = kept.and_then(|()| write_whole(&archives.join(sha256(bytes)), bytes));
         if kept.is_ok() {
-            make_room(cache);
+            make_room(archives);
         }
     }
 }
@@ -178,8 +236,9 @@ impl Transaction<'_> {
     /// # Errors
     /// The archive is not the one with this digest, is refused, or cannot be unpacked: then nothing is installed.
     pub fn install(&self, name: &str, digest: &str, bytes: &[u8]) -> Result<PathBuf, StoreError> {
+        let own = self.store.own.as_ref().ok_or(StoreError::Homeless)?;
         let place = self.store.place(name, digest);
-        if place.is_dir() {
+        if self.store.presence_at(&place, digest) == Presence::Installed {
             return Ok(place);
         }
         let found = sha256(bytes);
@@ -187,16 +246,29 @@ impl Transaction<'_> {
             return Err(StoreError::Hash { wanted: digest.to_owned(), found });
         }
         let archive = Archive::read(bytes)?;
-        let staging = self.store.root().join(format!(".new-{name}"));
-        remove(&staging).map_err(io_at(&staging))?;
+        let root = self.store.root();
+        let (staging, replaced) = (root.join(format!(".new-{name}")), root.join(format!(".old-{name}")));
+        for left in [&staging, &replaced] {
+            remove(left).map_err(io_at(left))?;
+        }
         fs::DirBuilder::new().mode(0o755).create(&staging).map_err(io_at(&staging))?;
         if let Err(error) = archive.unpack(&staging) {
             remove(&staging).map_err(io_at(&staging))?;
             return Err(error.into());
         }
         sync_directories(&staging).map_err(io_at(&staging))?;
+        let content = own.contents.join(digest);
+        let noted = tree::digest(&staging).and_then(|tree| {
+            fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents)?;
+            write_whole(&content, tree.as_bytes())
+        });
+        noted.map_err(io_at(&content))?;
+        if fs::symlink_metadata(&place).is_ok() {
+            fs::rename(&place, &replaced).map_err(io_at(&place))?;
+        }
         fs::rename(&staging, &place).map_err(io_at(&place))?;
-        sync(&self.store.root()).map_err(io_at(&place))?;
+        sync(&root).map_err(io_at(&place))?;
+        remove(&replaced).map_err(io_at(&replaced))?;
         Ok(place)
     }
 
@@ -205,18 +277,19 @@ impl Transaction<'_> {
     /// # Errors
     /// It cannot be written.
     pub fn accept_tools(&self, entry: &Entry, tools: &[u8]) -> Result<(), StoreError> {
-        let path = self.store.directory(entry).with_extension("json");
+        let path = accepted(&self.store.directory(entry));
         write_whole(&path, tools).map_err(io_at(&path))
     }
 
-    /// Puts a lock in force, durably, and removes what it does not name.
+    /// Puts a lock in force, durably, and removes what it does not name. The directory of `previous` stays until the next
+    /// transaction, for the servers that still use it.
     ///
     /// # Errors
     /// It cannot be written: then the old one is in force.
-    pub fn commit(&self, lock: &Lock) -> Result<(), StoreError> {
+    pub fn commit(&self, lock: &Lock, previous: Option<&Entry>) -> Result<(), StoreError> {
         let path = self.store.lock_file();
         write_whole(&path, lock.text().as_bytes()).map_err(io_at(&path))?;
-        self.sweep(lock)
+        self.sweep(lock, previous)
     }
 
     /// Gives up: removes what was installed and no lock names.
@@ -224,19 +297,18 @@ impl Transaction<'_> {
     /// # Errors
     /// It cannot be removed.
     pub fn abandon(self) -> Result<(), StoreError> {
-        self.sweep(&self.store.lock()?)
+        self.sweep(&self.store.lock()?, None)
     }
 
-    /// Removes what the lock does not name.
-    fn sweep(&self, lock: &Lock) -> Result<(), StoreError> {
-        let named: Vec<PathBuf> =
-            lock.entries().iter().map(|entry| self.store.directory(entry)).collect();
+    /// Removes what orla has made here and the lock does not name.
+    fn sweep(&self, lock: &Lock, previous: Option<&Entry>) -> Result<(), StoreError> {
+        let named = lock.entries().iter().chain(previous).map(|entry| self.store.directory(entry));
+        let named: Vec<PathBuf> = named.collect();
         let root = self.store.root();
         for found in fs::read_dir(&root).map_err(io_at(&root))? {
             let path = found.map_err(io_at(&root))?.path();
-            let is_named =
-                named.iter().any(|named| *named == path || named.with_extension("json") == path);
-            if !is_named && path.file_name().is_some_and(|name| name != ".lock") {
+            let is_named = named.iter().any(|named| *named == path || accepted(named) == path);
+            if !is_named && is_made_here(&path) {
                 remove(&path).map_err(io_at(&path))?;
             }
         }
@@ -245,19 +317,60 @@ impl Transaction<'_> {
     }
 }
 
+/// Whether the name of something in the directory of packages is one that a [`Transaction`] gives.
+fn is_made_here(path: &Path) -> bool {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
+    if let Some(rest) = name.strip_prefix('.') {
+        return rest.starts_with("new-") || rest.starts_with("old-") || rest.ends_with(".new");
+    }
+    let name = name.strip_suffix(".json").unwrap_or(name);
+    name.rsplit_once('-').is_some_and(|(name, digest)| crate::is_name(name) && is_digest(digest))
+}
+
+/// Where the accepted tools of the package in a directory are.
+fn accepted(directory: &Path) -> PathBuf {
+    let mut name = directory.as_os_str().to_owned();
+    name.push(".json");
+    name.into()
+}
+
+/// Makes a directory that is not there, and refuses one that leads elsewhere: a project can bring links.
+fn real_directory(path: &Path) -> io::Result<()> {
+    match fs::DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    match fs::symlink_metadata(path)?.is_dir() {
+        true => Ok(()),
+        false => Err(io::Error::other("it is no directory, or a link to one: remove it")),
+    }
+}
+
+/// The most bytes of what a package said its tools are.
+const MAX_TOOLS: u64 = 64 << 20;
+/// `O_NOFOLLOW | O_NONBLOCK`.
+const NOT_THROUGH_LINKS: i32 = (OFlags::NOFOLLOW.bits() | OFlags::NONBLOCK.bits()).cast_signed();
+
 /// Reads a file of at most [`MAX_BYTES`].
 ///
 /// # Errors
 /// It cannot be read, or is larger.
 pub fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    read(path, MAX_BYTES)
+}
+
+/// Reads a file of at most `max` bytes, without waiting at a pipe.
+fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("it is no file"));
     }
     let mut bytes = Vec::new();
-    file.take(MAX_BYTES + 1).read_to_end(&mut bytes)?;
-    match bytes.len() as u64 > MAX_BYTES {
-        true => Err(io::Error::other(format!("it has more than {} MiB", MAX_BYTES >> 20))),
+    file.take(max + 1).read_to_end(&mut bytes)?;
+    match bytes.len() as u64 > max {
+        true if max < 1 << 20 => Err(io::Error::other(format!("it has more than {max} bytes"))),
+        true => Err(io::Error::other(format!("it has more than {} MiB", max >> 20))),
         false => Ok(bytes),
     }
 }
@@ -330,6 +443,24 @@ mod tests {
     use super::*;
     use crate::archive::pack;
     use crate::lock::PackageKind;
+    use std::os::unix::fs::symlink;
+
+    struct World {
+        project: tempfile::TempDir,
+        user: tempfile::TempDir,
+    }
+
+    impl World {
+        fn new() -> Self {
+            Self { project: tempfile::tempdir().unwrap(), user: tempfile::tempdir().unwrap() }
+        }
+
+        fn store(&self) -> Store {
+            let at = |name: &str| self.user.path().join(name);
+            let own = Own { archives: at("archives"), contents: at("contents") };
+            Store::new(self.project.path(), Some(own))
+        }
+    }
 
     fn archive(text: &str) -> Vec<u8> {
         let folder = tempfile::tempdir().unwrap();
@@ -351,56 +482,137 @@ mod tests {
         }
     }
 
+    fn is_installed(store: &Store, entry: &Entry) -> bool {
+        store.presence(entry) == Presence::Installed
+    }
+
+    /// The names of what is in the directory of packages besides what is always there.
+    fn found(store: &Store) -> Vec<String> {
+        let names = fs::read_dir(store.root()).unwrap();
+        let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let mut names: Vec<String> =
+            names.filter(|name| ![".lock", ".gitignore"].contains(&name.as_str())).collect();
+        names.sort();
+        names
+    }
+
     #[test]
     fn a_transaction_that_is_not_committed_leaves_nothing() {
-        let project = tempfile::tempdir().unwrap();
-        let store = Store::new(project.path(), None);
+        let world = World::new();
+        let store = world.store();
         let (old, new) = (archive("old"), archive("new"));
         let transaction = store.change(|| {}).unwrap();
         transaction.install("a", &sha256(&old), &old).unwrap();
         let mut lock = Lock::default();
         lock.put(entry("a", &old));
-        transaction.commit(&lock).unwrap();
+        transaction.commit(&lock, None).unwrap();
         drop(transaction);
 
         let transaction = store.change(|| {}).unwrap();
         let installed = transaction.install("a", &sha256(&new), &new).unwrap();
-        assert!(installed.is_dir() && store.has(&entry("a", &old)));
+        assert!(installed.is_dir() && is_installed(&store, &entry("a", &old)));
         drop(transaction);
         drop(store.change(|| {}).unwrap());
-        assert!(!installed.exists() && store.has(&entry("a", &old)));
+        assert!(!installed.exists() && is_installed(&store, &entry("a", &old)));
         assert_eq!(store.lock().unwrap(), lock);
 
         let transaction = store.change(|| {}).unwrap();
         transaction.install("a", &sha256(&new), &new).unwrap();
         lock.put(entry("a", &new));
-        transaction.commit(&lock).unwrap();
-        assert!(store.has(&entry("a", &new)) && !store.has(&entry("a", &old)));
-        transaction.commit(&Lock::default()).unwrap();
-        assert_eq!(fs::read_dir(store.root()).unwrap().count(), 1, "the lock file alone");
+        transaction.commit(&lock, Some(&entry("a", &old))).unwrap();
+        let both = is_installed(&store, &entry("a", &new)) && is_installed(&store, &entry("a", &old));
+        assert!(both, "a running server still uses the old one");
+        transaction.commit(&Lock::default(), None).unwrap();
+        assert_eq!(found(&store), [""; 0]);
     }
 
     #[test]
     fn an_archive_that_is_not_the_locked_one_is_not_installed() {
-        let project = tempfile::tempdir().unwrap();
-        let store = Store::new(project.path(), None);
+        let world = World::new();
+        let store = world.store();
         let transaction = store.change(|| {}).unwrap();
         let refused = transaction.install("a", &"0".repeat(64), &archive("x"));
         assert!(matches!(refused, Err(StoreError::Hash { .. })));
         let broken = b"PK".to_vec();
         assert!(transaction.install("a", &sha256(&broken), &broken).is_err());
-        assert_eq!(fs::read_dir(store.root()).unwrap().count(), 1);
+        assert_eq!(found(&store), [""; 0]);
     }
 
     #[test]
     fn a_cached_archive_is_the_right_one() {
-        let (project, cache) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let store = Store::new(project.path(), Some(cache.path().join("c")));
+        let world = World::new();
+        let store = world.store();
         let bytes = archive("x");
         assert_eq!(store.cached(&sha256(&bytes)), None);
         store.keep(&bytes);
         assert_eq!(store.cached(&sha256(&bytes)), Some(bytes.clone()));
-        fs::write(cache.path().join("c").join(sha256(&bytes)), "other").unwrap();
+        fs::write(world.user.path().join("archives").join(sha256(&bytes)), "other").unwrap();
         assert_eq!(store.cached(&sha256(&bytes)), None);
+    }
+
+    #[test]
+    fn files_that_are_not_those_of_the_archive_are_not_installed_and_are_repaired() {
+        let world = World::new();
+        let store = world.store();
+        let bytes = archive("good");
+        let entry = entry("a", &bytes);
+        let directory = store.directory(&entry);
+        // As a project may bring it.
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("file"), "good").unwrap();
+        assert_eq!(store.presence(&entry), Presence::Changed);
+        let mut lock = Lock::default();
+        lock.put(entry.clone());
+        let transaction = store.change(|| {}).unwrap();
+        transaction.commit(&lock, None).unwrap();
+        type Change = fn(&Path);
+        let changes: [Change; 5] = [
+            |_| {},
+            |at| fs::write(at.join("file"), "evil").unwrap(),
+            |at| fs::write(at.join("more"), "").unwrap(),
+            |at| fs::remove_file(at.join("file")).unwrap(),
+            |at| {
+                fs::rename(at.join("file"), at.with_extension("x")).unwrap();
+                symlink(at.with_extension("x"), at.join("file")).unwrap();
+            },
+        ];
+        for change in changes {
+            transaction.install("a", &entry.sha256, &bytes).unwrap();
+            assert!(is_installed(&store, &entry));
+            assert_eq!(fs::read(directory.join("file")).unwrap(), b"good");
+            change(&directory);
+        }
+        assert_eq!(store.presence(&entry), Presence::Changed);
+        fs::remove_dir_all(&directory).unwrap();
+        assert_eq!(store.presence(&entry), Presence::Missing);
+    }
+
+    #[test]
+    fn nothing_is_removed_through_a_link_or_that_was_not_made_here() {
+        let world = World::new();
+        let store = world.store();
+        let elsewhere = tempfile::tempdir().unwrap();
+        fs::write(elsewhere.path().join("precious"), "").unwrap();
+        fs::create_dir(world.project.path().join(".orla")).unwrap();
+        symlink(elsewhere.path(), store.root()).unwrap();
+        assert!(store.change(|| {}).unwrap_err().to_string().contains("link"));
+        fs::remove_file(store.root()).unwrap();
+        drop(store.change(|| {}).unwrap());
+        for kept in ["notes.txt", "a-b", "-x"] {
+            fs::write(store.root().join(kept), "").unwrap();
+        }
+        fs::write(store.root().join(format!("a-{}", "0".repeat(64))), "").unwrap();
+        fs::write(store.root().join(".new-a"), "").unwrap();
+        drop(store.change(|| {}).unwrap());
+        assert_eq!(found(&store), ["-x", "a-b", "notes.txt"]);
+        assert!(elsewhere.path().join("precious").exists());
+    }
+
+    #[test]
+    fn a_lock_that_is_a_pipe_is_not_waited_for() {
+        let world = World::new();
+        let path = world.store().lock_file();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, 0o600.into()).unwrap();
+        assert!(world.store().lock().is_err());
     }
 }

@@ -57,6 +57,8 @@ pub struct Program {
     sandbox: Option<Arc<Sandbox>>,
     /// Its own files besides the program: a package, scripts among its arguments.
     files: Vec<PathBuf>,
+    /// Whether it was found by its name in the server's `PATH`, so that the installation around it belongs to it.
+    is_installed: bool,
     /// The variables of its processes, and what they were taken from.
     variables: Mutex<Option<(Arc<Environment>, Variables)>>,
     /// The copy that runs where only the attested bytes may.
@@ -105,6 +107,7 @@ impl Program {
             pass_env: Vec::new(),
             sandbox: None,
             files: Vec::new(),
+            is_installed: false,
             variables: Mutex::new(None),
             sealed: Mutex::new(None),
             run_by_shell: Mutex::new(None),
@@ -131,6 +134,14 @@ impl Program {
     #[must_use]
     pub fn in_directory(mut self, directory: PathBuf) -> Self {
         self.directory = Some(directory);
+        self
+    }
+
+    /// The program as one that was found by its name in the server's `PATH`: it may read and run the installation around
+    /// it. `python3` may be a script that starts the chosen version, which lies beside it.
+    #[must_use]
+    pub fn installed(mut self) -> Self {
+        self.is_installed = true;
         self
     }
 
@@ -187,9 +198,16 @@ impl Program {
         let variables = self.variables(environment);
         let variables: Vec<(&OsStr, &OsStr)> =
             variables.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str())).collect();
-        let interpreter = interpreter(&self.path, &variables);
         let home = value_of(&variables, "HOME");
-        interpreter.map(|program| installation(&program, home.as_ref())).unwrap_or_default()
+        let programs = self.programs(&self.path, &variables);
+        programs.flat_map(|program| installation(&program, home.as_ref())).collect()
+    }
+
+    /// The programs whose installations it may use: its interpreter, and itself if it is installed.
+    #[cfg(target_os = "linux")]
+    fn programs(&self, file: &Path, env: &[(&OsStr, &OsStr)]) -> impl Iterator<Item = PathBuf> + use<> {
+        let own = self.is_installed.then(|| self.path.clone());
+        interpreter(file, env).into_iter().chain(own)
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -347,14 +365,14 @@ impl Program {
     fn launch(&self, attempt: &Attempt<'_>) -> Option<io::Result<Child>> {
         let launcher = self.sandbox.as_ref()?.launcher()?;
         let env: Vec<(&OsStr, &OsStr)> = attempt.env().collect();
-        let interpreter = match interpreter(attempt.file, &env) {
-            Some(program) => match launcher.real(&program) {
-                Ok(_) => installation(&program, value_of(&env, "HOME").as_ref()),
+        let home = value_of(&env, "HOME");
+        let mut run = vec![self.path.clone()];
+        for program in self.programs(attempt.file, &env) {
+            match launcher.real(&program) {
+                Ok(_) => run.extend(installation(&program, home.as_ref())),
                 Err(err) => return Some(Err(err)),
-            },
-            None => Vec::new(),
-        };
-        let run = iter::once(self.path.clone()).chain(interpreter).collect();
+            }
+        }
         // The launcher puts its own name of a sealed copy in place of these.
         let file = attempt.sealed.map_or(attempt.file, |_| &self.path);
         let shell = attempt.by_shell.then_some(file.as_os_str());

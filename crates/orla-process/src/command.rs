@@ -112,6 +112,10 @@ impl Command {
     pub fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
         let mut program =
             Program::new(&self.program()?)?.with_env(self.env.clone(), self.pass_env.clone());
+        // A `PATH` of its own is the declaration's, which must not choose what it may read.
+        if !self.command.contains('/') && self.env.iter().all(|(name, _)| name != "PATH") {
+            program = program.installed();
+        }
         if let Some(directory) = &self.directory {
             program = program.in_directory(directory.clone());
         }

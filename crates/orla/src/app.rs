@@ -405,7 +405,7 @@ impl App {
         found: &mut Loaded,
         findings: &mut Findings,
     ) -> Redactor {
-        let home = packages_at_home().filter(|_| !is_alone(config));
+        let home = packages_at_home().filter(|_| !is_alone(config) && self.candidate.is_none());
         let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));

@@ -342,6 +342,24 @@ fn an_interpreter_gives_no_more_than_its_real_installation() {
 }
 
 #[test]
+fn a_program_of_path_may_be_a_script_that_starts_the_chosen_version() {
+    let world = world().file("env/libexec/note", "").file("env/secret", "x").file("secret", "x");
+    let chosen = world.path("env/versions/1/bin/chosen");
+    world.write("env/shims/chosen", sh(&format!("exec {}", chosen.display())), 0o755);
+    world.write("env/versions/1/bin/chosen", sh("echo version 1; cat secret || echo refused"), 0o755);
+    let path = std::env::var("PATH").expect("there is a PATH");
+    let world = world.env("PATH", format!("{}:{path}", chosen.with_file_name("none").display()));
+    let run = |path: &str| world.run(&["sandbox", "run", "--", path]);
+    assert_eq!(run("chosen").code, Some(127));
+    let shims = world.path("env/shims").display().to_string();
+    let world = world.env("PATH", format!("{shims}:{path}"));
+    let found = world.run(&["sandbox", "run", "--", "chosen"]);
+    assert_eq!(found.stdout, "version 1\nrefused\n", "{}", found.all());
+    // By its path it is a file alone.
+    assert_ne!(world.run(&["sandbox", "run", "--", "env/shims/chosen"]).code, Some(0));
+}
+
+#[test]
 fn an_interpreter_below_a_writable_directory_cannot_be_exchanged_for_a_link() {
     let world = files().file("work/venv/lib/x", "").tool("before", "#!/bin/sh\necho unconfined\n");
     std::fs::create_dir_all(world.path("work/venv/bin")).unwrap();

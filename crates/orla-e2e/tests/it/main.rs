@@ -38,6 +38,7 @@ mod identity_forged;
 mod library;
 mod logs;
 mod model;
+mod packages;
 mod plugins;
 mod prestart;
 mod programs;

@@ -10,6 +10,8 @@ use super::MAX_FILES;
 /// The longest name, and the longest part of one, in bytes.
 const MAX_NAME: usize = 1024;
 const MAX_PART: usize = 255;
+/// The most directories above a file.
+pub const MAX_DEPTH: usize = 32;
 
 /// Checks the names of an archive, each with whether it is a directory.
 ///
@@ -32,6 +34,10 @@ pub fn check<'a>(names: impl Iterator<Item = (&'a str, bool)>) -> Result<(), Str
         for end in ends {
             let (part, is_directory) = (&name[..end], is_directory || end < name.len());
             match known.get(&part.to_lowercase()) {
+                // Directories that only names imply count too: they are made all the same.
+                None if known.len() >= MAX_FILES => {
+                    return Err(format!("it has more than {MAX_FILES} files and directories"));
+                }
                 None => drop(known.insert(part.to_lowercase(), (part.to_owned(), is_directory))),
                 Some((other, _)) if other != part => {
                     return Err(format!("{} and {} differ only in case", shown(other), shown(part)));
@@ -52,6 +58,9 @@ fn well_formed(name: &str) -> Result<(), &'static str> {
     }
     if name.len() > MAX_NAME {
         return Err("it is too long");
+    }
+    if name.bytes().filter(|byte| *byte == b'/').count() > MAX_DEPTH {
+        return Err("it is nested too deeply");
     }
     if name.starts_with('/') {
         return Err("it is absolute, and only what is below the bundle may be in it");
@@ -115,6 +124,11 @@ mod tests {
         ] {
             assert!(check(bad).is_err(), "{bad:?}");
         }
+        let deep = "d/".repeat(MAX_DEPTH + 1) + "x";
+        assert!(check(&[&deep]).is_err() && check(&[&deep[2..]]).is_ok());
+        let implied: Vec<String> = (0..MAX_FILES / 2 + 1).map(|n| format!("{n}/x")).collect();
+        let implied: Vec<&str> = implied.iter().map(String::as_str).collect();
+        assert!(check(&implied).is_err() && check(&implied[1..]).is_ok());
         let many: Vec<String> = (0..=MAX_FILES).map(|n| n.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(check(&many).is_err());

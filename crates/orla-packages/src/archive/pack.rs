@@ -97,8 +97,7 @@ fn walk(folder: &Path, prefix: &str, files: &mut Vec<String>) -> Result<(), Arch
         let path = if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") };
         let kind = entry.file_type()?;
         if kind.is_dir() {
-            // Deep enough for anything but a trap.
-            if path.matches('/').count() > 64 {
+            if path.matches('/').count() >= names::MAX_DEPTH {
                 return Err(refused(format!("{path:?} is nested too deeply")));
             }
             walk(folder, &path, files)?;

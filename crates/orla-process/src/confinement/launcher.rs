@@ -585,9 +585,8 @@ pub(crate) fn installation(program: &Path, home: Option<&OsString>) -> Vec<PathB
         let prefix = prefix.and_then(Path::parent).filter(|prefix| {
             !is_wide(prefix, home.map(OsString::as_os_str))
                 && !prefix.ends_with(".local")
-                && (prefix.join("lib").is_dir()
-                    || prefix.join("pyvenv.cfg").exists()
-                    || prefix.join("libexec").is_dir())
+                && (prefix.join("pyvenv.cfg").exists()
+                    || ["lib", "libexec", "installs"].iter().any(|name| prefix.join(name).is_dir()))
         });
         all.push(prefix.map_or(place.clone(), Path::to_owned));
     }

@@ -8,6 +8,7 @@ use orla_marketplace::Redactor;
 use orla_packages::archive::Archive;
 use orla_packages::bundle::{self, Bundle, Command, MANIFEST, MAX_MANIFEST, Setting};
 use orla_packages::lock::{Entry, PackageKind};
+use orla_process::child::NO_PYTHON_CACHE;
 use orla_process::confinement::Declared;
 use orla_providers::capsule::packages::MANIFESTS;
 use orla_providers::mcp::{Reach, ServerSettings};
@@ -73,10 +74,13 @@ impl Content {
         let required = |key: &str| text(key).ok_or_else(|| format!("{name}: {key} is missing"));
         let wants = match member("permissions").map(|node| &node.kind) {
             Some(Kind::List(words)) => {
-                words.iter().filter_map(|word| Some(word.as_scalar()?.text.clone())).collect()
+                let words = words.iter().map(|word| Some(word.as_scalar()?.text.clone()));
+                words.collect::<Option<_>>()
             }
-            _ => Vec::new(),
+            None => Some(Vec::new()),
+            Some(_) => None,
         };
+        let wants = wants.ok_or_else(|| format!("{name}: permissions: a list of words is expected"))?;
         Ok(Self {
             kind: PackageKind::Folder,
             name: required("name")?,
@@ -90,7 +94,7 @@ impl Content {
     }
 }
 
-/// A bundle as an MCP server, confined to the permissions of the lock. Its settings are secrets named `PACKAGE.KEY`.
+/// A bundle as an MCP server, confined to the permissions of the lock. Its settings are secrets ([`setting`]).
 ///
 /// # Errors
 /// Its manifest is broken, or a required setting has no value.
@@ -99,7 +103,9 @@ pub(crate) fn server(entry: &Entry, directory: &Path, base: &Path) -> Result<Ser
     let text = std::fs::read(directory.join(MANIFEST))
         .map_err(|error| format!("{name}: {MANIFEST}: {error}"))?;
     let bundle = bundle::read(&text, SYSTEM).map_err(|why| format!("{name}: {why}"))?;
-    let (command, given) = command(&bundle, name, directory)?;
+    let (mut command, given) = command(&bundle, entry, directory, base)?;
+    let (variable, value) = NO_PYTHON_CACHE;
+    command.env.insert(variable.to_owned(), value.to_owned());
     let own = format!("fs:read:{}", directory.display());
     let mut permissions: Vec<String> = entry.permissions.clone();
     for word in &mut permissions {
@@ -124,12 +130,17 @@ pub(crate) fn server(entry: &Entry, directory: &Path, base: &Path) -> Result<Ser
 }
 
 /// What is started, and the secrets in it.
-fn command(bundle: &Bundle, name: &str, directory: &Path) -> Result<(Command, Vec<Secret>), String> {
+fn command(
+    bundle: &Bundle,
+    entry: &Entry,
+    directory: &Path,
+    project: &Path,
+) -> Result<(Command, Vec<Secret>), String> {
     let mut given = Vec::new();
     let mut set = std::collections::BTreeMap::new();
     let store = SecretStore::of_user().filter(|_| !bundle.settings.is_empty());
     for key in bundle.settings.keys() {
-        let secret = store.as_ref().map(|store| store.get(&setting(name, key)));
+        let secret = store.as_ref().map(|store| store.get(&setting(entry, project, key)));
         if let Some(secret) = secret.transpose().map_err(|error| error.to_string())?.flatten() {
             set.insert(key.clone(), secret.expose().to_owned());
             given.push(secret);
@@ -138,13 +149,62 @@ fn command(bundle: &Bundle, name: &str, directory: &Path) -> Result<(Command, Ve
     let home = std::env::var("HOME").unwrap_or_default();
     let command = bundle.command(&directory.to_string_lossy(), &home, |key| set.get(key).cloned());
     command.map(|command| (command, given)).map_err(|missing| {
-        let commands: Vec<String> =
-            missing.iter().map(|key| format!("`orla secret set {}`", setting(name, key))).collect();
-        format!("{name} needs {}: run {}", missing.join(", "), commands.join(" and "))
+        let commands: Vec<String> = missing
+            .iter()
+            .map(|key| format!("`orla secret set {}`", setting(entry, project, key)))
+            .collect();
+        format!("{} needs {}: run {}", entry.name, missing.join(", "), commands.join(" and "))
     })
 }
 
-/// The name of the secret that a setting is.
-pub(crate) fn setting(package: &str, key: &str) -> String {
-    format!("{package}.{key}")
+/// The name of the secret that a setting is: `PACKAGE-SOURCE.KEY`. A package chooses its own name, and so that of another
+/// one; with its source in the name of the secret, it gets only what was set for this source.
+pub(crate) fn setting(entry: &Entry, project: &Path, key: &str) -> String {
+    let mut source = entry.source.clone();
+    if let Some(below) = source.strip_prefix("./").or_else(|| source.strip_prefix("mcpb:./")) {
+        source = project.join(below).to_string_lossy().into_owned();
+    }
+    let registry = entry.registry.as_deref().unwrap_or_default();
+    let digest = orla_packages::sha256(format!("{registry}\n{source}").as_bytes());
+    format!("{}-{}.{key}", entry.name, &digest[..12])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_belongs_to_the_source_and_not_to_the_name() {
+        let entry = |name: &str, source: &str, registry: Option<&str>| Entry {
+            name: name.to_owned(),
+            source: source.to_owned(),
+            registry: registry.map(str::to_owned),
+            resolved: None,
+            kind: PackageKind::Bundle,
+            version: "1".to_owned(),
+            sha256: String::new(),
+            tools_digest: String::new(),
+            permissions: Vec::new(),
+        };
+        let of = |entry: &Entry, project: &str| setting(entry, Path::new(project), "token");
+        let good = of(&entry("github", "io.github.a/b", Some("https://r.example")), "/p");
+        assert!(good.starts_with("github-") && good.ends_with(".token"));
+        assert_eq!(good, of(&entry("github", "io.github.a/b", Some("https://r.example")), "/q"));
+        assert_ne!(good, of(&entry("github", "io.github.a/c", Some("https://r.example")), "/p"));
+        assert_ne!(good, of(&entry("github", "io.github.a/b", Some("https://s.example")), "/p"));
+        let file = entry("w", "mcpb:./w.mcpb", None);
+        assert_ne!(of(&file, "/p"), of(&file, "/q"));
+    }
+
+    #[test]
+    fn permissions_of_a_folder_are_a_list() {
+        let read = |permissions: &str| {
+            let text = format!("name: a\nversion: 1.0.0\nentrypoint: a.sh\n{permissions}");
+            Content::of_folder("tool.yaml", text.as_bytes()).map(|content| content.wants)
+        };
+        assert_eq!(read("").unwrap(), [""; 0]);
+        assert_eq!(read("permissions: [net]").unwrap(), ["net"]);
+        assert!(read("permissions: net").unwrap_err().contains("a list"));
+        assert!(read("permissions: [[net]]").is_err());
+    }
 }

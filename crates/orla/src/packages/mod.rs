@@ -14,7 +14,7 @@ use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::json_schema_of;
 use orla_marketplace::{ANNOTATIONS, CapabilityManifest, Registration};
 use orla_packages::lock::{Entry, FILE, PackageKind};
-use orla_packages::store::{Store, StoreError};
+use orla_packages::store::{Own, Presence, Store, StoreError};
 use orla_packages::tools::{self, Tool};
 use orla_providers::capsule::packages::{self, Package};
 use orla_providers::mcp::ServerSettings;
@@ -36,6 +36,7 @@ pub(crate) struct Installed {
 struct InstalledPackage {
     entry: Entry,
     directory: PathBuf,
+    presence: Presence,
     /// What it said its tools are when they were accepted, if that is known here.
     accepted: Option<Vec<Tool>>,
     /// Whether its tools have to be those of the lock. They are not known before they are accepted.
@@ -48,12 +49,17 @@ pub(crate) fn project_of(config: &Config) -> PathBuf {
     std::path::absolute(parent.join(".")).unwrap_or_else(|_| parent.to_owned())
 }
 
-/// What a project has installed, with the archives that its user has fetched before.
+/// What a project has installed, and what its user has fetched before.
 pub(crate) fn store_of(config: &Config) -> Store {
     let variable =
-        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let cache = variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    Store::new(project_of(config), cache.map(|cache| cache.join("orla/packages")))
+        |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let below = |name: &str, usual: &str| {
+        let place = variable(name).or_else(|| Some(variable("HOME")?.join(usual)));
+        place.map(|place| place.join("orla/packages"))
+    };
+    let own = below("XDG_CACHE_HOME", ".cache").zip(below("XDG_STATE_HOME", ".local/state"));
+    let own = own.map(|(archives, contents)| Own { archives, contents });
+    Store::new(project_of(config), own)
 }
 
 impl Installed {
@@ -65,6 +71,7 @@ impl Installed {
         let lock = store.lock()?;
         let packages = lock.entries().iter().map(|entry| InstalledPackage {
             directory: store.directory(entry),
+            presence: store.presence(entry),
             accepted: store.accepted_tools(entry).and_then(|text| serde_json::from_slice(&text).ok()),
             is_accepted: true,
             entry: entry.clone(),
@@ -72,9 +79,11 @@ impl Installed {
         Ok(Self { packages: packages.collect(), seen: Arc::default() })
     }
 
-    /// A package alone whose tools are to be learned.
+    /// A package alone whose tools are to be learned, and which was installed just now.
     pub(crate) fn candidate(entry: Entry, directory: PathBuf) -> Self {
-        let package = InstalledPackage { entry, directory, accepted: None, is_accepted: false };
+        let presence = Presence::Installed;
+        let package =
+            InstalledPackage { entry, directory, presence, accepted: None, is_accepted: false };
         Self { packages: vec![package], seen: Arc::default() }
     }
 
@@ -153,15 +162,14 @@ impl Installed {
 }
 
 impl InstalledPackage {
-    /// Whether it is here.
+    /// Whether its files are here.
     fn check(&self) -> Result<(), String> {
-        match self.directory.is_dir() {
-            true => Ok(()),
-            false => Err(format!(
-                "{} {} of {FILE} is not installed: run `orla sync`",
-                self.entry.name, self.entry.version
-            )),
-        }
+        let what = match self.presence {
+            Presence::Installed => return Ok(()),
+            Presence::Missing => "is not installed",
+            Presence::Changed => "does not have the files of its archive",
+        };
+        Err(format!("{} {} of {FILE} {what}: run `orla sync`", self.entry.name, self.entry.version))
     }
 
     fn folder(&self) -> Result<Package, String> {

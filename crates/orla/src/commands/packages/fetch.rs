@@ -1,7 +1,8 @@
 //! Gets documents and archives of others over HTTP.
 //!
-//! A redirect is followed only to a place that everybody can reach whom the first address lets reach: a registry on the
-//! internet leads nowhere private. The address that was checked is the one that is connected to.
+//! Neither a redirect nor a document of another address leads to a place that fewer machines can reach: a registry on the
+//! internet leads nowhere private. The address that was checked is the one that is connected to, unless a proxy of the
+//! environment (`HTTPS_PROXY`) connects.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -24,23 +25,35 @@ pub(crate) struct Http;
 
 #[async_trait]
 impl Fetch for Http {
-    async fn get(&self, url: &str, max: usize) -> Result<Vec<u8>, FetchError> {
-        let whole = tokio::time::timeout(WHOLE, follow(url, max)).await;
+    async fn get(&self, url: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError> {
+        let whole = tokio::time::timeout(WHOLE, follow(url, named_by, max)).await;
         whole.unwrap_or_else(|_| Err(failed(url, "it takes too long")))
     }
 }
 
-async fn follow(first: &str, max: usize) -> Result<Vec<u8>, FetchError> {
+async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError> {
     let mut url = Url::parse(first).map_err(|_| failed(first, "it is no URL"))?;
-    let mut reach = None;
-    for _ in 0..=MAX_REDIRECTS {
+    let mut widest = None;
+    if let Some(named_by) = named_by {
+        let document = Url::parse(named_by).map_err(|_| failed(named_by, "it is no URL"))?;
+        let addresses = addresses(&document).await.map_err(|why| failed(named_by, &why))?;
+        widest = addresses.iter().map(|address| Reach::of(address.ip())).min();
+    }
+    for hop in 0..=MAX_REDIRECTS {
         let addresses = addresses(&url).await.map_err(|why| failed(first, &why))?;
-        let here = addresses.iter().map(|address| Reach::of(address.ip())).max();
-        let here = here.ok_or_else(|| failed(first, "its host has no address"))?;
-        let widest = *reach.get_or_insert(here);
-        if here > widest {
-            return Err(failed(first, "it redirects to a private address, which is not followed"));
+        let reaches = || addresses.iter().map(|address| Reach::of(address.ip()));
+        let (Some(from), Some(here)) = (reaches().min(), reaches().max()) else {
+            return Err(failed(first, "its host has no address"));
+        };
+        if widest.is_some_and(|widest| here > widest) {
+            let what = if hop == 0 { "it is at" } else { "it redirects to" };
+            return Err(failed(
+                first,
+                &format!("{what} a private address, which only a private address may name"),
+            ));
         }
+        // A name with addresses of both kinds counts as public for what it leads to.
+        widest.get_or_insert(from);
         let client = client(&url, &addresses).map_err(|error| failed(first, &root_cause(&error)))?;
         let sent = tokio::time::timeout(SILENT, client.get(url.clone()).send()).await;
         let sent = sent.map_err(|_| failed(first, "it does not answer (waited 15 s)"))?;

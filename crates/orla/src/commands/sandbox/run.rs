@@ -38,6 +38,8 @@ pub(crate) fn run(run: &cli::SandboxRun, source: &Source) -> Result<(), Failure>
         return Err(Failure::failed_with(sandbox.missing().to_vec()));
     }
     let program = Program::new(&path).map_err(|err| Failure::failed(err.to_string()))?;
+    let is_named = !command.as_encoded_bytes().contains(&b'/');
+    let program = if is_named { program.installed() } else { program };
     let program = program.confined(Arc::clone(&sandbox), Vec::new());
     let ended = foreground::run(&program, args, wall, &instance).map_err(|err| {
         let failure = start_failure::explain(&path, &err);

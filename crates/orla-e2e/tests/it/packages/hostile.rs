@@ -1,0 +1,83 @@
+//! Bundles that must not be unpacked. Nothing of them is ever written.
+
+use std::path::Path;
+
+use super::{bundle, ok, project, refused};
+
+/// The names of everything below a directory.
+fn below(directory: &Path) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
+    entries
+        .flat_map(|entry| {
+            let path = entry.expect("an entry").path();
+            let mut all = if path.is_dir() { below(&path) } else { Vec::new() };
+            all.push(path.display().to_string());
+            all
+        })
+        .collect()
+}
+
+#[test]
+fn a_bundle_that_reaches_out_of_its_directory_or_is_too_much_is_refused() {
+    let world = project();
+    let deep = format!("100644|{}x|x", "d/".repeat(33));
+    let long = format!("100644|{}|x", "n".repeat(300));
+    for (extra, word) in [
+        ("100644|../evil|x", "leads out"),
+        ("100644|a/../../evil|x", "leads out"),
+        ("100644|/tmp/orla-evil|x", "absolute"),
+        ("100644|..\\evil|x", "backslash"),
+        ("100644|C:/evil|x", "drive"),
+        ("120777|link|/etc", "link"),
+        ("010644|pipe|x", "special"),
+        ("100644|main.py|x", "twice"),
+        ("100644|Main.py|x", "case"),
+        ("100644|main.py/x|x", "file and a directory"),
+        ("100644|zeros|*268435457", "unpacks to more than 256 MiB"),
+        ("100644|f%|%10001", "more than 10000"),
+        ("100644|d%/x|%5001", "more than 10000"),
+        (deep.as_str(), "too deeply"),
+        (long.as_str(), "too long"),
+        ("100644|a\u{7}|x", "control"),
+    ] {
+        let file = bundle(&world, "evil.mcpb", "1.0.0", "{}", &[extra]);
+        refused(&world, &["add", "mcpb:evil.mcpb", "--yes"], &[word]);
+        std::fs::remove_file(file).unwrap();
+        assert!(!world.path("orla.lock").exists(), "{extra}");
+        let left = below(&world.path(".orla/packages"));
+        assert!(left.iter().all(|path| !path.contains("weather")), "{extra}: {left:?}");
+    }
+    assert!(!world.path("../evil").exists() && !Path::new("/tmp/orla-evil").exists());
+}
+
+#[test]
+fn a_bundle_that_is_none_is_refused() {
+    let world = project();
+    let good = std::fs::read(bundle(&world, "good.mcpb", "1.0.0", "{}", &[])).unwrap();
+    for (content, word) in [
+        (Vec::new(), "not a zip file"),
+        (b"<html>".to_vec(), "not a zip file"),
+        (good[..good.len() / 2].to_vec(), "not a zip file"),
+        ([b"#!/bin/sh\n".to_vec(), good.clone()].concat(), "broken"),
+    ] {
+        std::fs::write(world.path("x.mcpb"), content).unwrap();
+        refused(&world, &["add", "mcpb:x.mcpb", "--yes"], &[word]);
+    }
+    for (manifest, word) in [
+        (r#"{"manifest_version": "9"}"#, "manifest_version"),
+        (r#"{"name": ""}"#, "name"),
+        (r#"{"server": {}}"#, "manifest.json"),
+        (
+            r#"{"server": {"type": "python", "mcp_config": {"command": "no-such-program-at-all"}}}"#,
+            "no-such-program-at-all",
+        ),
+        (r#"{"server": {"type": "python", "mcp_config": {"command": "false"}}}"#, "weather"),
+    ] {
+        bundle(&world, "x.mcpb", "1.0.0", manifest, &[]);
+        refused(&world, &["add", "mcpb:x.mcpb", "--yes"], &[word]);
+        assert!(!world.path("orla.lock").exists(), "{manifest}");
+    }
+    refused(&world, &["add", "mcpb:none.mcpb", "--yes"], &["none.mcpb"]);
+    refused(&world, &["add", "mcpb:.", "--yes"], &["no file"]);
+    ok(&world, &["add", "mcpb:good.mcpb", "--yes"]);
+}

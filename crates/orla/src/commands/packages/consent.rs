@@ -1,0 +1,153 @@
+//! What a person sees and agrees to: a package before it runs, and its tools before they change.
+
+use std::collections::BTreeSet;
+use std::io::IsTerminal;
+
+use orla_packages::lock::Entry;
+use orla_packages::tools::{self, Tool};
+use orla_process::confinement::{Fallback, Mode};
+
+use crate::config::Config;
+use crate::packages::content::{self, Content};
+use crate::packages::project_of;
+use crate::text::{cut, on_one_line};
+use crate::{Failure, cli, render};
+
+/// What a person is asked before anything of a package runs.
+pub(super) struct Asked<'a> {
+    /// The package as it would be locked.
+    pub(super) entry: &'a Entry,
+    pub(super) content: &'a Content,
+    pub(super) config: &'a Config,
+    /// What is granted without a question.
+    pub(super) allowed: &'a BTreeSet<String>,
+}
+
+impl Asked<'_> {
+    /// Shows one screen and gets a yes. The permissions that are granted.
+    ///
+    /// # Errors
+    /// The answer is no, nobody can be asked, or something is wanted that `--yes` does not grant.
+    pub(super) fn consent(&self, consent: &cli::Consent) -> Result<Vec<String>, Failure> {
+        let content = self.content;
+        let missing: Vec<&String> =
+            content.wants.iter().filter(|word| !self.allowed.contains(*word)).collect();
+        render::out(&self.screen());
+        if !missing.is_empty() && (consent.yes || !is_asked()) {
+            let words: Vec<String> = missing.iter().map(|word| format!("--allow {word}")).collect();
+            return Err(Failure::failed(format!(
+                "{} wants what is not granted: {}; pass {} to grant it",
+                self.entry.name,
+                missing.iter().map(|word| word.as_str()).collect::<Vec<_>>().join(", "),
+                words.join(" ")
+            )));
+        }
+        if !consent.yes && !agrees(&format!("Install {} and run it?", self.entry.name))? {
+            return Err(Failure::failed(format!("{} was not installed", self.entry.name)));
+        }
+        let granted: BTreeSet<String> = self.allowed.iter().chain(&content.wants).cloned().collect();
+        Ok(granted.into_iter().collect())
+    }
+
+    fn screen(&self) -> String {
+        let content = self.content;
+        let list = |words: &mut dyn Iterator<Item = &String>| {
+            let words: Vec<&str> = words.map(String::as_str).collect();
+            if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+        };
+        let author = if content.author.is_empty() { "it does not say" } else { &content.author };
+        let Entry { name, version, source, sha256, .. } = self.entry;
+        let mut screen = format!("{name} {}: {}\n", shown(version), shown(&content.description));
+        let mut line =
+            |key: &str, value: &str| screen.push_str(&format!("  {key:<12} {}\n", on_one_line(value)));
+        line("source", source);
+        line("publisher", &format!("{author} (as it says itself)"));
+        line("sha256", sha256);
+        line("runs", &content.runs);
+        line("wants", &list(&mut content.wants.iter()));
+        line("granted", &list(&mut self.allowed.iter()));
+        let project = project_of(self.config);
+        for (key, setting) in &content.settings {
+            let is_required = if setting.is_required { "required" } else { "optional" };
+            let secret = content::setting(self.entry, &project, key);
+            line("setting", &format!("`orla secret set {secret}` ({is_required}): {}", setting.title));
+        }
+        let rules = self.config.sandbox;
+        line(
+            "confined",
+            match (rules.mode, rules.fallback) {
+                (Mode::Off, _) => "no: `sandbox: off`",
+                (_, Fallback::Allow) => {
+                    "as far as this machine can (`sandbox_fallback: allow`), to its own directory and what is granted"
+                }
+                _ => "to the system's files for reading, its own directory, and what is granted",
+            },
+        );
+        screen
+    }
+}
+
+/// Text of a package, cut to one line: it must not write lines of its own on the screen.
+fn shown(text: &str) -> String {
+    cut(&on_one_line(text), 400)
+}
+
+/// Whether a person can be asked.
+fn is_asked() -> bool {
+    std::io::stdin().is_terminal() && render::stderr_is_terminal()
+}
+
+/// Asks the person at the terminal.
+///
+/// # Errors
+/// There is none.
+pub(super) fn agrees(question: &str) -> Result<bool, Failure> {
+    if !is_asked() {
+        let what = format!("{question} There is no terminal to ask at: pass --yes to agree");
+        return Err(Failure::failed(what));
+    }
+    render::question(&format!("{question} [y]es, [n]o "));
+    let mut line = String::new();
+    let read = std::io::stdin().read_line(&mut line);
+    read.map_err(|error| Failure::failed(format!("the answer cannot be read: {error}")))?;
+    Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+/// How tools differ, for people.
+pub(super) fn difference(package: &str, before: Option<Vec<Tool>>, now: &[Tool]) -> String {
+    let name = |tool: &Tool| if tool.name.is_empty() { package.to_owned() } else { shown(&tool.name) };
+    let Some(before) = before else {
+        let rows =
+            now.iter().map(|tool| format!("  {}: {}\n", name(tool), on_one_line(&tool.description)));
+        return format!(
+            "The tools of {package} are not those that were accepted. Now:\n{}",
+            rows.collect::<String>()
+        );
+    };
+    let mut text = format!("The tools of {package} are not those that were accepted:\n");
+    for change in tools::changes(&before, now) {
+        match (change.old, change.new) {
+            (Some(old), Some(new)) => {
+                text.push_str(&format!("  ~ {}\n", name(&new)));
+                let mut pair = |what: &str, old: &str, new: &str| {
+                    if old != new {
+                        let (old, new) = (on_one_line(old), on_one_line(new));
+                        text.push_str(&format!("    {what}\n      - {old}\n      + {new}\n"));
+                    }
+                };
+                let title = |tool: &Tool| tool.title.clone().unwrap_or_default();
+                pair("title", &title(&old), &title(&new));
+                pair("description", &old.description, &new.description);
+                pair("input", &old.input.to_string(), &new.input.to_string());
+                pair("output", &old.output.to_string(), &new.output.to_string());
+                pair("annotations", &old.annotations.to_string(), &new.annotations.to_string());
+            }
+            (None, Some(tool)) => {
+                text.push_str(&format!("  + {}: {}\n", name(&tool), on_one_line(&tool.description)));
+            }
+            (Some(tool), None) => text.push_str(&format!("  - {}\n", name(&tool))),
+            (None, None) => {}
+        }
+    }
+    text
+}
