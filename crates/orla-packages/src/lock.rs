@@ -166,8 +166,9 @@ impl Lock {
             }
             line("kind", entry.kind.word());
             line("version", &entry.version);
-            line("sha256", &entry.sha256);
-            line("tools_digest", &entry.tools_digest);
+            // In quotes, whatever the first digit is.
+            let _ = writeln!(text, "    sha256: \"{}\"", entry.sha256);
+            let _ = writeln!(text, "    tools_digest: \"{}\"", entry.tools_digest);
             let permissions: Vec<String> = entry.permissions.iter().map(|word| quoted(word)).collect();
             let _ = writeln!(text, "    permissions: [{}]", permissions.join(", "));
         }

@@ -157,9 +157,9 @@ fn a_bundle_is_confined_and_asks_for_its_settings() {
     // A secret of the same package name from elsewhere is not given to it.
     assert_eq!(world.run_with_input(&["secret", "set", "weather.key"], b"other").code, Some(0));
     refused(&world, &["add", "mcpb:w.mcpb", "--yes"], &[&name]);
-    assert_eq!(world.run_with_input(&["secret", "set", &name], b"k3y").code, Some(0));
+    assert_eq!(world.run_with_input(&["secret", "set", &name], b"s3cr3t-k3y-0123").code, Some(0));
     let told = ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
-    assert!(!told.contains("k3y"), "{told}");
+    assert!(!told.contains("s3cr3t-k3y"), "{told}");
     assert_eq!(call(&world, "weather.forecast"), "1.0.0 [redacted]");
     let doctor = world.run(&["doctor", "--json"]).stdout;
     assert!(doctor.contains("enforced") && doctor.contains("forecast"), "{doctor}");
