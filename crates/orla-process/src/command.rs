@@ -29,6 +29,8 @@ pub struct Command {
     pub command: String,
     /// Its arguments; no shell sees them.
     pub args: Vec<String>,
+    /// Whether somebody else wrote the arguments: then the files that they name are not its own.
+    pub has_foreign_args: bool,
     /// Added to the environment.
     pub env: Vec<(String, String)>,
     /// Patterns of the server's variables that it gets besides the usual ones.
@@ -127,6 +129,9 @@ impl Command {
 
     /// Its own files besides the program: the scripts among its arguments, which the configuration names.
     fn files(&self) -> Vec<PathBuf> {
+        if self.has_foreign_args {
+            return Vec::new();
+        }
         let directory = self.directory.as_deref().unwrap_or(Path::new(""));
         let files = self.args.iter().map(|arg| directory.join(arg)).filter(|path| path.is_file());
         files.filter_map(|path| std::path::absolute(path).ok()).collect()
@@ -197,6 +202,7 @@ mod tests {
             name: "s".to_owned(),
             command: command.to_owned(),
             args: Vec::new(),
+            has_foreign_args: false,
             env: Vec::new(),
             pass_env: Vec::new(),
             directory: None,

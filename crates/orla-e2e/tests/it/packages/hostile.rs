@@ -51,6 +51,16 @@ fn a_bundle_that_reaches_out_of_its_directory_or_is_too_much_is_refused() {
 }
 
 #[test]
+fn a_bundle_reads_no_file_that_it_names() {
+    let world = project().file("secret", "s3cret");
+    let server = serde_json::json!({"server": {"type": "binary", "mcp_config": {"command": "cat", "args": [world.path("secret")]}}});
+    bundle(&world, "x.mcpb", "1.0.0", &server.to_string(), &[]);
+    refused(&world, &["add", "mcpb:x.mcpb", "--yes"], &["Permission denied"]);
+    let allowed = format!("fs:read:{}", world.path("secret").display());
+    refused(&world, &["add", "mcpb:x.mcpb", "--yes", "--allow", &allowed], &["weather"]);
+}
+
+#[test]
 fn a_bundle_that_is_none_is_refused() {
     let world = project();
     let good = std::fs::read(bundle(&world, "good.mcpb", "1.0.0", "{}", &[])).unwrap();
