@@ -4,6 +4,7 @@
 //! - [`lock`]: `orla.lock`, which says exactly what a project has
 //! - [`archive`]: bundles and folders as archives, with checks of everything that an archive may do to a machine
 //! - [`bundle`]: the manifest of an `.mcpb` bundle
+//! - [`environment`]: programs of npm and PyPI as bundles
 //! - [`registry`]: the API of MCP registries
 //! - [`tools`]: what a package says its tools are
 //! - [`store`]: the directory of what is installed, and its transactions
@@ -21,6 +22,7 @@
 
 pub mod archive;
 pub mod bundle;
+pub mod environment;
 pub mod lock;
 pub mod registry;
 pub mod source;

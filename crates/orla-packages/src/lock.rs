@@ -31,8 +31,10 @@ pub struct Entry {
     pub source: String,
     /// The registry that was asked, if its source is a name there.
     pub registry: Option<String>,
-    /// Where the archive was fetched, if not at its source.
+    /// Where the archive was fetched, if not at its source: a URL, a commit, or a package of npm or PyPI.
     pub resolved: Option<String>,
+    /// What the archive was made of: [`Requirement`](crate::environment::Requirement)s.
+    pub requires: Vec<String>,
     /// What the archive is.
     pub kind: PackageKind,
     /// The version that it says it is.
@@ -169,6 +171,12 @@ impl Lock {
             // In quotes, whatever the first digit is.
             let _ = writeln!(text, "    sha256: \"{}\"", entry.sha256);
             let _ = writeln!(text, "    tools_digest: \"{}\"", entry.tools_digest);
+            if !entry.requires.is_empty() {
+                text.push_str("    requires:\n");
+            }
+            for requirement in &entry.requires {
+                let _ = writeln!(text, "      - {}", quoted(requirement));
+            }
             let permissions: Vec<String> = entry.permissions.iter().map(|word| quoted(word)).collect();
             let _ = writeln!(text, "    permissions: [{}]", permissions.join(", "));
         }
@@ -179,12 +187,18 @@ impl Lock {
 impl Entry {
     fn read(node: &Node) -> Result<Self, LockError> {
         let mut found: Vec<(&str, Position, &str)> = Vec::new();
-        let mut permissions = None;
+        let (mut permissions, mut requires) = (None, Vec::new());
         for (key, value) in mapping(node, "a package")? {
             if key.text == "permissions" {
                 let words =
                     list(value)?.iter().map(|word| scalar(word, "a permission").map(str::to_owned));
                 permissions = Some(words.collect::<Result<BTreeSet<_>, _>>()?);
+                continue;
+            }
+            if key.text == "requires" {
+                let words =
+                    list(value)?.iter().map(|word| scalar(word, "a requirement").map(str::to_owned));
+                requires = words.collect::<Result<_, _>>()?;
                 continue;
             }
             if !KEYS.contains(&key.text.as_str()) {
@@ -216,6 +230,7 @@ impl Entry {
             source: text("source")?,
             registry: optional("registry").map(|(_, text)| text.to_owned()),
             resolved: optional("resolved").map(|(_, text)| text.to_owned()),
+            requires,
             kind,
             version: text("version")?,
             sha256: digest("sha256")?,
@@ -284,6 +299,7 @@ mod tests {
             source: "mcpb:../a b.mcpb".to_owned(),
             registry: None,
             resolved: Some("https://a.example/b?c=d#e".to_owned()),
+            requires: vec!["node_modules/a a@1 sha512-x==".to_owned()],
             kind: PackageKind::Bundle,
             version: "1.10 name:     name: x".to_owned(),
             sha256: "0".repeat(64),

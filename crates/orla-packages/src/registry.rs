@@ -3,7 +3,9 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::source::is_local_http;
+use crate::environment::{Launch, Variable};
+use crate::lock::is_digest;
+use crate::source::{Source, is_local_http};
 use crate::{Fetch, FetchError};
 
 /// The official registry.
@@ -44,7 +46,50 @@ struct Package {
     registry_type: String,
     identifier: String,
     #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
     file_sha256: Option<String>,
+    #[serde(default)]
+    transport: Option<Transport>,
+    #[serde(default)]
+    package_arguments: Vec<Input>,
+    #[serde(default)]
+    environment_variables: Vec<Input>,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+struct Transport {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+/// An argument or a variable.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+struct Input {
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    name: Option<String>,
+    #[serde(default)]
+    value: Option<String>,
+    #[serde(default)]
+    default: Option<String>,
+    #[serde(default)]
+    value_hint: Option<String>,
+    #[serde(default)]
+    description: String,
+    #[serde(default)]
+    is_required: bool,
+}
+
+/// What a server is installed from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Install {
+    /// A bundle.
+    Bundle(BundleAt),
+    /// A program of npm or PyPI, and how it is started.
+    Program(Source, Launch),
 }
 
 /// A bundle that a server is installed from.
@@ -177,43 +222,121 @@ impl<'a> Registry<'a> {
 }
 
 impl Server {
-    /// The bundle that the server is installed from.
+    /// What the server is installed from: a bundle, or else a program of npm or PyPI.
     ///
     /// # Errors
-    /// Why there is none: a sentence about the server.
-    pub fn bundle(&self) -> Result<BundleAt, String> {
+    /// Why there is nothing: a sentence about the server.
+    pub fn install(&self) -> Result<Install, String> {
         let name = &self.name;
         if self.status == "deleted" {
             return Err(format!("{name} {} was deleted from the registry", self.version));
         }
-        let Some(package) = self.packages.iter().find(|package| package.registry_type == "mcpb") else {
-            let mut kinds: Vec<&str> =
-                self.packages.iter().map(|package| package.registry_type.as_str()).collect();
-            kinds.dedup();
-            return Err(match (kinds.is_empty(), self.remotes) {
-                (true, 0) => format!("{name} has no packages"),
-                (true, _) => format!(
-                    "{name} is a server behind a URL, which is not installed: write the URL into `mcpServers`"
-                ),
-                _ => format!(
-                    "{name} has packages of the kinds {}, which are not supported yet: only mcpb is",
-                    kinds.join(", ")
-                ),
-            });
-        };
+        let of_kind = |kind: &str| self.packages.iter().find(|package| package.registry_type == kind);
+        if let Some(package) = of_kind("mcpb") {
+            return self.bundle(package).map(Install::Bundle);
+        }
+        if let Some(package) = of_kind("npm") {
+            let source = self.source_of(package, "npm:", "@")?;
+            return Ok(Install::Program(source, self.launch(package)?));
+        }
+        if let Some(package) = of_kind("pypi") {
+            let source = self.source_of(package, "pypi:", "==")?;
+            return Ok(Install::Program(source, self.launch(package)?));
+        }
+        let mut kinds: Vec<&str> =
+            self.packages.iter().map(|package| package.registry_type.as_str()).collect();
+        kinds.dedup();
+        Err(match (kinds.is_empty(), self.remotes) {
+            (true, 0) => format!("{name} has no packages"),
+            (true, _) => format!(
+                "{name} is a server behind a URL, which is not installed: write the URL into `mcpServers`"
+            ),
+            _ => format!(
+                "{name} has packages of the kinds {}, which are not supported yet: mcpb, npm and pypi are",
+                kinds.join(", ")
+            ),
+        })
+    }
+
+    fn bundle(&self, package: &Package) -> Result<BundleAt, String> {
+        let name = &self.name;
         let url = package.identifier.clone();
         if !url.starts_with("https://") && !is_local_http(&url) {
             return Err(format!("{name}: its bundle is not fetched over https://"));
         }
         let sha256 = package.file_sha256.as_deref().map(str::to_ascii_lowercase);
-        match sha256
-            .filter(|sha256| sha256.len() == 64 && sha256.bytes().all(|byte| byte.is_ascii_hexdigit()))
-        {
+        match sha256.filter(|sha256| is_digest(sha256)) {
             Some(sha256) => Ok(BundleAt { url, sha256 }),
             None => {
                 Err(format!("{name}: the registry does not give the SHA-256 of its bundle (fileSha256)"))
             }
         }
+    }
+
+    /// The program as a person would write it, in the one version that the registry names.
+    fn source_of(&self, package: &Package, kind: &str, at: &str) -> Result<Source, String> {
+        let name = &self.name;
+        if package.transport.as_ref().is_some_and(|transport| transport.kind != "stdio") {
+            return Err(format!("{name} is a program that listens on a port, which is not installed"));
+        }
+        let version = package.version.as_deref().unwrap_or_default();
+        let text = format!("{kind}{}{at}{version}", package.identifier);
+        match Source::parse(&text, |_| false) {
+            Ok(source) if version.starts_with(|ch: char| ch.is_ascii_digit()) => Ok(source),
+            _ => Err(format!("{name}: its package has no usable name or version ({text})")),
+        }
+    }
+
+    /// How the program is started. What has no value is a setting of the person, or is left out.
+    fn launch(&self, package: &Package) -> Result<Launch, String> {
+        let mut launch = Launch {
+            name: self.name.clone(),
+            description: self.description.clone(),
+            author: self.name.split('/').next().unwrap_or_default().to_owned(),
+            version: Some(self.version.clone()),
+            ..Launch::default()
+        };
+        for argument in &package.package_arguments {
+            let value = argument.value.as_deref().or(argument.default.as_deref());
+            match (&*argument.kind, &argument.name, value) {
+                (_, _, Some(value)) if value.contains('{') => {
+                    return Err(format!(
+                        "{}: its arguments have variables, which are not supported",
+                        self.name
+                    ));
+                }
+                ("named", Some(name), value) if value.is_some() || !argument.is_required => {
+                    launch.arguments.extend(value.map(|_| name.clone()));
+                    launch.arguments.extend(value.map(str::to_owned));
+                }
+                ("positional", _, Some(value)) => launch.arguments.push(value.to_owned()),
+                _ if argument.is_required => {
+                    let what =
+                        argument.name.as_deref().or(argument.value_hint.as_deref()).unwrap_or("one");
+                    return Err(format!(
+                        "{}: it needs the argument {what}, which has no value",
+                        self.name
+                    ));
+                }
+                _ => {}
+            }
+        }
+        for variable in &package.environment_variables {
+            let name = variable.name.clone().unwrap_or_default();
+            let is_name = !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if !is_name || matches!(&*name, "PATH" | "NODE_OPTIONS" | "PYTHONPATH" | "LD_PRELOAD") {
+                return Err(format!("{}: {name:?} is no variable that it may set", self.name));
+            }
+            let value = variable.value.clone().or_else(|| variable.default.clone());
+            launch.variables.push(Variable {
+                name,
+                description: variable.description.clone(),
+                default: value.filter(|value| !value.contains('{')),
+                is_required: variable.is_required,
+            });
+        }
+        Ok(launch)
     }
 }
 
@@ -285,20 +408,52 @@ mod tests {
     async fn only_a_bundle_with_its_hash_is_installed() {
         let sha256 = "ab".repeat(32);
         let good = json!([{"registryType": "npm", "identifier": "c"}, {"registryType": "mcpb", "identifier": "https://a.example/c", "fileSha256": sha256}]);
-        let bundle = ask(Ok(server(&good))).await.unwrap().bundle().unwrap();
-        assert_eq!(bundle, BundleAt { url: "https://a.example/c".into(), sha256: sha256.clone() });
+        let bundle = ask(Ok(server(&good))).await.unwrap().install().unwrap();
+        let wanted = BundleAt { url: "https://a.example/c".into(), sha256: sha256.clone() };
+        assert_eq!(bundle, Install::Bundle(wanted));
         for (packages, words) in [
             (json!([]), "no packages"),
-            (json!([{"registryType": "npm", "identifier": "c"}]), "npm"),
+            (json!([{"registryType": "oci", "identifier": "c"}]), "oci"),
+            (json!([{"registryType": "npm", "identifier": "c"}]), "version"),
+            (json!([{"registryType": "npm", "identifier": "--c", "version": "1.0.0"}]), "usable name"),
+            (json!([{"registryType": "npm", "identifier": "c", "version": "latest"}]), "version"),
+            (
+                json!([{"registryType": "npm", "identifier": "c", "version": "1.0.0", "transport": {"type": "sse"}}]),
+                "listens",
+            ),
+            (
+                json!([{"registryType": "npm", "identifier": "c", "version": "1.0.0", "environmentVariables": [{"name": "NODE_OPTIONS"}]}]),
+                "no variable",
+            ),
             (json!([{"registryType": "mcpb", "identifier": "https://a.example/c"}]), "SHA-256"),
             (
                 json!([{"registryType": "mcpb", "identifier": "http://a.example/c", "fileSha256": sha256}]),
                 "https",
             ),
         ] {
-            let error = ask(Ok(server(&packages))).await.unwrap().bundle().unwrap_err();
+            let error = ask(Ok(server(&packages))).await.unwrap().install().unwrap_err();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_program_is_started_as_the_registry_says() {
+        let packages = json!([{"registryType": "npm", "identifier": "@a/c", "version": "1.0.0", "transport": {"type": "stdio"},
+            "packageArguments": [{"type": "positional", "value": "run"}, {"type": "named", "name": "--mode", "default": "x"}, {"type": "named", "name": "--left-out"}],
+            "environmentVariables": [{"name": "API_KEY", "isRequired": true, "isSecret": true, "description": "Key."}, {"name": "REGION", "default": "eu"}]}]);
+        let Install::Program(source, launch) =
+            ask(Ok(server(&packages))).await.unwrap().install().unwrap()
+        else {
+            panic!("it is a program")
+        };
+        assert_eq!(source.to_string(), "npm:@a/c@1.0.0");
+        assert_eq!(launch.arguments, ["run", "--mode", "x"]);
+        let variables: Vec<_> = launch
+            .variables
+            .iter()
+            .map(|one| (&*one.name, one.default.as_deref(), one.is_required))
+            .collect();
+        assert_eq!(variables, [("API_KEY", None, true), ("REGION", Some("eu"), false)]);
     }
 
     #[tokio::test]

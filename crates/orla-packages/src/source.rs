@@ -18,6 +18,27 @@ pub enum Source {
         /// The version; `None` for the latest.
         version: Option<String>,
     },
+    /// A revision of a git repository.
+    Git {
+        /// Its URL, or its path.
+        url: String,
+        /// A branch, a tag or a commit; `None` for what the repository calls its head.
+        revision: Option<String>,
+    },
+    /// A program of npm's registry.
+    Npm {
+        /// Its name: `@scope/name`.
+        name: String,
+        /// The version; `None` for the latest.
+        version: Option<String>,
+    },
+    /// A program of PyPI.
+    Pypi {
+        /// Its name.
+        name: String,
+        /// The version; `None` for the latest.
+        version: Option<String>,
+    },
 }
 
 /// A text that names no source.
@@ -26,8 +47,8 @@ pub enum Source {
 pub struct NoSource(String);
 
 /// What can be written.
-const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, or a name in a registry \
-    (io.github.owner/server) is expected";
+const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, git:URL#REVISION, npm:NAME, pypi:NAME, \
+    or a name in a registry (io.github.owner/server) is expected";
 
 impl Source {
     /// Reads a source. A text with a slash in front, `./` or `../` is a folder, and so is one that `is_directory`.
@@ -52,7 +73,27 @@ impl Source {
         if text.starts_with(['/', '.']) || is_directory(text) {
             return Ok(Self::Folder(text.to_owned()));
         }
-        for unsupported in ["npm", "pypi", "git", "oci", "cargo", "nuget"] {
+        if let Some(rest) = text.strip_prefix("git:") {
+            return Self::git(rest).or_else(refused);
+        }
+        if let Some(rest) = text.strip_prefix("npm:") {
+            // A scope begins with the character that a version begins with.
+            let at = rest.get(1..).and_then(|rest| rest.find('@')).map(|at| at + 1);
+            let (name, version) = at.map_or((rest, None), |at| (&rest[..at], Some(&rest[at + 1..])));
+            return match is_npm_name(name) && version.is_none_or(is_word) {
+                true => Ok(Self::Npm { name: name.to_owned(), version: version.map(str::to_owned) }),
+                false => refused("it names no package of npm"),
+            };
+        }
+        if let Some(rest) = text.strip_prefix("pypi:") {
+            let split = rest.split_once("==").or_else(|| rest.split_once('@'));
+            let (name, version) = split.map_or((rest, None), |(name, version)| (name, Some(version)));
+            return match is_word(name) && version.is_none_or(is_word) {
+                true => Ok(Self::Pypi { name: name.to_owned(), version: version.map(str::to_owned) }),
+                false => refused("it names no package of PyPI"),
+            };
+        }
+        for unsupported in ["oci", "cargo", "nuget"] {
             if text.strip_prefix(unsupported).is_some_and(|rest| rest.starts_with(':')) {
                 return refused(&format!("sources of the kind `{unsupported}:` are not supported yet"));
             }
@@ -77,10 +118,48 @@ impl Source {
         }
     }
 
+    fn git(text: &str) -> Result<Self, &'static str> {
+        let (url, revision) = match text.rsplit_once('#') {
+            Some((_, "")) => return Err("the revision after # is empty"),
+            Some((url, revision)) => (url, Some(revision)),
+            None => (text, None),
+        };
+        let is_scheme =
+            url.split_once("://").is_none_or(|(scheme, _)| ["https", "ssh", "file"].contains(&scheme));
+        let is_plain = url
+            .split_once("::")
+            .is_none_or(|(helper, _)| !helper.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        if url.is_empty() || url.starts_with('-') || !is_plain || !(is_scheme || is_local_http(url)) {
+            return Err("a repository is a path, or a URL with https://, ssh:// or file://");
+        }
+        let is_revision = |text: &str| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/+@".contains(&byte);
+            text.bytes().all(fits) && !text.starts_with(['-', '/']) && !text.contains("..")
+        };
+        if !revision.is_none_or(is_revision) {
+            return Err("the revision after # is a branch, a tag or a commit");
+        }
+        Ok(Self::Git { url: url.to_owned(), revision: revision.map(str::to_owned) })
+    }
+
     fn bundle_url(url: &str) -> Option<Self> {
         let is_fetched = url.starts_with("https://") || is_local_http(url);
         is_fetched.then(|| Self::BundleUrl(url.to_owned()))
     }
+}
+
+/// Whether a text can be the name of a package of npm: `name` or `@scope/name`.
+pub(crate) fn is_npm_name(text: &str) -> bool {
+    match text.strip_prefix('@').and_then(|scoped| scoped.split_once('/')) {
+        Some((scope, name)) => is_word(scope) && is_word(name),
+        None => is_word(text),
+    }
+}
+
+/// Whether a text can be a name or a version of a package.
+pub(crate) fn is_word(text: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"._-+!".contains(&byte);
+    !text.is_empty() && text.bytes().all(fits) && !text.starts_with(['-', '.', '+', '!'])
 }
 
 /// Whether a URL is `http://` on this machine, where nobody in between can change what is fetched.
@@ -100,6 +179,12 @@ impl fmt::Display for Source {
         match self {
             Self::Folder(path) => f.write_str(path),
             Self::BundleFile(what) | Self::BundleUrl(what) => write!(f, "mcpb:{what}"),
+            Self::Git { url, revision: None } => write!(f, "git:{url}"),
+            Self::Git { url, revision: Some(revision) } => write!(f, "git:{url}#{revision}"),
+            Self::Npm { name, version: None } => write!(f, "npm:{name}"),
+            Self::Npm { name, version: Some(version) } => write!(f, "npm:{name}@{version}"),
+            Self::Pypi { name, version: None } => write!(f, "pypi:{name}"),
+            Self::Pypi { name, version: Some(version) } => write!(f, "pypi:{name}=={version}"),
             Self::Registry { name, version: None } => f.write_str(name),
             Self::Registry { name, version: Some(version) } => write!(f, "{name}@{version}"),
         }
@@ -117,6 +202,10 @@ mod tests {
             name: name.to_owned(),
             version: version.map(str::to_owned),
         };
+        let git = |url: &str, revision: Option<&str>| Source::Git {
+            url: url.to_owned(),
+            revision: revision.map(str::to_owned),
+        };
         for (text, source) in [
             ("./greet", Source::Folder("./greet".into())),
             ("/opt/greet", Source::Folder("/opt/greet".into())),
@@ -124,6 +213,13 @@ mod tests {
             ("mcpb:a/b.mcpb", Source::BundleFile("a/b.mcpb".into())),
             ("mcpb:https://a.example/b", Source::BundleUrl("https://a.example/b".into())),
             ("mcpb:http://127.0.0.1:9/b", Source::BundleUrl("http://127.0.0.1:9/b".into())),
+            ("git:https://a.example/b.git#v1.0", git("https://a.example/b.git", Some("v1.0"))),
+            ("git:./repository", git("./repository", None)),
+            ("git:git@a.example:b/c.git#main", git("git@a.example:b/c.git", Some("main"))),
+            ("npm:@a/b", Source::Npm { name: "@a/b".into(), version: None }),
+            ("npm:@a/b@1.0.0", Source::Npm { name: "@a/b".into(), version: Some("1.0.0".into()) }),
+            ("npm:b@next", Source::Npm { name: "b".into(), version: Some("next".into()) }),
+            ("pypi:b_c==1.0", Source::Pypi { name: "b_c".into(), version: Some("1.0".into()) }),
             ("io.github.a/b", registry("io.github.a/b", None)),
             ("io.github.a/b@1.2.0", registry("io.github.a/b", Some("1.2.0"))),
         ] {
@@ -135,8 +231,23 @@ mod tests {
             "greet",
             "mcpb:",
             "mcpb:http://a.example/b",
-            "npm:x",
-            "git:https://a/b#c",
+            "npm:",
+            "npm:-x",
+            "npm:a/b",
+            "npm:@a",
+            "npm:a@",
+            "npm:a@--b",
+            "npm:../a",
+            "pypi:a[b]",
+            "pypi:--index-url",
+            "git:",
+            "git:-x",
+            "git:ext::sh -c x",
+            "git:http://a.example/b",
+            "git:git://a.example/b",
+            "git:https://a/b#",
+            "git:https://a/b#-x",
+            "git:https://a/b#a..b",
             "oci:x",
             "https://a.example",
             "a/b/c",
@@ -145,6 +256,6 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
-        assert!(parse("npm:x").unwrap_err().to_string().contains("not supported"));
+        assert!(parse("oci:x").unwrap_err().to_string().contains("not supported"));
     }
 }

@@ -474,6 +474,7 @@ mod tests {
             source: "./x".to_owned(),
             registry: None,
             resolved: None,
+            requires: Vec::new(),
             kind: PackageKind::Folder,
             version: "1.0.0".to_owned(),
             sha256: sha256(bytes),

@@ -1,5 +1,6 @@
 //! Packages of others: `orla add`, `remove`, `update`, `sync`, `outdated`, and their lock.
 
+mod elsewhere;
 mod hostile;
 mod killed;
 mod registry;

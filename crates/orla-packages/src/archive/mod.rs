@@ -6,6 +6,7 @@
 
 pub mod names;
 mod pack;
+mod tar;
 mod zip;
 
 use std::fs::{self, OpenOptions};
@@ -13,7 +14,8 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
-pub use pack::pack;
+pub use pack::{assemble, pack};
+pub use tar::read_tgz;
 
 /// The most bytes that an archive unpacks to, and that it has itself.
 pub const MAX_BYTES: u64 = 256 << 20;
@@ -29,6 +31,17 @@ pub enum ArchiveError {
     /// A file cannot be read or written.
     #[error("{0}")]
     Io(#[from] io::Error),
+}
+
+/// A file of an archive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Its name, with its directories.
+    pub name: String,
+    /// Whether it may be run.
+    pub is_executable: bool,
+    /// What is in it.
+    pub content: Vec<u8>,
 }
 
 /// An archive whose content may be unpacked.
@@ -71,6 +84,20 @@ impl<'a> Archive<'a> {
         let mut content = Vec::new();
         zip::unpack(self.bytes, file, &mut content)?;
         Ok(Some(content))
+    }
+
+    /// All files with their content.
+    ///
+    /// # Errors
+    /// A file is not as the archive says.
+    pub fn contents(&self) -> Result<Vec<File>, ArchiveError> {
+        let files = self.files.iter().filter(|file| !file.is_directory);
+        let files = files.map(|file| {
+            let mut content = Vec::new();
+            zip::unpack(self.bytes, file, &mut content)?;
+            Ok(File { name: file.name.clone(), is_executable: file.is_executable, content })
+        });
+        files.collect()
     }
 
     /// The names of its files, in the order of the archive.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flate2::Crc;
 
-use super::{ArchiveError, MAX_BYTES, MAX_FILES, names, refused};
+use super::{ArchiveError, File, MAX_BYTES, MAX_FILES, names, refused};
 
 /// What is not packed: version control, and what orla keeps beside a project.
 const LEFT_OUT: [&str; 3] = [".git", ".hg", ".orla"];
@@ -16,24 +16,36 @@ const LEFT_OUT: [&str; 3] = [".git", ".hg", ".orla"];
 /// # Errors
 /// It has links, special files, names that are refused or too many bytes, or cannot be read.
 pub fn pack(folder: &Path) -> Result<Vec<u8>, ArchiveError> {
-    let mut files = Vec::new();
-    walk(folder, "", &mut files)?;
-    files.sort();
-    names::check(files.iter().map(|name| (name.as_str(), false))).map_err(refused)?;
-    let (mut packed, mut directory, mut total) = (Vec::new(), Vec::new(), 0_u64);
-    for name in &files {
-        let path = folder.join(name);
+    let mut names = Vec::new();
+    walk(folder, "", &mut names)?;
+    names.sort();
+    let (mut files, mut total) = (Vec::with_capacity(names.len()), 0_u64);
+    for name in names {
+        let path = folder.join(&name);
         let metadata = fs::symlink_metadata(&path)?;
         total = total.saturating_add(metadata.len());
         if total > MAX_BYTES {
-            return Err(refused(format!("it has more than {} MiB", MAX_BYTES >> 20)));
+            return Err(too_large());
         }
-        let content = fs::read(&path)?;
-        let mode = if metadata.permissions().mode() & 0o111 != 0 { 0o100_755 } else { 0o100_644 };
-        add(&mut packed, &mut directory, name, &content, mode)?;
+        let is_executable = metadata.permissions().mode() & 0o111 != 0;
+        files.push(File { is_executable, content: fs::read(&path)?, name });
     }
-    if packed.len() as u64 + directory.len() as u64 > MAX_BYTES {
-        return Err(refused(format!("it has more than {} MiB", MAX_BYTES >> 20)));
+    assemble(&files)
+}
+
+/// The archive of files, in their order.
+///
+/// # Errors
+/// Names are refused, or there are too many bytes.
+pub fn assemble(files: &[File]) -> Result<Vec<u8>, ArchiveError> {
+    names::check(files.iter().map(|file| (file.name.as_str(), false))).map_err(refused)?;
+    let (mut packed, mut directory) = (Vec::new(), Vec::new());
+    for file in files {
+        let mode = if file.is_executable { 0o100_755 } else { 0o100_644 };
+        add(&mut packed, &mut directory, &file.name, &file.content, mode)?;
+        if packed.len() as u64 + directory.len() as u64 > MAX_BYTES {
+            return Err(too_large());
+        }
     }
     let number = |number: usize| u32::try_from(number).map_err(|_| refused("it is too large"));
     let count = u16::try_from(files.len()).map_err(|_| refused("it has too many files"))?;
@@ -47,6 +59,10 @@ pub fn pack(folder: &Path) -> Result<Vec<u8>, ArchiveError> {
     packed.extend_from_slice(&offset.to_le_bytes());
     packed.extend_from_slice(&[0; 2]);
     Ok(packed)
+}
+
+fn too_large() -> ArchiveError {
+    refused(format!("it has more than {} MiB", MAX_BYTES >> 20))
 }
 
 fn add(

@@ -8,6 +8,8 @@ pub(super) const ADD: &str = "\
 Sources:
   ./greet                     a folder with tool.yaml
   mcpb:FILE, mcpb:https://…   an .mcpb bundle
+  git:URL#REVISION            a folder or a bundle in a git repository; a path is a URL, too
+  npm:NAME, pypi:NAME         an MCP server of npm or PyPI; with @VERSION, that version
   io.github.owner/server      a server of the registry; with @VERSION, that version
 
 What it is, what it runs and what it wants is shown first. orla.lock is for version control; `orla sync` installs \

@@ -162,7 +162,8 @@ fn command(
 /// one; with its source in the name of the secret, it gets only what was set for this source.
 pub(crate) fn setting(entry: &Entry, project: &Path, key: &str) -> String {
     let mut source = entry.source.clone();
-    if let Some(below) = source.strip_prefix("./").or_else(|| source.strip_prefix("mcpb:./")) {
+    let local = ["./", "mcpb:./", "git:./"].iter().find_map(|prefix| source.strip_prefix(prefix));
+    if let Some(below) = local {
         source = project.join(below).to_string_lossy().into_owned();
     }
     let registry = entry.registry.as_deref().unwrap_or_default();
@@ -181,6 +182,7 @@ mod tests {
             source: source.to_owned(),
             registry: registry.map(str::to_owned),
             resolved: None,
+            requires: Vec::new(),
             kind: PackageKind::Bundle,
             version: "1".to_owned(),
             sha256: String::new(),

@@ -75,20 +75,29 @@ impl Registry {
         self.state.lock().mode = mode;
     }
 
+    /// Serves a file.
+    pub(crate) fn serve(&self, path: &str, content: &[u8]) {
+        self.state.lock().files.insert(path.to_owned(), content.to_vec());
+    }
+
+    /// Adds a version of a server, which is a package.
+    pub(crate) fn add_package(&self, name: &str, version: &str, package: &Value) {
+        let server =
+            json!({"name": name, "description": "Weather.", "version": version, "packages": [package]});
+        self.state.lock().servers.entry(name.to_owned()).or_default().push(server);
+    }
+
     /// Adds a version of a server, which is a bundle.
     pub(crate) fn add(&self, name: &str, version: &str, bundle: &[u8]) {
         let file = format!("/files/{version}.mcpb");
         let digest = ring::digest::digest(&ring::digest::SHA256, bundle);
         let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut state = self.state.lock();
         let package = json!({
             "registryType": "mcpb", "identifier": format!("{}{file}", self.url()), "version": version,
             "fileSha256": digest, "transport": {"type": "stdio"},
         });
-        let server =
-            json!({"name": name, "description": "Weather.", "version": version, "packages": [package]});
-        state.servers.entry(name.to_owned()).or_default().push(server);
-        state.files.insert(file, bundle.to_vec());
+        self.serve(&file, bundle);
+        self.add_package(name, version, &package);
     }
 }
 
@@ -121,6 +130,9 @@ fn answer(stream: TcpStream, state: &State, url: &str, number: usize) -> Option<
         Mode::Redirects => head.push_str(&format!("location: {url}{path}\r\n")),
         Mode::RedirectsTo(place) => head.push_str(&format!("location: {place}\r\n")),
         _ => {}
+    }
+    if path.starts_with("/simple/") {
+        head.push_str("content-type: text/html\r\n");
     }
     head.push_str(&format!("content-length: {}\r\n\r\n", body.len()));
     let sent = if state.mode == Mode::Cut { &body[..body.len() / 2] } else { &body[..] };

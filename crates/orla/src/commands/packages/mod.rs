@@ -1,7 +1,10 @@
 //! `orla add`, `remove`, `update`, `outdated`, `sync`, and `orla search --registry`.
 
 mod consent;
+mod environments;
 mod fetch;
+mod git;
+mod helper;
 mod learn;
 mod origin;
 
@@ -35,7 +38,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let parsed = PackageSource::parse(&add.source, |path| Path::new(path).is_dir());
     let parsed = parsed.map_err(|error| Failure::failed(error.to_string()))?;
     let origin = Origin { source: portable(parsed, config)?, registry: add.registry.clone() };
-    let Fetched { bytes, sha256, content, registry, resolved } = origin.fetch(config).await?;
+    let Fetched { bytes, sha256, content, registry, resolved, requires } = origin.fetch(config).await?;
     let name = add.name.clone().unwrap_or_else(|| name_of(&content.name));
     if !is_name(&name) {
         let what =
@@ -47,6 +50,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
         source: origin.source.to_string(),
         registry,
         resolved,
+        requires,
         kind: content.kind,
         version: content.version.clone(),
         sha256,
@@ -188,6 +192,7 @@ async fn update_one(
     let mut entry = Entry {
         registry: archive.registry.clone(),
         resolved: archive.resolved.clone(),
+        requires: archive.requires.clone(),
         kind: content.kind,
         version: content.version.clone(),
         sha256: archive.sha256.clone(),
@@ -320,7 +325,7 @@ pub(crate) fn search(url: &str, words: &str, limit: usize, json: bool) -> Result
         let shown = found.iter();
         if json {
             let rows = shown.map(|server| {
-                let installable = server.bundle().is_ok();
+                let installable = server.install().is_ok();
                 serde_json::json!({"name": server.name, "version": server.version, "description": server.description, "status": server.status, "installable": installable})
             });
             return super::print_json(&rows.collect::<Vec<_>>());

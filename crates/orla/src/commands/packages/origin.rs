@@ -3,13 +3,16 @@
 use std::path::PathBuf;
 
 use orla_packages::archive::{Archive, MAX_BYTES, pack};
+use orla_packages::environment::Launch;
 use orla_packages::lock::Entry;
-use orla_packages::registry::{OFFICIAL, Registry};
+use orla_packages::registry::{Install, OFFICIAL, Registry};
 use orla_packages::source::Source;
 use orla_packages::store::{Presence, Store, read_bounded};
 use orla_packages::{Fetch, sha256};
 
+use super::environments::Program;
 use super::fetch::Http;
+use super::git;
 use crate::Failure;
 use crate::config::Config;
 use crate::packages::content::Content;
@@ -30,6 +33,7 @@ pub(super) struct Fetched {
     /// As in the lock.
     pub(super) registry: Option<String>,
     pub(super) resolved: Option<String>,
+    pub(super) requires: Vec<String>,
 }
 
 impl Origin {
@@ -57,42 +61,75 @@ impl Origin {
     /// # Errors
     /// It cannot be fetched, or is not what a package is.
     pub(super) async fn fetch(&self, config: &Config) -> Result<Fetched, Failure> {
+        self.fetch_requiring(config, &[]).await
+    }
+
+    /// The same, of exactly what the lock requires.
+    async fn fetch_requiring(&self, config: &Config, locked: &[String]) -> Result<Fetched, Failure> {
         let project = project_of(config);
         let at = |path: &str, why: &dyn std::fmt::Display| Failure::failed(format!("{path}: {why}"));
-        let (bytes, registry, resolved) = match &self.source {
+        let launch = Launch::default();
+        let (mut registry, mut resolved, mut requires) = (None, None, Vec::new());
+        let bytes = match &self.source {
             Source::Folder(path) => {
                 let folder = project.join(path);
                 if !folder.is_dir() {
                     return Err(at(path, &"it is no directory"));
                 }
-                (pack(&folder).map_err(|error| at(path, &error))?, None, None)
+                pack(&folder).map_err(|error| at(path, &error))?
             }
             Source::BundleFile(path) => {
-                (read_bounded(&project.join(path)).map_err(|error| at(path, &error))?, None, None)
+                read_bounded(&project.join(path)).map_err(|error| at(path, &error))?
             }
-            Source::BundleUrl(url) => (get(url, None).await?, None, None),
+            Source::BundleUrl(url) => get(url, None).await?,
+            Source::Git { url, revision } => {
+                let place = if url.starts_with('.') {
+                    project.join(url).to_string_lossy().into_owned()
+                } else {
+                    url.clone()
+                };
+                let fetched = git::fetch(&place, revision.as_deref());
+                let (bytes, commit) = fetched.map_err(|why| at(url, &why))?;
+                resolved = Some(commit);
+                bytes
+            }
+            Source::Npm { .. } | Source::Pypi { .. } => {
+                let (bytes, found) = program(&self.source, &launch, locked)?;
+                requires = found;
+                bytes
+            }
             Source::Registry { name, version } => {
-                let registry = self.registry.as_deref().unwrap_or(OFFICIAL);
-                let registry = Registry::new(registry, &Http)
-                    .map_err(|error| Failure::failed(error.to_string()))?;
-                let server = registry.server(name, version.as_deref()).await;
+                let asked = self.registry.as_deref().unwrap_or(OFFICIAL);
+                let asked =
+                    Registry::new(asked, &Http).map_err(|error| Failure::failed(error.to_string()))?;
+                let server = asked.server(name, version.as_deref()).await;
                 let server = server.map_err(|error| Failure::failed(error.to_string()))?;
-                let bundle = server.bundle().map_err(Failure::failed)?;
-                let bytes = get(&bundle.url, Some(registry.url())).await?;
-                let found = sha256(&bytes);
-                if found != bundle.sha256 {
-                    return Err(Failure::failed(format!(
-                        "{name}: its bundle has the SHA-256 {found}, and the registry says {}: it is not installed",
-                        bundle.sha256
-                    )));
+                registry = Some(asked.url().to_owned());
+                match server.install().map_err(Failure::failed)? {
+                    Install::Bundle(bundle) => {
+                        let bytes = get(&bundle.url, Some(asked.url())).await?;
+                        let found = sha256(&bytes);
+                        if found != bundle.sha256 {
+                            return Err(Failure::failed(format!(
+                                "{name}: its bundle has the SHA-256 {found}, and the registry says {}: it is not installed",
+                                bundle.sha256
+                            )));
+                        }
+                        resolved = Some(bundle.url);
+                        bytes
+                    }
+                    Install::Program(source, launch) => {
+                        let (bytes, found) = program(&source, &launch, locked)?;
+                        (requires, resolved) = (found, Some(source.to_string()));
+                        bytes
+                    }
                 }
-                (bytes, Some(registry.url().to_owned()), Some(bundle.url))
             }
         };
         let shown = self.source.to_string();
         let archive = Archive::read(&bytes).map_err(|error| at(&shown, &error))?;
         let content = Content::read(&archive).map_err(|error| at(&shown, &error))?;
-        Ok(Fetched { sha256: sha256(&bytes), bytes, content, registry, resolved })
+        Ok(Fetched { sha256: sha256(&bytes), bytes, content, registry, resolved, requires })
     }
 
     /// What is at the source now, for people.
@@ -143,6 +180,7 @@ impl Fetched {
             sha256: entry.sha256.clone(),
             registry: entry.registry.clone(),
             resolved: entry.resolved.clone(),
+            requires: entry.requires.clone(),
         })
     }
 }
@@ -152,10 +190,35 @@ impl Fetched {
 /// # Errors
 /// It cannot be fetched. Whether it is the one that was locked is seen when it is installed.
 pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u8>, Failure> {
-    match &entry.resolved {
-        Some(url) => get(url, entry.registry.as_deref()).await,
-        None => Ok(Origin::of(entry, config)?.fetch(config).await?.bytes),
+    let mut origin = Origin::of(entry, config)?;
+    // Exactly what was resolved then, also where the source says something newer now.
+    match (&mut origin.source, &entry.resolved) {
+        (Source::Git { revision, .. }, Some(commit)) => *revision = Some(commit.clone()),
+        (Source::Registry { .. }, Some(url)) if entry.requires.is_empty() => {
+            return get(url, entry.registry.as_deref()).await;
+        }
+        (Source::Registry { version, .. }, _) => *version = Some(entry.version.clone()),
+        _ => {}
     }
+    Ok(origin.fetch_requiring(config, &entry.requires).await?.bytes)
+}
+
+/// The bundle of a program of npm or PyPI, and what it requires.
+fn program(
+    source: &Source,
+    launch: &Launch,
+    locked: &[String],
+) -> Result<(Vec<u8>, Vec<String>), Failure> {
+    let made = match source {
+        Source::Npm { name, version } => {
+            Program { name, version: version.as_deref(), launch, locked }.by_npm()
+        }
+        Source::Pypi { name, version } => {
+            Program { name, version: version.as_deref(), launch, locked }.by_pip()
+        }
+        _ => Err("it is no program of npm or PyPI".to_owned()),
+    };
+    made.map_err(|why| Failure::failed(format!("{source}: {why}")))
 }
 
 async fn get(url: &str, named_by: Option<&str>) -> Result<Vec<u8>, Failure> {
@@ -181,6 +244,9 @@ pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failur
     Ok(match source {
         Source::Folder(path) => Source::Folder(place(path)?),
         Source::BundleFile(path) => Source::BundleFile(place(path)?),
+        Source::Git { url, revision } if url.starts_with(['.', '/']) => {
+            Source::Git { url: place(url)?, revision }
+        }
         other => other,
     })
 }

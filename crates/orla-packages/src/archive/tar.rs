@@ -1,0 +1,154 @@
+//! Tar files, as far as npm's packages use them: ustar with the long names of pax and GNU.
+
+use std::io::Read;
+
+use flate2::read::MultiGzDecoder;
+
+use super::{ArchiveError, File, MAX_BYTES, refused};
+
+const BLOCK: usize = 512;
+
+/// The files of a tar file that is compressed with gzip. Links and special files are left out, as npm does.
+///
+/// # Errors
+/// It is none, or unpacks to too much.
+pub fn read_tgz(bytes: &[u8]) -> Result<Vec<File>, ArchiveError> {
+    let mut tar = Vec::new();
+    let read = MultiGzDecoder::new(bytes).take(MAX_BYTES + 1).read_to_end(&mut tar);
+    read.map_err(|_| refused("it is not a gzip file, or is cut"))?;
+    if tar.len() as u64 > MAX_BYTES {
+        return Err(refused(format!("it unpacks to more than {} MiB", MAX_BYTES >> 20)));
+    }
+    files(&tar).ok_or_else(|| refused("it is not a tar file, or is cut"))
+}
+
+fn files(tar: &[u8]) -> Option<Vec<File>> {
+    let (mut files, mut at) = (Vec::new(), 0);
+    // What a header before this one says of it.
+    let (mut long_name, mut long_size) = (None::<String>, None::<usize>);
+    while let Some(header) = tar.get(at..at + BLOCK) {
+        if header.iter().all(|byte| *byte == 0) {
+            break;
+        }
+        let kind = header[156];
+        let is_extension = matches!(kind, b'x' | b'g' | b'L' | b'K');
+        let size = number(&header[124..136])?;
+        let size = if is_extension { size } else { long_size.take().unwrap_or(size) };
+        let content = tar.get(at + BLOCK..(at + BLOCK).checked_add(size)?)?;
+        at = (at + BLOCK).checked_add(size.checked_next_multiple_of(BLOCK)?)?;
+        match kind {
+            b'x' => {
+                for (key, value) in pax(content)? {
+                    match key {
+                        "path" => long_name = Some(value.to_owned()),
+                        "size" => long_size = Some(value.parse().ok()?),
+                        _ => {}
+                    }
+                }
+            }
+            b'L' => long_name = Some(text(content)?.to_owned()),
+            _ if is_extension => {}
+            b'0' | 0 => {
+                let name = match long_name.take() {
+                    Some(name) => name,
+                    None => named(header)?,
+                };
+                let is_executable = number(&header[100..108])? & 0o111 != 0;
+                files.push(File { name, is_executable, content: content.to_vec() });
+            }
+            _ => long_name = None,
+        }
+    }
+    Some(files)
+}
+
+/// The name in a header.
+fn named(header: &[u8]) -> Option<String> {
+    let name = text(&header[..100])?;
+    let is_ustar = header[257..262] == *b"ustar" && header[262] == 0;
+    let prefix = if is_ustar { text(&header[345..500])? } else { "" };
+    Some(if prefix.is_empty() { name.to_owned() } else { format!("{prefix}/{name}") })
+}
+
+/// A text that ends at the first zero.
+fn text(field: &[u8]) -> Option<&str> {
+    std::str::from_utf8(field.split(|byte| *byte == 0).next()?).ok()
+}
+
+/// A number in octal digits.
+fn number(field: &[u8]) -> Option<usize> {
+    let digits = text(field)?.trim_matches(' ');
+    if digits.is_empty() { Some(0) } else { usize::from_str_radix(digits, 8).ok() }
+}
+
+/// The records of a pax header: `LENGTH KEY=VALUE\n` each.
+fn pax(mut content: &[u8]) -> Option<Vec<(&str, &str)>> {
+    let mut records = Vec::new();
+    while !content.is_empty() {
+        let space = content.iter().position(|byte| *byte == b' ')?;
+        let length: usize = std::str::from_utf8(&content[..space]).ok()?.parse().ok()?;
+        let record = content.get(space + 1..length.checked_sub(1)?)?;
+        // Values of keys that do not matter here need not be text.
+        if let Some(record) = std::str::from_utf8(record).ok().and_then(|text| text.split_once('=')) {
+            records.push(record);
+        }
+        content = &content[length..];
+    }
+    Some(records)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+
+    fn header(name: &str, kind: u8, content: &[u8]) -> Vec<u8> {
+        let mut block = vec![0; BLOCK];
+        block[..name.len()].copy_from_slice(name.as_bytes());
+        block[100..107].copy_from_slice(b"0000755");
+        block[124..135].copy_from_slice(format!("{:011o}", content.len()).as_bytes());
+        block[156] = kind;
+        block[257..262].copy_from_slice(b"ustar");
+        block.extend_from_slice(content);
+        block.resize(block.len().next_multiple_of(BLOCK), 0);
+        block
+    }
+
+    fn packed(tar: &[u8]) -> Vec<u8> {
+        let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
+        gzip.write_all(tar).unwrap();
+        gzip.finish().unwrap()
+    }
+
+    #[test]
+    fn files_have_their_long_names_and_links_are_left_out() {
+        let long = format!("package/{}", "n".repeat(150));
+        let tar = [
+            header("package/a", b'0', b"one"),
+            header("pax", b'x', format!("{} path={long}\n", long.len() + 10).as_bytes()),
+            header("cut", b'0', b"two"),
+            header("link", b'2', b""),
+            header("long", b'L', b"package/gnu\0"),
+            header("cut", b'0', b""),
+            vec![0; 2 * BLOCK],
+        ];
+        let files = read_tgz(&packed(&tar.concat())).unwrap();
+        let files: Vec<(&str, &[u8])> =
+            files.iter().map(|file| (file.name.as_str(), &file.content[..])).collect();
+        assert_eq!(files, [("package/a", &b"one"[..]), (&long, b"two"), ("package/gnu", b"")]);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_bytes_are_fatal(mut bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..1200), kind in 0_usize..6) {
+            drop(files(&bytes));
+            if bytes.len() >= BLOCK {
+                bytes[124..136].fill(b'0');
+                bytes[156] = b"0xLg52"[kind];
+                drop(files(&bytes));
+            }
+        }
+    }
+}

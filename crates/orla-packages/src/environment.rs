@@ -1,0 +1,423 @@
+//! Programs of npm and PyPI as bundles: all that they need in one archive, from archives whose digests are locked. No I/O.
+//!
+//! npm or pip decides once which versions a program needs ([`npm_requirements`], [`pypi_requirements`]). The lock has these
+//! with their digests, so that the same archive is made anywhere: no program of a package runs to install it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha512};
+
+use crate::archive::{Archive, File, assemble, read_tgz};
+use crate::bundle::MANIFEST;
+use crate::lock::is_digest;
+use crate::sha256;
+use crate::source::{is_npm_name, is_word};
+
+/// The most archives that a program is made of.
+const MAX_REQUIREMENTS: usize = 2000;
+
+/// An archive that a program is made of. Its text is `PLACE NAME@VERSION DIGEST`, or `NAME@VERSION DIGEST` where all archives
+/// go to one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// Where it goes (`node_modules/zod`); empty for PyPI.
+    pub place: String,
+    /// Its name in its registry.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// `sha512-…` in base 64, as npm has it, or the SHA-256 in hexadecimal digits.
+    pub digest: String,
+}
+
+/// How a program is started, as its registry says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Launch {
+    /// The name of the bundle.
+    pub name: String,
+    /// What it does.
+    pub description: String,
+    /// Who made it.
+    pub author: String,
+    /// The version, if it is not that of the package.
+    pub version: Option<String>,
+    /// Arguments.
+    pub arguments: Vec<String>,
+    /// Variables of the environment.
+    pub variables: Vec<Variable>,
+}
+
+/// A variable of the environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+    /// Its value if a person sets none.
+    pub default: Option<String>,
+    /// Whether it cannot be left out.
+    pub is_required: bool,
+}
+
+impl std::fmt::Display for Requirement {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.place.is_empty() {
+            write!(f, "{} ", self.place)?;
+        }
+        write!(f, "{}@{} {}", self.name, self.version, self.digest)
+    }
+}
+
+impl Requirement {
+    /// Reads the text of one.
+    pub fn parse(text: &str) -> Option<Self> {
+        let words: Vec<&str> = text.split(' ').collect();
+        let (place, package, digest) = match words[..] {
+            [place, package, digest] => (place, package, digest),
+            [package, digest] => ("", package, digest),
+            _ => return None,
+        };
+        let (name, version) = package.rsplit_once('@')?;
+        // What npm and pip take for the name of a package in a registry, and never for a path, a URL or an option.
+        let is_name = if place.is_empty() { is_word(name) } else { is_npm_name(name) };
+        let is_version = version.starts_with(|ch: char| ch.is_ascii_digit()) && is_word(version);
+        let is_place = place.is_empty()
+            || place
+                .strip_prefix("node_modules/")
+                .is_some_and(|rest| rest.split("/node_modules/").all(is_npm_name));
+        let is_digest = match digest.strip_prefix("sha512-") {
+            Some(text) => BASE64_STANDARD.decode(text).is_ok_and(|bytes| bytes.len() == 64),
+            None => is_digest(digest),
+        };
+        let fits = is_name && is_version && is_place && is_digest;
+        let owned = |text: &str| text.to_owned();
+        fits.then(|| Self {
+            place: owned(place),
+            name: owned(name),
+            version: owned(version),
+            digest: owned(digest),
+        })
+    }
+
+    /// Whether an archive is the required one.
+    pub fn is_met_by(&self, archive: &[u8]) -> bool {
+        match self.digest.strip_prefix("sha512-") {
+            Some(digest) => BASE64_STANDARD.encode(Sha512::digest(archive)) == digest,
+            None => sha256(archive) == self.digest,
+        }
+    }
+}
+
+/// What a `package-lock.json` says is needed on a system: `os` and `cpu` are npm's words for them.
+///
+/// # Errors
+/// It needs what cannot be locked.
+pub fn npm_requirements(lock: &[u8], os: &str, cpu: &str) -> Result<Vec<Requirement>, String> {
+    let lock: Value =
+        serde_json::from_slice(lock).map_err(|error| format!("package-lock.json: {error}"))?;
+    let packages =
+        lock.get("packages").and_then(Value::as_object).ok_or("package-lock.json has no packages")?;
+    let mut all = Vec::new();
+    for (place, package) in packages.iter().filter(|(place, _)| !place.is_empty()) {
+        let is_for = |key: &str, system: &str| {
+            let words =
+                package.get(key).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+            let (not, only): (Vec<&str>, Vec<&str>) =
+                words.into_iter().partition(|word| word.starts_with('!'));
+            (only.is_empty() || only.contains(&system)) && !not.iter().any(|word| &word[1..] == system)
+        };
+        // What is bundled is in the archive of the package that has it.
+        if package["inBundle"] == true
+            || package["dev"] == true
+            || !is_for("os", os)
+            || !is_for("cpu", cpu)
+        {
+            continue;
+        }
+        let text = |key: &str| package.get(key).and_then(Value::as_str);
+        let own_name = place.rsplit("node_modules/").next().unwrap_or_default();
+        let name = text("name").unwrap_or(own_name);
+        let (Some(version), Some(digest)) = (text("version"), text("integrity")) else {
+            return Err(format!("{name} is not from npm's registry, and cannot be locked"));
+        };
+        // Several digests of one archive are possible.
+        let digest = digest.split(' ').find(|digest| digest.starts_with("sha512-")).unwrap_or_default();
+        let written = format!("{place} {name}@{version} {digest}");
+        all.push(
+            Requirement::parse(&written).ok_or_else(|| format!("{name} cannot be locked: {written}"))?,
+        );
+    }
+    bounded(all)
+}
+
+/// What a report of `pip install --report` says is needed.
+///
+/// # Errors
+/// It needs what cannot be locked.
+pub fn pypi_requirements(report: &[u8]) -> Result<Vec<Requirement>, String> {
+    let report: Value =
+        serde_json::from_slice(report).map_err(|error| format!("the report of pip: {error}"))?;
+    let install =
+        report.get("install").and_then(Value::as_array).ok_or("the report of pip has no list")?;
+    let all = install.iter().map(|item| {
+        let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        let (name, version) = (text("/metadata/name"), text("/metadata/version"));
+        let digest = text("/download_info/archive_info/hashes/sha256");
+        Requirement::parse(&format!("{name}@{version} {digest}"))
+            .ok_or_else(|| format!("{name} {version} cannot be locked"))
+    });
+    let mut all = all.collect::<Result<Vec<_>, _>>()?;
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    bounded(all)
+}
+
+fn bounded(all: Vec<Requirement>) -> Result<Vec<Requirement>, String> {
+    match all.len() {
+        0 => Err("nothing is to be installed".to_owned()),
+        count if count > MAX_REQUIREMENTS => {
+            Err(format!("it needs more than {MAX_REQUIREMENTS} packages"))
+        }
+        _ => Ok(all),
+    }
+}
+
+/// The bundle of a program of npm, made of the archives that it requires.
+///
+/// # Errors
+/// An archive is broken, or the package is no program.
+pub fn npm_bundle(
+    name: &str,
+    archives: &[(Requirement, Vec<u8>)],
+    launch: &Launch,
+) -> Result<Vec<u8>, String> {
+    let mut files = Vec::new();
+    for (requirement, archive) in archives {
+        let content = read_tgz(archive).map_err(|error| format!("{}: {error}", requirement.name))?;
+        files.extend(content.into_iter().filter_map(|file| {
+            // The first part of each name is the same: `package`.
+            let (_, rest) = file.name.split_once('/')?;
+            Some(File { name: format!("{}/{rest}", requirement.place), ..file })
+        }));
+    }
+    let place = format!("node_modules/{name}");
+    let (requirement, _) = archives
+        .iter()
+        .find(|(requirement, _)| requirement.place == place)
+        .ok_or("the package is missing")?;
+    let package = files
+        .iter()
+        .find(|file| file.name == format!("{place}/package.json"))
+        .ok_or("it has no package.json")?;
+    let package: Value =
+        serde_json::from_slice(&package.content).map_err(|error| format!("package.json: {error}"))?;
+    let short = name.rsplit('/').next().unwrap_or(name);
+    let program = match &package["bin"] {
+        Value::String(path) => Some(path.as_str()),
+        Value::Object(programs) => {
+            let only = programs.values().next().filter(|_| programs.len() == 1);
+            programs.get(short).or(only).and_then(Value::as_str)
+        }
+        _ => None,
+    };
+    let program = program
+        .ok_or_else(|| format!("{name} is no program: its package.json has no `bin` of this name"))?;
+    let main = format!("${{__dirname}}/{place}/{}", program.trim_start_matches("./"));
+    let text = |key: &str| package[key].as_str().unwrap_or_default();
+    let author = package["author"]["name"].as_str().unwrap_or_else(|| text("author"));
+    let manifest = manifest(
+        &Start { kind: "node", command: "node", args: vec![main], env: Vec::new() },
+        launch,
+        [short, &requirement.version, text("description"), author],
+    );
+    finish(files, &manifest)
+}
+
+/// The bundle of a program of PyPI, made of the wheels that it requires. It runs in the version of Python that they are for.
+///
+/// # Errors
+/// A wheel is broken, or the package is no program.
+pub fn pypi_bundle(
+    name: &str,
+    wheels: &[(Requirement, Vec<u8>)],
+    launch: &Launch,
+) -> Result<Vec<u8>, String> {
+    let (mut files, mut found) = (Vec::new(), None);
+    for (requirement, wheel) in wheels {
+        let wrong = |error: crate::archive::ArchiveError| format!("{}: {error}", requirement.name);
+        let archive = Archive::read(wheel).map_err(wrong)?;
+        for file in archive.contents().map_err(wrong)? {
+            let is_wanted = same(&requirement.name, name);
+            if is_wanted && file.name.ends_with(".dist-info/entry_points.txt") {
+                found = Some((requirement, String::from_utf8_lossy(&file.content).into_owned()));
+            }
+            // Modules may stand in a directory of their own; scripts, headers and data are not needed.
+            let name = match file.name.split_once(".data/") {
+                Some((_, rest)) => {
+                    match rest.strip_prefix("purelib/").or_else(|| rest.strip_prefix("platlib/")) {
+                        Some(rest) => rest.to_owned(),
+                        None => continue,
+                    }
+                }
+                None => file.name.clone(),
+            };
+            files.push(File { name: format!("lib/{name}"), ..file });
+        }
+    }
+    let (requirement, points) =
+        found.ok_or_else(|| format!("{name} is no program: it has no entry points"))?;
+    let (module, function) = entry_point(&points, name)
+        .ok_or_else(|| format!("{name} is no program: it has no console script of this name"))?;
+    // The names are checked: they cannot end the texts.
+    let code = format!(
+        "import sys, functools, importlib; sys.exit(functools.reduce(getattr, '{function}'.split('.'), importlib.import_module('{module}'))())"
+    );
+    let env = vec![("PYTHONPATH", "${__dirname}/lib".to_owned())];
+    let start = Start { kind: "python", command: "python3", args: vec!["-c".to_owned(), code], env };
+    let manifest = manifest(&start, launch, [name, &requirement.version, "", ""]);
+    finish(files, &manifest)
+}
+
+/// Whether two names are the same to PyPI.
+fn same(one: &str, other: &str) -> bool {
+    let plain = |name: &str| name.replace(['_', '.'], "-").to_ascii_lowercase();
+    plain(one) == plain(other)
+}
+
+/// The module and the function of a program in `entry_points.txt`: the one with the package's name, or the only one.
+fn entry_point<'a>(points: &'a str, name: &str) -> Option<(&'a str, &'a str)> {
+    let mut section = "";
+    let mut all: BTreeMap<&str, &str> = BTreeMap::new();
+    for line in points.lines().map(str::trim) {
+        match line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(name) => section = name,
+            None if section == "console_scripts" => {
+                let (name, point) = line.split_once('=').unwrap_or_default();
+                all.insert(
+                    name.trim(),
+                    point.split([' ', '[']).find(|word| !word.is_empty()).unwrap_or_default(),
+                );
+            }
+            None => {}
+        }
+    }
+    all.remove("");
+    let only = all.values().next().filter(|_| all.len() == 1);
+    let point = all.iter().find(|(known, _)| same(known, name)).map(|(_, point)| point).or(only)?;
+    let is_path = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_.".contains(&byte))
+    };
+    point.split_once(':').filter(|(module, function)| is_path(module) && is_path(function))
+}
+
+/// What is started.
+struct Start<'a> {
+    kind: &'a str,
+    command: &'a str,
+    args: Vec<String>,
+    env: Vec<(&'a str, String)>,
+}
+
+/// The manifest of the bundle. `own` is what the package says of itself: name, version, description, author.
+fn manifest(start: &Start<'_>, launch: &Launch, own: [&str; 4]) -> Value {
+    let [name, version, description, author] = own;
+    let or = |text: &str, other: &str| if text.is_empty() { other.to_owned() } else { text.to_owned() };
+    let mut env: BTreeMap<&str, String> =
+        start.env.iter().map(|(name, value)| (*name, value.clone())).collect();
+    let mut settings = serde_json::Map::new();
+    for variable in &launch.variables {
+        env.insert(&variable.name, format!("${{user_config.{}}}", variable.name));
+        let mut setting = json!({"type": "string", "title": or(&variable.description, &variable.name), "required": variable.is_required});
+        if let Some(default) = &variable.default {
+            setting["default"] = json!(default);
+        }
+        settings.insert(variable.name.clone(), setting);
+    }
+    let args: Vec<&String> = start.args.iter().chain(&launch.arguments).collect();
+    json!({
+        "manifest_version": "0.3",
+        "name": or(&launch.name, name),
+        "version": launch.version.as_deref().unwrap_or(version),
+        "description": or(&launch.description, description),
+        "author": {"name": or(&launch.author, author)},
+        "server": {"type": start.kind, "mcp_config": {"command": start.command, "args": args, "env": env}},
+        "user_config": settings,
+    })
+}
+
+/// The archive of the files and the manifest. Of a name that is given twice, the first file counts.
+fn finish(files: Vec<File>, manifest: &Value) -> Result<Vec<u8>, String> {
+    let own = File {
+        name: MANIFEST.to_owned(),
+        is_executable: false,
+        content: manifest.to_string().into_bytes(),
+    };
+    let mut known = BTreeSet::new();
+    let mut all: Vec<File> =
+        std::iter::once(own).chain(files).filter(|file| known.insert(file.name.clone())).collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    assemble(&all).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_requirement_is_read_as_it_was_written() {
+        let sha512 = format!("sha512-{}", BASE64_STANDARD.encode([7; 64]));
+        for text in [
+            format!("node_modules/@a/b/node_modules/c @a/c@1.0.0-rc.1+x {sha512}"),
+            format!("pydantic_core@2.1 {}", "ab".repeat(32)),
+        ] {
+            assert_eq!(Requirement::parse(&text).unwrap().to_string(), text);
+        }
+        for wrong in [
+            format!("node_modules/../../x x@1 {sha512}"),
+            format!("/etc x@1 {sha512}"),
+            format!("-x@1 {sha512}"),
+            format!("x@--flag {sha512}"),
+            format!("node_modules/x evil/repository@1 {sha512}"),
+            format!("node_modules/x x@evil/repository {sha512}"),
+            format!("node_modules/x x@evil/repository@1 {sha512}"),
+            "x@1 sha512-AA==".to_owned(),
+            "x@1 00".to_owned(),
+            "x@1".to_owned(),
+        ] {
+            assert_eq!(Requirement::parse(&wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_for_this_system_is_left_out() {
+        let digest = format!("sha512-{}", BASE64_STANDARD.encode([7; 64]));
+        let package = |more: &str| format!(r#"{{"version": "1.0.0", "integrity": "{digest}"{more}}}"#);
+        let lock = format!(
+            r#"{{"packages": {{"": {{}}, "node_modules/a": {}, "node_modules/b": {}, "node_modules/c": {}, "node_modules/d": {}}}}}"#,
+            package(""),
+            package(r#", "os": ["darwin"]"#),
+            package(r#", "os": ["!win32"], "cpu": ["x64"]"#),
+            package(r#", "dev": true"#),
+        );
+        let all = npm_requirements(lock.as_bytes(), "linux", "x64").unwrap();
+        assert_eq!(all.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), ["a", "c"]);
+        let local = r#"{"packages": {"node_modules/a": {"version": "1.0.0", "link": true}}}"#;
+        assert!(
+            npm_requirements(local.as_bytes(), "linux", "x64").unwrap_err().contains("cannot be locked")
+        );
+    }
+
+    #[test]
+    fn a_console_script_is_found() {
+        let points = "[other]\na = b:c\n[console_scripts]\nmcp-server-time = mcp_server_time:cli.main [x]\nz = z:z\n";
+        assert_eq!(entry_point(points, "mcp_server_time"), Some(("mcp_server_time", "cli.main")));
+        assert_eq!(entry_point(points, "other"), None);
+        assert_eq!(entry_point("[console_scripts]\nx = a.b:c\n", "y"), Some(("a.b", "c")));
+        assert_eq!(entry_point("[console_scripts]\nx = a'b:c\n", "x"), None);
+    }
+}

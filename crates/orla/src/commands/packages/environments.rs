@@ -1,0 +1,167 @@
+//! Packages of npm and PyPI. `npm` and `pip` decide what a program needs and fetch it, with the user's settings; orla checks
+//! the digests and makes a bundle. No program of a package runs meanwhile.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+
+use orla_packages::environment::{
+    Launch, Requirement, npm_bundle, npm_requirements, pypi_bundle, pypi_requirements,
+};
+use orla_packages::sha256;
+use orla_packages::store::read_bounded;
+use serde_json::{Value, json};
+
+use super::helper;
+
+/// The words of npm for this system.
+const OS: &str = if cfg!(target_os = "macos") { "darwin" } else { "linux" };
+const CPU: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "x64" };
+
+/// A program of a registry of packages.
+pub(super) struct Program<'a> {
+    /// Its name in the registry.
+    pub(super) name: &'a str,
+    /// The wanted version; `None` for the newest.
+    pub(super) version: Option<&'a str>,
+    /// How it is started.
+    pub(super) launch: &'a Launch,
+    /// What the lock says that it requires; nothing if that is to be decided.
+    pub(super) locked: &'a [String],
+}
+
+impl Program<'_> {
+    /// The bundle of a program of npm, and what it requires.
+    ///
+    /// # Errors
+    /// It cannot be fetched, is no program, or is not what the lock says.
+    pub(super) fn by_npm(&self) -> Result<(Vec<u8>, Vec<String>), String> {
+        let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let requirements = match self.locked() {
+            Some(locked) => locked?,
+            None => {
+                let version = self.version.unwrap_or("latest");
+                let wanted = json!({"name": "wanted", "version": "1.0.0", "private": true, "dependencies": {(self.name): version}});
+                write(&place.path().join("package.json"), &wanted.to_string())?;
+                let mut npm = npm(place.path());
+                npm.args(["install", "--package-lock-only", "--ignore-scripts", "--omit=dev"]);
+                helper::output(npm.args(["--no-audit", "--no-fund"]))?;
+                let lock = read_bounded(&place.path().join("package-lock.json"));
+                npm_requirements(&lock.map_err(|error| error.to_string())?, OS, CPU)?
+            }
+        };
+        let mut packages: Vec<String> =
+            requirements.iter().map(|one| format!("{}@{}", one.name, one.version)).collect();
+        packages.sort();
+        packages.dedup();
+        let mut npm = npm(place.path());
+        let packed =
+            helper::output(npm.args(["pack", "--json", "--ignore-scripts", "--"]).args(&packages))?;
+        let packed: Value =
+            serde_json::from_slice(&packed).map_err(|error| format!("npm pack: {error}"))?;
+        let mut files = HashMap::new();
+        for row in packed.as_array().map(Vec::as_slice).unwrap_or_default() {
+            let text = |key: &str| row[key].as_str().unwrap_or_default();
+            let file = text("filename").replace(['@', '/'], "-");
+            let file = file.trim_start_matches('-');
+            files.insert(format!("{}@{}", text("name"), text("version")), place.path().join(file));
+        }
+        let archives = requirements.into_iter().map(|one| {
+            let file = files.get(&format!("{}@{}", one.name, one.version));
+            let file = file.ok_or_else(|| format!("npm did not fetch {}", one.name))?;
+            let archive = read_bounded(file).map_err(|error| format!("{}: {error}", one.name))?;
+            met(one, archive)
+        });
+        let archives = archives.collect::<Result<Vec<_>, _>>()?;
+        Ok((npm_bundle(self.name, &archives, self.launch)?, texts(&archives)))
+    }
+
+    /// The bundle of a program of PyPI, and what it requires.
+    ///
+    /// # Errors
+    /// Those of [`by_npm`](Self::by_npm), or a package has no wheel for this system.
+    pub(super) fn by_pip(&self) -> Result<(Vec<u8>, Vec<String>), String> {
+        let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let requirements = match self.locked() {
+            Some(locked) => locked?,
+            None => {
+                let wanted = self
+                    .version
+                    .map_or_else(|| self.name.to_owned(), |version| format!("{}=={version}", self.name));
+                let mut pip = pip(place.path(), "install");
+                pip.args(["--dry-run", "--ignore-installed", "--report", "-", "--"]);
+                pypi_requirements(&helper::output(pip.arg(wanted))?)?
+            }
+        };
+        let lines = requirements
+            .iter()
+            .map(|one| format!("{}=={} --hash=sha256:{}\n", one.name, one.version, one.digest));
+        write(&place.path().join("requirements.txt"), &lines.collect::<String>())?;
+        let mut pip = pip(place.path(), "download");
+        helper::output(pip.args([
+            "--no-deps",
+            "--require-hashes",
+            "-r",
+            "requirements.txt",
+            "-d",
+            "wheels",
+        ]))?;
+        let mut wheels = HashMap::new();
+        let entries =
+            std::fs::read_dir(place.path().join("wheels")).map_err(|error| error.to_string())?;
+        for entry in entries {
+            let path = entry.map_err(|error| error.to_string())?.path();
+            let wheel = read_bounded(&path).map_err(|error| error.to_string())?;
+            wheels.insert(sha256(&wheel), wheel);
+        }
+        let wheels = requirements.into_iter().map(|one| {
+            let wheel = wheels.remove(&one.digest);
+            let wheel = wheel.ok_or_else(|| format!("pip did not fetch {}", one.name))?;
+            met(one, wheel)
+        });
+        let wheels = wheels.collect::<Result<Vec<_>, _>>()?;
+        Ok((pypi_bundle(self.name, &wheels, self.launch)?, texts(&wheels)))
+    }
+
+    fn locked(&self) -> Option<Result<Vec<Requirement>, String>> {
+        let read = |text: &String| {
+            let wrong = || format!("the lock requires {text:?}, which is no requirement");
+            Requirement::parse(text).ok_or_else(wrong)
+        };
+        (!self.locked.is_empty()).then(|| self.locked.iter().map(read).collect())
+    }
+}
+
+/// The archive, if it is the required one.
+fn met(requirement: Requirement, archive: Vec<u8>) -> Result<(Requirement, Vec<u8>), String> {
+    match requirement.is_met_by(&archive) {
+        true => Ok((requirement, archive)),
+        false => Err(format!(
+            "{} {} has another digest than its registry says: it is not installed",
+            requirement.name, requirement.version
+        )),
+    }
+}
+
+fn texts(archives: &[(Requirement, Vec<u8>)]) -> Vec<String> {
+    archives.iter().map(|(requirement, _)| requirement.to_string()).collect()
+}
+
+fn npm(directory: &Path) -> Command {
+    let mut npm = Command::new("npm");
+    npm.current_dir(directory).args(["--loglevel=error", "--fetch-retries=2"]);
+    // A registry that does not answer is an error soon.
+    npm.args(["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"]);
+    npm
+}
+
+fn pip(directory: &Path, command: &str) -> Command {
+    let mut pip = Command::new("python3");
+    pip.current_dir(directory).args(["-m", "pip", command, "--quiet", "--disable-pip-version-check"]);
+    pip.args(["--no-input", "--only-binary=:all:"]);
+    pip
+}
+
+fn write(path: &Path, text: &str) -> Result<(), String> {
+    std::fs::write(path, text).map_err(|error| format!("{}: {error}", path.display()))
+}

@@ -1,0 +1,67 @@
+//! Packages of git repositories. The program `git` fetches them, with the user's credentials.
+
+use std::path::Path;
+use std::process::Command;
+
+use orla_packages::archive::{Archive, pack};
+
+use super::helper;
+
+/// An archive of a revision, and the commit that it is.
+///
+/// # Errors
+/// It cannot be fetched, has no such revision, or has what no package has.
+pub(super) fn fetch(url: &str, revision: Option<&str>) -> Result<(Vec<u8>, String), String> {
+    let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let at = |name: &str| place.path().join(name);
+    let (repository, content) = (at("repository"), at("content"));
+    let git = || git(&repository);
+    helper::output(git().args(["init", "--quiet", "--bare"]).arg(&repository))?;
+    let wanted = revision.unwrap_or("HEAD");
+    // One commit is enough, where the server gives it.
+    let shallow =
+        git_fetch(&repository, &["--depth", "1"], url, &[&format!("{wanted}:refs/orla/wanted")]);
+    let found = match shallow {
+        Ok(()) => "refs/orla/wanted",
+        Err(_) => {
+            let all = ["+refs/heads/*:refs/heads/*", "+refs/tags/*:refs/tags/*"];
+            git_fetch(&repository, &[], url, &all)?;
+            wanted
+        }
+    };
+    let commit = helper::output(
+        git()
+            .args(["rev-parse", "--verify", "--quiet", "--end-of-options"])
+            .arg(format!("{found}^{{commit}}")),
+    )
+    .map_err(|_| format!("the repository has no revision {wanted}"))?;
+    let commit = String::from_utf8_lossy(&commit).trim().to_owned();
+    let zip = helper::output(git().args(["archive", "--format=zip", &commit]))?;
+    // The archive of git is of git's version; what is in it is not.
+    let archive = Archive::read(&zip).map_err(|error| error.to_string())?;
+    std::fs::create_dir(&content).map_err(|error| error.to_string())?;
+    archive.unpack(&content).map_err(|error| error.to_string())?;
+    Ok((pack(&content).map_err(|error| error.to_string())?, commit))
+}
+
+fn git_fetch(repository: &Path, options: &[&str], url: &str, what: &[&str]) -> Result<(), String> {
+    let mut command = git(repository);
+    command.args(["fetch", "--quiet", "--no-tags", "--no-recurse-submodules"]).args(options);
+    helper::output(command.args(["--end-of-options", url]).args(what)).map(drop)
+}
+
+/// `git` with a repository, without questions and without what could run another program or change bytes.
+fn git(repository: &Path) -> Command {
+    let mut git = Command::new("git");
+    for inherited in ["GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY"] {
+        git.env_remove(inherited);
+    }
+    git.env("GIT_DIR", repository).env("GIT_TERMINAL_PROMPT", "0");
+    git.env("GIT_ALLOW_PROTOCOL", "file:https:http:ssh");
+    for setting in
+        ["core.autocrlf=false", "core.attributesFile=/dev/null", "core.hooksPath=/dev/null", "gc.auto=0"]
+    {
+        git.args(["-c", setting]);
+    }
+    git
+}

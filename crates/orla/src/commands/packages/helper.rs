@@ -1,0 +1,64 @@
+//! Programs of this machine that fetch: `git`, `npm` and `pip`.
+
+use std::io::Read;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::text::cut;
+
+/// How long one of them may take.
+const TIMEOUT: Duration = Duration::from_secs(600);
+/// The most bytes that one of them may write, to each stream.
+const MAX_OUTPUT: u64 = 256 << 20;
+
+/// Runs a program to its end and returns what it wrote to standard output.
+///
+/// # Errors
+/// It is not installed, fails or takes too long. The sentence has the last line that it wrote.
+pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
+    let name = command.get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    // A group of its own, so that all of it can be ended.
+    let mut child = command.process_group(0).spawn().map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => format!("{name} is needed for this source and is not installed"),
+        _ => format!("{name} cannot be run: {error}"),
+    })?;
+    let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+    let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+    let (sender, receiver) = mpsc::channel();
+    let reader = thread::spawn(move || stderr.map(all).unwrap_or_default());
+    thread::spawn(move || {
+        let output = stdout.map(all).unwrap_or_default();
+        sender.send((output, reader.join().unwrap_or_default(), child.wait()))
+    });
+    let Ok((output, errors, status)) = receiver.recv_timeout(TIMEOUT) else {
+        if let Some(group) = group {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        return Err(format!("{name} did not end within {} s", TIMEOUT.as_secs()));
+    };
+    let status = status.map_err(|error| format!("{name} cannot be awaited: {error}"))?;
+    if output.len() as u64 > MAX_OUTPUT {
+        return Err(format!("{name} wrote more than {} MiB", MAX_OUTPUT >> 20));
+    }
+    if !status.success() {
+        let errors = String::from_utf8_lossy(&errors);
+        let lines: Vec<&str> = errors.lines().filter(|line| !line.trim().is_empty()).collect();
+        // What is wrong stands in the first line that says so, else in the last one.
+        let said = lines.iter().find(|line| line.contains("error") || line.contains("fatal"));
+        let said = said.or(lines.last()).map_or_else(|| status.to_string(), |line| cut(line, 300));
+        return Err(format!("{name} failed: {said}"));
+    }
+    Ok(output)
+}
+
+fn all(stream: impl Read) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _ = stream.take(MAX_OUTPUT + 1).read_to_end(&mut bytes);
+    bytes
+}
