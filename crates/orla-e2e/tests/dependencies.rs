@@ -296,6 +296,7 @@ const STARTS: &[&str] = &[
     "orla-process/src/init.rs",
     "orla-process/src/reaper.rs",
     "orla-secrets/src/command.rs",
+    "orla/src/commands/packages/helper.rs",
     "orla/src/governance/audit/heads.rs",
 ];
 

@@ -148,7 +148,7 @@ fn texts(archives: &[(Requirement, Vec<u8>)]) -> Vec<String> {
 }
 
 fn npm(directory: &Path) -> Command {
-    let mut npm = Command::new("npm");
+    let mut npm = helper::program("npm");
     npm.current_dir(directory).args(["--loglevel=error", "--fetch-retries=2"]);
     // A registry that does not answer is an error soon.
     npm.args(["--fetch-retry-mintimeout=1000", "--fetch-retry-maxtimeout=5000"]);
@@ -156,7 +156,7 @@ fn npm(directory: &Path) -> Command {
 }
 
 fn pip(directory: &Path, command: &str) -> Command {
-    let mut pip = Command::new("python3");
+    let mut pip = helper::program("python3");
     pip.current_dir(directory).args(["-m", "pip", command, "--quiet", "--disable-pip-version-check"]);
     pip.args(["--no-input", "--only-binary=:all:"]);
     pip

@@ -16,6 +16,11 @@ const TIMEOUT: Duration = Duration::from_secs(600);
 /// The most bytes that one of them may write, to each stream.
 const MAX_OUTPUT: u64 = 256 << 20;
 
+/// A program by its name in `PATH`.
+pub(super) fn program(name: &str) -> Command {
+    Command::new(name)
+}
+
 /// Runs a program to its end and returns what it wrote to standard output.
 ///
 /// # Errors
