@@ -95,7 +95,10 @@ fn npm_registry(world: &World) -> Registry {
         let document = world.read(format!("{name}.json")).replace("URL", &registry.url());
         registry.serve(&format!("/{name}"), document.as_bytes());
         let file = format!("{name}-{version}.tgz");
-        registry.serve(&format!("/{name}/-/{file}"), &std::fs::read(world.path(&file)).unwrap());
+        registry.serve(
+            &format!("/{name}/-/{file}"),
+            &std::fs::read(world.path(&file)).expect("it was made"),
+        );
     }
     registry
 }
