@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use orla_marketplace::JsonText;
-use orla_state::{Record, StateError};
+use orla_state::{Record, Revision, StateError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -26,6 +26,8 @@ pub(crate) struct ToRun {
     /// How long its program had run when it fell asleep last.
     pub(crate) used: Duration,
     pub(crate) kept: Kept,
+    /// The revision of its row below `open/`, if it is known.
+    pub(crate) open: Option<Revision>,
 }
 
 /// What is known of the program of a task.
@@ -77,7 +79,7 @@ pub(crate) fn to_run(
         (Some(state), Some(last_trail)) if has_slept => Kept::Slept { state, last_trail },
         (state, _) => Kept::State(state),
     };
-    Ok(Some(ToRun { task, input: text(input)?, used, kept }))
+    Ok(Some(ToRun { task, input: text(input)?, used, kept, open: None }))
 }
 
 /// The time that a run had used when it fell asleep, and the number of its last trail.

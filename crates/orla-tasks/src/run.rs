@@ -207,7 +207,7 @@ impl Inner {
             Some(known) => Ok(Some(known)),
             None => self.to_run(id).await,
         };
-        let ToRun { task, input, used, kept } = match to_run {
+        let ToRun { task, input, used, kept, open } = match to_run {
             Ok(Some(to_run)) if !to_run.task.state.is_terminal() => to_run,
             Ok(Some(to_run)) => return Attempt::Over(Box::new(to_run.task)),
             Ok(None) => return Attempt::Gone,
@@ -241,6 +241,7 @@ impl Inner {
             max_bytes: self.options.load().max_state_bytes,
             is_new: task.begun.is_none(),
             kept,
+            open,
             used,
             cancellation: running.cancellation.clone(),
         });

@@ -132,8 +132,9 @@ impl Tasks {
             let key = keys::idempotency(&owner, key);
             changes.push(Change::put(key, id.to_string()).expecting(Expect::Absent));
         }
-        let revision = match inner.store.write(changes).await {
-            Ok(revisions) => revisions.first().copied().unwrap_or_default(),
+        // Those of the record and of the row below `open/`, in the order of the changes.
+        let (revision, open) = match inner.store.write(changes).await {
+            Ok(revisions) => (revisions.first().copied().unwrap_or_default(), revisions.get(3).copied()),
             Err(WriteError::Failed(error)) => return Err(error.into()),
             Err(WriteError::Conflict { .. }) => {
                 drop(place);
@@ -148,7 +149,7 @@ impl Tasks {
         task.revision = revision;
         if inner.started.get().is_some() && inner.places.available_permits() > 0 {
             let (task, kept) = (task.clone(), Kept::State(None));
-            inner.ahead.keep(ToRun { task, input, used: Duration::ZERO, kept });
+            inner.ahead.keep(ToRun { task, input, used: Duration::ZERO, kept, open });
         }
         inner.enqueue(owner, task.id.clone());
         Ok(Started { task: Arc::new(task), is_new: true })

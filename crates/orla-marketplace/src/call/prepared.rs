@@ -1,7 +1,10 @@
 //! The steps of a call.
 
+use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -268,7 +271,25 @@ impl PreparedCall<'_> {
     /// Waits for the permits to run: the capability's own, then one of the server's. The clock of a call that has a
     /// checkpoint stands still meanwhile: nothing of it has happened, and no caller waits for it.
     pub(super) async fn admit(&mut self, recording: &mut Recording) -> RuntimeResult<Permits> {
-        let paused = self.ctx.scope.checkpoint.is_some().then(|| self.ctx.clock().pause());
+        let permits = {
+            let mut entering = pin!(self.permits());
+            // Mostly there is room, and the clock need not be stopped.
+            match poll_fn(|cx| Poll::Ready(entering.as_mut().poll(cx))).await {
+                Poll::Ready(permits) => permits?,
+                Poll::Pending => {
+                    let _paused = self.ctx.scope.checkpoint.is_some().then(|| self.ctx.clock().pause());
+                    entering.await?
+                }
+            }
+        };
+        if self.ctx.scope.checkpoint.is_some() {
+            self.ctx.deadline = self.ctx.clock().deadline();
+        }
+        recording.admitted();
+        Ok(permits)
+    }
+
+    async fn permits(&self) -> RuntimeResult<Permits> {
         let own = match &self.entry.admission {
             Some(admission) => {
                 if let Some(size) = self.ctx.held().and_then(|held| held.waits_for_itself()) {
@@ -282,11 +303,6 @@ impl PreparedCall<'_> {
             None => None,
         };
         let permit = self.enter(self.catalog.admission_of(&self.entry)).await?;
-        if let Some(paused) = paused {
-            drop(paused);
-            self.ctx.deadline = self.ctx.clock().deadline();
-        }
-        recording.admitted();
         Ok(Permits { _running: self.permit.hold(permit), _own: own })
     }
 

@@ -172,8 +172,15 @@ impl LanguageExecutor {
         macro_steps: u64,
         ctx: &CallContext,
     ) -> RuntimeResult<Result<Arc<Program>, Diagnostics>> {
+        if let Some(kept) = self.compiler.kept(program, macro_steps) {
+            return Ok(Ok(kept));
+        }
         let compiled = move |text: &str| compile(&Source::new("", text), &options(macro_steps));
-        self.compiler.run(program, ctx, compiled).await
+        let compiled = self.compiler.run(program, ctx, compiled).await?;
+        if let Ok(compiled) = &compiled {
+            self.compiler.keep(program, macro_steps, compiled);
+        }
+        Ok(compiled)
     }
 
     /// All that is wrong with a program for the caller.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use orla_marketplace::program::{Asked, Journal, Past};
 use orla_marketplace::rtfs::{self, Error, Ticket, Value, Wait, json::value_from_json};
 use orla_marketplace::{JsonText, Principal};
-use orla_state::{Change, Pages, Query, StateError};
+use orla_state::{Change, Pages, Query, Revision, StateError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -40,6 +40,9 @@ pub(crate) struct RunJournal {
     waits: Mutex<Waits>,
     /// When the run began or went on in this process.
     began: OnceLock<Instant>,
+    /// The revision of the task's row below `open/`, if it is known. If it is not the newest, falling asleep conflicts, and
+    /// the row is read the next time.
+    open: Mutex<Option<Revision>>,
     /// Whether a call is held back, because the server is about to end.
     is_held: AtomicBool,
     /// What a suspended run waits for.
@@ -58,6 +61,8 @@ pub(crate) struct Parts {
     pub(crate) is_new: bool,
     /// What is known of it already.
     pub(crate) kept: Kept,
+    /// The revision of the task's row below `open/`, if it is known.
+    pub(crate) open: Option<Revision>,
     /// The most bytes of a state and the notes since then.
     pub(crate) max_bytes: usize,
     /// How long the run had run when it fell asleep last.
@@ -84,6 +89,7 @@ impl RunJournal {
             written: watch::Sender::default(),
             waits: Mutex::default(),
             began: OnceLock::new(),
+            open: Mutex::new(parts.open),
             is_held: AtomicBool::new(false),
             suspended: Mutex::default(),
             parts,
@@ -405,7 +411,8 @@ impl Journal for RunJournal {
         let Batch { changes, noted } = batch.unwrap_or_default();
         let Parts { id, owner, arrived, used, .. } = &self.parts;
         let used = *used + self.began.get().map(Instant::elapsed).unwrap_or_default();
-        let sleep = tasks.fall_asleep(id, owner.as_ref(), &waits, (used, last_trail)).await;
+        let open = self.open.lock().take();
+        let sleep = tasks.fall_asleep(id, owner.as_ref(), &waits, open, (used, last_trail)).await;
         let written = match sleep.map_err(|error| self.fail(error))? {
             Some(sleep) => self.put(&tasks, [changes.clone(), sleep].concat()).await,
             None => Ok(false),

@@ -13,12 +13,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use orla_marketplace::Principal;
 use orla_marketplace::rtfs::Wait;
-use orla_state::{Change, Expect, Pages, Query, Record, Revision, StateError};
+use orla_state::{Change, Expect, Pages, Query, Record, Revision, StateError, WriteError};
 
 use super::awaited::KNOWN;
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
-use crate::ahead::{to_run, to_run_keys};
+use crate::ahead::{ToRun, to_run, to_run_keys};
 use crate::error::TaskError;
 use crate::keys::{OwnerKey, events, open, timer};
 use crate::program::{Course, Trouble};
@@ -30,21 +30,29 @@ use crate::task::{Task, TaskId, Timestamp};
 pub(crate) const SLEEP: &str = "sleep";
 
 impl Inner {
-    /// What is written when a task falls asleep whose run has run for so long and has written so many trails. It conflicts if the task gets an event
-    /// at this moment. `None` if the task is due or over.
+    /// What is written when a task falls asleep whose run has run for so long and has written so many trails. It conflicts
+    /// if the task has got an event since its row below `open/` had this revision, or gets one at this moment. `None` if the
+    /// task is due or over.
     pub(super) async fn fall_asleep(
         &self,
         id: &TaskId,
         owner: Option<&Principal>,
         waits: &[Wait],
+        known: Option<Revision>,
         (used, last_trail): (Duration, u64),
     ) -> Result<Option<Vec<Change>>, StateError> {
-        let Some(row) = self.store.get(&open(id)).await? else { return Ok(None) };
+        let revision = match known {
+            Some(revision) => revision,
+            None => match self.store.get(&open(id)).await? {
+                Some(row) => row.revision,
+                None => return Ok(None),
+            },
+        };
         if self.is_due(id, waits).await? {
             return Ok(None);
         }
         self.awaited.add(awaited(waits));
-        let mut changes = sleep_changes(id, owner, waits, row.revision);
+        let mut changes = sleep_changes(id, owner, waits, revision);
         let used = format!("{} {last_trail}", used.as_millis());
         changes.push(Change::put(keys::used(id), used));
         Ok(Some(changes))
@@ -146,16 +154,23 @@ impl Inner {
             let to_run = to_run(id, rest.collect::<Vec<_>>(), true);
             let Some(row) = row else { continue };
             if let Some(owner) = OwnerKey::read(&row.value) {
+                // What cannot be read fails when it begins.
+                known.extend(to_run.ok().flatten().map(|to_run| (changes.len(), to_run)));
                 changes.push(touch(id, row.revision));
                 awake.push((owner, id));
-                // What cannot be read fails when it begins.
-                known.extend(to_run.ok().flatten());
             }
         }
-        if !changes.is_empty() && !self.write_if(changes).await? {
-            return Ok(false);
+        let revisions = match changes.is_empty() {
+            true => Vec::new(),
+            false => match self.store.write(changes).await {
+                Ok(revisions) => revisions,
+                Err(WriteError::Conflict { .. }) => return Ok(false),
+                Err(WriteError::Failed(error)) => return Err(error),
+            },
+        };
+        for (touched, to_run) in known {
+            self.ahead.keep(ToRun { open: revisions.get(touched).copied(), ..to_run });
         }
-        known.into_iter().for_each(|known| self.ahead.keep(known));
         for (owner, id) in awake {
             self.enqueue(owner, id.clone());
         }
