@@ -9,13 +9,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orla_marketplace::{CapabilityMarketplace, Entry, ProviderProblem, Registration, Source, Surface};
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::call::{ClusterExecutor, Serving};
 use crate::error::ClusterError;
+use crate::learner::Learner;
 use crate::link::Link;
 use crate::member::{DescribeTool, Member};
 use crate::presence::{NodeStatus, Registry};
@@ -25,6 +26,8 @@ use crate::shared::Shared;
 
 /// How long a listing waits for the first answer of the cluster.
 const LEARN: Duration = Duration::from_secs(2);
+/// How long the start of an instance waits for its cluster.
+const JOIN: Duration = Duration::from_secs(2);
 
 /// The cluster that an instance is a node of, and what its other nodes offer.
 ///
@@ -53,13 +56,13 @@ impl Cluster {
         describe: impl Fn(&Entry) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         let requires = requires(&settings.nats);
-        let link = Link::new(settings);
+        let (link, shared) = (Link::new(settings), Arc::new(Shared::new()));
         Self {
-            serving: Arc::new(Serving::new(&link, market)),
+            serving: Arc::new(Serving::new(&link, &shared, market)),
             link,
             market: Arc::downgrade(market),
             describe: Arc::new(describe),
-            shared: Arc::new(Shared::new()),
+            shared,
             known: Mutex::default(),
             requires,
             is_started: AtomicBool::new(false),
@@ -77,11 +80,11 @@ impl Cluster {
 
     /// Runs calls of what the other nodes offer.
     pub fn executor(&self) -> ClusterExecutor {
-        ClusterExecutor::new(Arc::clone(&self.link), Arc::clone(&self.shared))
+        ClusterExecutor::new(Arc::clone(&self.link), Arc::clone(&self.shared), self.market.clone())
     }
 
-    /// Joins the cluster. If NATS cannot be reached, that is tried again for ever, and returned as what is not an error;
-    /// a connection that is lost is made again for ever, too.
+    /// Joins the cluster. If NATS cannot be reached or does not answer soon, that is tried again for ever, and returned as
+    /// what is not an error; a connection that is lost is made again for ever, too.
     ///
     /// # Errors
     /// What does not pass by itself: see [`ClusterError`].
@@ -95,9 +98,12 @@ impl Cluster {
             leaving: self.leaving.clone(),
             stop: self.stop.clone(),
             epoch: AtomicU64::new(0),
-            is_replaced: AtomicBool::new(false),
+            learner: Learner::new(&self.shared),
+            contested: Notify::new(),
         });
-        let joined = member.join().await;
+        let joined = timeout(JOIN, member.join())
+            .await
+            .unwrap_or_else(|_| Err(ClusterError::Unreachable("it does not answer soon".to_owned())));
         self.is_started.store(true, Ordering::Relaxed);
         match joined {
             Ok(joined) => {
@@ -106,7 +112,7 @@ impl Cluster {
             }
             Err(error) if error.may_pass() => {
                 self.shared.learned();
-                self.tasks.spawn(member.join_later(self.tasks.clone()));
+                self.tasks.spawn(member.join_later(self.tasks.clone(), error.to_string()));
                 Ok(Some(error))
             }
             Err(error) => Err(error),
@@ -120,12 +126,18 @@ impl Cluster {
         self.serving.end(patience).await;
     }
 
+    /// Has this node take no more calls of others, or take them again. Calls that run go on.
+    pub fn drain(&self, drains: bool) {
+        self.shared.drain(drains);
+    }
+
     /// The nodes, this one included, in the order of their names.
     pub fn status(&self) -> Vec<NodeStatus> {
         let mut nodes = self.shared.read(|registry| registry.status(Instant::now()));
         nodes.push(NodeStatus {
             node: self.link.settings.node.clone(),
-            alive: self.link.is_connected(),
+            alive: self.link.is_connected() && !self.shared.replaced.is_cancelled(),
+            draining: self.shared.is_draining(),
             capabilities: self.shared.own_ids(),
             running: self.market.upgrade().map_or(0, |market| market.running()),
             lag_ms: 0,

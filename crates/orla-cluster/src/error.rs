@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::AccountErrorKind;
 use async_nats::{ConnectError, ConnectErrorKind};
 
 /// Why an instance cannot be a node of its cluster. One line each; no address is repeated.
@@ -33,7 +35,7 @@ pub enum ClusterError {
     /// The server has no JetStream.
     #[error("the NATS server has no JetStream, which a cluster needs: start it with `-js`")]
     NoJetStream,
-    /// JetStream refuses what a node needs.
+    /// JetStream does not do what a node needs. It is tried again: it may choose a leader, or lack servers.
     #[error("JetStream: {0}")]
     JetStream(String),
     /// The buckets are those of another version.
@@ -47,7 +49,18 @@ pub enum ClusterError {
 impl ClusterError {
     /// Whether it may pass by itself.
     pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, Self::Unreachable(_))
+        matches!(self, Self::Unreachable(_) | Self::JetStream(_))
+    }
+
+    /// What keeps JetStream from saying what it has.
+    pub(crate) fn of_account(error: &AccountErrorKind) -> Self {
+        match error {
+            AccountErrorKind::JetStreamUnavailable => Self::NoJetStream,
+            AccountErrorKind::JetStream(answer) if is_off(answer.error_code()) => Self::NoJetStream,
+            AccountErrorKind::JetStream(answer) => Self::JetStream(answer.to_string()),
+            AccountErrorKind::TimedOut => Self::Unreachable("JetStream does not answer".to_owned()),
+            AccountErrorKind::Other => Self::Unreachable("JetStream cannot be asked".to_owned()),
+        }
     }
 
     pub(crate) fn of_connecting(error: &ConnectError) -> Self {
@@ -62,5 +75,37 @@ impl ClusterError {
                 Self::Unreachable(source.unwrap_or_else(|| error.to_string()))
             }
         }
+    }
+}
+
+/// Whether this answer says that there is no JetStream, and not that it is not ready.
+fn is_off(code: ErrorCode) -> bool {
+    [ErrorCode::JETSTREAM_NOT_ENABLED, ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT].contains(&code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_passes_by_itself_does_not_end_an_instance() {
+        let answer = |code: u64| {
+            let text = format!(r#"{{"code": 503, "err_code": {code}, "description": "d"}}"#);
+            AccountErrorKind::JetStream(serde_json::from_str(&text).unwrap())
+        };
+        for (error, may_pass) in [
+            ("a leader is being elected", answer(10_008), true),
+            ("there are too few servers", answer(10_005), true),
+            ("it does not answer", AccountErrorKind::TimedOut, true),
+            ("there is none", AccountErrorKind::JetStreamUnavailable, false),
+            ("it is off", answer(10_076), false),
+            ("it is off for the account", answer(10_039), false),
+        ]
+        .map(|(name, kind, may_pass)| ((name, ClusterError::of_account(&kind)), may_pass))
+        {
+            assert_eq!(error.1.may_pass(), may_pass, "{}", error.0);
+        }
+        assert!(!ClusterError::OtherVersion { bucket: "b".to_owned() }.may_pass());
+        assert!(!ClusterError::Refused.may_pass());
     }
 }

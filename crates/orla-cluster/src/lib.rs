@@ -9,12 +9,13 @@
 //! buckets). `registry` knows all nodes and decides, without I/O, what is served and which node gets a call. A call is
 //! one message to a node and the frames that come back (`call`). `link` is the connection: what a node receives
 //! arrives at one subscription, in the order in which it was sent. `member` keeps this node's lease and hears those of
-//! the others.
+//! the others, and `learner` reads what they offer.
 //!
 //! # Invariants
 //!
 //! - What other nodes say is bounded and checked before it is used. A digest is computed here, from what it stands for.
 //! - A frame reaches a call only by its random token, so that a node cannot answer calls that it was not given.
+//! - Of two processes with the name of one node, a call reaches one.
 //! - A call that may have begun elsewhere is made again only if it is idempotent.
 //! - Without NATS, everything that is not of the cluster goes on.
 //!
@@ -27,6 +28,8 @@
 mod call;
 mod cluster;
 mod error;
+mod inbox;
+mod learner;
 mod link;
 mod member;
 mod presence;

@@ -1,23 +1,30 @@
 //! The connection to NATS, and where messages go.
 //!
-//! Every node receives at one subscription, `orla.CLUSTER.to.NODE.>`: calls at `call.DIGEST`, and the frames of a call
-//! at `in.TOKEN`, where the token is random and the same at both ends. So the messages of one sender arrive in the
-//! order in which they were sent. A message for a token that is not known is dropped.
+//! Every instance receives at one subscription, `orla.CLUSTER.to.NODE.INSTANCE.>`: calls at `call.DIGEST`, and the frames
+//! of a call at `in.TOKEN`, where the token is random and the same at both ends. So the messages of one sender arrive in
+//! the order in which they were sent. A message for a token that is not known is dropped. Two processes with the name of
+//! one node are two instances, so that a call reaches one of them alone.
 
 use std::collections::HashMap;
+use std::error::Error;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use async_nats::jetstream::context::{
+    CreateStreamError, CreateStreamErrorKind, GetStreamError, GetStreamErrorKind,
+};
 use async_nats::jetstream::kv::{self, Store};
-use async_nats::jetstream::{self, context};
-use async_nats::{Client, ConnectOptions, Event, HeaderMap, Message, ServerAddr, Subscriber};
+use async_nats::jetstream::{self, ErrorCode};
+use async_nats::{Client, ConnectOptions, Event, HeaderMap, ServerAddr, Subscriber};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
 
 use crate::error::ClusterError;
+use crate::inbox::{Inbox, Inboxes};
 use crate::presence::{LEASE, hex};
 use crate::settings::ClusterSettings;
 
@@ -31,8 +38,12 @@ const ANSWER: Duration = Duration::from_secs(5);
 const CHUNK: (usize, usize) = (16 * 1024, 512 * 1024);
 /// What of a message its header may take, in bytes.
 pub(crate) const MAX_HEADER: usize = 64 * 1024;
-/// The most frames of one call that wait to be read.
-const MAX_WAITING: usize = 1024;
+/// How long a message to this instance itself may take before NATS counts as silent.
+const ECHO: Duration = Duration::from_secs(2);
+/// How often the same complaint of NATS is logged, and how many different ones are remembered.
+const COMPLAINTS: (Duration, usize) = (Duration::from_secs(60), 64);
+/// The replicas of a bucket where NATS is a cluster.
+const REPLICAS: usize = 3;
 /// How long the offers of nodes are kept that left without a word.
 const OFFERS: Duration = Duration::from_secs(24 * 3600);
 /// What the buckets are, so that another version is told apart.
@@ -41,11 +52,13 @@ const DESCRIPTION: &str = "orla cluster 1";
 /// The connection of a node.
 pub(crate) struct Link {
     pub(crate) settings: ClusterSettings,
+    /// What tells this process from others with the name of this node.
+    pub(crate) instance: String,
     client: OnceLock<Client>,
     is_connected: Arc<watch::Sender<bool>>,
     /// Whether calls of callers that were not identified are taken from other nodes.
     pub(crate) admits_anonymous: AtomicBool,
-    inboxes: Mutex<HashMap<String, mpsc::Sender<Message>>>,
+    inboxes: Arc<Inboxes>,
 }
 
 /// The buckets that all nodes share.
@@ -55,21 +68,16 @@ pub(crate) struct Buckets {
     pub(crate) offers: Store,
 }
 
-/// Where the frames of one call arrive. When it is dropped, they are dropped too.
-pub(crate) struct Inbox {
-    link: Arc<Link>,
-    pub(crate) token: String,
-    frames: mpsc::Receiver<Message>,
-}
-
 impl Link {
     pub(crate) fn new(settings: ClusterSettings) -> Arc<Self> {
         Arc::new(Self {
             settings,
+            // Without randomness, it does not connect.
+            instance: random::<8>().unwrap_or_default(),
             client: OnceLock::new(),
             is_connected: Arc::new(watch::Sender::new(false)),
             admits_anonymous: AtomicBool::new(true),
-            inboxes: Mutex::default(),
+            inboxes: Arc::default(),
         })
     }
 
@@ -81,17 +89,23 @@ impl Link {
         if self.client.get().is_some() {
             return Ok(());
         }
+        if self.instance.is_empty() {
+            return Err(ClusterError::Unreachable("the system has no randomness".to_owned()));
+        }
         let options = self.options().await?;
         let connected = options.connect(self.settings.nats.clone()).await;
         let client = connected.map_err(|err| ClusterError::of_connecting(&err))?;
         // There is one connection, which is made once.
         drop(self.client.set(client));
-        self.is_connected.send_replace(true);
+        // The events alone say what it is now.
+        let mut connection = self.connection();
+        drop(timeout(CONNECT, connection.wait_for(|is_connected| *is_connected)).await);
         Ok(())
     }
 
     async fn options(&self) -> Result<ConnectOptions, ClusterError> {
         let is_connected = Arc::clone(&self.is_connected);
+        let complaints = Complaints::default();
         let settings = &self.settings;
         let mut options = ConnectOptions::new()
             .name(format!("orla {}", settings.node))
@@ -112,7 +126,15 @@ impl Link {
                             );
                         }
                     }
-                    other => tracing::debug!(event = %other, "NATS"),
+                    Event::ServerError(_) | Event::ClientError(_) | Event::SlowConsumer(_) => {
+                        if complaints.is_new(&event.to_string(), Instant::now()) {
+                            tracing::warn!(%event, "NATS complains about this node");
+                        }
+                    }
+                    Event::LameDuckMode => {
+                        tracing::info!("the NATS server ends; another one is tried");
+                    }
+                    Event::Draining => tracing::debug!("the connection to NATS ends"),
                 }
                 std::future::ready(())
             });
@@ -161,14 +183,8 @@ impl Link {
         };
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWER);
-        context.query_account().await.map_err(|err| match err.kind() {
-            context::AccountErrorKind::JetStreamUnavailable => ClusterError::NoJetStream,
-            context::AccountErrorKind::TimedOut => {
-                ClusterError::Unreachable("JetStream does not answer".to_owned())
-            }
-            context::AccountErrorKind::JetStream(err) if err.code() == 503 => ClusterError::NoJetStream,
-            _ => ClusterError::JetStream(err.to_string()),
-        })?;
+        let account = context.query_account().await;
+        account.map_err(|err| ClusterError::of_account(&err.kind()))?;
         let name = &self.settings.name;
         Ok(Buckets {
             leases: bucket(&context, format!("orla-{name}-leases"), LEASE).await?,
@@ -185,9 +201,9 @@ impl Link {
         *self.is_connected.borrow()
     }
 
-    /// Receives everything that is sent to this node.
+    /// Receives everything that is sent to this instance.
     pub(crate) async fn receive(&self) -> Result<Subscriber, String> {
-        self.subscribe(format!("{}.>", self.subjects(&self.settings.node))).await
+        self.subscribe(format!("{}.>", self.subjects(&self.settings.node, &self.instance))).await
     }
 
     pub(crate) async fn subscribe(&self, subject: String) -> Result<Subscriber, String> {
@@ -195,18 +211,23 @@ impl Link {
         client.subscribe(subject).await.map_err(|err| err.to_string())
     }
 
-    fn subjects(&self, node: &str) -> String {
-        format!("orla.{}.to.{node}", self.settings.name)
+    fn subjects(&self, node: &str, instance: &str) -> String {
+        format!("orla.{}.to.{node}.{instance}", self.settings.name)
     }
 
-    /// Where a node receives calls of this version of a capability.
-    pub(crate) fn calls_of(&self, node: &str, digest: &str) -> String {
-        format!("{}.call.{digest}", self.subjects(node))
+    /// Where an instance receives calls of this version of a capability.
+    pub(crate) fn calls_of(&self, node: &str, instance: &str, digest: &str) -> String {
+        format!("{}.call.{digest}", self.subjects(node, instance))
     }
 
-    /// Where a node receives the frames of this call.
-    pub(crate) fn frames_of(&self, node: &str, token: &str) -> String {
-        format!("{}.in.{token}", self.subjects(node))
+    /// Where an instance receives the frames of this call.
+    pub(crate) fn frames_of(&self, node: &str, instance: &str, token: &str) -> String {
+        format!("{}.in.{token}", self.subjects(node, instance))
+    }
+
+    /// Where this instance receives the frames of this call.
+    pub(crate) fn frames_here(&self, token: &str) -> String {
+        self.frames_of(&self.settings.node, &self.instance, token)
     }
 
     /// The bytes of a payload that fit into one message.
@@ -241,52 +262,57 @@ impl Link {
     /// Waits until everything is sent.
     pub(crate) async fn flush(&self) {
         if let Some(client) = self.client.get().filter(|_| self.is_connected()) {
-            drop(tokio::time::timeout(ANSWER, client.flush()).await);
+            drop(timeout(ANSWER, client.flush()).await);
         }
+    }
+
+    /// Whether NATS takes messages and delivers them. A connection that is lost without a word looks like one that is there.
+    pub(crate) async fn is_answered(&self) -> bool {
+        let Ok(mut inbox) = self.open() else { return false };
+        let echo = async {
+            self.send(self.frames_here(&inbox.token), None, "echo", Bytes::new()).await.ok()?;
+            inbox.next().await
+        };
+        matches!(timeout(ECHO, echo).await, Ok(Some(_)))
     }
 
     /// An inbox for a call that begins here.
     ///
     /// # Errors
     /// The system has no randomness.
-    pub(crate) fn open(self: &Arc<Self>) -> Result<Inbox, String> {
-        let mut token = [0; 16];
-        getrandom::fill(&mut token).map_err(|err| err.to_string())?;
-        self.open_as(hex(&token)).ok_or_else(|| "the token is taken".to_owned())
+    pub(crate) fn open(&self) -> Result<Inbox, String> {
+        self.open_as(random::<16>()?).ok_or_else(|| "the token is taken".to_owned())
     }
 
     /// An inbox for a call that came with this token. `None` if it is known already.
-    pub(crate) fn open_as(self: &Arc<Self>, token: String) -> Option<Inbox> {
-        let (sender, frames) = mpsc::channel(MAX_WAITING);
-        let mut inboxes = self.inboxes.lock();
-        if inboxes.contains_key(&token) {
-            return None;
-        }
-        inboxes.insert(token.clone(), sender);
-        Some(Inbox { link: Arc::clone(self), token, frames })
+    pub(crate) fn open_as(&self, token: String) -> Option<Inbox> {
+        self.inboxes.open(token)
     }
 
-    /// Hands a frame to its call. A call that does not read them in time loses its inbox, and with it the rest.
-    pub(crate) fn deliver(&self, token: &str, message: Message) {
-        let mut inboxes = self.inboxes.lock();
-        if let Some(inbox) = inboxes.get(token)
-            && inbox.try_send(message).is_err()
-        {
-            inboxes.remove(token);
-        }
+    /// Hands a frame to its call.
+    pub(crate) fn deliver(&self, token: &str, message: async_nats::Message) {
+        self.inboxes.deliver(token, message);
     }
 }
 
-impl Inbox {
-    /// The next frame. `None` if the call did not read them in time.
-    pub(crate) async fn next(&mut self) -> Option<Message> {
-        self.frames.recv().await
-    }
+/// So many random bytes, as hexadecimal digits.
+fn random<const BYTES: usize>() -> Result<String, String> {
+    let mut bytes = [0; BYTES];
+    getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;
+    Ok(hex(&bytes))
 }
 
-impl Drop for Inbox {
-    fn drop(&mut self) {
-        self.link.inboxes.lock().remove(&self.token);
+/// What was logged a short time ago.
+#[derive(Default)]
+struct Complaints(Mutex<HashMap<String, Instant>>);
+
+impl Complaints {
+    /// Whether this one is worth a line.
+    fn is_new(&self, text: &str, now: Instant) -> bool {
+        let (pause, most) = COMPLAINTS;
+        let mut known = self.0.lock();
+        known.retain(|_, logged| now.saturating_duration_since(*logged) < pause);
+        known.len() < most && known.insert(text.to_owned(), now).is_none()
     }
 }
 
@@ -298,39 +324,99 @@ fn user(addresses: &[String]) -> Option<(String, Option<String>)> {
     addresses.into_iter().find_map(of)
 }
 
-/// Opens a bucket whose entries are kept this long.
+/// Opens a bucket whose entries are kept this long, and makes it if there is none.
 async fn bucket(
     context: &jetstream::Context,
     bucket: String,
     max_age: Duration,
 ) -> Result<Store, ClusterError> {
-    if let Ok(store) = context.get_key_value(bucket.as_str()).await {
-        let is_own = store
-            .status()
-            .await
-            .is_ok_and(|status| status.info.config.description.as_deref() == Some(DESCRIPTION));
-        return if is_own { Ok(store) } else { Err(ClusterError::OtherVersion { bucket }) };
+    if let Some(store) = open(context, &bucket).await? {
+        return Ok(store);
     }
-    let config = kv::Config {
+    let config = |num_replicas| kv::Config {
         bucket: bucket.clone(),
         description: DESCRIPTION.to_owned(),
         history: 1,
         max_age,
-        num_replicas: 3,
+        num_replicas,
         ..kv::Config::default()
     };
-    // One server alone keeps one replica.
-    if let Ok(store) = context.create_key_value(config.clone()).await {
-        return Ok(store);
+    let mut made = context.create_key_value(config(REPLICAS)).await;
+    if made.as_ref().is_err_and(|err| is_about_replicas(code(err))) {
+        made = context.create_key_value(config(1)).await;
     }
-    let alone = kv::Config { num_replicas: 1, ..config };
-    let made = context.create_key_value(alone).await;
-    made.map_err(|err| ClusterError::JetStream(format!("{bucket}: {err}")))
+    match made {
+        Ok(store) => Ok(store),
+        // Another node made it meanwhile.
+        Err(err) if code(&err) == Some(ErrorCode::STREAM_NAME_EXIST) => {
+            let opened = open(context, &bucket).await?;
+            opened.ok_or_else(|| ClusterError::JetStream(format!("{bucket}: it comes and goes")))
+        }
+        Err(err) => Err(ClusterError::JetStream(format!("{bucket}: {}", whole(&err)))),
+    }
+}
+
+/// Opens a bucket. `None` if there is none.
+async fn open(context: &jetstream::Context, bucket: &str) -> Result<Option<Store>, ClusterError> {
+    let store = match context.get_key_value(bucket).await {
+        Ok(store) => store,
+        Err(err) if code(&err) == Some(ErrorCode::STREAM_NOT_FOUND) => return Ok(None),
+        Err(err) => return Err(ClusterError::JetStream(format!("{bucket}: {}", whole(&err)))),
+    };
+    let info = store.stream.cached_info();
+    if info.config.description.as_deref() != Some(DESCRIPTION) {
+        return Err(ClusterError::OtherVersion { bucket: bucket.to_owned() });
+    }
+    // Made while too few servers of the NATS cluster were there.
+    if info.cluster.is_some() && info.config.num_replicas < REPLICAS {
+        let config = jetstream::stream::Config { num_replicas: REPLICAS, ..info.config.clone() };
+        if let Err(problem) = context.update_stream(config).await {
+            tracing::debug!(bucket, %problem, "a bucket of the cluster keeps one replica");
+        }
+    }
+    Ok(Some(store))
+}
+
+/// Whether there are too few servers for the replicas of a bucket.
+fn is_about_replicas(code: Option<ErrorCode>) -> bool {
+    let codes = [ErrorCode::CLUSTER_NO_PEERS, ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED];
+    code.is_some_and(|code| codes.contains(&code))
+}
+
+/// The code of JetStream's answer behind an error, if it answered.
+fn code(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
+    let errors = std::iter::successors(Some(error), |error| (*error).source());
+    errors.into_iter().find_map(|error| {
+        if let Some(error) = error.downcast_ref::<GetStreamError>()
+            && let GetStreamErrorKind::JetStream(answer) = error.kind()
+        {
+            return Some(answer.error_code());
+        }
+        match error.downcast_ref::<CreateStreamError>()?.kind() {
+            CreateStreamErrorKind::JetStream(answer) => Some(answer.error_code()),
+            _ => None,
+        }
+    })
+}
+
+/// An error and its causes as one line.
+fn whole(error: &(dyn Error + 'static)) -> String {
+    let errors = std::iter::successors(Some(error), |error| (*error).source());
+    errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_same_complaint_is_logged_once_a_minute() {
+        let (complaints, now) = (Complaints::default(), Instant::now());
+        assert!(complaints.is_new("a", now) && complaints.is_new("b", now));
+        assert!(!complaints.is_new("a", now + COMPLAINTS.0 / 2));
+        assert!(complaints.is_new("a", now + COMPLAINTS.0));
+        assert!((0..1000).filter(|n| complaints.is_new(&n.to_string(), now)).count() <= COMPLAINTS.1);
+    }
 
     #[test]
     fn a_user_stands_in_an_address() {

@@ -1,27 +1,28 @@
 //! This node among the others: keeps its lease and its offer, and hears those of the others.
 //!
-//! Four tasks share a member: `receive` hands messages to their calls, `hear` takes leases, `learn` reads offers, and
+//! Four tasks share a member: `receive` hands messages to their calls, `hear` takes leases, the learner reads offers, and
 //! `keep` writes what this node says. None waits for another, so that a slow answer of JetStream delays no call.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_nats::{Message, Subscriber};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::StreamExt;
 use orla_marketplace::{CapabilityMarketplace, Entry};
 use ring::digest::{SHA256, digest};
-use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::call::Serving;
 use crate::error::ClusterError;
+use crate::learner::{Learner, part_key};
 use crate::link::{Buckets, Link};
-use crate::presence::{Lease, MAX_OFFER, Offered, Offers, VERSION, hex};
+use crate::presence::{LEASE, Lease, MAX_OFFER, Offered, Offers, VERSION, hex};
 use crate::provider::KIND;
 use crate::shared::Shared;
 
@@ -35,8 +36,6 @@ const AGAIN: Duration = Duration::from_secs(2);
 const SETTLE: Duration = Duration::from_millis(50);
 /// How often an offer is written again, so that it is not removed as old.
 const REFRESH: Duration = Duration::from_secs(6 * 3600);
-/// The most offers of other nodes that wait to be read. A node that is left out comes with its next lease.
-const MAX_WAITING: usize = 256;
 
 /// A capability as other nodes see it: an MCP tool in JSON. `None` if they do not see it.
 pub(crate) type DescribeTool = Arc<dyn Fn(&Entry) -> Option<String> + Send + Sync>;
@@ -54,8 +53,9 @@ pub(crate) struct Member {
     pub(crate) stop: CancellationToken,
     /// When it joined; see [`Lease::epoch`].
     pub(crate) epoch: AtomicU64,
-    /// Whether another instance has taken its name.
-    pub(crate) is_replaced: AtomicBool,
+    pub(crate) learner: Learner,
+    /// An older instance has written in this node's place.
+    pub(crate) contested: Notify,
 }
 
 /// What a member needs of NATS.
@@ -79,22 +79,30 @@ impl Member {
     }
 
     /// Joins as soon as that is possible, and is a node until it is stopped.
-    pub(crate) async fn join_later(self: Arc<Self>, tasks: TaskTracker) {
-        let mut last = String::new();
+    pub(crate) async fn join_later(self: Arc<Self>, tasks: TaskTracker, mut last: String) {
         loop {
-            tokio::select! {
-                () = sleep(AGAIN) => {}
+            let joined = tokio::select! {
+                joined = self.join() => joined,
                 () = self.stop.cancelled() => return,
-            }
-            match self.join().await {
-                Ok(joined) => return self.serve(joined, &tasks),
+            };
+            match joined {
+                Ok(joined) => {
+                    tracing::info!("the cluster is joined");
+                    return self.serve(joined, &tasks);
+                }
                 Err(error) => {
                     let text = error.to_string();
-                    if !error.may_pass() && text != last {
+                    if text != last && error.may_pass() {
+                        tracing::warn!(%error, "the cluster cannot be joined yet");
+                    } else if text != last {
                         tracing::error!(%error, "the cluster cannot be joined");
                     }
                     last = text;
                 }
+            }
+            tokio::select! {
+                () = sleep(AGAIN) => {}
+                () = self.stop.cancelled() => return,
             }
         }
     }
@@ -102,11 +110,10 @@ impl Member {
     /// Is a node until it is stopped.
     pub(crate) fn serve(self: &Arc<Self>, joined: Joined, tasks: &TaskTracker) {
         let Joined { buckets, messages, leases } = joined;
-        let (wanted, wants) = mpsc::channel(MAX_WAITING);
         tasks.spawn(Arc::clone(self).receive(messages));
-        tasks.spawn(Arc::clone(self).hear(leases, wanted));
-        tasks.spawn(Arc::clone(self).learn(buckets.clone(), wants));
-        tasks.spawn(Keeper { member: Arc::clone(self), buckets, offer: Offer::default() }.keep());
+        tasks.spawn(Arc::clone(self).hear(leases));
+        tasks.spawn(Arc::clone(self).learn(buckets.clone()));
+        tasks.spawn(Keeper::new(self, buckets).keep());
     }
 
     /// Hands messages to their calls, in the order in which they come.
@@ -123,7 +130,7 @@ impl Member {
     }
 
     /// Takes the leases of the others.
-    async fn hear(self: Arc<Self>, mut leases: Subscriber, wanted: mpsc::Sender<Lease>) {
+    async fn hear(self: Arc<Self>, mut leases: Subscriber) {
         let mut connection = self.link.connection();
         let mut look = interval(LOOK);
         look.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -131,10 +138,7 @@ impl Member {
             tokio::select! {
                 message = next(&mut leases, &self.stop) => {
                     let Some(message) = message else { return };
-                    if let Some(lease) = self.heard(&message) {
-                        // If too many wait, it is learned with the next lease.
-                        drop(wanted.try_send(lease));
-                    }
+                    self.heard(&message);
                 }
                 Ok(()) = connection.changed() => {
                     self.shared.change(|registry| {
@@ -150,8 +154,8 @@ impl Member {
         }
     }
 
-    /// Takes what was written into the bucket of leases. Returns the lease if its offer is not known.
-    fn heard(&self, message: &Message) -> Option<Lease> {
+    /// Takes what was written into the bucket of leases.
+    fn heard(&self, message: &Message) {
         let is_end = message.headers.as_ref().is_some_and(|headers| {
             // Written when an entry is deleted or expires.
             headers.get("KV-Operation").is_some() || headers.get("Nats-Marker-Reason").is_some()
@@ -159,37 +163,26 @@ impl Member {
         let node = message.subject.as_str().rsplit('.').next().unwrap_or_default();
         if is_end {
             self.shared.change(|registry| registry.forget(node));
-            return None;
+            return;
         }
-        self.take(node, &message.payload)
+        self.take(node, &message.payload);
     }
 
-    /// Takes the lease that a node wrote in its place. Returns it if its offer is not known.
-    fn take(&self, node: &str, lease: &[u8]) -> Option<Lease> {
+    /// Takes the lease that a node wrote in its place.
+    fn take(&self, node: &str, lease: &[u8]) {
         let lease = match Lease::read(lease) {
             Ok(lease) if lease.node != node => {
-                tracing::warn!(
+                return tracing::warn!(
                     node,
                     named = lease.node,
                     "a node says that it is another one; it is ignored"
                 );
-                return None;
             }
             Ok(lease) => lease,
-            Err(problem) => {
-                tracing::debug!(problem, "a node cannot be understood");
-                return None;
-            }
+            Err(problem) => return tracing::debug!(problem, "a node cannot be understood"),
         };
         if lease.node == self.link.settings.node {
-            let own = self.epoch.load(Ordering::Relaxed);
-            if own > 0 && lease.epoch > own && !self.is_replaced.swap(true, Ordering::Relaxed) {
-                tracing::error!(
-                    node = lease.node,
-                    "another instance is this node of the cluster: this one offers nothing any more; give it a `cluster.node` of its own"
-                );
-            }
-            return None;
+            return self.meet(&lease);
         }
         let mut wants = false;
         self.shared.change(|registry| {
@@ -197,35 +190,35 @@ impl Member {
             wants = heard.wants_offer;
             heard.is_news
         });
-        wants.then_some(lease)
-    }
-
-    /// Reads the offers of the others.
-    async fn learn(self: Arc<Self>, buckets: Buckets, mut wants: mpsc::Receiver<Lease>) {
-        loop {
-            tokio::select! {
-                lease = wants.recv() => match lease {
-                    Some(lease) => self.learn_of(&buckets, &lease).await,
-                    None => return,
-                },
-                () = self.stop.cancelled() => return,
-            }
+        if wants {
+            self.learner.want(lease);
         }
     }
 
-    async fn learn_of(&self, buckets: &Buckets, lease: &Lease) {
-        match read_offer(buckets, lease).await {
-            Ok(offers) => {
-                let (node, left_out) = (&lease.node, offers.left_out);
-                if left_out > 0 {
-                    tracing::warn!(node, left_out, "capabilities of a node cannot be served");
-                }
-                let capabilities = offers.capabilities.len();
-                tracing::info!(node, capabilities, "a node of the cluster offers its capabilities");
-                self.shared.change(|registry| registry.learn(node, &lease.offer, offers));
-            }
-            // It may just be written. It is read again with the next lease.
-            Err(problem) => tracing::debug!(node = lease.node, problem, "an offer cannot be read"),
+    /// Takes a lease with the name of this node.
+    fn meet(&self, lease: &Lease) {
+        let own = self.epoch.load(Ordering::Relaxed);
+        if lease.instance == self.link.instance || own == 0 {
+            return;
+        }
+        if lease.epoch < own {
+            // It is overwritten, before others take it for this one.
+            self.contested.notify_one();
+        } else if !self.shared.replaced.is_cancelled() {
+            self.shared.replaced.cancel();
+            tracing::error!(
+                node = lease.node,
+                "another instance is this node of the cluster: this one offers nothing any more; give it a `cluster.node` of its own"
+            );
+        }
+    }
+
+    /// Reads the offers of the others.
+    async fn learn(self: Arc<Self>, buckets: Buckets) {
+        let learning = self.learner.learn(&buckets, |node, lease| self.take(node, lease));
+        tokio::select! {
+            () = learning => {}
+            () = self.stop.cancelled() => {}
         }
     }
 
@@ -237,8 +230,10 @@ impl Member {
             entry.manifest.provider.kind() != KIND && self.link.settings.shares(&entry.manifest.id)
         });
         let offered = entries.filter_map(|entry| {
-            let task = entry.manifest.task_support();
-            Some(Arc::new(Offered::new(entry.manifest.id.as_str(), (self.describe)(entry)?, task)))
+            let (manifest, tool) = (&entry.manifest, (self.describe)(entry)?);
+            let limit = entry.policy.timeout.or_else(|| manifest.provider.timeout());
+            let limit = limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+            Some(Arc::new(Offered::new(manifest.id.as_str(), tool, manifest.task_support(), limit)))
         });
         Offers { capabilities: offered.collect(), left_out: 0 }
     }
@@ -253,33 +248,19 @@ async fn next(messages: &mut Subscriber, stop: &CancellationToken) -> Option<Mes
     }
 }
 
-/// Reads the offer that a lease names.
-async fn read_offer(buckets: &Buckets, lease: &Lease) -> Result<Offers, String> {
-    let mut text = BytesMut::new();
-    for part in 0..lease.parts {
-        let entry =
-            buckets.offers.get(part_key(&lease.node, part)).await.map_err(|err| err.to_string())?;
-        let entry = entry.ok_or("a part is missing")?;
-        if text.len() + entry.len() > MAX_OFFER {
-            return Err(format!("it has more than {MAX_OFFER} bytes"));
-        }
-        text.extend_from_slice(&entry);
-    }
-    if hex(digest(&SHA256, &text).as_ref()) != lease.offer {
-        return Err("it is not the one that the lease names".to_owned());
-    }
-    Offers::read(&text)
-}
-
-fn part_key(node: &str, part: u32) -> String {
-    format!("{node}.{part}")
-}
-
 /// Writes what this node says of itself.
 struct Keeper {
     member: Arc<Member>,
     buckets: Buckets,
     offer: Offer,
+    /// Whether what was said last is known to be written.
+    is_written: bool,
+    failing: Failing,
+    changes: watch::Receiver<u64>,
+    connection: watch::Receiver<bool>,
+    draining: watch::Receiver<bool>,
+    renew: Interval,
+    refresh: Interval,
 }
 
 /// The newest offer.
@@ -291,43 +272,76 @@ struct Offer {
     parts: u32,
 }
 
+/// How long nothing could be written.
+#[derive(Debug, Default)]
+struct Failing {
+    since: Option<Instant>,
+    is_told: bool,
+}
+
 impl Keeper {
-    async fn keep(mut self) {
-        let member = Arc::clone(&self.member);
-        let Some(mut changes) = member.market.upgrade().map(|market| market.changes()) else { return };
-        let mut connection = member.link.connection();
+    fn new(member: &Arc<Member>, buckets: Buckets) -> Self {
         let (mut renew, mut refresh) = (interval(RENEW), interval(REFRESH));
         renew.set_missed_tick_behavior(MissedTickBehavior::Delay);
         refresh.reset();
         renew.reset();
-        self.begin().await;
-        loop {
-            tokio::select! {
-                biased;
-                () = member.leaving.cancelled() => break,
-                Ok(()) = connection.changed() => if *connection.borrow_and_update() {
-                    self.begin().await;
-                },
-                _ = renew.tick() => self.renew().await,
-                _ = refresh.tick() => self.say(true).await,
-                Ok(()) = changes.changed() => {
-                    self.say(false).await;
-                    sleep(SETTLE).await;
-                }
-            }
+        let market = member.market.upgrade();
+        Self {
+            member: Arc::clone(member),
+            buckets,
+            offer: Offer::default(),
+            is_written: false,
+            failing: Failing::default(),
+            changes: market.map_or_else(|| watch::Sender::new(0).subscribe(), |market| market.changes()),
+            connection: member.link.connection(),
+            draining: member.shared.draining(),
+            renew,
+            refresh,
         }
-        if !member.is_replaced.load(Ordering::Relaxed) {
-            drop(self.buckets.leases.delete(&member.link.settings.node).await);
+    }
+
+    async fn keep(mut self) {
+        let member = Arc::clone(&self.member);
+        let keeping = async {
+            self.begin().await;
+            loop {
+                self.step().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = member.leaving.cancelled() => {}
+            () = member.shared.replaced.cancelled() => return,
+            () = keeping => {}
+        }
+        drop(self.buckets.leases.delete(&member.link.settings.node).await);
+    }
+
+    /// Does what is to be done next.
+    async fn step(&mut self) {
+        tokio::select! {
+            biased;
+            Ok(()) = self.connection.changed() => if *self.connection.borrow_and_update() {
+                self.begin().await;
+            },
+            _ = self.renew.tick() => self.renew().await,
+            _ = self.refresh.tick() => self.say(true).await,
+            () = self.member.contested.notified() => {
+                self.say(true).await;
+                sleep(SETTLE).await;
+            }
+            Ok(()) = self.draining.changed() => self.renew().await,
+            Ok(()) = self.changes.changed() => {
+                self.say(false).await;
+                sleep(SETTLE).await;
+            }
         }
     }
 
     /// Says what there is, and learns who is there: at first, and after each time without a connection.
     async fn begin(&mut self) {
         self.say(true).await;
-        if let Err(problem) = self.list().await {
-            tracing::debug!(problem, "the nodes cannot be listed");
-        }
-        self.member.shared.learned();
+        self.member.learner.want_list();
     }
 
     /// Writes the offer, if it is another than before or `anew` is set, and the lease that names it.
@@ -335,7 +349,7 @@ impl Keeper {
         let offers = self.member.offers();
         let text = offers.write();
         let digest = hex(digest(&SHA256, text.as_bytes()).as_ref());
-        if digest == self.offer.digest && !anew {
+        if digest == self.offer.digest && self.is_written && !anew {
             return;
         }
         let ids = offers.capabilities.iter().map(|one| (one.digest.clone(), one.id.clone()));
@@ -347,19 +361,18 @@ impl Keeper {
             );
             return;
         }
-        let is_new = digest != self.offer.digest;
-        match self.write(text.into(), is_new.then_some(digest)).await {
-            Ok(()) => self.renew().await,
-            Err(problem) => {
-                // The next lease tries again.
-                self.offer.digest.clear();
-                tracing::debug!(problem, "the offer cannot be written");
+        self.is_written = false;
+        match self.write(text.into(), digest).await {
+            Ok(()) => {
+                self.is_written = true;
+                self.renew().await;
             }
+            Err(problem) => self.failed(&problem).await,
         }
     }
 
     /// Writes the parts of an offer.
-    async fn write(&mut self, text: Bytes, digest: Option<String>) -> Result<(), String> {
+    async fn write(&mut self, text: Bytes, digest: String) -> Result<(), String> {
         let size = self.member.link.chunk();
         let (mut parts, mut since) = (0, 0);
         for start in (0..text.len()).step_by(size) {
@@ -374,7 +387,7 @@ impl Keeper {
         }
         self.offer.parts = parts;
         // One that is only written again is not newer. After a loss of the bucket, it is older.
-        if let Some(digest) = digest {
+        if digest != self.offer.digest {
             (self.offer.digest, self.offer.since) = (digest, since);
         }
         self.offer.since = self.offer.since.min(since);
@@ -388,39 +401,74 @@ impl Keeper {
     /// Says that this node is there.
     async fn renew(&mut self) {
         let member = &self.member;
-        if member.is_replaced.load(Ordering::Relaxed) || !member.link.is_connected() {
+        if !member.link.is_connected() {
             return;
         }
-        if self.offer.digest.is_empty() {
+        if !self.is_written {
             return Box::pin(self.say(true)).await;
         }
         let Some(market) = member.market.upgrade() else { return };
         let lease = Lease {
             v: VERSION,
             node: member.link.settings.node.clone(),
+            instance: member.link.instance.clone(),
             epoch: member.epoch.load(Ordering::Relaxed),
             offer: self.offer.digest.clone(),
             since: self.offer.since,
             parts: self.offer.parts,
             running: market.running(),
             limit: market.snapshot().limits().max_concurrency,
+            draining: member.shared.is_draining(),
         };
-        let written = self.buckets.leases.put(&lease.node, lease.write().into()).await;
-        if let Err(error) = written {
-            tracing::debug!(%error, "the lease cannot be renewed");
+        match self.buckets.leases.put(&lease.node, lease.write().into()).await {
+            Ok(_) => {
+                if self.failing.ends() {
+                    tracing::info!("the other nodes hear this one again");
+                }
+            }
+            Err(error) => {
+                self.is_written = false;
+                self.failed(&error.to_string()).await;
+            }
         }
     }
 
-    /// Learns who is there.
-    async fn list(&self) -> Result<(), String> {
-        let mut keys = self.buckets.leases.keys().await.map_err(|err| err.to_string())?;
-        while let Some(node) = keys.next().await {
-            let node = node.map_err(|err| err.to_string())?;
-            let lease = self.buckets.leases.get(&node).await.map_err(|err| err.to_string())?;
-            if let Some(lease) = lease.and_then(|lease| self.member.take(&node, &lease)) {
-                self.member.learn_of(&self.buckets, &lease).await;
-            }
+    /// Prepares the next attempt: a NATS server that lost its data has no buckets.
+    async fn failed(&mut self, problem: &str) {
+        tracing::debug!(problem, "what this node offers cannot be written");
+        if self.failing.is_news(Instant::now()) {
+            tracing::warn!(problem, "the other nodes do not hear this one: JetStream takes no lease");
         }
-        Ok(())
+        match self.member.link.buckets().await {
+            Ok(buckets) => self.buckets = buckets,
+            Err(error) => tracing::debug!(%error, "the buckets cannot be opened"),
+        }
+    }
+}
+
+impl Failing {
+    /// An attempt failed. Returns whether others take this node for gone now, and did not before.
+    fn is_news(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        now.saturating_duration_since(since) >= LEASE && !std::mem::replace(&mut self.is_told, true)
+    }
+
+    /// An attempt succeeded. Returns whether that is worth a line.
+    fn ends(&mut self) -> bool {
+        std::mem::take(self).is_told
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn that_nobody_hears_this_node_is_said_once() {
+        let (mut failing, now) = (Failing::default(), Instant::now());
+        assert!(!failing.is_news(now) && !failing.is_news(now + LEASE / 2));
+        assert!(failing.is_news(now + LEASE) && !failing.is_news(now + LEASE * 2));
+        assert!(failing.ends() && !failing.ends());
+        assert!(!failing.is_news(now + LEASE * 3));
     }
 }

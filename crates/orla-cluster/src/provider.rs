@@ -2,6 +2,7 @@
 
 use std::any::Any;
 use std::sync::Arc;
+use std::time::Duration;
 
 use orla_marketplace::{CapabilityManifest, CustomProvider, ProviderType, Registration};
 use orla_mcp::answer::{ListedTool, ToolPage};
@@ -22,6 +23,8 @@ pub(crate) struct ClusterProvider {
     pub(crate) digest: String,
     /// Whether a call that may have begun can be made again.
     pub(crate) is_idempotent: bool,
+    /// How long one call may take there, if that is said of it.
+    pub(crate) timeout: Option<Duration>,
     /// What a call needs: to reach NATS.
     pub(crate) requires: Arc<[String]>,
 }
@@ -38,6 +41,10 @@ impl CustomProvider for ClusterProvider {
     fn requires(&self) -> Vec<String> {
         self.requires.to_vec()
     }
+
+    fn timeout(&self) -> Option<Duration> {
+        self.timeout
+    }
 }
 
 /// A capability here that other nodes run. `None` if it does not describe itself as a tool.
@@ -48,6 +55,7 @@ pub(crate) fn registration(offered: &Offered, requires: &Arc<[String]>) -> Optio
         id: offered.id.clone(),
         digest: offered.digest.clone(),
         is_idempotent: orla_marketplace::is_idempotent(&annotations),
+        timeout: offered.timeout_ms.filter(|ms| *ms > 0).map(Duration::from_millis),
         requires: Arc::clone(requires),
     };
     let provider = ProviderType::Custom(Arc::new(provider));
@@ -82,7 +90,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn offered(tool: &str) -> Offered {
-        Offered { id: "x".into(), tool: tool.into(), task: None, digest: "d".into() }
+        let (id, tool, timeout_ms) = ("x".into(), tool.into(), Some(300_000));
+        Offered { id, tool, task: None, timeout_ms, digest: "d".into() }
     }
 
     #[test]
@@ -96,6 +105,7 @@ mod tests {
         assert_eq!((manifest.provider.kind(), manifest.is_idempotent()), (KIND, true));
         let provider: &ClusterProvider = manifest.provider.settings().unwrap();
         assert!(provider.is_idempotent);
+        assert_eq!(manifest.provider.timeout(), Some(Duration::from_secs(300)));
         assert!(registration(&offered("7"), &needs).is_none());
     }
 

@@ -2,6 +2,7 @@
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 use crate::presence::Registry;
 
@@ -13,6 +14,10 @@ pub(crate) struct Shared {
     changes: watch::Sender<u64>,
     /// Whether it was once known who is there.
     is_learned: watch::Sender<bool>,
+    /// Another instance has taken this node's name.
+    pub(crate) replaced: CancellationToken,
+    /// Whether this node takes no more calls of others.
+    draining: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -22,6 +27,8 @@ impl Shared {
             own: Mutex::default(),
             changes: watch::Sender::new(0),
             is_learned: watch::Sender::new(false),
+            replaced: CancellationToken::new(),
+            draining: watch::Sender::new(false),
         }
     }
 
@@ -51,6 +58,19 @@ impl Shared {
     /// A number that grows whenever what is served changes.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
+    }
+
+    /// Whether this node takes no more calls of others, and changes of that.
+    pub(crate) fn draining(&self) -> watch::Receiver<bool> {
+        self.draining.subscribe()
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        *self.draining.borrow()
+    }
+
+    pub(crate) fn drain(&self, drains: bool) {
+        self.draining.send_if_modified(|draining| std::mem::replace(draining, drains) != drains);
     }
 
     pub(crate) async fn wait_until_learned(&self) {

@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use async_nats::{Message, StatusCode};
 use bytes::Bytes;
+use futures_util::FutureExt;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::frame::{Head, Kind, Order, Turn};
 use super::payload::chunks;
 use super::{HEARTBEAT, LOST, WINDOW};
-use crate::link::{HEADER, Inbox, Link};
+use crate::inbox::Inbox;
+use crate::link::{HEADER, Link};
 
 /// What an end sends.
 pub(super) struct Out {
@@ -108,15 +110,28 @@ impl Out {
 }
 
 impl Exchange {
-    /// This end of a call with `node`.
-    pub(super) fn new(link: &Arc<Link>, inbox: Inbox, node: &str) -> Self {
+    /// This end of a call with this instance of a node.
+    pub(super) fn new(link: &Arc<Link>, inbox: Inbox, (node, instance): (&str, &str)) -> Self {
         let out = Out {
             link: Arc::clone(link),
-            subject: link.frames_of(node, &inbox.token),
+            subject: link.frames_of(node, instance, &inbox.token),
             counted: Mutex::default(),
             credited: watch::Sender::new(0),
         };
         Self { inbox, order: Order::default(), heard: Instant::now(), out: Arc::new(out) }
+    }
+
+    /// Whether the other end has withdrawn the call already, of which it has heard nothing yet.
+    pub(super) fn is_withdrawn(&mut self) -> bool {
+        loop {
+            match self.next().now_or_never() {
+                None => return false,
+                Some(Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::Nobody) => {
+                    return true;
+                }
+                Some(Received::Frame(..)) => {}
+            }
+        }
     }
 
     /// The next frame. It can be dropped at any time.

@@ -1,8 +1,8 @@
 //! Runs calls at other nodes.
 
 use std::any::TypeId;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -10,17 +10,17 @@ use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use orla_marketplace::{
-    CallContext, CapabilityExecutor, CapabilityManifest, Hops, NotSent, Outcome, Payload,
-    ProviderStatus, ProviderType, RuntimeError, RuntimeResult,
+    CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace, Hops, MemoryBudget,
+    NotSent, Outcome, OverBudget, Payload, ProviderStatus, ProviderType, RuntimeError, RuntimeResult,
+    rtfs,
 };
 use orla_mcp::federation;
-use tokio::time::sleep;
 
 use super::exchange::{Exchange, Out, Received};
 use super::frame::Kind;
 use super::head::{CallHead, read_notice};
 use super::payload::{Arrived, Assembly, chunks};
-use super::{MAX_BYTES, questions};
+use super::{MAX_BYTES, MAX_QUESTIONS, questions};
 use crate::link::{Link, MAX_HEADER};
 use crate::presence::Candidate;
 use crate::provider::ClusterProvider;
@@ -37,12 +37,15 @@ const GRACE: Duration = Duration::from_millis(250);
 pub struct ClusterExecutor {
     link: Arc<Link>,
     shared: Arc<Shared>,
+    market: Weak<CapabilityMarketplace>,
 }
 
 /// Why a node gave no answer.
 enum NoAnswer {
     /// The call has not begun there.
     NotBegun(String),
+    /// The same, for lack of room: its error.
+    Busy(RuntimeError),
     /// It may have begun.
     Lost(String),
     /// It would be the same at every node.
@@ -50,14 +53,18 @@ enum NoAnswer {
 }
 
 impl ClusterExecutor {
-    pub(crate) fn new(link: Arc<Link>, shared: Arc<Shared>) -> Self {
-        Self { link, shared }
+    pub(crate) fn new(
+        link: Arc<Link>,
+        shared: Arc<Shared>,
+        market: Weak<CapabilityMarketplace>,
+    ) -> Self {
+        Self { link, shared, market }
     }
 
     /// The node for the next attempt: one that came meanwhile, too.
     fn next(&self, digest: &str, tried: &[String]) -> Option<Candidate> {
         let candidates = self.shared.read(|registry| registry.candidates(digest));
-        candidates.into_iter().find(|candidate| !tried.contains(&candidate.node))
+        candidates.into_iter().find(|candidate| !tried.contains(&candidate.instance))
     }
 
     async fn call(
@@ -77,12 +84,16 @@ impl ClusterExecutor {
         if !link.is_connected() {
             return Err(unavailable("there is no connection to the cluster".to_owned()));
         }
-        let mut lost = None;
+        let Some(market) = self.market.upgrade() else {
+            return Err(unavailable("this node ends".to_owned()));
+        };
+        let (mut lost, mut busy) = (None, None);
         let mut reason = "no node of the cluster offers it in this version any more".to_owned();
         let mut tried = Vec::new();
         while let Some(candidate) = self.next(&provider.digest, &tried) {
             let node = &candidate.node;
-            match attempt(link, &candidate, provider, inputs, &hops, ctx).await {
+            let attempt = Attempt { link, candidate: &candidate, provider, hops: &hops, ctx };
+            match attempt.make(inputs, market.memory()).await {
                 Ok(result) => return result,
                 Err(NoAnswer::Impossible(message)) => {
                     let message = format!("{} failed: {message}", ctx.name);
@@ -92,128 +103,176 @@ impl ClusterExecutor {
                     tracing::debug!(node, why, "a node did not begin a call");
                     reason = format!("node {node} of the cluster did not take the call: {why}");
                 }
+                Err(NoAnswer::Busy(error)) => busy = Some(error),
                 Err(NoAnswer::Lost(why)) => {
                     tracing::warn!(node, why, capability = provider.id, "a node was lost during a call");
-                    let reason = match link.is_connected() {
+                    // If it is NATS that is silent, another node would be sent the call by and by, too.
+                    let is_heard = link.is_answered().await;
+                    let reason = match is_heard {
                         true => format!("node {node} of the cluster was lost during the call: {why}"),
                         false => "the connection to the cluster was lost during the call".to_owned(),
                     };
-                    if !provider.is_idempotent || !link.is_connected() {
+                    if !provider.is_idempotent || !is_heard {
                         return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
                     }
                     lost = Some(reason);
                 }
             }
-            tried.push(candidate.node);
+            tried.push(candidate.instance);
         }
         if let Some(reason) = lost {
             return Err(RuntimeError::Unavailable { id: id(), reason, source: None });
         }
-        Err(unavailable(reason))
+        Err(busy.unwrap_or_else(|| unavailable(reason)))
     }
 }
 
-/// Makes the call at one node.
-async fn attempt(
-    link: &Arc<Link>,
-    candidate: &Candidate,
-    provider: &ClusterProvider,
-    inputs: &Bytes,
-    hops: &Hops,
-    ctx: &CallContext,
-) -> Result<RuntimeResult<Outcome>, NoAnswer> {
-    let node = &candidate.node;
-    let inbox = link.open().map_err(NoAnswer::NotBegun)?;
-    let reply = link.frames_of(&link.settings.node, &inbox.token);
-    let deadline = ctx.renewed().deadline;
-    let head = CallHead::new(&link.settings.node, &inbox.token, hops, ctx, deadline, inputs.len());
-    let head = head.write();
-    if head.len() > MAX_HEADER - 1024 {
-        return Err(NoAnswer::Impossible(
-            "what is known of its caller is too large to be sent".to_owned(),
-        ));
-    }
-    let mut exchange = Exchange::new(link, inbox, node);
-    let out = Arc::clone(&exchange.out);
-    let (first, others) = chunks(inputs, link.chunk());
-    let sent = first.len();
-    let subject = link.calls_of(node, &provider.digest);
-    link.send(subject, Some(reply), &head, first).await.map_err(NoAnswer::NotBegun)?;
-    candidate.sent.fetch_add(1, Ordering::Relaxed);
-    let mut withdrawal = Withdrawal(Some(Arc::clone(&out)));
-    let body = {
-        let (sending, beating) = (out.send_chunks(others, sent), out.beat());
-        tokio::pin!(sending, beating);
-        let (mut is_sent, mut result, mut asked) = (false, None, FuturesUnordered::new());
-        loop {
-            let (kind, number, payload) = tokio::select! {
-                biased;
-                received = exchange.next() => match received {
-                    Received::Frame(kind, number, payload) => (kind, number, payload),
-                    Received::Nobody => {
-                        withdrawal.0 = None;
-                        return Err(NoAnswer::NotBegun("it is gone".to_owned()));
-                    }
-                    Received::Lost(why) => return Err(NoAnswer::Lost(why.to_owned())),
-                },
-                Some((number, answer)) = asked.next(), if !asked.is_empty() => {
-                    // An answer that does not arrive is missed there.
-                    drop(out.send(Kind::Answer, number, answer).await);
-                    continue;
-                }
-                done = &mut sending, if !is_sent => {
-                    is_sent = true;
-                    done.map_err(NoAnswer::Lost)?;
-                    continue;
-                }
-                () = &mut beating => continue,
-            };
-            let arrived = match kind {
-                Kind::Notice => {
-                    read_notice(&payload).into_iter().for_each(|notice| ctx.scope.notices.send(notice));
-                    continue;
-                }
-                Kind::Question => {
-                    let (client, max) = (ctx.scope.client.clone(), link.chunk());
-                    asked.push(async move { (number, questions::ask(client, payload, max).await) });
-                    continue;
-                }
-                Kind::Refused => {
-                    withdrawal.0 = None;
-                    return Err(NoAnswer::NotBegun(text(&payload)));
-                }
-                Kind::Gone => {
-                    withdrawal.0 = None;
-                    return Err(NoAnswer::Lost("it ends".to_owned()));
-                }
-                Kind::Result => {
-                    let total = usize::try_from(number).ok().filter(|total| *total <= MAX_BYTES);
-                    let Some(total) = total else {
-                        let what = format!("its result has more than {MAX_BYTES} bytes");
-                        return Err(NoAnswer::Impossible(what));
-                    };
-                    result.insert(Assembly::new(total)).add(payload)
-                }
-                Kind::Chunk => match &mut result {
-                    Some(result) => result.add(payload),
-                    None => Arrived::TooMuch,
-                },
-                _ => continue,
-            };
-            match arrived {
-                Arrived::Whole(body) => break body,
-                Arrived::Part(bytes) => {
-                    drop(out.send(Kind::Credit, bytes as u64, Bytes::new()).await);
-                }
-                Arrived::TooMuch => return Err(NoAnswer::Lost("it sends what is no result".to_owned())),
-            }
+/// A call at one node.
+struct Attempt<'a> {
+    link: &'a Arc<Link>,
+    candidate: &'a Candidate,
+    provider: &'a ClusterProvider,
+    hops: &'a Hops,
+    ctx: &'a CallContext,
+}
+
+impl Attempt<'_> {
+    /// Makes the call. Its result takes memory from this budget.
+    async fn make(
+        &self,
+        inputs: &Bytes,
+        memory: &Arc<MemoryBudget>,
+    ) -> Result<RuntimeResult<Outcome>, NoAnswer> {
+        let &Self { link, candidate, provider, hops, ctx } = self;
+        let there = (candidate.node.as_str(), candidate.instance.as_str());
+        let inbox = link.open().map_err(NoAnswer::NotBegun)?;
+        let reply = link.frames_here(&inbox.token);
+        let here = (link.settings.node.as_str(), link.instance.as_str());
+        let deadline = ctx.renewed().deadline;
+        let head = CallHead::new(here, &inbox.token, hops, ctx, deadline, inputs.len());
+        let head = head.write();
+        if head.len() > MAX_HEADER - 1024 {
+            return Err(NoAnswer::Impossible(
+                "what is known of its caller is too large to be sent".to_owned(),
+            ));
         }
-    };
-    withdrawal.0 = None;
-    let instance = format!("the node {node}");
-    let request = federation::Request { ctx, instance: &instance, capability: &provider.id };
-    federation::read(request, &body)
-        .ok_or_else(|| NoAnswer::Lost("it sends what is no result".to_owned()))
+        let mut exchange = Exchange::new(link, inbox, there);
+        let out = Arc::clone(&exchange.out);
+        let (first, others) = chunks(inputs, link.chunk());
+        let sent = first.len();
+        let subject = link.calls_of(there.0, there.1, &provider.digest);
+        link.send(subject, Some(reply), &head, first).await.map_err(NoAnswer::NotBegun)?;
+        candidate.sent.fetch_add(1, Ordering::Relaxed);
+        let mut withdrawal = Withdrawal(Some(Arc::clone(&out)));
+        let body = {
+            let (sending, beating) = (out.send_chunks(others, sent), out.beat());
+            tokio::pin!(sending, beating);
+            let (mut is_sent, mut result, mut asked) = (false, None, FuturesUnordered::new());
+            loop {
+                let (kind, number, payload) = tokio::select! {
+                    biased;
+                    received = exchange.next() => match received {
+                        Received::Frame(kind, number, payload) => (kind, number, payload),
+                        Received::Nobody => {
+                            withdrawal.0 = None;
+                            return Err(NoAnswer::NotBegun("it is gone".to_owned()));
+                        }
+                        Received::Lost(why) => return Err(NoAnswer::Lost(why.to_owned())),
+                    },
+                    Some((number, answer)) = asked.next(), if !asked.is_empty() => {
+                        // An answer that does not arrive is missed there.
+                        drop(out.send(Kind::Answer, number, answer).await);
+                        continue;
+                    }
+                    done = &mut sending, if !is_sent => {
+                        is_sent = true;
+                        done.map_err(NoAnswer::Lost)?;
+                        continue;
+                    }
+                    () = &mut beating => continue,
+                };
+                let arrived = match kind {
+                    Kind::Notice => {
+                        read_notice(&payload)
+                            .into_iter()
+                            .for_each(|notice| ctx.scope.notices.send(notice));
+                        continue;
+                    }
+                    // It has more open questions than it may ask.
+                    Kind::Question if asked.len() >= MAX_QUESTIONS => {
+                        drop(out.send(Kind::Answer, number, questions::unasked()).await);
+                        continue;
+                    }
+                    Kind::Question => {
+                        let (client, max) = (ctx.scope.client.clone(), link.chunk());
+                        asked.push(async move { (number, questions::ask(client, payload, max).await) });
+                        continue;
+                    }
+                    Kind::Refused => {
+                        withdrawal.0 = None;
+                        return Err(NoAnswer::NotBegun(text(&payload)));
+                    }
+                    Kind::Busy => {
+                        withdrawal.0 = None;
+                        let error = self.read(&payload).and_then(RuntimeResult::err);
+                        return Err(match error.filter(RuntimeError::never_ran) {
+                            Some(error) => NoAnswer::Busy(error),
+                            None => NoAnswer::NotBegun("it is busy".to_owned()),
+                        });
+                    }
+                    Kind::Gone => {
+                        withdrawal.0 = None;
+                        return Err(NoAnswer::Lost("it ends".to_owned()));
+                    }
+                    Kind::Result => {
+                        let total = usize::try_from(number).ok().filter(|total| *total <= MAX_BYTES);
+                        let Some(total) = total else {
+                            let what = format!("its result has more than {MAX_BYTES} bytes");
+                            return Err(NoAnswer::Impossible(what));
+                        };
+                        match Assembly::new(total, memory) {
+                            Ok(assembly) => result.insert(assembly).add(payload),
+                            Err(over) => Arrived::NoMemory(over),
+                        }
+                    }
+                    Kind::Chunk => match &mut result {
+                        Some(result) => result.add(payload),
+                        None => Arrived::TooMuch,
+                    },
+                    _ => continue,
+                };
+                match arrived {
+                    Arrived::Whole(body) => break (body, result.map(Assembly::into_reserved)),
+                    Arrived::Part(bytes) => {
+                        drop(out.send(Kind::Credit, bytes as u64, Bytes::new()).await);
+                    }
+                    Arrived::NoMemory(over) => return Ok(Err(dropped(ctx, over))),
+                    Arrived::TooMuch => {
+                        return Err(NoAnswer::Lost("it sends what is no result".to_owned()));
+                    }
+                }
+            }
+        };
+        withdrawal.0 = None;
+        // The memory is reserved until the outcome has its own.
+        let (body, _reserved) = body;
+        self.read(&body).ok_or_else(|| NoAnswer::Lost("it sends what is no result".to_owned()))
+    }
+
+    /// What the node answered; `None` if it is no answer.
+    fn read(&self, body: &Bytes) -> Option<RuntimeResult<Outcome>> {
+        let instance = format!("the node {}", self.candidate.node);
+        let request =
+            federation::Request { ctx: self.ctx, instance: &instance, capability: &self.provider.id };
+        federation::read(request, body)
+    }
+}
+
+/// The error of a call whose result there is no memory for.
+fn dropped(ctx: &CallContext, over: OverBudget) -> RuntimeError {
+    let message = format!("{}: its output was dropped: {over}", ctx.name);
+    let error = Box::new(rtfs::Error::new("busy", message.clone()));
+    RuntimeError::Structured { id: ctx.name.to_string(), message, error, outcome: None }
 }
 
 /// A text of another node, for people.
@@ -252,24 +311,7 @@ impl CapabilityExecutor for ClusterExecutor {
                 format!("an input of {} bytes for another node; at most {MAX_BYTES}", inputs.len());
             return Err(RuntimeError::Limit { id: ctx.name.to_string(), what });
         }
-        let late = async {
-            ctx.expired().await;
-            sleep(GRACE).await;
-        };
-        let limit = ctx.timeout;
-        tokio::select! {
-            biased;
-            () = ctx.scope.cancellation.cancelled() => {
-                Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None })
-            }
-            done = self.call(provider, inputs, ctx) => match done {
-                Err(RuntimeError::TimedOut { id, outcome, .. }) => {
-                    Err(RuntimeError::TimedOut { id, limit, outcome })
-                }
-                done => done,
-            },
-            () = late => Err(RuntimeError::TimedOut { id: ctx.name.to_string(), limit, outcome: None }),
-        }
+        ctx.elsewhere(GRACE, self.call(provider, inputs, ctx)).await
     }
 
     /// The node that runs the call checks its types.
@@ -280,9 +322,7 @@ impl CapabilityExecutor for ClusterExecutor {
     fn status(&self, provider: &ProviderType) -> ProviderStatus {
         let mut status = ProviderStatus::default();
         if let Ok(provider) = provider.settings::<ClusterProvider>() {
-            let nodes = self.shared.read(|registry| registry.candidates(&provider.digest));
-            let mut nodes: Vec<String> = nodes.into_iter().map(|one| one.node).collect();
-            nodes.sort();
+            let nodes = self.shared.read(|registry| registry.names(&provider.digest));
             status.source = Some(format!("nodes: {}", nodes.join(", ")));
         }
         status

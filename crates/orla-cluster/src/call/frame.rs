@@ -23,6 +23,8 @@ pub(super) enum Kind {
     Credit,
     /// The call was not begun, and will not be.
     Refused,
+    /// It was not begun for lack of room: this is its error if no other node has room.
+    Busy,
     /// The node ends, and the call with it.
     Gone,
 }
@@ -37,7 +39,7 @@ pub(super) struct Head {
 }
 
 impl Kind {
-    const WORDS: [(&str, Self); 10] = [
+    const WORDS: [(&str, Self); 11] = [
         ("beat", Self::Beat),
         ("notice", Self::Notice),
         ("question", Self::Question),
@@ -47,13 +49,15 @@ impl Kind {
         ("chunk", Self::Chunk),
         ("credit", Self::Credit),
         ("refused", Self::Refused),
+        ("busy", Self::Busy),
         ("gone", Self::Gone),
     ];
 
     /// Whether a call cannot go on without such a frame.
     pub(super) fn is_counted(self) -> bool {
         match self {
-            Self::Question | Self::Answer | Self::Result | Self::Chunk | Self::Refused => true,
+            Self::Question | Self::Answer | Self::Result | Self::Chunk => true,
+            Self::Refused | Self::Busy => true,
             Self::Beat | Self::Notice | Self::Cancel | Self::Credit | Self::Gone => false,
         }
     }

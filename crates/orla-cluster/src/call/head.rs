@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::MAX_BYTES;
-use crate::presence::is_name;
+use crate::presence::{is_instance, is_name};
 
 /// The version of calls.
 const VERSION: u32 = 1;
@@ -21,6 +21,8 @@ pub(super) struct CallHead {
     v: u32,
     /// The node that calls.
     pub(super) from: String,
+    /// Which of its instances.
+    pub(super) instance: String,
     /// The inbox of the call, at both ends.
     pub(super) token: String,
     /// The time that the caller has left.
@@ -35,6 +37,8 @@ pub(super) struct CallHead {
     pub(super) notices: bool,
     /// Whether it is the call of a task, or within one.
     pub(super) task: bool,
+    /// How many calls it is nested in.
+    pub(super) depth: u32,
     /// The length of the input.
     pub(super) bytes: usize,
 }
@@ -55,7 +59,7 @@ struct Caller {
 
 impl CallHead {
     pub(super) fn new(
-        from: &str,
+        (from, instance): (&str, &str),
         token: &str,
         hops: &Hops,
         ctx: &CallContext,
@@ -71,6 +75,7 @@ impl CallHead {
         Self {
             v: VERSION,
             from: from.to_owned(),
+            instance: instance.to_owned(),
             token: token.to_owned(),
             timeout_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
             hops: hops.as_str().to_owned(),
@@ -79,6 +84,7 @@ impl CallHead {
             client,
             notices: scope.notices.is_wanted(),
             task: scope.is_task,
+            depth: scope.depth,
             bytes,
         }
     }
@@ -93,7 +99,7 @@ impl CallHead {
             return Err(format!("a call of version {}: this is version {VERSION}", head.v));
         }
         let is_token = head.token.len() == 32 && head.token.bytes().all(|byte| byte.is_ascii_hexdigit());
-        if !is_name(&head.from) || !is_token {
+        if !is_name(&head.from) || !is_instance(&head.instance) || !is_token {
             return Err("a call that cannot be answered".to_owned());
         }
         Ok(head)
@@ -208,6 +214,7 @@ mod tests {
     use proptest::prelude::*;
 
     const TOKEN: &str = "00112233445566778899aabbccddeeff";
+    const INSTANCE: &str = "0011223344556677";
 
     #[test]
     fn a_call_carries_who_calls_and_how_long_it_may_take() {
@@ -220,12 +227,13 @@ mod tests {
             .with_expiry(SystemTime::UNIX_EPOCH + Duration::from_millis(1_234_567));
         ctx.scope.principal = Some(principal.clone());
         ctx.scope.traceparent = Some("00-x-y-01".into());
-        ctx.scope.is_task = true;
+        (ctx.scope.is_task, ctx.scope.depth) = (true, 4);
         let hops = Hops::default().through("beta").unwrap();
-        let text = CallHead::new("beta", TOKEN, &hops, &ctx, ctx.deadline, 3).write();
+        let text = CallHead::new(("beta", INSTANCE), TOKEN, &hops, &ctx, ctx.deadline, 3).write();
         assert!(!text.contains('\n') && !text.contains("secret"));
         let head = CallHead::read(&text).unwrap();
         assert_eq!((head.from.as_str(), head.bytes, head.task, head.notices), ("beta", 3, true, false));
+        assert_eq!((head.instance.as_str(), head.depth), (INSTANCE, 4));
         assert_eq!((head.hops().unwrap(), head.traceparent()), (hops, Some("00-x-y-01")));
         assert!(head.timeout() > Duration::from_secs(29) && head.client().is_none());
         let there = head.principal(SystemTime::UNIX_EPOCH).unwrap().unwrap();
@@ -241,7 +249,7 @@ mod tests {
     fn what_is_no_call_is_refused() {
         let ctx = CallContext::for_tests("x");
         let head = |from: &str, token: &str, bytes| {
-            CallHead::new(from, token, &Hops::default(), &ctx, ctx.deadline, bytes)
+            CallHead::new((from, INSTANCE), token, &Hops::default(), &ctx, ctx.deadline, bytes)
         };
         assert!(CallHead::read(&head("a.b", TOKEN, 1).write()).is_err());
         assert!(CallHead::read(&head("a", "*", 1).write()).is_err());

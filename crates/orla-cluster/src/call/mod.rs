@@ -27,5 +27,7 @@ const HEARTBEAT: Duration = Duration::from_secs(3);
 const LOST: Duration = Duration::from_secs(6);
 /// The largest input and the largest result, in bytes.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// The most questions of one call that are open.
+const MAX_QUESTIONS: usize = 16;
 /// The most bytes that are on their way without being credited.
 const WINDOW: usize = 4 * 1024 * 1024;

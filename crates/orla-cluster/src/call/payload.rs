@@ -1,12 +1,16 @@
 //! Payloads in chunks.
 
-use bytes::{Bytes, BytesMut};
+use std::sync::Arc;
 
-/// A payload that arrives in chunks.
+use bytes::{Bytes, BytesMut};
+use orla_marketplace::{MemoryBudget, OverBudget, Reservation};
+
+/// A payload that arrives in chunks. What has arrived is reserved, and not what is announced.
 #[derive(Debug)]
 pub(super) struct Assembly {
     total: usize,
     so_far: BytesMut,
+    reserved: Reservation,
 }
 
 /// What a chunk made of a payload.
@@ -18,19 +22,35 @@ pub(super) enum Arrived {
     Part(usize),
     /// More came than was announced.
     TooMuch,
+    /// There is no memory for it.
+    NoMemory(OverBudget),
 }
 
 impl Assembly {
-    pub(super) fn new(total: usize) -> Self {
-        Self { total, so_far: BytesMut::new() }
+    /// A payload of so many bytes, which takes memory from this budget.
+    ///
+    /// # Errors
+    /// There is none left.
+    pub(super) fn new(total: usize, memory: &Arc<MemoryBudget>) -> Result<Self, OverBudget> {
+        Ok(Self { total, so_far: BytesMut::new(), reserved: memory.reserve(0)? })
+    }
+
+    /// The memory of the payload, for as long as it is held.
+    pub(super) fn into_reserved(self) -> Reservation {
+        self.reserved
     }
 
     pub(super) fn add(&mut self, chunk: Bytes) -> Arrived {
-        if self.so_far.is_empty() && chunk.len() == self.total {
-            return Arrived::Whole(chunk);
-        }
-        if chunk.is_empty() || chunk.len() > self.total - self.so_far.len() {
+        let so_far = self.so_far.len();
+        let is_all = so_far == 0 && chunk.len() == self.total;
+        if !is_all && (chunk.is_empty() || chunk.len() > self.total - so_far) {
             return Arrived::TooMuch;
+        }
+        if let Err(over) = self.reserved.resize(so_far + chunk.len()) {
+            return Arrived::NoMemory(over);
+        }
+        if is_all {
+            return Arrived::Whole(chunk);
         }
         self.so_far.extend_from_slice(&chunk);
         match self.so_far.len() == self.total {
@@ -54,12 +74,27 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn assembly(total: usize) -> Assembly {
+        Assembly::new(total, &Arc::new(MemoryBudget::new(1000))).unwrap()
+    }
+
+    #[test]
+    fn what_is_announced_takes_no_memory_before_it_comes() {
+        let memory = Arc::new(MemoryBudget::new(5));
+        let mut assembly = Assembly::new(1_000_000, &memory).unwrap();
+        assert_eq!(assembly.add(Bytes::from_static(b"abc")), Arrived::Part(3));
+        assert_eq!(memory.held(), 3);
+        assert_eq!(assembly.add(Bytes::from_static(b"def")), Arrived::NoMemory(OverBudget { max: 5 }));
+        drop(assembly.into_reserved());
+        assert_eq!(memory.held(), 0);
+    }
+
     #[test]
     fn what_was_not_announced_is_refused() {
         let bytes = |text: &'static str| Bytes::from_static(text.as_bytes());
-        assert_eq!(Assembly::new(0).add(bytes("")), Arrived::Whole(bytes("")));
-        assert_eq!(Assembly::new(1).add(bytes("ab")), Arrived::TooMuch);
-        let mut assembly = Assembly::new(3);
+        assert_eq!(assembly(0).add(bytes("")), Arrived::Whole(bytes("")));
+        assert_eq!(assembly(1).add(bytes("ab")), Arrived::TooMuch);
+        let mut assembly = assembly(3);
         assert_eq!(assembly.add(bytes("ab")), Arrived::Part(2));
         assert_eq!(assembly.add(bytes("")), Arrived::TooMuch, "it would never end");
         assert_eq!(assembly.add(bytes("cd")), Arrived::TooMuch);
@@ -71,7 +106,7 @@ mod tests {
         fn a_payload_arrives_as_it_was_sent(data in proptest::collection::vec(any::<u8>(), 0..200), size in 1_usize..50) {
             let payload = Bytes::from(data);
             let (first, others) = chunks(&payload, size);
-            let mut assembly = Assembly::new(payload.len());
+            let mut assembly = assembly(payload.len());
             let mut arrived = assembly.add(first);
             for chunk in others {
                 prop_assert!(matches!(arrived, Arrived::Part(_)));

@@ -98,6 +98,11 @@ pub(super) async fn ask(client: Option<Arc<dyn Client>>, question: Bytes, max: u
     serde_json::to_vec(&refused).unwrap_or_default()
 }
 
+/// The answer to a question that was not asked.
+pub(super) fn unasked() -> Vec<u8> {
+    serde_json::to_vec(&Answer::Gone).unwrap_or_default()
+}
+
 fn raw(json: &JsonText) -> Option<Box<RawValue>> {
     RawValue::from_string(json.as_str().to_owned()).ok()
 }

@@ -9,35 +9,42 @@ use arc_swap::ArcSwap;
 use async_nats::Message;
 use bytes::Bytes;
 use orla_marketplace::{
-    Call, CapabilityMarketplace, JsonText, Notice, NoticeSink, Outcome, Payload, RuntimeResult,
+    Call, CapabilityMarketplace, JsonText, MemoryBudget, Notice, NoticeSink, Outcome, Payload,
+    Reservation, RuntimeError, RuntimeResult,
 };
 use orla_mcp::federation;
-use tokio::sync::{Semaphore, mpsc, oneshot};
-use tokio::time::timeout;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
+use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::MAX_QUESTIONS;
 use super::exchange::{Exchange, Received};
 use super::frame::Kind;
 use super::head::{CallHead, write_notice};
 use super::payload::{Arrived, Assembly};
 use super::questions::{Asked, FarClient};
 use crate::link::{HEADER, Link};
+use crate::shared::Shared;
 
 /// The most calls of other nodes at once, those included that wait for their turn.
 const MAX_RUNS: usize = 4096;
 /// The most notices of a call that wait to be sent. Further ones are left out.
 const MAX_NOTICES: usize = 256;
-/// The most questions of a call that wait to be sent.
-const MAX_QUESTIONS: usize = 16;
+/// The most refusals that are being sent. Of further ones, the caller hears nothing.
+const MAX_REFUSALS: usize = 1024;
+/// How long an input may take to arrive, and a result to leave.
+const TRANSFER: Duration = Duration::from_secs(60);
 
 /// What runs the calls of other nodes.
 pub(crate) struct Serving {
     link: Arc<Link>,
+    shared: Arc<Shared>,
     market: Weak<CapabilityMarketplace>,
     /// The ids of what this node offers, by their digests.
     offered: ArcSwap<HashMap<String, String>>,
     places: Arc<Semaphore>,
+    refusals: Arc<Semaphore>,
     /// No call begins any more.
     leaving: CancellationToken,
     /// Calls that run are given up.
@@ -46,12 +53,18 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    pub(crate) fn new(link: &Arc<Link>, market: &Arc<CapabilityMarketplace>) -> Self {
+    pub(crate) fn new(
+        link: &Arc<Link>,
+        shared: &Arc<Shared>,
+        market: &Arc<CapabilityMarketplace>,
+    ) -> Self {
         Self {
             link: Arc::clone(link),
+            shared: Arc::clone(shared),
             market: Arc::downgrade(market),
             offered: ArcSwap::default(),
             places: Arc::new(Semaphore::new(MAX_RUNS)),
+            refusals: Arc::new(Semaphore::new(MAX_REFUSALS)),
             leaving: CancellationToken::new(),
             abort: CancellationToken::new(),
             runs: TaskTracker::new(),
@@ -85,29 +98,48 @@ impl Serving {
             }
         };
         let Some(inbox) = self.link.open_as(head.token.clone()) else { return };
-        let id = self.offered.load().get(digest).cloned();
-        let place = Arc::clone(&self.places).try_acquire_owned();
-        let refusal = if self.leaving.is_cancelled() {
-            Some("it ends".to_owned())
-        } else if place.is_err() {
-            Some("it is busy".to_owned())
-        } else if id.is_none() {
-            Some("it does not offer it in this version".to_owned())
-        } else {
-            head.refusal()
+        let exchange = Exchange::new(&self.link, inbox, (&head.from, &head.instance));
+        let (id, place) = match self.admit(digest, &head) {
+            Ok(admitted) => admitted,
+            Err(refusal) => return self.refuse(exchange, refusal),
         };
         let (serving, payload) = (Arc::clone(self), message.payload);
         self.runs.spawn(async move {
             let _place = place;
-            let exchange = Exchange::new(&serving.link, inbox, &head.from);
-            let out = Arc::clone(&exchange.out);
-            let sent = match (id, refusal) {
-                (Some(id), None) => serving.run(exchange, head, id, payload).await,
-                (_, refusal) => out.send(Kind::Refused, 0, refusal.unwrap_or_default()).await,
-            };
-            if let Err(problem) = sent {
+            if let Err(problem) = serving.run(exchange, head, id, payload).await {
                 tracing::debug!(problem, "a node cannot be answered");
             }
+        });
+    }
+
+    /// The id of what is called, and a place for the call.
+    ///
+    /// # Errors
+    /// Why it does not begin.
+    fn admit(&self, digest: &str, head: &CallHead) -> Result<(String, OwnedSemaphorePermit), String> {
+        if self.leaving.is_cancelled() {
+            return Err("it ends".to_owned());
+        }
+        if self.shared.replaced.is_cancelled() {
+            return Err("another instance has its name".to_owned());
+        }
+        if self.shared.is_draining() {
+            return Err("it takes no more calls".to_owned());
+        }
+        if let Some(refusal) = head.refusal() {
+            return Err(refusal);
+        }
+        let id = self.offered.load().get(digest).cloned();
+        let id = id.ok_or("it does not offer it in this version")?;
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        Ok((id, place.map_err(|_| "it is busy")?))
+    }
+
+    fn refuse(&self, exchange: Exchange, refusal: String) {
+        let Ok(turn) = Arc::clone(&self.refusals).try_acquire_owned() else { return };
+        self.runs.spawn(async move {
+            let _turn = turn;
+            drop(exchange.out.send(Kind::Refused, 0, refusal).await);
         });
     }
 
@@ -122,21 +154,24 @@ impl Serving {
         let out = Arc::clone(&exchange.out);
         let beating = out.beat();
         tokio::pin!(beating);
-        let is_long = first.len() < head.bytes;
-        // Of one message, NATS has bounded the size.
         let Some(market) = self.market.upgrade() else {
             return out.send(Kind::Gone, 0, Bytes::new()).await;
         };
-        let reserved = is_long.then(|| market.memory().reserve(head.bytes));
-        if matches!(reserved, Some(Err(_))) {
-            return out.send(Kind::Refused, 0, "it has no memory for the input").await;
+        // A call that waited for its way here may be withdrawn in the next message.
+        tokio::task::yield_now().await;
+        if exchange.is_withdrawn() {
+            return Ok(());
         }
         let input = tokio::select! {
-            input = arrive(&mut exchange, head.bytes, first) => input,
-            () = &mut beating => None,
+            input = arrive(&mut exchange, &head, first, market.memory()) => input,
+            () = &mut beating => return Ok(()),
         };
-        // Nobody waits for the answer any more.
-        let Some(input) = input else { return Ok(()) };
+        let (input, _reserved) = match input {
+            Ok(input) => input,
+            Err(NoInput::Refused(refusal)) => return out.send(Kind::Refused, 0, refusal).await,
+            // Nobody waits for the answer any more.
+            Err(NoInput::Withdrawn) => return Ok(()),
+        };
         let (notices, mut told) = mpsc::channel(MAX_NOTICES);
         let (questions, mut asked) = mpsc::channel(MAX_QUESTIONS);
         let cancellation = CancellationToken::new();
@@ -191,11 +226,17 @@ impl Serving {
         while let Ok(notice) = told.try_recv() {
             drop(out.send(Kind::Notice, 0, write_notice(notice)).await);
         }
+        let kind = match &result {
+            // Another node may have room. Of a quota, it is not for another one to say.
+            Err(error @ RuntimeError::Busy { .. }) if error.never_ran() => Kind::Busy,
+            _ => Kind::Result,
+        };
         let answer = written(result);
         tokio::select! {
-            sent = out.send_payload(Kind::Result, &answer) => sent,
+            sent = out.send_payload(kind, &answer) => sent,
             () = gone(&mut exchange) => Ok(()),
             () = &mut beating => Ok(()),
+            () = sleep(TRANSFER) => Err("its caller does not take the result".to_owned()),
         }
     }
 
@@ -220,7 +261,7 @@ impl Serving {
         }
         call.scope.hops = head.hops()?;
         call.scope.traceparent = head.traceparent().map(Into::into);
-        call.scope.is_task = head.task;
+        (call.scope.is_task, call.scope.depth) = (head.task, head.depth);
         call.scope.cancellation = cancellation.clone();
         if head.notices {
             let sink = move |notice| drop(notices.try_send(notice));
@@ -234,21 +275,55 @@ impl Serving {
     }
 }
 
-/// The whole input. `None` if it does not come, or is not JSON.
-async fn arrive(exchange: &mut Exchange, bytes: usize, first: Bytes) -> Option<JsonText> {
-    let mut assembly = Assembly::new(bytes);
+/// Why there is no input.
+enum NoInput {
+    /// For this reason, which the caller is told.
+    Refused(String),
+    /// The caller wants nothing any more, or is gone.
+    Withdrawn,
+}
+
+/// The whole input, and the memory that it takes.
+async fn arrive(
+    exchange: &mut Exchange,
+    head: &CallHead,
+    first: Bytes,
+    memory: &Arc<MemoryBudget>,
+) -> Result<(JsonText, Reservation), NoInput> {
+    let arriving = collect(exchange, head.bytes, first, memory);
+    timeout(head.timeout().min(TRANSFER), arriving)
+        .await
+        .unwrap_or_else(|_| Err(NoInput::Refused("its input does not come in time".to_owned())))
+}
+
+async fn collect(
+    exchange: &mut Exchange,
+    bytes: usize,
+    first: Bytes,
+    memory: &Arc<MemoryBudget>,
+) -> Result<(JsonText, Reservation), NoInput> {
+    let refused = |why: &str| NoInput::Refused(why.to_owned());
+    let no_memory = || refused("it has no memory for the input");
+    let mut assembly = Assembly::new(bytes, memory).map_err(|_| no_memory())?;
     let mut arrived = assembly.add(first);
     loop {
         match arrived {
-            Arrived::Whole(input) => return JsonText::parse(input).ok(),
-            Arrived::TooMuch => return None,
+            Arrived::Whole(input) => {
+                let input = JsonText::parse(input).map_err(|_| refused("its input is not JSON"))?;
+                return Ok((input, assembly.into_reserved()));
+            }
+            Arrived::TooMuch => return Err(refused("its input is not as long as was announced")),
+            Arrived::NoMemory(_) => return Err(no_memory()),
             Arrived::Part(bytes) => {
-                exchange.out.send(Kind::Credit, bytes as u64, Bytes::new()).await.ok()?;
+                let credited = exchange.out.send(Kind::Credit, bytes as u64, Bytes::new()).await;
+                credited.map_err(|_| NoInput::Withdrawn)?;
             }
         }
         arrived = match exchange.next().await {
             Received::Frame(Kind::Chunk, _, chunk) => assembly.add(chunk),
-            Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::Nobody => return None,
+            Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::Nobody => {
+                return Err(NoInput::Withdrawn);
+            }
             Received::Frame(..) => Arrived::TooMuch,
         };
     }

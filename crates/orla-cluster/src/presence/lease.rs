@@ -16,7 +16,9 @@ const MAX_PARTS: u32 = 4096;
 pub(crate) struct Lease {
     pub(crate) v: u32,
     pub(crate) node: String,
-    /// When it joined, as a revision of the bucket of leases. Of two instances with one name, the one with the greater
+    /// What tells this process from others with its name: random digits. Calls go to the instance, not to the name.
+    pub(crate) instance: String,
+    /// When it joined, as a revision of the bucket of offers. Of two instances with one name, the one with the greater
     /// epoch is the node.
     pub(crate) epoch: u64,
     /// The digest of its whole offer, which finds it.
@@ -29,6 +31,9 @@ pub(crate) struct Lease {
     pub(crate) running: usize,
     /// Calls that may run there at once.
     pub(crate) limit: usize,
+    /// Whether it takes no more calls of other nodes.
+    #[serde(default)]
+    pub(crate) draining: bool,
 }
 
 impl Lease {
@@ -46,6 +51,9 @@ impl Lease {
         }
         if !is_name(&lease.node) {
             return Err("a lease has no usable name of a node".to_owned());
+        }
+        if !is_instance(&lease.instance) {
+            return Err(format!("the lease of node {} names no usable instance", lease.node));
         }
         let is_digest = lease.offer.len() == 64 && lease.offer.bytes().all(|b| b.is_ascii_hexdigit());
         if !is_digest || lease.parts > MAX_PARTS {
@@ -66,6 +74,11 @@ pub fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(is_plain)
 }
 
+/// Whether a text can tell an instance from others.
+pub(crate) fn is_instance(text: &str) -> bool {
+    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,12 +88,14 @@ mod tests {
         Lease {
             v: VERSION,
             node: "alpha".to_owned(),
+            instance: "0123456789abcdef".to_owned(),
             epoch: 3,
             offer: "0a".repeat(32),
             since: 7,
             parts: 1,
             running: 2,
             limit: 64,
+            draining: false,
         }
     }
 
@@ -98,6 +113,7 @@ mod tests {
         };
         assert!(with(|lease| lease.v = 2).contains("version 2"));
         assert!(with(|lease| lease.node = "a.b".to_owned()).contains("name"));
+        assert!(with(|lease| lease.instance = "*".to_owned()).contains("alpha"));
         assert!(with(|lease| lease.offer = "../x".to_owned()).contains("alpha"));
         assert!(with(|lease| lease.parts = u32::MAX).contains("alpha"));
         assert!(with(|lease| lease.node = "a".repeat(5000)).contains("bytes"));

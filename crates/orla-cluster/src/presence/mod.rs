@@ -3,10 +3,12 @@
 mod lease;
 mod offer;
 mod registry;
+mod wants;
 
 pub use lease::{MAX_NAME, is_name};
 pub use registry::NodeStatus;
 
-pub(crate) use lease::{Lease, VERSION};
+pub(crate) use lease::{Lease, VERSION, is_instance};
 pub(crate) use offer::{MAX_OFFER, Offered, Offers, hex};
-pub(crate) use registry::{Candidate, LEASE, Registry};
+pub(crate) use registry::{Candidate, LEASE, Learned, Registry};
+pub(crate) use wants::Wants;

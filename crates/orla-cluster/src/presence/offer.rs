@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 /// The largest offer, in bytes.
-pub(crate) const MAX_OFFER: usize = 64 * 1024 * 1024;
+pub(crate) const MAX_OFFER: usize = 16 * 1024 * 1024;
 /// The most capabilities of an offer.
 const MAX_CAPABILITIES: usize = 10_000;
 /// The longest id, in bytes.
@@ -30,6 +30,8 @@ pub(crate) struct Offered {
     pub(crate) tool: Box<str>,
     /// Whether it is called as a task.
     pub(crate) task: Option<TaskSupport>,
+    /// How long one call may take, in milliseconds, if that is said of this capability.
+    pub(crate) timeout_ms: Option<u64>,
     /// Tells its versions apart: the SHA-256 of everything above, in hexadecimal digits.
     pub(crate) digest: String,
 }
@@ -39,12 +41,14 @@ impl Offered {
         id: impl Into<String>,
         tool: impl Into<Box<str>>,
         task: Option<TaskSupport>,
+        timeout_ms: Option<u64>,
     ) -> Self {
         let (id, tool) = (id.into(), tool.into());
         let word = task.map_or("", TaskSupport::as_str);
-        let text = [id.as_bytes(), word.as_bytes(), tool.as_bytes()].join(&0);
+        let limit = timeout_ms.map(|ms| ms.to_string()).unwrap_or_default();
+        let text = [id.as_bytes(), word.as_bytes(), limit.as_bytes(), tool.as_bytes()].join(&0);
         let digest = hex(digest(&SHA256, &text).as_ref());
-        Self { id, tool, task, digest }
+        Self { id, tool, task, timeout_ms, digest }
     }
 }
 
@@ -69,7 +73,7 @@ impl Offers {
                 offers.left_out += 1;
                 continue;
             }
-            let offered = Offered::new(one.id, one.tool.get(), task.flatten());
+            let offered = Offered::new(one.id, one.tool.get(), task.flatten(), one.timeout_ms);
             offers.capabilities.push(Arc::new(offered));
         }
         Ok(offers)
@@ -79,7 +83,9 @@ impl Offers {
         let one = |one: &Arc<Offered>| {
             let id = serde_json::Value::from(one.id.as_str());
             let task = one.task.map(|task| format!(r#","task":"{}""#, task.as_str()));
-            format!(r#"{{"id":{id},"tool":{}{}}}"#, one.tool, task.unwrap_or_default())
+            let limit = one.timeout_ms.map(|ms| format!(r#","timeout_ms":{ms}"#));
+            let (task, limit) = (task.unwrap_or_default(), limit.unwrap_or_default());
+            format!(r#"{{"id":{id},"tool":{}{task}{limit}}}"#, one.tool)
         };
         let all: Vec<String> = self.capabilities.iter().map(one).collect();
         format!(r#"{{"capabilities":[{}]}}"#, all.join(","))
@@ -98,6 +104,7 @@ struct One<'a> {
     #[serde(borrow)]
     tool: &'a RawValue,
     task: Option<String>,
+    timeout_ms: Option<u64>,
 }
 
 /// Bytes as hexadecimal digits.
@@ -112,17 +119,23 @@ mod tests {
 
     #[test]
     fn an_offer_is_read_as_it_was_written() {
-        let one = |id: &str, task| Arc::new(Offered::new(id, r#"{"name":"x"}"#, task));
-        let capabilities = vec![one("a", None), one("b\"", Some(TaskSupport::Required))];
+        let one = |id: &str, task, limit| Arc::new(Offered::new(id, r#"{"name":"x"}"#, task, limit));
+        let capabilities =
+            vec![one("a", None, Some(300_000)), one("b\"", Some(TaskSupport::Required), None)];
         let offers = Offers { capabilities, left_out: 0 };
         assert_eq!(Offers::read(offers.write().as_bytes()), Ok(offers));
     }
 
     #[test]
     fn versions_differ_in_their_digests() {
-        let digest = |tool: &str, task| Offered::new("a", tool, task).digest;
-        let all = [digest("{}", None), digest("{ }", None), digest("{}", Some(TaskSupport::Optional))];
-        assert!(all[0] != all[1] && all[0] != all[2]);
+        let digest = |tool: &str, task, limit| Offered::new("a", tool, task, limit).digest;
+        let all = [
+            digest("{}", None, None),
+            digest("{ }", None, None),
+            digest("{}", Some(TaskSupport::Optional), None),
+            digest("{}", None, Some(1)),
+        ];
+        assert!(all[1..].iter().all(|other| *other != all[0]));
         assert!(all.iter().all(|digest| digest.len() == 64));
     }
 

@@ -1,7 +1,7 @@
 //! What is known of the nodes, and what follows from it. It knows no clock: the caller says what time it is.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -17,23 +17,51 @@ pub(crate) const LEASE: Duration = Duration::from_secs(10);
 const REMEMBERED: Duration = Duration::from_secs(600);
 /// The most nodes.
 const MAX_NODES: usize = 256;
+/// The most bytes that the offers of all nodes have together.
+const MAX_OFFERS: usize = 256 * 1024 * 1024;
 
 /// Every other node that was heard of.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     nodes: BTreeMap<String, Node>,
+    /// The nodes that take calls of each version of a capability, by its digest.
+    taking: HashMap<String, Vec<String>>,
     turn: AtomicUsize,
 }
 
 #[derive(Debug)]
 struct Node {
     lease: Lease,
+    /// When its last lease was heard.
     heard: Instant,
+    /// Since when its lease counts: later than it was heard, after a time in which none could be.
+    counts: Instant,
     is_alive: bool,
-    /// The digest of the offer that is known, and the offer.
-    offer: Option<(String, Offers)>,
+    offer: Option<Known>,
     /// Calls that went there since the last lease, which does not count them.
     sent: Arc<AtomicUsize>,
+}
+
+/// The offer of a node.
+#[derive(Debug)]
+struct Known {
+    digest: String,
+    /// What its node says of when it was made.
+    said: u64,
+    /// When it was made: not later than it was written.
+    since: u64,
+    bytes: usize,
+    offers: Offers,
+}
+
+/// The offer of a node as it was read.
+#[derive(Debug)]
+pub(crate) struct Learned {
+    pub(crate) offers: Offers,
+    /// The number of its bytes.
+    pub(crate) bytes: usize,
+    /// The revision of the bucket in which it was written.
+    pub(crate) revision: u64,
 }
 
 /// What a lease brings.
@@ -49,6 +77,8 @@ pub(crate) struct Heard {
 #[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) node: String,
+    /// See [`Lease::instance`].
+    pub(crate) instance: String,
     /// Counts the calls that go there.
     pub(crate) sent: Arc<AtomicUsize>,
 }
@@ -61,6 +91,8 @@ pub struct NodeStatus {
     pub node: String,
     /// Whether it renews its lease.
     pub alive: bool,
+    /// Whether it takes no more calls of other nodes.
+    pub draining: bool,
     /// The ids of what it offers.
     pub capabilities: Vec<String>,
     /// Calls that run there.
@@ -80,6 +112,7 @@ impl Registry {
                 free.insert(Node {
                     lease,
                     heard: now,
+                    counts: now,
                     is_alive: true,
                     offer: None,
                     sent: Arc::default(),
@@ -88,53 +121,81 @@ impl Registry {
             }
         };
         // Of an instance that was stopped for a while, and has been replaced.
-        if node.is_alive && lease.epoch < node.lease.epoch {
+        let is_same = lease.instance == node.lease.instance;
+        if node.is_alive && !is_same && lease.epoch < node.lease.epoch {
             return Heard::default();
         }
-        let is_back = !node.is_alive;
+        let takes_otherwise = !node.is_alive || lease.draining != node.lease.draining;
         node.sent.store(0, Ordering::Relaxed);
-        (node.lease, node.heard, node.is_alive) = (lease, now, true);
-        let is_known = node.offer.as_ref().is_some_and(|(digest, _)| *digest == node.lease.offer);
-        Heard { wants_offer: !is_known, is_news: is_back && is_known }
+        (node.heard, node.counts, node.is_alive) = (now, now, true);
+        let of = |known: &Known| known.digest == lease.offer && known.said == lease.since;
+        let is_known = node.offer.as_ref().is_some_and(of);
+        node.lease = lease;
+        let is_news = takes_otherwise && node.offer.is_some();
+        if is_news {
+            self.index();
+        }
+        Heard { wants_offer: !is_known, is_news }
     }
 
-    /// Takes the offer of a node. Returns whether that changes what is served.
-    pub(crate) fn learn(&mut self, node: &str, digest: &str, offers: Offers) -> bool {
-        let Some(node) = self.nodes.get_mut(node).filter(|node| node.lease.offer == digest) else {
-            return false;
-        };
-        node.offer = Some((digest.to_owned(), offers));
-        node.is_alive
+    /// Takes the offer that a lease named. Returns whether that changes what is served.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub(crate) fn learn(&mut self, named: &Lease, learned: Learned) -> Result<bool, String> {
+        let others = self.nodes.iter().filter(|(name, _)| **name != named.node);
+        let held: usize = others.filter_map(|(_, node)| Some(node.offer.as_ref()?.bytes)).sum();
+        if held + learned.bytes > MAX_OFFERS {
+            return Err(format!("the offers of all nodes have more than {MAX_OFFERS} bytes"));
+        }
+        let Some(node) = self.nodes.get_mut(&named.node) else { return Ok(false) };
+        if node.lease.offer != named.offer {
+            return Ok(false);
+        }
+        let Learned { offers, bytes, revision } = learned;
+        let (digest, said) = (named.offer.clone(), named.since);
+        node.offer = Some(Known { digest, said, since: said.min(revision), bytes, offers });
+        let is_alive = node.is_alive;
+        self.index();
+        Ok(is_alive)
     }
 
     /// Takes that a node has left. Returns whether that changes what is served.
     pub(crate) fn forget(&mut self, node: &str) -> bool {
-        self.nodes.get_mut(node).is_some_and(|node| std::mem::take(&mut node.is_alive))
+        let was_alive = self.nodes.get_mut(node).is_some_and(|node| std::mem::take(&mut node.is_alive));
+        if was_alive {
+            self.index();
+        }
+        was_alive
     }
 
     /// Ends what was not renewed. Returns whether that changes what is served.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
-        let since = |node: &Node| now.saturating_duration_since(node.heard);
-        self.nodes.retain(|_, node| node.is_alive || since(node) < REMEMBERED);
+        let since = |then: Instant| now.saturating_duration_since(then);
+        self.nodes.retain(|_, node| node.is_alive || since(node.heard) < REMEMBERED);
         let mut is_news = false;
-        for node in self.nodes.values_mut().filter(|node| node.is_alive && since(node) > LEASE) {
+        for node in self.nodes.values_mut().filter(|node| node.is_alive && since(node.counts) > LEASE) {
             node.is_alive = false;
             is_news = true;
+        }
+        if is_news {
+            self.index();
         }
         is_news
     }
 
     /// Gives all that are there the time of a whole lease, after a time in which none could be heard.
     pub(crate) fn excuse(&mut self, now: Instant) {
-        self.nodes.values_mut().filter(|node| node.is_alive).for_each(|node| node.heard = now);
+        self.nodes.values_mut().filter(|node| node.is_alive).for_each(|node| node.counts = now);
     }
 
     /// Every id that is offered, in the version that was offered last.
     pub(crate) fn served(&self) -> Vec<Arc<Offered>> {
         let mut newest = BTreeMap::<&str, (u64, &Arc<Offered>)>::new();
-        for node in self.nodes.values().filter(|node| node.is_alive) {
+        for node in self.nodes.values().filter(|node| node.takes_calls()) {
+            let since = node.offer.as_ref().map_or(0, |known| known.since);
             for offered in node.offered() {
-                let candidate = (node.lease.since, offered);
+                let candidate = (since, offered);
                 let known = newest.entry(&offered.id).or_insert(candidate);
                 if (known.0, &known.1.digest) < (candidate.0, &candidate.1.digest) {
                     *known = candidate;
@@ -144,10 +205,10 @@ impl Registry {
         newest.into_values().map(|(_, offered)| Arc::clone(offered)).collect()
     }
 
-    /// The nodes that offer this version, the least loaded first. Equal ones take turns.
+    /// The nodes that take calls of this version, the least loaded first. Equal ones take turns.
     pub(crate) fn candidates(&self, digest: &str) -> Vec<Candidate> {
-        let offers = |node: &&Node| node.offered().any(|offered| offered.digest == digest);
-        let nodes = self.nodes.values().filter(|node| node.is_alive).filter(offers);
+        let names = self.taking.get(digest).into_iter().flatten();
+        let nodes = names.filter_map(|name| self.nodes.get(name));
         let mut nodes: Vec<(u64, &Node)> = nodes.map(|node| (node.load(), node)).collect();
         if !nodes.is_empty() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % nodes.len();
@@ -156,9 +217,15 @@ impl Registry {
         nodes.sort_by_key(|(load, _)| *load);
         let candidate = |(_, node): (u64, &Node)| Candidate {
             node: node.lease.node.clone(),
+            instance: node.lease.instance.clone(),
             sent: Arc::clone(&node.sent),
         };
         nodes.into_iter().map(candidate).collect()
+    }
+
+    /// The names of the nodes that take calls of this version.
+    pub(crate) fn names(&self, digest: &str) -> Vec<String> {
+        self.taking.get(digest).cloned().unwrap_or_default()
     }
 
     /// The other nodes, for people.
@@ -168,6 +235,7 @@ impl Registry {
             NodeStatus {
                 node: node.lease.node.clone(),
                 alive: node.is_alive,
+                draining: node.is_alive && node.lease.draining,
                 capabilities: node.offered().map(|offered| offered.id.clone()).collect(),
                 running: if node.is_alive { node.lease.running } else { 0 },
                 lag_ms: u64::try_from(lag.as_millis()).unwrap_or(u64::MAX),
@@ -175,11 +243,28 @@ impl Registry {
         };
         self.nodes.values().map(status).collect()
     }
+
+    fn index(&mut self) {
+        self.taking.clear();
+        for (name, node) in self.nodes.iter().filter(|(_, node)| node.takes_calls()) {
+            for offered in node.offered() {
+                let names = self.taking.entry(offered.digest.clone()).or_default();
+                // A node may say one thing twice.
+                if names.last() != Some(name) {
+                    names.push(name.clone());
+                }
+            }
+        }
+    }
 }
 
 impl Node {
+    fn takes_calls(&self) -> bool {
+        self.is_alive && !self.lease.draining
+    }
+
     fn offered(&self) -> impl Iterator<Item = &Arc<Offered>> {
-        self.offer.iter().flat_map(|(_, offers)| &offers.capabilities)
+        self.offer.iter().flat_map(|known| &known.offers.capabilities)
     }
 
     /// Millionths of its places that are taken.
@@ -199,24 +284,27 @@ mod tests {
         Lease {
             v: VERSION,
             node: node.to_owned(),
+            instance: format!("{epoch:016x}"),
             epoch,
             offer,
             since: epoch,
             parts: 1,
             running: 0,
             limit: 10,
+            draining: false,
         }
     }
 
-    fn offers(tool: &str) -> Offers {
-        Offers { capabilities: vec![Arc::new(Offered::new("x", tool, None))], left_out: 0 }
+    fn learned(tool: &str) -> Learned {
+        let capabilities = vec![Arc::new(Offered::new("x", tool, None, None))];
+        Learned { offers: Offers { capabilities, left_out: 0 }, bytes: 10, revision: 1000 }
     }
 
     fn with(nodes: &[(&str, u64, &str)], now: Instant) -> Registry {
         let mut registry = Registry::default();
         for (node, epoch, tool) in nodes {
             assert!(registry.hear(lease(node, *epoch), now).wants_offer);
-            assert!(registry.learn(node, &"0".repeat(64), offers(tool)));
+            assert_eq!(registry.learn(&lease(node, *epoch), learned(tool)), Ok(true));
         }
         registry
     }
@@ -249,7 +337,7 @@ mod tests {
         let registry = with(&[("a", 1, "{}"), ("b", 3, r#"{"v":2}"#), ("c", 2, "{}")], now);
         let served = registry.served();
         assert_eq!((served.len(), &*served[0].tool), (1, r#"{"v":2}"#));
-        let old = Offered::new("x", "{}", None).digest;
+        let old = Offered::new("x", "{}", None, None).digest;
         assert_eq!(order(&registry, &served[0].digest), ["b"]);
         assert_eq!(order(&registry, &old).len(), 2);
         assert!(order(&registry, "other").is_empty());
@@ -278,6 +366,65 @@ mod tests {
         let late = Lease { running: 7, ..lease("a", 1) };
         assert_eq!(registry.hear(late, now), Heard::default());
         assert_eq!(registry.status(now)[0].running, 0);
+        let digest = registry.served()[0].digest.clone();
+        assert_eq!(registry.candidates(&digest)[0].instance, lease("a", 2).instance);
+        let again = Lease { running: 7, epoch: 1, ..lease("a", 2) };
+        registry.hear(again, now);
+        assert_eq!(
+            registry.status(now)[0].running,
+            7,
+            "after a loss of the bucket, revisions are smaller"
+        );
+    }
+
+    #[test]
+    fn a_node_that_drains_is_there_and_gets_no_calls() {
+        let now = Instant::now();
+        let mut registry = with(&[("a", 1, "{}"), ("b", 1, "{}")], now);
+        let digest = registry.served()[0].digest.clone();
+        let draining = Lease { draining: true, ..lease("a", 1) };
+        assert_eq!(registry.hear(draining, now), Heard { wants_offer: false, is_news: true });
+        assert_eq!(
+            (order(&registry, &digest), registry.names(&digest)),
+            (vec!["b".to_owned()], vec!["b".to_owned()])
+        );
+        let status = &registry.status(now)[0];
+        assert!(status.alive && status.draining && status.capabilities == ["x"]);
+        registry.forget("b");
+        assert!(registry.served().is_empty());
+        assert!(registry.hear(lease("a", 1), now).is_news);
+        assert_eq!(order(&registry, &digest), ["a"]);
+    }
+
+    #[test]
+    fn an_offer_is_not_newer_than_it_was_written() {
+        let now = Instant::now();
+        let mut registry = with(&[("honest", 5, r#"{"v":2}"#)], now);
+        let liar = Lease { since: u64::MAX, ..lease("liar", 1) };
+        registry.hear(liar.clone(), now);
+        assert_eq!(registry.learn(&liar, Learned { revision: 4, ..learned("{}") }), Ok(true));
+        assert_eq!(&*registry.served()[0].tool, r#"{"v":2}"#);
+    }
+
+    #[test]
+    fn all_offers_together_are_bounded() {
+        let (mut registry, now) = (Registry::default(), Instant::now());
+        for node in ["a", "b"] {
+            registry.hear(lease(node, 1), now);
+        }
+        let large = || Learned { bytes: MAX_OFFERS, ..learned("{}") };
+        assert_eq!(registry.learn(&lease("a", 1), large()), Ok(true));
+        assert_eq!(registry.learn(&lease("a", 1), large()), Ok(true), "it takes the place of itself");
+        assert!(registry.learn(&lease("b", 1), learned("{}")).is_err());
+    }
+
+    #[test]
+    fn a_time_without_a_connection_does_not_hide_when_a_node_was_heard() {
+        let now = Instant::now();
+        let mut registry = with(&[("a", 1, "{}")], now);
+        registry.excuse(now + LEASE);
+        assert!(!registry.expire(now + LEASE * 2));
+        assert_eq!(registry.status(now + LEASE)[0].lag_ms, 10_000);
     }
 
     #[test]

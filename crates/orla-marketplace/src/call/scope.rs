@@ -4,7 +4,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::answers::Answers;
@@ -15,8 +15,10 @@ use crate::admission::{CallPermit, HeldPermits};
 use crate::attestation::Custody;
 use crate::catalog::Catalog;
 use crate::client::Client;
+use crate::error::{RuntimeError, RuntimeResult};
 use crate::journal::Journal;
 use crate::notice::NoticeSink;
+use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::principal::Principal;
 
@@ -196,6 +198,36 @@ impl CallContext {
     /// Waits until the call's time is over. It does not pass while a call within this one waits for an approval.
     pub async fn expired(&self) {
         self.clock.passed(Duration::ZERO).await;
+    }
+
+    /// Runs what another instance does for this call: until the caller withdraws it, or `grace` after its time. The other
+    /// instance knows the time too; within `grace`, it returns the output so far.
+    ///
+    /// # Errors
+    /// The call was withdrawn, its time is over, or what `run` returns.
+    pub async fn elsewhere(
+        &self,
+        grace: Duration,
+        run: impl Future<Output = RuntimeResult<Outcome>>,
+    ) -> RuntimeResult<Outcome> {
+        let (id, limit) = (|| self.name.to_string(), self.timeout);
+        let late = async {
+            self.expired().await;
+            sleep(grace).await;
+        };
+        tokio::select! {
+            biased;
+            () = self.scope.cancellation.cancelled() => {
+                Err(RuntimeError::Cancelled { id: id(), outcome: None })
+            }
+            done = run => match done {
+                Err(RuntimeError::TimedOut { id, outcome, .. }) => {
+                    Err(RuntimeError::TimedOut { id, limit, outcome })
+                }
+                done => done,
+            },
+            () = late => Err(RuntimeError::TimedOut { id: id(), limit, outcome: None }),
+        }
     }
 
     /// Whether the call's time is over.

@@ -128,7 +128,8 @@ impl ProviderType {
             Self::A2A(agent) => agent.timeout_ms,
             Self::RemoteRTFS(remote) => remote.timeout_ms,
             Self::Stream(stream) => return stream.provider.timeout(),
-            Self::Local(_) | Self::Plugin(_) | Self::Custom(_) => return None,
+            Self::Custom(custom) => return custom.timeout(),
+            Self::Local(_) | Self::Plugin(_) => return None,
         };
         (ms > 0).then(|| Duration::from_millis(ms))
     }
@@ -227,6 +228,11 @@ pub trait CustomProvider: Debug + Send + Sync {
     /// What a call needs by the kind of the provider, such as `exec:ls`; see [`ProviderType::requires`].
     fn requires(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// How long one call may take, if the provider says so; see [`ProviderType::timeout`].
+    fn timeout(&self) -> Option<Duration> {
+        None
     }
 
     /// Whether calls are computed within this process; see [`ProviderType::is_internal`].

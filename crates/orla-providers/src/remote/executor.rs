@@ -141,24 +141,7 @@ impl CapabilityExecutor for RemoteRTFSExecutor {
             let has_token = remote.auth_token.is_some() || remote.options.sign_in.is_some();
             answer::read(answer::Request { ctx, host, capability, has_token }, status, &body)
         };
-        let late = async {
-            ctx.expired().await;
-            sleep(GRACE).await;
-        };
-        let limit = ctx.timeout;
-        tokio::select! {
-            biased;
-            () = ctx.scope.cancellation.cancelled() => {
-                Err(RuntimeError::Cancelled { id: ctx.name.to_string(), outcome: None })
-            }
-            done = exchange => match done {
-                Err(RuntimeError::TimedOut { id, outcome, .. }) => {
-                    Err(RuntimeError::TimedOut { id, limit, outcome })
-                }
-                done => done,
-            },
-            () = late => Err(RuntimeError::TimedOut { id: ctx.name.to_string(), limit, outcome: None }),
-        }
+        ctx.elsewhere(GRACE, exchange).await
     }
 
     /// Capabilities from another instance's catalogue are checked there.

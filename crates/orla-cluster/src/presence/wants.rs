@@ -1,0 +1,164 @@
+//! Which offers are to be read, and when. It knows no clock: the caller says what time it is.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::lease::Lease;
+
+/// The most offers that are read at once.
+const MAX_READS: usize = 8;
+/// The least time between two reads of one node's offer.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The longest time until an offer is read again that could not be read.
+const MAX_PAUSE: Duration = Duration::from_secs(60);
+/// Nodes that are remembered before those are left out that need not be.
+const MAX_REMEMBERED: usize = 512;
+
+/// The offers that are to be read: one of each node, so that no node keeps others waiting.
+#[derive(Debug, Default)]
+pub(crate) struct Wants {
+    waiting: BTreeMap<String, Lease>,
+    reads: HashMap<String, Read>,
+    running: usize,
+}
+
+/// How the reads of one node's offer go.
+#[derive(Debug)]
+struct Read {
+    is_running: bool,
+    not_before: Instant,
+    failures: u32,
+}
+
+impl Wants {
+    /// The offer that this lease names is to be read.
+    pub(crate) fn want(&mut self, lease: Lease, now: Instant) {
+        if self.reads.len() >= MAX_REMEMBERED {
+            self.reads.retain(|_, read| read.is_running || read.not_before > now);
+        }
+        self.waiting.insert(lease.node.clone(), lease);
+    }
+
+    /// The next one to read now.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<Lease> {
+        if self.running >= MAX_READS {
+            return None;
+        }
+        let free = |node: &&String| {
+            self.reads.get(*node).is_none_or(|read| !read.is_running && read.not_before <= now)
+        };
+        let node = self.waiting.keys().find(free)?.clone();
+        let read = Read { is_running: true, not_before: now, failures: 0 };
+        self.reads.entry(node.clone()).or_insert(read).is_running = true;
+        self.running += 1;
+        self.waiting.remove(&node)
+    }
+
+    /// When there is one to read, unless something else happens before.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        let of = |node: &String| match self.reads.get(node) {
+            Some(read) if read.is_running => None,
+            Some(read) => Some(read.not_before),
+            None => None,
+        };
+        self.waiting.keys().filter_map(of).min().filter(|_| self.running < MAX_READS)
+    }
+
+    /// The read of a node's offer is over.
+    pub(crate) fn done(&mut self, node: &str, is_read: bool, now: Instant) {
+        let Some(read) = self.reads.get_mut(node) else { return };
+        self.running -= usize::from(std::mem::take(&mut read.is_running));
+        read.failures = if is_read { 0 } else { read.failures.saturating_add(1) };
+        let pause = PAUSE * 2_u32.saturating_pow(read.failures.saturating_sub(1).min(10));
+        read.not_before = now + pause.min(MAX_PAUSE);
+    }
+
+    /// Whether nothing waits or is being read.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.running == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::lease::VERSION;
+    use super::*;
+
+    fn lease(node: &str) -> Lease {
+        Lease {
+            v: VERSION,
+            node: node.to_owned(),
+            instance: "0".repeat(16),
+            epoch: 1,
+            offer: "0".repeat(64),
+            since: 1,
+            parts: 1,
+            running: 0,
+            limit: 1,
+            draining: false,
+        }
+    }
+
+    #[test]
+    fn a_node_waits_once_however_often_it_asks() {
+        let (mut wants, now) = (Wants::default(), Instant::now());
+        for _ in 0..1000 {
+            wants.want(lease("flood"), now);
+        }
+        wants.want(lease("other"), now);
+        let read: Vec<String> = std::iter::from_fn(|| wants.next(now)).map(|lease| lease.node).collect();
+        assert_eq!(read, ["flood", "other"]);
+        wants.want(lease("flood"), now);
+        assert!(wants.next(now).is_none() && wants.due().is_none(), "it is being read");
+        wants.done("flood", true, now);
+        assert_eq!(wants.due(), Some(now + PAUSE));
+        assert!(wants.next(now).is_none() && wants.next(now + PAUSE).is_some());
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_tried_ever_more_rarely() {
+        let (mut wants, mut now, start) = (Wants::default(), Instant::now(), Instant::now());
+        for _ in 0..20 {
+            wants.want(lease("liar"), now);
+            now = wants.due().unwrap_or(now);
+            assert!(wants.next(now).is_some());
+            wants.done("liar", false, now);
+        }
+        wants.want(lease("liar"), now);
+        assert_eq!(wants.due(), Some(now + MAX_PAUSE));
+        assert!(now > start + MAX_PAUSE * 10);
+        assert!(!wants.is_idle());
+    }
+
+    #[test]
+    fn only_so_many_are_read_at_once() {
+        let (mut wants, now) = (Wants::default(), Instant::now());
+        for number in 0..MAX_READS + 2 {
+            wants.want(lease(&format!("n{number}")), now);
+        }
+        let mut reads = Vec::new();
+        while let Some(lease) = wants.next(now) {
+            reads.push(lease.node);
+        }
+        assert_eq!((reads.len(), wants.due()), (MAX_READS, None));
+        for node in &reads {
+            wants.done(node, true, now);
+        }
+        assert!(wants.next(now).is_some() && wants.next(now).is_some() && !wants.is_idle());
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let (mut wants, mut now) = (Wants::default(), Instant::now());
+        for number in 0..MAX_REMEMBERED * 3 {
+            let node = format!("n{number}");
+            wants.want(lease(&node), now);
+            assert!(wants.next(now).is_some());
+            wants.done(&node, true, now);
+            now += PAUSE;
+        }
+        assert!(wants.is_idle() && wants.reads.len() <= MAX_REMEMBERED);
+    }
+}
