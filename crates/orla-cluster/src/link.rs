@@ -312,7 +312,11 @@ impl Complaints {
         let (pause, most) = COMPLAINTS;
         let mut known = self.0.lock();
         known.retain(|_, logged| now.saturating_duration_since(*logged) < pause);
-        known.len() < most && known.insert(text.to_owned(), now).is_none()
+        let is_new = known.len() < most && !known.contains_key(text);
+        if is_new {
+            known.insert(text.to_owned(), now);
+        }
+        is_new
     }
 }
 

@@ -28,6 +28,9 @@ use crate::text::suggestion;
 /// How many unknown names in `tools` are reported one by one.
 pub(crate) const MAX_NAMED: usize = 20;
 
+/// Begins with no prefix of a name.
+const NO_NAME: &str = "?";
+
 /// The sources that say themselves what they serve; they stay the same as long as the instance runs.
 pub(crate) type Providers = Vec<Arc<dyn Source>>;
 
@@ -154,10 +157,18 @@ impl Sources {
         tools.extend(
             self.declared.iter().map(|one| Tool { registration: one.value.clone(), at: Some(one.at) }),
         );
-        let (far, near): (Vec<_>, Vec<_>) = providers
-            .iter()
-            .flat_map(|source| source.registrations())
-            .partition(|registration| registration.manifest.provider.kind() == orla_cluster::KIND);
+        let is_far =
+            |registration: &Registration| registration.manifest.provider.kind() == orla_cluster::KIND;
+        let (mut far, mut near, mut near_sources) = (Vec::new(), Vec::new(), Vec::new());
+        for source in providers {
+            let registrations = source.registrations();
+            if registrations.iter().any(is_far) {
+                far.extend(registrations);
+            } else {
+                near.extend(registrations);
+                near_sources.push(source);
+            }
+        }
         tools.extend(near.into_iter().map(Tool::from));
         self.installed.hold_back(tools.iter_mut().map(|tool| &mut tool.registration));
         let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
@@ -166,7 +177,10 @@ impl Sources {
         // What is here wins over the same of another node, and so does what each instance has by itself.
         let mut own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
         own.extend(discovery::IDS.into_iter().chain(program::IDS).map(str::to_owned));
-        let far = far.into_iter().filter(|registration| !own.contains(&registration.manifest.id));
+        // Also of a server here that has not said yet what it serves, and gets its calls then.
+        let is_free =
+            |id: &str| !own.contains(id) && !near_sources.iter().any(|near| near.may_serve(id));
+        let far = far.into_iter().filter(|registration| is_free(&registration.manifest.id));
         tools.extend(far.map(Tool::from));
         let names: HashSet<String> =
             tools.iter().flat_map(|tool| [mcp_name(tool.id()), tool.id().to_owned()]).collect();

@@ -13,7 +13,6 @@ use orla_marketplace::{
 };
 use parking_lot::RwLock;
 use reqwest::Url;
-use tokio::time::sleep;
 
 use super::{answer, request};
 use crate::http::{Clients, HttpLimits, Stage, failure, host_of, read_body};

@@ -1,5 +1,7 @@
 //! Several nodes over a real NATS server, which is installed below `target/cluster`.
 
+mod faults;
+
 use std::cell::Cell;
 use std::fs;
 use std::net::TcpListener;
@@ -48,6 +50,10 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     tally.check("a node that dies during a call: repeated or told", world.dying());
     tally.check("a node that stands still is given up", world.stopped());
     tally.check("without NATS the node goes on, and with it again the cluster", world.without_nats());
+    tally.check("of two instances with one name, a call reaches one", world.two_of_one_name());
+    tally.check("a NATS server that lost its data is given it again", world.forgetful_nats());
+    tally.check("a node that floods and lies harms its own calls alone", world.hostile_node());
+    tally.check("a node without room passes its calls on", world.full_node());
     tally.check("a node needs the documented subjects alone", world.permitted());
     tally.check("what keeps a node from joining is one line", world.refused());
     tally.check("what a call costs", world.cost(calls));
@@ -410,10 +416,25 @@ impl Node {
         serde_json::from_slice(answer.body).map_err(|err| err.to_string())
     }
 
+    /// A value of `/metrics`.
+    fn metric(&self, name: &str) -> Result<f64, String> {
+        let mut connection = Connection::open(&self.server.address)?;
+        let answer = connection.exchange(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n")?;
+        let text = String::from_utf8_lossy(answer.body);
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.and_then(|value| value.parse().ok()).ok_or_else(|| format!("no metric {name}"))
+    }
+
     fn lists(&self, name: &str) -> Result<bool, String> {
         let status = self.get("/status")?;
         let rows = status["capabilities"].as_array().cloned().unwrap_or_default();
         Ok(rows.iter().any(|row| row["id"] == name))
+    }
+
+    /// What it says of a node.
+    fn knows(&self, name: &str) -> Result<Value, String> {
+        let nodes = self.get("/status")?["cluster"]["nodes"].as_array().cloned().unwrap_or_default();
+        Ok(nodes.into_iter().find(|node| node["node"] == name).unwrap_or_default())
     }
 
     /// How many calls a tool has noted.

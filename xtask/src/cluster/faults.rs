@@ -1,0 +1,205 @@
+//! Faults of nodes and of NATS, one at a time.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::{ECHO, ONCE, PATIENCE, WHERE, World, eventually, same, signal, write};
+
+/// Calls whose input a hostile node announces and never sends.
+const ANNOUNCED: usize = 300;
+
+impl World {
+    /// An instance that stood still while another one took its name.
+    pub(super) fn two_of_one_name(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let tools = [("where", WHERE)];
+        let first = self.node(&nats, "alpha", &tools)?;
+        let beta = self.node(&nats, "beta", &[])?;
+        eventually("beta lists `where`", || beta.lists("where"))?;
+        same(&beta.call("where", &json!({}))?, &first.here())?;
+        signal(first.server.pid(), "STOP")?;
+        let second = self.node(&nats, "alpha", &tools)?;
+        let reached = eventually("the second instance is reached", || {
+            Ok(beta.call("where", &json!({})).is_ok_and(|there| there == second.here()))
+        });
+        signal(first.server.pid(), "CONT")?;
+        reached?;
+        eventually("the first instance gives up its name", || {
+            Ok(first.knows("alpha")?["alive"] == json!(false))
+        })?;
+        let before = [first.calls("calls"), second.calls("calls")];
+        for _ in 0..20 {
+            same(&beta.call("where", &json!({}))?, &second.here())?;
+        }
+        let after = [first.calls("calls"), second.calls("calls")];
+        if after != [before[0], before[1] + 20] {
+            return Err(format!("20 calls made {before:?} to {after:?}"));
+        }
+        // Its own clients are served.
+        same(&first.call("where", &json!({}))?, &first.here())
+    }
+
+    /// A NATS server that starts again without what it kept.
+    pub(super) fn forgetful_nats(&self) -> Result<(), String> {
+        let mut nats = self.nats()?;
+        let alpha = self.node(&nats, "alpha", &[("where", WHERE)])?;
+        let beta = self.node(&nats, "beta", &[])?;
+        eventually("beta lists `where`", || beta.lists("where"))?;
+        nats.kill()?;
+        fs::remove_dir_all(nats.folder.join("jetstream")).map_err(|err| err.to_string())?;
+        nats.start()?;
+        let late = self.node(&nats, "late", &[])?;
+        eventually("who comes later learns what was there before", || {
+            Ok(late.call("where", &json!({})).is_ok_and(|there| there == alpha.here()))
+        })?;
+        same(&beta.call("where", &json!({}))?, &alpha.here())
+    }
+
+    /// A client of NATS that may do everything, and does.
+    pub(super) fn hostile_node(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let alpha = self.node(&nats, "alpha", &[("echo", ECHO)])?;
+        let mut hostile = Raw::connect(nats.port)?;
+        hostile.say("SUB orla.t.to.> 1\r\nPING\r\n")?;
+        hostile.until(|line, _, _| line == "PONG")?;
+        let beta = self.node(&nats, "beta", &[])?;
+        eventually("beta lists `echo`", || beta.lists("echo"))?;
+        same(&beta.call("echo", &json!({"stdin": "x"}))?, &json!("x"))?;
+        let mut call = (String::new(), String::new());
+        hostile.until(|line, header, _| {
+            let subject = line.split(' ').nth(1).unwrap_or_default();
+            if subject.contains(".alpha.") && subject.contains(".call.") {
+                call = (subject.to_owned(), header.to_owned());
+            }
+            !call.0.is_empty()
+        })?;
+        let (subject, header) = call;
+        let start = header.find('{').ok_or("a call has no header")?;
+        let mut head: Value =
+            serde_json::from_str(header[start..].trim()).map_err(|err| err.to_string())?;
+        (head["bytes"], head["timeout_ms"]) = (json!(60_000_000), json!(3_600_000));
+        for number in 0..ANNOUNCED {
+            head["token"] = json!(format!("{number:032x}"));
+            hostile.publish(&subject, &head.to_string(), b"{")?;
+        }
+        // What is not a call, not a frame, and nobody's.
+        for text in ["", "7", "result 0 5", "{\"v\":1}"] {
+            hostile.publish(&subject, text, b"\xff")?;
+            hostile.publish(&subject.replace(".call.", ".in."), text, b"\xff")?;
+        }
+        for lie in [
+            json!({"node": "alpha"}).to_string(),
+            json!({"v": 1, "node": "alpha", "instance": "0".repeat(16), "epoch": u64::MAX, "offer": "0".repeat(64),
+                "since": u64::MAX, "parts": 4096, "running": 0, "limit": 1})
+            .to_string(),
+        ] {
+            hostile.say(&format!("PUB $KV.orla-t-leases.evil {}\r\n{lie}\r\n", lie.len()))?;
+        }
+        hostile.say("PING\r\n")?;
+        hostile.until(|line, _, _| line == "PONG")?;
+        let large = json!("y".repeat(2_000_000));
+        same(&beta.call("echo", &json!({"stdin": large}))?, &large)?;
+        same(&alpha.call("echo", &json!({"stdin": large}))?, &large)?;
+        let held = alpha.metric("orla_memory_held_bytes")?;
+        if held > 10_000_000.0 {
+            return Err(format!("what was announced holds {held} bytes"));
+        }
+        Ok(())
+    }
+
+    /// A node whose only place is taken, and another one.
+    pub(super) fn full_node(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let full = |name: &str| {
+            let cluster = format!(
+                "cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\nmax_concurrency: 1\nmax_queue: 0\n",
+                nats.port
+            );
+            self.instance(name, &cluster, &[("once", ONCE)])
+        };
+        let alpha = full("alpha")?;
+        let gamma = self.node(&nats, "gamma", &[])?;
+        eventually("gamma lists `once`", || gamma.lists("once"))?;
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| gamma.call("once", &json!({})));
+            eventually("alpha is full", || Ok(alpha.calls("once-calls") == 1))?;
+            let told = gamma.call("once", &json!({})).err().unwrap_or_default();
+            if !told.contains("busy") {
+                return Err(format!("a call that nobody has room for: {told}"));
+            }
+            let beta = full("beta")?;
+            write(&beta.folder.join("go"), "")?;
+            eventually("gamma knows beta", || Ok(gamma.knows("beta")?["capabilities"] == json!(["once"])))?;
+            for _ in 0..4 {
+                same(&gamma.call("once", &json!({}))?, &beta.here())?;
+            }
+            write(&alpha.folder.join("go"), "")?;
+            same(&first.join().map_err(|_| "a thread panicked")??, &alpha.here())
+        })
+    }
+}
+
+/// A client of NATS that knows no rules.
+struct Raw {
+    reader: BufReader<TcpStream>,
+}
+
+impl Raw {
+    fn connect(port: u16) -> Result<Self, String> {
+        let stream = TcpStream::connect(("127.0.0.1", port)).map_err(|err| err.to_string())?;
+        stream.set_read_timeout(Some(PATIENCE)).map_err(|err| err.to_string())?;
+        let mut raw = Self { reader: BufReader::new(stream) };
+        raw.say("CONNECT {\"verbose\":false,\"headers\":true,\"no_responders\":true}\r\n")?;
+        Ok(raw)
+    }
+
+    fn say(&mut self, text: &str) -> Result<(), String> {
+        self.reader.get_mut().write_all(text.as_bytes()).map_err(|err| err.to_string())
+    }
+
+    fn publish(&mut self, subject: &str, header: &str, payload: &[u8]) -> Result<(), String> {
+        let headers = format!("NATS/1.0\r\norla: {header}\r\n\r\n");
+        let (of, all) = (headers.len(), headers.len() + payload.len());
+        self.say(&format!("HPUB {subject} {of} {all}\r\n{headers}"))?;
+        let stream = self.reader.get_mut();
+        stream.write_all(&[payload, b"\r\n"].concat()).map_err(|err| err.to_string())
+    }
+
+    /// Reads until this says that it is enough: of a line, and the header and the payload that follow it.
+    fn until(&mut self, mut enough: impl FnMut(&str, &str, &[u8]) -> bool) -> Result<(), String> {
+        loop {
+            let mut line = String::new();
+            self.reader.read_line(&mut line).map_err(|err| err.to_string())?;
+            let line = line.trim_end();
+            if line.is_empty() {
+                return Err("the connection ended".to_owned());
+            }
+            if line == "PING" {
+                self.say("PONG\r\n")?;
+            }
+            let sizes = match line.split(' ').collect::<Vec<_>>()[..] {
+                ["HMSG", .., of, all] => Some((of, all)),
+                ["MSG", .., all] => Some(("0", all)),
+                _ => None,
+            };
+            let Some((of, all)) = sizes else {
+                if enough(line, "", &[]) {
+                    return Ok(());
+                }
+                continue;
+            };
+            let number = |text: &str| text.parse::<usize>().map_err(|err| err.to_string());
+            let (of, all) = (number(of)?, number(all)?);
+            let mut bytes = vec![0; all + 2];
+            self.reader.read_exact(&mut bytes).map_err(|err| err.to_string())?;
+            if enough(line, &String::from_utf8_lossy(&bytes[..of]), &bytes[of..all]) {
+                return Ok(());
+            }
+        }
+    }
+}
