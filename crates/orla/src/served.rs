@@ -177,7 +177,9 @@ impl Sources {
         // What is here wins over the same of another node, and so does what each instance has by itself.
         let mut own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
         own.extend(discovery::IDS.into_iter().chain(program::IDS).map(str::to_owned));
-        // Also of a server here that has not said yet what it serves, and gets its calls then.
+        // What is below the name of a server here is that server's, also while it is down. One without a prefix has no such
+        // name.
+        near_sources.retain(|near| !near.may_serve(NO_NAME));
         let is_free =
             |id: &str| !own.contains(id) && !near_sources.iter().any(|near| near.may_serve(id));
         let far = far.into_iter().filter(|registration| is_free(&registration.manifest.id));

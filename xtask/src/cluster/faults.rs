@@ -1,10 +1,8 @@
 //! Faults of nodes and of NATS, one at a time.
 
-use std::collections::HashMap;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -134,7 +132,9 @@ impl World {
             }
             let beta = full("beta")?;
             write(&beta.folder.join("go"), "")?;
-            eventually("gamma knows beta", || Ok(gamma.knows("beta")?["capabilities"] == json!(["once"])))?;
+            eventually("gamma knows beta", || {
+                Ok(gamma.knows("beta")?["capabilities"] == json!(["once"]))
+            })?;
             for _ in 0..4 {
                 same(&gamma.call("once", &json!({}))?, &beta.here())?;
             }

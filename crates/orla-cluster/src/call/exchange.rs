@@ -121,7 +121,7 @@ impl Exchange {
         Self { inbox, order: Order::default(), heard: Instant::now(), out: Arc::new(out) }
     }
 
-    /// Whether the other end has withdrawn the call already, of which it has heard nothing yet.
+    /// Whether the other end has withdrawn the call already, of which it has heard nothing yet and sends no more.
     pub(super) fn is_withdrawn(&mut self) -> bool {
         loop {
             match self.next().now_or_never() {

@@ -157,9 +157,10 @@ impl Serving {
         let Some(market) = self.market.upgrade() else {
             return out.send(Kind::Gone, 0, Bytes::new()).await;
         };
-        // A call that waited for its way here may be withdrawn in the next message.
+        // A call that waited for its way here may be withdrawn in the next message. Where more of the input is to come, that is
+        // noticed while it comes.
         tokio::task::yield_now().await;
-        if exchange.is_withdrawn() {
+        if first.len() == head.bytes && exchange.is_withdrawn() {
             return Ok(());
         }
         let input = tokio::select! {
