@@ -19,6 +19,7 @@ use crate::error::ClusterError;
 use crate::learner::Learner;
 use crate::link::Link;
 use crate::member::{DescribeTool, Member};
+use crate::orders::{self, OrderError};
 use crate::presence::{NodeStatus, Registry};
 use crate::provider::{registration, requires};
 use crate::settings::ClusterSettings;
@@ -56,6 +57,7 @@ impl Cluster {
         describe: impl Fn(&Entry) -> Option<String> + Send + Sync + 'static,
     ) -> Self {
         let requires = requires(&settings.nats);
+        market.set_node(&settings.node);
         let (link, shared) = (Link::new(settings), Arc::new(Shared::new()));
         Self {
             serving: Arc::new(Serving::new(&link, &shared, market)),
@@ -126,9 +128,27 @@ impl Cluster {
         self.serving.end(patience).await;
     }
 
-    /// Has this node take no more calls of others, or take them again. Calls that run go on.
-    pub fn drain(&self, drains: bool) {
+    /// Has a node take no more calls of others, or take them again. Calls that run go on, and so do those of its own
+    /// callers.
+    ///
+    /// # Errors
+    /// There is no such node, or it does not answer.
+    pub async fn drain(&self, node: &str, drains: bool) -> Result<(), OrderError> {
+        if node != self.link.settings.node {
+            return orders::tell(&self.link, node, drains).await;
+        }
         self.shared.drain(drains);
+        Ok(())
+    }
+
+    /// Whether this node hears the others.
+    pub fn is_connected(&self) -> bool {
+        self.link.is_connected()
+    }
+
+    /// How often what happened to calls between nodes since the start, each with its word.
+    pub fn events(&self) -> Vec<(&'static str, u64)> {
+        self.shared.events.counts()
     }
 
     /// The nodes, this one included, in the order of their names.

@@ -21,7 +21,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use percent_encoding::percent_decode_str;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::ClusterError;
 use crate::inbox::{Inbox, Inboxes};
@@ -40,6 +40,8 @@ const CHUNK: (usize, usize) = (16 * 1024, 512 * 1024);
 pub(crate) const MAX_HEADER: usize = 64 * 1024;
 /// How long a message to this instance itself may take before NATS counts as silent.
 const ECHO: Duration = Duration::from_secs(2);
+/// How long after the loss of a connection calls wait for the next one, which another server may give.
+const RECONNECT: Duration = Duration::from_secs(5);
 /// How often the same complaint of NATS is logged, and how many different ones are remembered.
 const COMPLAINTS: (Duration, usize) = (Duration::from_secs(60), 64);
 /// The replicas of a bucket where NATS is a cluster.
@@ -56,6 +58,8 @@ pub(crate) struct Link {
     pub(crate) instance: String,
     client: OnceLock<Client>,
     is_connected: Arc<watch::Sender<bool>>,
+    /// When the connection was lost last.
+    lost: Arc<Mutex<Option<Instant>>>,
     /// Whether calls of callers that were not identified are taken from other nodes.
     pub(crate) admits_anonymous: AtomicBool,
     inboxes: Arc<Inboxes>,
@@ -76,6 +80,7 @@ impl Link {
             instance: random::<8>().unwrap_or_default(),
             client: OnceLock::new(),
             is_connected: Arc::new(watch::Sender::new(false)),
+            lost: Arc::default(),
             admits_anonymous: AtomicBool::new(true),
             inboxes: Arc::default(),
         })
@@ -104,11 +109,13 @@ impl Link {
     }
 
     async fn options(&self) -> Result<ConnectOptions, ClusterError> {
-        let is_connected = Arc::clone(&self.is_connected);
+        let (is_connected, lost) = (Arc::clone(&self.is_connected), Arc::clone(&self.lost));
         let complaints = Complaints::default();
         let settings = &self.settings;
         let mut options = ConnectOptions::new()
             .name(format!("orla {}", settings.node))
+            // So that no other node may be allowed to read what JetStream answers to this one.
+            .custom_inbox_prefix(format!("_INBOX.{}", settings.node))
             .connection_timeout(CONNECT)
             .max_reconnects(None)
             .ping_interval(Duration::from_secs(5))
@@ -121,6 +128,7 @@ impl Link {
                     }
                     Event::Disconnected | Event::Closed => {
                         if is_connected.send_replace(false) {
+                            *lost.lock() = Some(Instant::now());
                             tracing::warn!(
                                 "the connection to NATS is lost: capabilities of other nodes are unavailable until it is back"
                             );
@@ -201,6 +209,17 @@ impl Link {
         *self.is_connected.borrow()
     }
 
+    /// Whether there is a connection. One that was just lost is waited for.
+    pub(crate) async fn reconnected(&self) -> bool {
+        let lost = *self.lost.lock();
+        let mut connection = self.connection();
+        let connected = connection.wait_for(|is_connected| *is_connected);
+        match lost {
+            Some(lost) => timeout_at(lost + RECONNECT, connected).await.is_ok(),
+            None => self.is_connected(),
+        }
+    }
+
     /// Receives everything that is sent to this instance.
     pub(crate) async fn receive(&self) -> Result<Subscriber, String> {
         self.subscribe(format!("{}.>", self.subjects(&self.settings.node, &self.instance))).await
@@ -228,6 +247,11 @@ impl Link {
     /// Where this instance receives the frames of this call.
     pub(crate) fn frames_here(&self, token: &str) -> String {
         self.frames_of(&self.settings.node, &self.instance, token)
+    }
+
+    /// Whether messages to this subject go to instances of the cluster.
+    pub(crate) fn is_of_cluster(&self, subject: &str) -> bool {
+        subject.starts_with(&format!("orla.{}.to.", self.settings.name))
     }
 
     /// The bytes of a payload that fit into one message.
@@ -370,13 +394,6 @@ async fn open(context: &jetstream::Context, bucket: &str) -> Result<Option<Store
     let info = store.stream.cached_info();
     if info.config.description.as_deref() != Some(DESCRIPTION) {
         return Err(ClusterError::OtherVersion { bucket: bucket.to_owned() });
-    }
-    // Made while too few servers of the NATS cluster were there.
-    if info.cluster.is_some() && info.config.num_replicas < REPLICAS {
-        let config = jetstream::stream::Config { num_replicas: REPLICAS, ..info.config.clone() };
-        if let Err(problem) = context.update_stream(config).await {
-            tracing::debug!(bucket, %problem, "a bucket of the cluster keeps one replica");
-        }
     }
     Ok(Some(store))
 }

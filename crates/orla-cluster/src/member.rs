@@ -22,6 +22,7 @@ use crate::call::Serving;
 use crate::error::ClusterError;
 use crate::learner::{Learner, part_key};
 use crate::link::{Buckets, Link};
+use crate::orders;
 use crate::presence::{LEASE, Lease, MAX_OFFER, Offered, Offers, VERSION, hex};
 use crate::provider::KIND;
 use crate::shared::Shared;
@@ -63,6 +64,7 @@ pub(crate) struct Joined {
     buckets: Buckets,
     messages: Subscriber,
     leases: Subscriber,
+    orders: Subscriber,
 }
 
 impl Member {
@@ -75,7 +77,9 @@ impl Member {
         let buckets = self.link.buckets().await?;
         let messages = self.link.receive().await.map_err(ClusterError::JetStream)?;
         let leases = self.link.subscribe(format!("$KV.{}.>", buckets.leases.name)).await;
-        Ok(Joined { buckets, messages, leases: leases.map_err(ClusterError::JetStream)? })
+        let leases = leases.map_err(ClusterError::JetStream)?;
+        let orders = orders::receive(&self.link).await.map_err(ClusterError::JetStream)?;
+        Ok(Joined { buckets, messages, leases, orders })
     }
 
     /// Joins as soon as that is possible, and is a node until it is stopped.
@@ -109,10 +113,11 @@ impl Member {
 
     /// Is a node until it is stopped.
     pub(crate) fn serve(self: &Arc<Self>, joined: Joined, tasks: &TaskTracker) {
-        let Joined { buckets, messages, leases } = joined;
+        let Joined { buckets, messages, leases, orders } = joined;
         tasks.spawn(Arc::clone(self).receive(messages));
         tasks.spawn(Arc::clone(self).hear(leases));
         tasks.spawn(Arc::clone(self).learn(buckets.clone()));
+        tasks.spawn(Arc::clone(self).obey(orders));
         tasks.spawn(Keeper::new(self, buckets).keep());
     }
 
@@ -218,6 +223,14 @@ impl Member {
         let learning = self.learner.learn(&buckets, |node, lease| self.take(node, lease));
         tokio::select! {
             () = learning => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+
+    /// Does what this node is told.
+    async fn obey(self: Arc<Self>, orders: Subscriber) {
+        tokio::select! {
+            () = orders::obey(&self.link, &self.shared, orders) => {}
             () = self.stop.cancelled() => {}
         }
     }

@@ -1,5 +1,7 @@
 //! What is known of the cluster, for all who use it.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -18,6 +20,42 @@ pub(crate) struct Shared {
     pub(crate) replaced: CancellationToken,
     /// Whether this node takes no more calls of others.
     draining: watch::Sender<bool>,
+    pub(crate) events: Events,
+}
+
+/// How often what happened to calls between nodes, since the start.
+#[derive(Debug, Default)]
+pub(crate) struct Events {
+    /// A call was sent to another node.
+    pub(crate) sent: AtomicU64,
+    /// One of another node began here.
+    pub(crate) taken: AtomicU64,
+    /// One of another node was not begun here.
+    pub(crate) refused: AtomicU64,
+    /// A call was sent to one more node, because one did not begin it or was lost.
+    pub(crate) repeated: AtomicU64,
+    /// A node was lost during a call.
+    pub(crate) lost: AtomicU64,
+}
+
+impl Events {
+    /// Each with its word.
+    pub(crate) fn counts(&self) -> Vec<(&'static str, u64)> {
+        let Self { sent, taken, refused, repeated, lost } = self;
+        let all = [
+            ("sent", sent),
+            ("taken", taken),
+            ("refused", refused),
+            ("repeated", repeated),
+            ("lost", lost),
+        ];
+        all.into_iter().map(|(word, count)| (word, count.load(Ordering::Relaxed))).collect()
+    }
+}
+
+/// Counts what happened.
+pub(crate) fn count(event: &AtomicU64) {
+    event.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Shared {
@@ -29,6 +67,7 @@ impl Shared {
             is_learned: watch::Sender::new(false),
             replaced: CancellationToken::new(),
             draining: watch::Sender::new(false),
+            events: Events::default(),
         }
     }
 
@@ -69,8 +108,9 @@ impl Shared {
         *self.draining.borrow()
     }
 
-    pub(crate) fn drain(&self, drains: bool) {
-        self.draining.send_if_modified(|draining| std::mem::replace(draining, drains) != drains);
+    /// Takes whether this node takes no more calls of others. Returns whether that is new.
+    pub(crate) fn drain(&self, drains: bool) -> bool {
+        self.draining.send_if_modified(|draining| std::mem::replace(draining, drains) != drains)
     }
 
     pub(crate) async fn wait_until_learned(&self) {

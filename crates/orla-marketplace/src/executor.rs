@@ -69,6 +69,12 @@ pub trait CapabilityExecutor: Send + Sync {
         false
     }
 
+    /// Whether it runs a call on the node that the call names ([`CallScope::node`](crate::CallScope::node)), or fails.
+    /// Otherwise, a call that names another node than this one is refused.
+    fn chooses_nodes(&self) -> bool {
+        false
+    }
+
     /// The state of the provider, as far as it is known without asking it.
     fn status(&self, _provider: &ProviderType) -> ProviderStatus {
         ProviderStatus::default()

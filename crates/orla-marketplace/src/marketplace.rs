@@ -4,8 +4,8 @@
 //! in [`call`](crate::call).
 
 use std::any::TypeId;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -59,6 +59,8 @@ pub struct CapabilityMarketplace {
     confinement: Mutex<&'static str>,
     /// Knows all secrets of the configuration.
     redaction: ArcSwap<Redactor>,
+    /// The name of this node of a cluster.
+    node: OnceLock<Arc<str>>,
 }
 
 /// Learns what is served before a list is made.
@@ -94,6 +96,7 @@ impl CapabilityMarketplace {
             calls: AtomicU64::new(0),
             confinement: Mutex::new("off"),
             redaction: ArcSwap::default(),
+            node: OnceLock::new(),
         }
     }
 
@@ -116,6 +119,16 @@ impl CapabilityMarketplace {
     /// Notes all secrets of the configuration.
     pub fn set_redaction(&self, redactor: Arc<Redactor>) {
         self.redaction.store(redactor);
+    }
+
+    /// The name of this node, if this instance is a node of a cluster.
+    pub fn node(&self) -> Option<&str> {
+        self.node.get().map(|node| &**node)
+    }
+
+    /// Names this node of a cluster. The first name stays.
+    pub fn set_node(&self, node: &str) {
+        drop(self.node.set(node.into()));
     }
 
     /// The executor for the provider's kind.

@@ -65,7 +65,7 @@ use tokio_util::sync::CancellationToken;
 pub use a2a::{Push, PushSender};
 pub use admin::status::StatusRow;
 pub use listener::{BindError, Bound};
-pub use nodes::NodeRow;
+pub use nodes::{DrainError, NodeRow, Nodes};
 pub use options::{AgentOptions, ServerOptions, Unauthenticated};
 pub use orla_identity::{AuthOptions, BearerToken, Fetch, IssuerOptions, OwnToken};
 pub use orla_mcp::call_result::call_result_json;
@@ -134,9 +134,9 @@ impl Server {
         self.core.show_schedules(schedules);
     }
 
-    /// Shows the nodes of a cluster in `/status`. The first function stays.
-    pub fn show_nodes(&self, show: impl Fn() -> Vec<NodeRow> + Send + Sync + 'static) {
-        self.core.show_nodes(Box::new(show));
+    /// Shows the nodes of a cluster in `/status` and `/metrics`, and drains them on request. The first cluster stays.
+    pub fn show_nodes(&self, cluster: impl Nodes + 'static) {
+        self.core.show_nodes(Box::new(cluster));
     }
 
     /// Serves these pages for people at `/console`. The first ones stay.

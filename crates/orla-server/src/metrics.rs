@@ -20,6 +20,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::{MetricType, TypedMetric};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::nodes::ClusterGauges;
+
 /// The media type of the text. The text is valid in both formats, and old scrapers know only the older one.
 pub(crate) fn content_type(headers: &HeaderMap) -> &'static str {
     const OPENMETRICS: &str = "application/openmetrics-text";
@@ -123,6 +125,11 @@ struct DecisionLabels {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RuleLabels {
     rule: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct EventLabels {
+    event: &'static str,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -255,6 +262,27 @@ impl Metrics {
                 Labelled(counts.collect()),
             );
         }
+        if let Some(cluster) = &now.cluster {
+            let nodes = cluster.nodes.iter();
+            let nodes = nodes.map(|(state, count)| (TaskLabels { state }, gauge(*count)));
+            registry.register(
+                "cluster_nodes",
+                "Nodes of the cluster in each state",
+                Labelled(nodes.collect()),
+            );
+            registry.register(
+                "cluster_connected",
+                "Whether this node is connected to NATS",
+                gauge(u64::from(cluster.is_connected)),
+            );
+            let events = cluster.events.iter();
+            let events = events.map(|(event, count)| (EventLabels { event }, counter(*count)));
+            registry.register(
+                "cluster_calls",
+                "What happened to calls between nodes",
+                Labelled(events.collect()),
+            );
+        }
         let mut out = String::new();
         if text::encode(&mut out, &registry).is_err() {
             out.clear();
@@ -283,6 +311,7 @@ pub(crate) struct Gauges {
     pub(crate) approvals_waiting: u64,
     /// The tasks in each state.
     pub(crate) tasks: Vec<(&'static str, u64)>,
+    pub(crate) cluster: Option<ClusterGauges>,
 }
 
 /// A provider with a process of its own.

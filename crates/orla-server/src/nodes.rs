@@ -1,9 +1,51 @@
 //! The nodes of a cluster, as the server shows them.
+//!
+//! `POST /cluster/nodes/NODE` with `{"drain": true | false}` has a node take no more calls of others, or take them again.
 
-use serde::Serialize;
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use orla_marketplace::{Item, Permission, Principal};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
-/// Says which nodes there are now.
-pub(crate) type ShowNodes = dyn Fn() -> Vec<NodeRow> + Send + Sync;
+use crate::http::body::Body;
+use crate::http::response::{json as json_response, refused};
+use crate::state::Core;
+
+/// The permission to change what nodes do.
+const DRAIN: &str = "cluster:drain";
+
+/// A cluster that the server is a node of.
+#[async_trait]
+pub trait Nodes: Send + Sync {
+    /// The nodes that there are now.
+    fn rows(&self) -> Vec<NodeRow>;
+
+    /// Whether this node hears the others.
+    fn is_connected(&self) -> bool;
+
+    /// How often what happened to calls between nodes, each with its word.
+    fn events(&self) -> Vec<(&'static str, u64)>;
+
+    /// Has a node take no more calls of others, or take them again.
+    ///
+    /// # Errors
+    /// Why it does not.
+    async fn drain(&self, node: &str, drains: bool) -> Result<(), DrainError>;
+}
+
+/// Why a node does not do what it is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DrainError {
+    /// There is none of this name.
+    #[error("no node of the cluster has this name now; see `orla cluster status`")]
+    Unknown,
+    /// It cannot be told now.
+    #[error("the node cannot be told: {0}")]
+    Unavailable(String),
+}
 
 /// One node of a cluster in `/status` and `orla cluster status --json`.
 #[derive(Clone, Debug, Serialize)]
@@ -12,10 +54,72 @@ pub struct NodeRow {
     pub node: String,
     /// Whether it is there.
     pub alive: bool,
+    /// Whether it takes no more calls of others.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
     /// The ids of what it offers.
     pub capabilities: Vec<String>,
     /// Calls that run there.
     pub running: usize,
     /// Milliseconds since it was last heard of.
     pub lag_ms: u64,
+}
+
+/// The values for `/metrics`.
+pub(crate) struct ClusterGauges {
+    pub(crate) is_connected: bool,
+    /// How many nodes are in each state.
+    pub(crate) nodes: [(&'static str, u64); 3],
+    pub(crate) events: Vec<(&'static str, u64)>,
+}
+
+pub(crate) fn gauges(core: &Core) -> Option<ClusterGauges> {
+    let cluster = core.cluster()?;
+    let mut nodes = [("alive", 0), ("draining", 0), ("gone", 0)];
+    for row in cluster.rows() {
+        let state = match (row.alive, row.draining) {
+            (true, false) => 0,
+            (true, true) => 1,
+            (false, _) => 2,
+        };
+        nodes[state].1 += 1;
+    }
+    Some(ClusterGauges { is_connected: cluster.is_connected(), nodes, events: cluster.events() })
+}
+
+/// Has a node drain, or take calls again.
+pub(crate) async fn drain(
+    core: &Core,
+    principal: Option<&Principal>,
+    node: &str,
+    body: &Bytes,
+) -> Response<Body> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Wanted {
+        drain: bool,
+    }
+    let Some(cluster) = core.cluster() else {
+        return refused(StatusCode::NOT_FOUND, "not-found", "this server is no node of a cluster");
+    };
+    let item = Item {
+        id: "orla.cluster".to_owned(),
+        name: "orla__cluster".to_owned(),
+        needs: vec![Permission::needed(DRAIN)],
+    };
+    if core.market.snapshot().permits_item(principal, &item).is_err() {
+        let what = format!("the policy does not grant {DRAIN}");
+        return refused(StatusCode::FORBIDDEN, "denied", &what);
+    }
+    let Ok(Wanted { drain }) = serde_json::from_slice(body) else {
+        let expected = r#"expected {"drain": true} or {"drain": false}"#;
+        return refused(StatusCode::BAD_REQUEST, "invalid-argument", expected);
+    };
+    match cluster.drain(node, drain).await {
+        Ok(()) => json_response(StatusCode::OK, json!({"node": node, "draining": drain}).to_string()),
+        Err(error @ DrainError::Unknown) => {
+            refused(StatusCode::NOT_FOUND, "not-found", &error.to_string())
+        }
+        Err(error) => refused(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &error.to_string()),
+    }
 }

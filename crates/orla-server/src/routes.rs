@@ -22,6 +22,7 @@ use crate::http::json_body;
 use crate::http::response::{json, names, not_allowed, refused, text};
 use crate::mcp::http::endpoint;
 use crate::metrics;
+use crate::nodes;
 use crate::options::Unauthenticated;
 use crate::rest;
 use crate::rtfs::{federation, programs};
@@ -246,6 +247,13 @@ async fn answer(
             }
             _ => not_allowed("POST, OPTIONS"),
         },
+        path if path.starts_with(NODES) => match parts.method {
+            Method::POST => {
+                let node = &path[NODES.len()..];
+                Box::pin(node_told(core, settings, principal.as_ref(), node, parts, body)).await
+            }
+            _ => not_allowed("POST, OPTIONS"),
+        },
         "/quotas" => only_get(parts, || json(StatusCode::OK, quotas::render(core, principal.as_ref()))),
         "/status" => only_get(parts, || json(StatusCode::OK, status::render(core, principal.as_ref()))),
         "/metrics" => {
@@ -292,6 +300,23 @@ async fn program(
 
 /// What stands before the id of an approval in a path.
 const APPROVALS: &str = "/approvals/";
+
+const NODES: &str = "/cluster/nodes/";
+
+/// The answer to what a node is told (`POST /cluster/nodes/NODE`).
+async fn node_told(
+    core: &Arc<Core>,
+    settings: &Settings,
+    principal: Option<&Principal>,
+    node: &str,
+    parts: &Parts,
+    body: Incoming,
+) -> Response<Body> {
+    match json_body::read(core, settings, &parts.headers, body).await {
+        Ok(body) => nodes::drain(core, principal, node, &body).await,
+        Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
+    }
+}
 
 /// The answer to the question about a call (`POST /approvals/ID`).
 async fn approval(

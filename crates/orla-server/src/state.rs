@@ -29,7 +29,7 @@ use crate::mcp::session::Sessions;
 use crate::mcp::surfaces;
 use crate::mcp::tools::{CacheHint, Listings};
 use crate::metrics::Metrics;
-use crate::nodes::{NodeRow, ShowNodes};
+use crate::nodes::Nodes;
 use crate::options::{ServerOptions, Unauthenticated};
 use crate::pages::Pages;
 use crate::throttle::Failures;
@@ -68,7 +68,7 @@ pub(crate) struct Core {
     pub(crate) tls: tls::Current,
     tasks: OnceLock<Tasks>,
     schedules: OnceLock<Schedules>,
-    nodes: OnceLock<Box<ShowNodes>>,
+    cluster: OnceLock<Box<dyn Nodes>>,
     answers: OnceLock<Arc<Answers>>,
     history: OnceLock<History>,
     agent: OnceLock<Agent>,
@@ -121,7 +121,7 @@ impl Core {
             tls: tls::Current::default(),
             tasks: OnceLock::new(),
             schedules: OnceLock::new(),
-            nodes: OnceLock::new(),
+            cluster: OnceLock::new(),
             answers: OnceLock::new(),
             history: OnceLock::new(),
             agent: OnceLock::new(),
@@ -171,14 +171,14 @@ impl Core {
         drop(self.schedules.set(schedules));
     }
 
-    /// The nodes of the cluster, if the server is one of them.
-    pub(crate) fn nodes(&self) -> Option<Vec<NodeRow>> {
-        self.nodes.get().map(|show| show())
+    /// The cluster, if the server is a node of one.
+    pub(crate) fn cluster(&self) -> Option<&dyn Nodes> {
+        self.cluster.get().map(|cluster| &**cluster)
     }
 
-    /// Shows nodes. The first function stays.
-    pub(crate) fn show_nodes(&self, show: Box<ShowNodes>) {
-        drop(self.nodes.set(show));
+    /// Shows the nodes of this cluster. The first one stays.
+    pub(crate) fn show_nodes(&self, cluster: Box<dyn Nodes>) {
+        drop(self.cluster.set(cluster));
     }
 
     /// The answers to requests with an idempotency key.

@@ -35,6 +35,7 @@ mod history;
 mod http_client;
 mod logging;
 mod memory;
+mod nodes;
 mod package_secrets;
 mod packages;
 mod programs;
@@ -205,6 +206,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
                 true => commands::status::watch(url.as_deref(), &source),
                 false => commands::status::run(url.as_deref(), json, &source),
             }
+        }
+        Some(Command::Cluster { command: cli::Cluster::Drain { node, undo, url, settings } }) => {
+            let source = Cli::source(before, settings);
+            commands::cluster::drain(&node, !undo, url.as_deref(), &source)
         }
         Some(Command::Cluster { command: cli::Cluster::Status { url, json, settings } }) => {
             commands::cluster::status(url.as_deref(), json, &Cli::source(before, settings))

@@ -3,10 +3,12 @@
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::{ECHO, ONCE, PATIENCE, WHERE, World, eventually, same, signal, write};
+use super::{ECHO, Node, ONCE, PATIENCE, WHERE, World, eventually, same, signal, write};
+use crate::process;
 
 /// Calls whose input a hostile node announces and never sends.
 const ANNOUNCED: usize = 300;
@@ -110,6 +112,78 @@ impl World {
         Ok(())
     }
 
+    /// A node that is told, through another one, to take no more calls.
+    pub(super) fn draining(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let tools = [("once", ONCE), ("where", WHERE)];
+        let alpha = self.node(&nats, "alpha", &tools)?;
+        let gamma = self.node(&nats, "gamma", &[])?;
+        eventually("gamma lists `once`", || gamma.lists("once"))?;
+        let drain = |node: &str, more: &[&str]| {
+            let mut command = Command::new(&self.binary);
+            let url = format!("http://{}", gamma.server.address);
+            command.args(["cluster", "drain", node, "--url", &url]).args(more);
+            process::run(&mut command, &gamma.folder, PATIENCE)
+        };
+        std::thread::scope(|scope| {
+            let running = scope.spawn(|| gamma.call("once", &json!({})));
+            eventually("alpha runs it", || Ok(alpha.calls("once-calls") == 1))?;
+            drain("alpha", &[])?.stdout_of_success()?;
+            eventually("gamma sees that alpha drains", || {
+                Ok(gamma.knows("alpha")?["draining"] == json!(true))
+            })?;
+            let told = gamma.call("where", &json!({})).err().unwrap_or_default();
+            if alpha.calls("calls") != 0 || told.is_empty() {
+                return Err(format!("a node that drains was called: {told}"));
+            }
+            same(&alpha.call("where", &json!({}))?, &alpha.here())?;
+            write(&alpha.folder.join("go"), "")?;
+            same(&running.join().map_err(|_| "a thread panicked")??, &alpha.here())
+        })?;
+        if drain("nobody", &[])?.status.success() {
+            return Err("a node that is not there was told to drain".to_owned());
+        }
+        drain("alpha", &["--undo"])?.stdout_of_success()?;
+        eventually("alpha takes calls again", || {
+            Ok(gamma.call("where", &json!({})).is_ok_and(|there| there == alpha.here()))
+        })?;
+        let sent = gamma.metric(r#"orla_cluster_calls_total{event="sent"}"#)?;
+        if sent < 2.0 || gamma.metric(r#"orla_cluster_nodes{state="alive"}"#)? < 2.0 {
+            return Err(format!("the metrics count {sent} calls"));
+        }
+        Ok(())
+    }
+
+    /// Calls that name a node.
+    pub(super) fn pinned(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let tools = [("where", WHERE)];
+        let nodes = [self.node(&nats, "alpha", &tools)?, self.node(&nats, "beta", &tools)?];
+        let gamma = self.node(&nats, "gamma", &[("own", WHERE)])?;
+        for node in ["alpha", "beta"] {
+            eventually("gamma knows both", || {
+                Ok(gamma.knows(node)?["capabilities"] == json!(["where"]))
+            })?;
+        }
+        for _ in 0..5 {
+            same(&gamma.call_at("where", json!("beta"))?, &nodes[1].here())?;
+        }
+        same(&gamma.call_at("own", json!("gamma"))?, &gamma.here())?;
+        let counts = || [nodes[0].calls("calls"), nodes[1].calls("calls"), gamma.calls("calls")];
+        let before = counts();
+        for (tool, node) in [
+            ("where", json!("gamma")),
+            ("where", json!("nobody")),
+            ("where", json!(7)),
+            ("own", json!("beta")),
+        ] {
+            if let Ok(there) = gamma.call_at(tool, node.clone()) {
+                return Err(format!("{tool} at {node} ran at {there}"));
+            }
+        }
+        if counts() != before { Err("a call ran on another node".to_owned()) } else { Ok(()) }
+    }
+
     /// A node whose only place is taken, and another one.
     pub(super) fn full_node(&self) -> Result<(), String> {
         let nats = self.nats()?;
@@ -141,6 +215,29 @@ impl World {
             write(&alpha.folder.join("go"), "")?;
             same(&first.join().map_err(|_| "a thread panicked")??, &alpha.here())
         })
+    }
+}
+
+impl Node {
+    /// The text of a call that is to run on a node.
+    fn call_at(&self, tool: &str, node: Value) -> Result<Value, String> {
+        let meta = json!({"orla/node": node, "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {}});
+        let params = json!({"name": tool, "arguments": {}, "_meta": meta});
+        let body =
+            json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).to_string();
+        let head = format!(
+            "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n\
+             mcp-method: tools/call\r\nmcp-name: {tool}\r\ncontent-length: {}\r\n\r\n",
+            body.len()
+        );
+        let answer = self.exchange(format!("{head}{body}").as_bytes())?;
+        let result = &answer["result"];
+        match &result["content"][0]["text"] {
+            Value::String(text) if result["isError"] != json!(true) => Ok(json!(text.trim())),
+            _ => Err(answer.to_string()),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Several nodes over a real NATS server, which is installed below `target/cluster`.
 
+mod chaos;
 mod faults;
 
 use std::cell::Cell;
@@ -24,6 +25,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const INSTALL: Duration = Duration::from_secs(300);
 /// Calls of one measurement, and of a quick one.
 const CALLS: (usize, usize) = (2_000, 200);
+
+/// How long a node stands still.
+const STANDSTILL: Duration = Duration::from_secs(30);
+/// How long nodes and NATS servers die.
+const CHAOS: Duration = Duration::from_secs(60);
 
 /// A tool that says where it runs, and notes that it was called.
 const WHERE: &str = "#!/bin/sh\n# /// orla\n# description: Says where it runs.\n# annotations: {idempotentHint: true}\n# ///\necho x >> calls; pwd\n";
@@ -54,9 +60,15 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     tally.check("a NATS server that lost its data is given it again", world.forgetful_nats());
     tally.check("a node that floods and lies harms its own calls alone", world.hostile_node());
     tally.check("a node without room passes its calls on", world.full_node());
+    tally.check("a node that drains finishes its calls and takes no more", world.draining());
+    tally.check("a call runs on the node that it names, or fails", world.pinned());
     tally.check("a node needs the documented subjects alone", world.permitted());
     tally.check("what keeps a node from joining is one line", world.refused());
     tally.check("what a call costs", world.cost(calls));
+    if !is_quick {
+        tally.check("a node that stands still for 30 s is fenced off", world.fenced(STANDSTILL));
+        tally.check("nodes and NATS servers die under load", world.chaos(CHAOS));
+    }
     Ok(tally.close())
 }
 
@@ -311,17 +323,27 @@ impl World {
 
     /// Two nodes whose users may do what `docs/cluster.md` says, and nothing else.
     fn permitted(&self) -> Result<(), String> {
-        let user = |node: &str| {
+        // Beta finds the buckets that alpha makes.
+        let user = |node: &str, api: &str| {
             let publish = format!(
-                r#""orla.t.to.>", "$KV.orla-t-leases.{node}", "$KV.orla-t-offers.{node}.>", "$JS.API.>""#
+                r#""orla.t.to.>", "$KV.orla-t-leases.{node}", "$KV.orla-t-offers.{node}.>", {api}"#
             );
-            let subscribe = format!(r#""orla.t.to.{node}.>", "$KV.orla-t-leases.>", "_INBOX.>""#);
+            let subscribe = format!(
+                r#""orla.t.to.{node}.>", "orla.t.drain.{node}", "$KV.orla-t-leases.>", "_INBOX.{node}.>""#
+            );
             format!(
                 "{{user: {node}, password: p, permissions: {{publish: [{publish}], subscribe: [{subscribe}]}}}}"
             )
         };
+        let api = ["leases", "offers"].map(|bucket| {
+            format!(
+                r#""$JS.API.STREAM.INFO.KV_orla-t-{bucket}", "$JS.API.DIRECT.GET.KV_orla-t-{bucket}.>""#
+            )
+        });
+        let little = format!(r#""$JS.API.INFO", {}"#, api.join(", "));
+        let users = [user("alpha", r#""$JS.API.>""#), user("beta", &little)].join(", ");
         let config = self.fresh("permissions")?.join("nats.conf");
-        write(&config, &format!("authorization: {{users: [{}, {}]}}\n", user("alpha"), user("beta")))?;
+        write(&config, &format!("authorization: {{users: [{users}]}}\n"))?;
         let nats = Nats::with(self, &["-js", "-c", &config.display().to_string()])?;
         let node = |name: &str, tools: &[(&str, &str)]| {
             let address = format!("nats://{name}:p@127.0.0.1:{}", nats.port);

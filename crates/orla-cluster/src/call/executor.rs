@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
+use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace, Hops, MemoryBudget,
     NotSent, Outcome, OverBudget, Payload, ProviderStatus, ProviderType, RuntimeError, RuntimeResult,
@@ -24,11 +25,14 @@ use super::{MAX_BYTES, MAX_QUESTIONS, questions};
 use crate::link::{Link, MAX_HEADER};
 use crate::presence::Candidate;
 use crate::provider::ClusterProvider;
-use crate::shared::Shared;
+use crate::shared::{Shared, count};
 
 /// How much longer than the call's own time to wait: the other node knows the deadline too, and returns the output so
 /// far.
 const GRACE: Duration = Duration::from_millis(250);
+
+/// How many characters of a name that no node has an error repeats.
+const SHOWN: usize = 100;
 
 /// Runs calls of capabilities that other nodes offer.
 ///
@@ -62,9 +66,11 @@ impl ClusterExecutor {
     }
 
     /// The node for the next attempt: one that came meanwhile, too.
-    fn next(&self, digest: &str, tried: &[String]) -> Option<Candidate> {
+    fn next(&self, digest: &str, tried: &[String], wanted: Option<&str>) -> Option<Candidate> {
         let candidates = self.shared.read(|registry| registry.candidates(digest));
-        candidates.into_iter().find(|candidate| !tried.contains(&candidate.instance))
+        candidates.into_iter().find(|candidate| {
+            !tried.contains(&candidate.instance) && wanted.is_none_or(|node| node == candidate.node)
+        })
     }
 
     async fn call(
@@ -81,17 +87,27 @@ impl ClusterExecutor {
         };
         let hops = ctx.scope.hops.through(&link.settings.node);
         let hops = hops.map_err(|what| RuntimeError::Limit { id: id(), what })?;
-        if !link.is_connected() {
-            return Err(unavailable("there is no connection to the cluster".to_owned()));
-        }
         let Some(market) = self.market.upgrade() else {
             return Err(unavailable("this node ends".to_owned()));
         };
         let (mut lost, mut busy) = (None, None);
-        let mut reason = "no node of the cluster offers it in this version any more".to_owned();
+        let wanted = ctx.scope.node.as_deref();
+        let mut reason = match wanted {
+            Some(node) => format!("node {} of the cluster does not offer it now", excerpt(node, SHOWN)),
+            None => "no node of the cluster offers it in this version any more".to_owned(),
+        };
         let mut tried = Vec::new();
-        while let Some(candidate) = self.next(&provider.digest, &tried) {
+        while let Some(candidate) = self.next(&provider.digest, &tried, wanted) {
             let node = &candidate.node;
+            if !link.reconnected().await {
+                reason = "there is no connection to the cluster".to_owned();
+                break;
+            }
+            let events = &self.shared.events;
+            count(&events.sent);
+            if !tried.is_empty() {
+                count(&events.repeated);
+            }
             let attempt = Attempt { link, candidate: &candidate, provider, hops: &hops, ctx };
             match attempt.make(inputs, market.memory()).await {
                 Ok(result) => return result,
@@ -106,8 +122,12 @@ impl ClusterExecutor {
                 Err(NoAnswer::Busy(error)) => busy = Some(error),
                 Err(NoAnswer::Lost(why)) => {
                     tracing::warn!(node, why, capability = provider.id, "a node was lost during a call");
+                    count(&events.lost);
                     // If it is NATS that is silent, another node would be sent the call by and by, too.
-                    let is_heard = link.is_answered().await;
+                    let is_heard = link.is_answered().await
+                        || provider.is_idempotent
+                            && link.reconnected().await
+                            && link.is_answered().await;
                     let reason = match is_heard {
                         true => format!("node {node} of the cluster was lost during the call: {why}"),
                         false => "the connection to the cluster was lost during the call".to_owned(),
@@ -316,6 +336,10 @@ impl CapabilityExecutor for ClusterExecutor {
 
     /// The node that runs the call checks its types.
     fn checks_types(&self, _manifest: &CapabilityManifest) -> bool {
+        true
+    }
+
+    fn chooses_nodes(&self) -> bool {
         true
     }
 

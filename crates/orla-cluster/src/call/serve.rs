@@ -25,7 +25,7 @@ use super::head::{CallHead, write_notice};
 use super::payload::{Arrived, Assembly};
 use super::questions::{Asked, FarClient};
 use crate::link::{HEADER, Link};
-use crate::shared::Shared;
+use crate::shared::{Shared, count};
 
 /// The most calls of other nodes at once, those included that wait for their turn.
 const MAX_RUNS: usize = 4096;
@@ -101,8 +101,12 @@ impl Serving {
         let exchange = Exchange::new(&self.link, inbox, (&head.from, &head.instance));
         let (id, place) = match self.admit(digest, &head) {
             Ok(admitted) => admitted,
-            Err(refusal) => return self.refuse(exchange, refusal),
+            Err(refusal) => {
+                count(&self.shared.events.refused);
+                return self.refuse(exchange, refusal);
+            }
         };
+        count(&self.shared.events.taken);
         let (serving, payload) = (Arc::clone(self), message.payload);
         self.runs.spawn(async move {
             let _place = place;

@@ -143,6 +143,7 @@ impl PreparedCall<'_> {
             let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
             return Err(RuntimeError::Limit { id: self.id(), what });
         }
+        self.on_named_node()?;
         if let Some(custody) = &entry.policy.custody {
             let admitted = self.in_time(custody.admit()).await?;
             admitted.map_err(|permission| RuntimeError::Denied {
@@ -153,6 +154,17 @@ impl PreparedCall<'_> {
         }
         let refusal = entry.unavailable().or_else(|| self.task_refusal());
         refusal.map_or(Ok(()), |reason| Err(self.unavailable(reason.to_owned())))
+    }
+
+    /// # Errors
+    /// The call is to run on another node than the one that would run it.
+    fn on_named_node(&self) -> RuntimeResult<()> {
+        let Some(node) = &self.ctx.scope.node else { return Ok(()) };
+        if self.executor()?.chooses_nodes() || self.market.node() == Some(&**node) {
+            return Ok(());
+        }
+        let node = excerpt(node, SHOWN);
+        Err(self.unavailable(format!("node {node} was asked for, and it is served on this one")))
     }
 
     /// Why the call cannot be made, because it is that of a task, or because it is not.

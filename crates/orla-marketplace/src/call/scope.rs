@@ -79,6 +79,8 @@ pub struct CallScope {
     pub root: Option<Arc<str>>,
     /// The instances that the call has come through.
     pub hops: Hops,
+    /// The node of the cluster that the call is to run on, and no other. Calls within the call do not inherit it.
+    pub node: Option<Arc<str>>,
     /// A value that all calls within the call share.
     shared: Option<Arc<dyn Any + Send + Sync>>,
     /// The capabilities' own permits that the call and its ancestors hold.
@@ -134,6 +136,7 @@ impl Call {
             checkpoint: None,
             journal: None,
             call_id: None,
+            node: None,
             ..ctx.scope.clone()
         };
         Self { timeout, scope, ..Self::to(target) }

@@ -50,6 +50,24 @@ async fn an_executor_that_heeds_nothing_is_given_up_after_a_grace() {
 }
 
 #[tokio::test]
+async fn a_call_that_names_another_node_is_not_made_on_this_one() {
+    let market = marketplace(Limits::default(), [("echo", Canned::Echoes)]);
+    let named = |node: &str| {
+        let mut call = Call::to("echo");
+        call.scope.node = Some(node.into());
+        market.call(call)
+    };
+    assert_eq!(named("alpha").await.unwrap_err().kind(), "unavailable", "it is in no cluster");
+    market.set_node("alpha");
+    assert!(named("alpha").await.is_ok());
+    let error = named("beta").await.unwrap_err();
+    assert!(error.to_string().contains("node beta was asked for"), "{error}");
+    let mut ctx = CallContext::for_tests("echo");
+    ctx.scope.node = Some("beta".into());
+    assert_eq!(Call::within(&ctx, "echo").scope.node, None);
+}
+
+#[tokio::test]
 async fn a_panic_is_the_error_of_that_call_alone() {
     let market = marketplace(Limits::default(), [("bad", Canned::Panics), ("good", Canned::Echoes)]);
     assert_eq!(market.call(Call::to("bad")).await.unwrap_err().kind(), "panicked");

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use crate::admin::quotas::{self, QuotaRow};
 use crate::metrics::{Gauges, Provider};
-use crate::nodes::NodeRow;
+use crate::nodes::{self, NodeRow};
 use crate::state::Core;
 
 /// One capability in `/status` and `orla list --json`. Unknown members are left out.
@@ -260,7 +260,9 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
         waiting: core.market.waiting(),
         tasks: tasks(core).into_iter().collect(),
         schedules: schedules(core),
-        cluster: core.nodes().map(|nodes| Cluster { nodes: visible(nodes, &catalog, principal) }),
+        cluster: core
+            .cluster()
+            .map(|cluster| Cluster { nodes: visible(cluster.rows(), &catalog, principal) }),
         memory: Memory { held: core.market.memory().held(), max: core.market.memory().max() },
         sandbox: core.market.confinement(),
         unlisted: unlisted.len(),
@@ -339,6 +341,7 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
         quota_refusals: core.market.quotas().refusals(),
         approvals_waiting: number(core.market.approvals().waiting()),
         tasks: tasks(core),
+        cluster: nodes::gauges(core),
     }
 }
 

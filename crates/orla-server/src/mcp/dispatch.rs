@@ -351,12 +351,17 @@ impl Job {
                 };
                 match tasks::start::mode(core, caller.of_tasks(), catalog, &tool, asked).await? {
                     tasks::start::Mode::Plain => {}
+                    tasks::start::Mode::Task { .. } if meta.node.is_some() => {
+                        let what = "the call of a task cannot be given a node (_meta[\"orla/node\"])";
+                        return Err(ErrorData::invalid_params(what.to_owned(), None));
+                    }
                     tasks::start::Mode::Task { tasks, keep_ms } => {
                         let start = tasks::start::Start { keep_ms, capabilities };
                         return start.run(tasks, caller.of_tasks(), &id, &tool, arguments).await;
                     }
                 }
-                let call = caller.call(tool, arguments, wanted, meta.traceparent, asks);
+                let mut call = caller.call(tool, arguments, wanted, meta.traceparent, asks);
+                call.scope.node = meta.node;
                 let continues =
                     declares_tasks.then_some(tasks::start::Start { keep_ms: None, capabilities });
                 call_tool(core, &id, call, caller, asks, continues).await

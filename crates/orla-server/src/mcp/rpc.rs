@@ -201,6 +201,10 @@ impl Params<'_> {
             progress_token: fields.progress_token.and_then(|raw| Id::read(raw).ok()).map(|id| id.0),
             log_level: string(fields.log_level).and_then(|level| level.parse().ok()),
             traceparent: string(fields.traceparent).map(Into::into),
+            // What is no name is that of no node: the call is refused, and not made anywhere.
+            node: fields
+                .node
+                .map(|raw| string(Some(raw)).unwrap_or_else(|| raw.get().to_owned()).into()),
         }
     }
 }
@@ -222,6 +226,8 @@ struct MetaFields<'a> {
     log_level: Option<&'a RawValue>,
     #[serde(borrow, deserialize_with = "present")]
     traceparent: Option<&'a RawValue>,
+    #[serde(borrow, deserialize_with = "present", rename = "orla/node")]
+    node: Option<&'a RawValue>,
 }
 
 /// The `_meta` of a request. Malformed members count as absent.
@@ -237,6 +243,8 @@ pub(crate) struct Meta {
     pub(crate) log_level: Option<LogLevel>,
     /// The client's W3C trace context.
     pub(crate) traceparent: Option<std::sync::Arc<str>>,
+    /// The node of the cluster that the call is to run on.
+    pub(crate) node: Option<std::sync::Arc<str>>,
 }
 
 /// The whole of `params`, shared with the body; `{}` if there are no parameters.

@@ -55,6 +55,18 @@ fn a_call_is_cut_out_without_touching_its_arguments() {
 }
 
 #[test]
+fn the_node_of_a_call_is_never_left_out() {
+    for (member, node) in
+        [(r#""beta""#, "beta"), ("7", "7"), ("null", "null"), (r#"["beta"]"#, r#"["beta"]"#)]
+    {
+        let text = format!(r#"{{"_meta": {{"orla/node": {member}}}}}"#);
+        let params: Params<'_> = serde_json::from_str(&text).unwrap();
+        assert_eq!(params.meta().node.as_deref(), Some(node));
+    }
+    assert_eq!(Params::default().meta().node, None);
+}
+
+#[test]
 fn nesting_of_any_depth_costs_no_stack() {
     let deep = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
     for body in [

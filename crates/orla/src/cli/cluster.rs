@@ -8,6 +8,8 @@ pub(super) const CLUSTER: &str = "\
 Examples:
   orla cluster status
   orla cluster status --json --url http://127.0.0.1:8080 | jq -r '.nodes[].node'
+  orla cluster drain alpha                 # alpha takes no more calls of others
+  orla cluster drain alpha --undo
 
 ORLA_TOKEN is sent as the bearer token, if it is set.";
 
@@ -21,6 +23,19 @@ pub(crate) enum Cluster {
         /// Print JSON: {nodes: [{node, alive, capabilities, running, lag_ms}]}
         #[arg(long)]
         json: bool,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Have a node take no more calls of others; it finishes those that it runs
+    Drain {
+        /// The name of the node
+        node: String,
+        /// Have it take calls again
+        #[arg(long)]
+        undo: bool,
+        /// A server of the cluster; http://HOST:PORT of the configuration if absent
+        #[arg(long)]
+        url: Option<String>,
         #[command(flatten)]
         settings: Settings,
     },

@@ -28,18 +28,51 @@ pub(crate) fn status(url: Option<&str>, as_json: bool, source: &Source) -> Resul
     Ok(())
 }
 
+/// Has a node take no more calls of others, or take them again.
+pub(crate) fn drain(
+    node: &str,
+    drains: bool,
+    url: Option<&str>,
+    source: &Source,
+) -> Result<(), Failure> {
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    if !orla_cluster::is_name(node) {
+        return Err(Failure::usage(format!(
+            "{node:?} is not the name of a node; see `orla cluster status`"
+        )));
+    }
+    let server = Server::at(url, &config)?;
+    let body = json!({ "drain": drains }).to_string();
+    super::small_runtime()?.block_on(server.post(&format!("/cluster/nodes/{node}"), body))?;
+    render::note(if drains {
+        "It takes no more calls of other nodes."
+    } else {
+        "It takes calls of other nodes again."
+    });
+    Ok(())
+}
+
 fn table(nodes: &[Value]) -> String {
     let column = |head, cell: fn(&Value) -> String| (head, nodes.iter().map(cell).collect());
     super::table_of(
         &[
             column("NODE", |node| text_of(&node["node"])),
-            column("ALIVE", |node| if node["alive"] == true { "yes" } else { "no" }.to_owned()),
+            column("ALIVE", alive),
             column("RUNNING", |node| text_of(&node["running"])),
             column("LAG", |node| super::uptime(node["lag_ms"].as_u64().unwrap_or_default())),
             column("OFFERS", |node| offers(node["capabilities"].as_array().map_or(&[], Vec::as_slice))),
         ],
         200,
     )
+}
+
+fn alive(node: &Value) -> String {
+    let word = match (&node["alive"], &node["draining"]) {
+        (Value::Bool(true), Value::Bool(true)) => "draining",
+        (Value::Bool(true), _) => "yes",
+        _ => "no",
+    };
+    word.to_owned()
 }
 
 /// The first ids, and the number of the others.
@@ -60,15 +93,17 @@ mod tests {
         let ids: Vec<String> = (0..7).map(|number| format!("t{number}")).collect();
         let table = table(&[
             json!({"node": "alpha", "alive": true, "capabilities": ids, "running": 2, "lag_ms": 1200}),
+            json!({"node": "away", "alive": true, "draining": true, "capabilities": [], "running": 1, "lag_ms": 0}),
             json!({"node": "beta", "alive": false, "capabilities": [], "running": 0, "lag_ms": 12000}),
         ]);
         let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
         assert_eq!(
             lines,
             [
-                "NODE   ALIVE  RUNNING  LAG     OFFERS",
-                "alpha  yes    2        1.2 s   t0, t1, t2, t3, t4 and 2 more",
-                "beta   no     0        12.0 s",
+                "NODE   ALIVE     RUNNING  LAG     OFFERS",
+                "alpha  yes       2        1.2 s   t0, t1, t2, t3, t4 and 2 more",
+                "away   draining  1        0.0 s",
+                "beta   no        0        12.0 s",
             ]
         );
     }

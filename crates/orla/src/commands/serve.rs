@@ -9,13 +9,12 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use orla_cluster::NodeStatus;
 use orla_console::{Console, Inside};
 use orla_history::History;
 use orla_marketplace::Desk;
 use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
-use orla_server::{NodeRow, Server, ServerOptions, Tls};
+use orla_server::{Server, ServerOptions, Tls};
 use orla_tasks::{Schedules, Tasks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -27,6 +26,7 @@ use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
 use crate::governance::audit::Audit;
 use crate::logging::Logging;
+use crate::nodes::ClusterNodes;
 use crate::packages::store_of;
 use crate::quota_days::QuotaDays;
 use crate::reload::Reloader;
@@ -163,8 +163,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut alone = None;
     if let Some(cluster) = app.cluster() {
         alone = cluster.start().await.map_err(|err| Failure::usage(format!("cluster: {err}")))?;
-        let shown = Arc::clone(cluster);
-        server.show_nodes(move || shown.status().into_iter().map(node_row).collect());
+        server.show_nodes(ClusterNodes(Arc::clone(cluster)));
     }
     if let ServerState::Usable(store) = &state {
         server.keep_answers(Arc::clone(store));
@@ -311,12 +310,6 @@ async fn serve(source: Source) -> Result<(), Failure> {
     end_calls(calls_followed.calls, tracing_ends, tracing).await;
     end_audit(audit, stop.name()).await;
     finished
-}
-
-/// A node of the cluster, as the server shows it.
-fn node_row(node: NodeStatus) -> NodeRow {
-    let NodeStatus { node, alive, capabilities, running, lag_ms, .. } = node;
-    NodeRow { node, alive, capabilities, running, lag_ms }
 }
 
 /// Opens the audit log, if one is configured.

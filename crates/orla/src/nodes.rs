@@ -1,0 +1,37 @@
+//! The cluster, as the server shows it.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use orla_cluster::{Cluster, NodeStatus, OrderError};
+use orla_server::{DrainError, NodeRow, Nodes};
+
+/// The nodes of the cluster that this instance is one of.
+pub(crate) struct ClusterNodes(pub(crate) Arc<Cluster>);
+
+#[async_trait]
+impl Nodes for ClusterNodes {
+    fn rows(&self) -> Vec<NodeRow> {
+        self.0.status().into_iter().map(row).collect()
+    }
+
+    fn is_connected(&self) -> bool {
+        self.0.is_connected()
+    }
+
+    fn events(&self) -> Vec<(&'static str, u64)> {
+        self.0.events()
+    }
+
+    async fn drain(&self, node: &str, drains: bool) -> Result<(), DrainError> {
+        self.0.drain(node, drains).await.map_err(|error| match error {
+            OrderError::Unknown => DrainError::Unknown,
+            other => DrainError::Unavailable(other.to_string()),
+        })
+    }
+}
+
+fn row(status: NodeStatus) -> NodeRow {
+    let NodeStatus { node, alive, draining, capabilities, running, lag_ms, .. } = status;
+    NodeRow { node, alive, draining, capabilities, running, lag_ms }
+}
