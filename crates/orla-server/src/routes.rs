@@ -292,7 +292,7 @@ async fn program(
     headers: &HeaderMap,
     body: Incoming,
 ) -> Response<Body> {
-    match json_body::read(core, settings, headers, body).await {
+    match json_body::read(core.market.memory(), &settings.options, headers, body).await {
         Ok(body) => programs::answer(core, principal, headers, &body).await,
         Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
     }
@@ -312,7 +312,7 @@ async fn node_told(
     parts: &Parts,
     body: Incoming,
 ) -> Response<Body> {
-    match json_body::read(core, settings, &parts.headers, body).await {
+    match json_body::read(core.market.memory(), &settings.options, &parts.headers, body).await {
         Ok(body) => nodes::drain(core, principal, node, &body).await,
         Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
     }
@@ -327,7 +327,7 @@ async fn approval(
     parts: &Parts,
     body: Incoming,
 ) -> Response<Body> {
-    match json_body::read(core, settings, &parts.headers, body).await {
+    match json_body::read(core.market.memory(), &settings.options, &parts.headers, body).await {
         Ok(body) => approvals::answer(core, principal, id, &body),
         Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
     }

@@ -63,7 +63,9 @@ pub(crate) async fn serve(
         }
         ([_], _) => not_allowed("GET, HEAD, DELETE, OPTIONS"),
         ([id, "replay"], &Method::POST) => {
-            match json_body::read(core, settings, &parts.headers, incoming).await {
+            match json_body::read(core.market.memory(), &settings.options, &parts.headers, incoming)
+                .await
+            {
                 Ok(body) => replay(history, &viewer, id, &body, principal).await,
                 Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
             }

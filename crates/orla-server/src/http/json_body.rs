@@ -1,14 +1,16 @@
 //! The bodies of requests that carry JSON.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use hyper::body::Incoming;
+use orla_marketplace::MemoryBudget;
 
 use super::body::{self, Body};
 use super::response::{closing, is_json, why_unreadable};
-use crate::state::{Core, Settings};
+use crate::options::ServerOptions;
 
 /// Why a body is refused.
 pub(crate) struct BodyError {
@@ -35,8 +37,8 @@ impl BodyError {
 /// # Errors
 /// 415 for another type, and those of [`body::read`].
 pub(crate) async fn read(
-    core: &Core,
-    settings: &Settings,
+    memory: &Arc<MemoryBudget>,
+    options: &ServerOptions,
     headers: &HeaderMap,
     incoming: Incoming,
 ) -> Result<Bytes, BodyError> {
@@ -49,8 +51,7 @@ pub(crate) async fn read(
     if is_typed && !is_json(headers) {
         return Err(wrong_type());
     }
-    let options = &settings.options;
-    let read = body::of_request(incoming, headers, core.market.memory(), options).await;
+    let read = body::of_request(incoming, headers, memory, options).await;
     let body = read.map_err(|status| {
         let why = why_unreadable(status, options.max_body_bytes).into();
         BodyError { status, why, is_read: false }

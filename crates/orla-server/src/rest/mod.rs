@@ -299,7 +299,7 @@ async fn read(
     parts: &Parts,
     incoming: Incoming,
 ) -> Result<JsonText, Response<Body>> {
-    let read = json_body::read(core, settings, &parts.headers, incoming).await;
+    let read = json_body::read(core.market.memory(), &settings.options, &parts.headers, incoming).await;
     let body = read.map_err(|error| {
         error.response(|status, why| Problem::new(status, "invalid-argument", why).into_response())
     })?;

@@ -62,10 +62,13 @@ pub(crate) async fn serve(
     let answer = match (&segments[..], &parts.method) {
         ([""], &Method::GET | &Method::HEAD) => list(tasks, viewer, query).await,
         ([""], &Method::POST) => {
-            let body = match json_body::read(core, settings, &parts.headers, incoming).await {
-                Ok(body) => body,
-                Err(error) => return error.response(unread),
-            };
+            let body =
+                match json_body::read(core.market.memory(), &settings.options, &parts.headers, incoming)
+                    .await
+                {
+                    Ok(body) => body,
+                    Err(error) => return error.response(unread),
+                };
             return start(core, tasks, principal, &body).await;
         }
         ([""], _) => return not_allowed("GET, HEAD, POST, OPTIONS"),
@@ -73,10 +76,13 @@ pub(crate) async fn serve(
         ([id], &Method::DELETE) => cancel(tasks, viewer, id).await,
         ([_], _) => return not_allowed("GET, HEAD, DELETE, OPTIONS"),
         ([id, "events", name], &Method::POST) => {
-            let value = match json_body::read(core, settings, &parts.headers, incoming).await {
-                Ok(body) => body,
-                Err(error) => return error.response(unread),
-            };
+            let value =
+                match json_body::read(core.market.memory(), &settings.options, &parts.headers, incoming)
+                    .await
+                {
+                    Ok(body) => body,
+                    Err(error) => return error.response(unread),
+                };
             event(tasks, viewer, id, name, &value).await
         }
         ([_, "events", _], _) => return not_allowed("POST, OPTIONS"),
