@@ -4,6 +4,7 @@
 //!   release binary (the official conformance suite, the official SDKs, the inspector), or stand behind
 //!   it (published servers, a large API).
 //! - `identity` puts authorization servers and clients that others wrote before and behind the release binary.
+//! - `browser` opens every page of the console in a real browser, and goes the whole way of a person through it.
 //! - `bench` measures the release binary beside what it is built on, in one run on one machine, and the language beside other
 //!   embedded ones.
 //! - `rest` lets a generator of requests and generated clients call `/api` of the release binary.
@@ -23,10 +24,11 @@
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the terminal is where a job reports")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 mod bench;
+mod browser;
 mod cluster;
 mod dist;
 mod endure;
@@ -57,6 +59,9 @@ usage: cargo xtask COMMAND
                      --quick: the first three)
   rest [--quick]     let Schemathesis, and clients generated from the OpenAPI document, call /api of the release binary
                      (or of $ORLA_BIN)
+  browser [--quick] [WHAT…]
+                     open the console of the release binary (or $ORLA_BIN) in Chromium, and leave pictures below
+                     target/browser/pictures; WHAT is any of: pages, person, payloads (default: all)
   tck FOLDER         run the compatibility kit of the A2A project (a checkout of a2aproject/a2a-tck,
                      branch 1.0-dev) against orla as an agent; prints a table of levels and bindings
   suites [--from FOLDER] [WHAT…]
@@ -100,6 +105,7 @@ fn main() -> ExitCode {
         "tck" => tck::run(rest),
         "suites" => suites::run(rest),
         "bench" => bench::run(rest),
+        "browser" => browser::run(rest),
         "endure" => endure::run(rest),
         #[cfg(target_os = "linux")]
         "sandbox" => sandbox::run(rest),
@@ -143,4 +149,23 @@ fn target(name: &str) -> Result<PathBuf, String> {
     let folder = base.join(name);
     std::fs::create_dir_all(&folder).map_err(|err| format!("{}: {err}", folder.display()))?;
     Ok(folder)
+}
+
+/// Copies a folder with all that is below it, permissions included, in place of what was there.
+fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {
+    let problem = |err: std::io::Error| format!("{}: {err}", from.display());
+    if to.exists() {
+        std::fs::remove_dir_all(to).map_err(problem)?;
+    }
+    std::fs::create_dir_all(to).map_err(problem)?;
+    for entry in std::fs::read_dir(from).map_err(problem)? {
+        let entry = entry.map_err(problem)?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if from.is_dir() {
+            copy_folder(&from, &to)?;
+        } else {
+            std::fs::copy(from, to).map_err(problem)?;
+        }
+    }
+    Ok(())
 }

@@ -1,5 +1,7 @@
 //! Counting checks: one line for each, and a closing line that says how many held.
 
+use crate::process::Finished;
+
 /// The checks of one job.
 #[derive(Default)]
 pub(crate) struct Tally {
@@ -27,6 +29,26 @@ impl Tally {
         match result {
             Ok(()) => self.passed += 1,
             Err(_) => self.check(what, result),
+        }
+    }
+
+    /// Counts the checks that a script prints: `ok WHAT`, or `failed WHAT: WHY`.
+    pub(crate) fn judge(&mut self, who: &str, finished: &Finished) {
+        let mut count = 0;
+        for line in finished.stdout.lines() {
+            if let Some(what) = line.strip_prefix("ok ") {
+                self.check(&format!("{who} {what}"), Ok(()));
+                count += 1;
+            } else if let Some((what, why)) =
+                line.strip_prefix("failed ").and_then(|rest| rest.split_once(": "))
+            {
+                self.check(&format!("{who} {what}"), Err(why.to_owned()));
+                count += 1;
+            }
+        }
+        if count == 0 {
+            let why = format!("it checked nothing: {}{}", finished.stdout, finished.stderr);
+            self.check(&format!("{who} runs"), Err(why));
         }
     }
 

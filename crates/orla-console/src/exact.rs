@@ -2,6 +2,7 @@
 //!
 //! What a person types into a form must arrive as it was typed: `1.10`, `1e400` and integers of any size included.
 
+use std::collections::HashMap;
 use std::fmt;
 
 use orla_marketplace::rtfs::json::push_string;
@@ -75,10 +76,16 @@ impl Json {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_same(b))
             }
             (Self::Object(a), Self::Object(b)) => {
-                a.len() == b.len()
-                    && a.iter().all(|(key, value)| {
-                        b.iter().any(|(other, also)| key == other && value.is_same(also))
-                    })
+                let members: HashMap<&str, &Self> =
+                    b.iter().map(|(key, value)| (key.as_str(), value)).collect();
+                // Of a name that is given twice, the order matters.
+                if members.len() < b.len() {
+                    return self == other;
+                }
+                let is_same = |(key, value): &(String, Self)| {
+                    members.get(key.as_str()).is_some_and(|other| value.is_same(other))
+                };
+                a.len() == b.len() && a.iter().all(is_same)
             }
             (a, b) => a == b,
         }
@@ -266,6 +273,28 @@ mod tests {
             assert_eq!(Json::parse(&Json::parse(text).unwrap().pretty()).unwrap().to_string(), text);
         }
         assert_eq!(Json::parse(" [ 1 , { \"a\" : [ ] } ] ").unwrap().to_string(), r#"[1,{"a":[]}]"#);
+    }
+
+    #[test]
+    fn members_are_the_same_in_any_order() {
+        let is_same = |one: &str, other: &str| {
+            let read = |text: &str| Json::parse(text).unwrap();
+            read(one).is_same(&read(other)) && read(other).is_same(&read(one))
+        };
+        assert!(is_same(r#"{"a":1,"b":{"c":[1],"d":2}}"#, r#"{"b":{"d":2,"c":[1]},"a":1}"#));
+        assert!(is_same(r#"{"a":1,"a":2}"#, r#"{"a":1,"a":2}"#));
+        for (one, other) in [
+            (r#"{"a":1,"a":2}"#, r#"{"a":2,"a":1}"#),
+            (r#"{"a":1,"a":1}"#, r#"{"a":1,"b":1}"#),
+            (r#"{"a":1}"#, r#"{"a":1.0}"#),
+            (r#"{"a":1}"#, r#"{"a":1,"b":2}"#),
+            ("[1,2]", "[2,1]"),
+        ] {
+            assert!(!is_same(one, other), "{one} {other}");
+        }
+        let members: Vec<String> = (0..80_000).map(|n| format!("\"{n}\":{n}")).collect();
+        let (one, other) = (members.join(","), members.iter().rev().cloned().collect::<Vec<_>>().join(","));
+        assert!(is_same(&format!("{{{one}}}"), &format!("{{{other}}}")));
     }
 
     #[test]

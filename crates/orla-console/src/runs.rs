@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use orla_marketplace::{
-    Call, CapabilityMarketplace, Client, ClientError, JsonText, Notice, NoticeSink, Payload, Principal,
-    Progress, RuntimeError,
+    Call, CapabilityMarketplace, Client, ClientError, JsonText, Notice, NoticeSink, Outcome, Payload,
+    Principal, Progress, RuntimeResult,
 };
 use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
@@ -26,6 +26,8 @@ const MAX_RUNS: usize = 200;
 const MAX_OWN: usize = 50;
 /// The most bytes of the results of all that are kept.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
+/// The most bytes of one part of a result that a page reads as JSON.
+const MAX_READ: usize = 4 * 1024 * 1024;
 /// The most messages of one call that are kept: the newest.
 const MAX_LINES: usize = 200;
 /// The most bytes of one message.
@@ -48,7 +50,7 @@ pub(crate) struct Run {
     pub(crate) call: Arc<str>,
     /// The MCP name of what is called.
     pub(crate) target: String,
-    /// Its input, as JSON text.
+    /// Its input as people may see it, as JSON text: without what its schema marks as secret.
     pub(crate) input: String,
     owner: Option<Principal>,
     pub(crate) started: Instant,
@@ -63,7 +65,7 @@ struct State {
     progress: Option<Progress>,
     lines: VecDeque<Line>,
     question: Option<Asked>,
-    end: Option<(Duration, Arc<Result<Given, RuntimeError>>)>,
+    end: Option<(Duration, Arc<RuntimeResult<Outcome>>)>,
 }
 
 /// A message of a call.
@@ -71,14 +73,6 @@ struct State {
 pub(crate) struct Line {
     pub(crate) level: &'static str,
     pub(crate) text: String,
-}
-
-/// What a call gave, as its page shows it.
-pub(crate) struct Given {
-    pub(crate) output: Json,
-    /// Whether the provider says that it failed.
-    pub(crate) is_error: bool,
-    bytes: usize,
 }
 
 struct Asked {
@@ -100,7 +94,7 @@ pub(crate) struct Snapshot {
     pub(crate) progress: Option<Progress>,
     pub(crate) lines: Vec<Line>,
     pub(crate) question: Option<Question>,
-    pub(crate) end: Option<(Duration, Arc<Result<Given, RuntimeError>>)>,
+    pub(crate) end: Option<(Duration, Arc<RuntimeResult<Outcome>>)>,
 }
 
 impl Runs {
@@ -113,11 +107,12 @@ impl Runs {
         }
     }
 
-    /// Starts a call. `None` if too many of this visitor run.
+    /// Starts a call; `shown` is its input as its page shows it. `None` if too many of this visitor run.
     pub(crate) fn start(
         &self,
         target: &str,
         input: JsonText,
+        shown: String,
         owner: Option<Principal>,
     ) -> Option<Arc<Run>> {
         if self.end.is_cancelled() {
@@ -127,7 +122,7 @@ impl Runs {
             id: number(),
             call: self.market.reserve_call_id(),
             target: target.to_owned(),
-            input: input.as_str().to_owned(),
+            input: shown,
             owner,
             started: Instant::now(),
             cancellation: self.end.child_token(),
@@ -165,7 +160,7 @@ impl Runs {
                     }
                 }
             };
-            own.finish(result.and_then(|outcome| Given::of(&outcome)));
+            own.finish(result);
         });
         Some(run)
     }
@@ -286,7 +281,7 @@ impl Run {
         self.changed();
     }
 
-    fn finish(&self, result: Result<Given, RuntimeError>) {
+    fn finish(&self, result: RuntimeResult<Outcome>) {
         {
             let mut state = self.state.lock();
             state.question = None;
@@ -301,27 +296,22 @@ impl Run {
 
     fn bytes(&self) -> usize {
         let output = match self.state.lock().end.as_ref().map(|(_, result)| Arc::clone(result)) {
-            Some(result) => result.as_ref().as_ref().map_or(0, |given| given.bytes),
+            Some(result) => match &*result {
+                Ok(outcome) => outcome.bytes(),
+                Err(error) => error.outcome().map_or(0, Outcome::bytes),
+            },
             None => 0,
         };
         output + self.input.len()
     }
 }
 
-impl Given {
-    fn of(outcome: &orla_marketplace::Outcome) -> Result<Self, RuntimeError> {
-        Ok(Self {
-            output: shown(outcome)?,
-            is_error: outcome.is_error == Some(true),
-            bytes: outcome.bytes(),
-        })
-    }
-}
-
-/// An outcome as the JSON of an MCP result.
-pub(crate) fn shown(outcome: &orla_marketplace::Outcome) -> Result<Json, RuntimeError> {
+/// An outcome as the JSON of an MCP result. What is too large to be read for a page is a text.
+pub(crate) fn shown(outcome: &Outcome) -> RuntimeResult<Json> {
     let json = |text: &JsonText| {
-        Json::parse(text.as_str()).unwrap_or_else(|_| Json::Text(text.as_str().to_owned()))
+        let text = text.as_str();
+        let parsed = (text.len() <= MAX_READ).then(|| Json::parse(text).ok()).flatten();
+        parsed.unwrap_or_else(|| Json::Text(text.to_owned()))
     };
     let mut members = Vec::new();
     if let Some(structured) = &outcome.structured {
@@ -351,18 +341,38 @@ impl Client for Visitor {
         let message = asked.get("message").and_then(|text| text.as_str()).unwrap_or_default().to_owned();
         let schema = asked.get("requestedSchema").cloned().unwrap_or_default();
         let (answer, answered) = oneshot::channel();
+        let number = self.0.changes.borrow().wrapping_add(1);
         {
             let mut state = self.0.state.lock();
             if state.question.is_some() {
                 let message = "another question waits for its answer".to_owned();
                 return Err(ClientError::Refused { code: -32000, message, data: None });
             }
-            let number = self.0.changes.borrow().wrapping_add(1);
             state.question = Some(Asked { question: Question { number, message, schema }, answer });
         }
+        let _withdrawn = Withdrawn { run: &self.0, number };
         self.0.changed();
         let answer = answered.await.map_err(|_| ClientError::Gone)?;
         JsonText::parse(answer).map_err(|_| ClientError::Gone)
+    }
+}
+
+/// Takes a question back when its provider no longer waits for the answer.
+struct Withdrawn<'a> {
+    run: &'a Run,
+    number: u64,
+}
+
+impl Drop for Withdrawn<'_> {
+    fn drop(&mut self) {
+        {
+            let mut state = self.run.state.lock();
+            if state.question.as_ref().is_none_or(|asked| asked.question.number != self.number) {
+                return;
+            }
+            state.question = None;
+        }
+        self.run.changed();
     }
 }
 

@@ -42,7 +42,7 @@ pub use call::{
 };
 pub use case::{case, recorded};
 pub use query::{CANCEL, DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};
-pub use redact::{NoPointer, PointerPattern};
+pub use redact::{NoPointer, PointerPattern, blotted};
 pub use store::OpenError;
 pub use trace::{SpanSink, Tracing};
 

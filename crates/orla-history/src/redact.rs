@@ -98,6 +98,13 @@ impl Rules<'_> {
     }
 }
 
+/// The data of a call as people may see it: without what its schema marks (`writeOnly`, `format: password`), and without
+/// credentials by their names. `None` if nothing is left out; else also the texts that were.
+pub fn blotted(schema: &Value, json: &str) -> Option<(String, Vec<String>)> {
+    let done = Rules { schema: Some(schema), patterns: &[] }.apply(json)?;
+    Some((done.json, done.texts))
+}
+
 /// Whether a schema may mark something: a cheap look at its text.
 pub(crate) fn may_mark(schema: &str) -> bool {
     schema.contains("writeOnly") || schema.contains("\"password\"")
@@ -294,7 +301,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn blotted(json: &str, schema: Option<&Value>, patterns: &[&str]) -> String {
+    fn applied(json: &str, schema: Option<&Value>, patterns: &[&str]) -> String {
         let patterns: Vec<PointerPattern> = patterns.iter().map(|text| text.parse().unwrap()).collect();
         let rules = Rules { schema, patterns: &patterns };
         rules.apply(json).map_or_else(|| json.to_owned(), |blotted| blotted.json)
@@ -316,7 +323,7 @@ mod tests {
         let json = r#"{"pin": 1234, "n": 18446744073709551616, "users": [{"pass": "a", "friend": {"pass": "b", "x": 1.10}}],
             "more": {"k": "v"}, "pass": "not marked"}"#;
         assert_eq!(
-            blotted(json, Some(&schema), &[]),
+            applied(json, Some(&schema), &[]),
             r#"{"pin":"[redacted]","n":18446744073709551616,"users":[{"pass":"[redacted]","friend":{"pass":"[redacted]","x":1.10}}],"more":{"k":"[redacted]"},"pass":"not marked"}"#
         );
     }
@@ -324,14 +331,14 @@ mod tests {
     #[test]
     fn a_schema_that_refers_to_itself_ends() {
         let schema = json!({"$ref": "#", "anyOf": [{"$ref": "#"}], "properties": {"a": {"$ref": "#"}}, "title": "password"});
-        assert_eq!(blotted(r#"{"a":{"a":1}}"#, Some(&schema), &[]), r#"{"a":{"a":1}}"#);
+        assert_eq!(applied(r#"{"a":{"a":1}}"#, Some(&schema), &[]), r#"{"a":{"a":1}}"#);
     }
 
     #[test]
     fn patterns_are_pointers_with_a_star() {
         let json = r#"{"card":{"number":"4111","kind":"visa"},"items":[{"token":"t","n":1},{"n":2}],"a/b":{"c~d":1}}"#;
         assert_eq!(
-            blotted(json, None, &["/card/number", "/items/*/token", "/a~1b/c~0d", "/none"]),
+            applied(json, None, &["/card/number", "/items/*/token", "/a~1b/c~0d", "/none"]),
             r#"{"card":{"number":"[redacted]","kind":"visa"},"items":[{"token":"[redacted]","n":1},{"n":2}],"a/b":{"c~d":"[redacted]"}}"#
         );
         for wrong in ["", "card", "/a~2", "/a~"] {
@@ -355,7 +362,7 @@ mod tests {
     fn what_is_too_deep_is_blotted_as_a_whole() {
         let deep = format!("{}\"x\"{}", "[".repeat(300), "]".repeat(300));
         let schema = json!({"writeOnly": false});
-        let done = blotted(&deep, Some(&schema), &["/nowhere"]);
+        let done = applied(&deep, Some(&schema), &["/nowhere"]);
         assert!(done.contains("[redacted]") && !done.contains('x'));
     }
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use crate::tally::Tally;
 
-use super::world::{World, judge, port};
+use super::world::{World, port};
 
 /// Calls at once.
 const CALLS: &str = "64";
@@ -44,11 +44,11 @@ mcpServers:
     let orla = world.orla("callers", &config, &[("show", "$(env)")])?;
     let people = provider.folder.join("people.json");
     let arguments = [&*url, &provider.url, CALLS, &people.to_string_lossy()];
-    judge(tally, "callers:", &world.script("callers.mjs", &arguments)?);
+    tally.judge("callers:", &world.script("callers.mjs", &arguments)?);
     let environment = environments(orla.pid());
     drop(orla);
     let orla = world.orla_again("callers")?;
-    judge(tally, "callers, after a restart:", &world.script("callers.mjs", &arguments)?);
+    tally.judge("callers, after a restart:", &world.script("callers.mjs", &arguments)?);
     let environment = environment + &environments(orla.pid());
     let issued = provider.issued();
     let mut found =

@@ -6,7 +6,7 @@ use crate::process;
 use crate::server::Server;
 use crate::tally::Tally;
 
-use super::world::{LIFE, Provider, TIMEOUT, World, judge, port};
+use super::world::{LIFE, Provider, TIMEOUT, World, port};
 
 const TOOLS: &[(&str, &str)] = &[("run", "ran"), ("admin", "administered")];
 
@@ -37,13 +37,12 @@ policy_reveal: true
 /// The TypeScript SDK; then keys are rotated.
 pub(super) fn typescript(world: &World<'_>, tally: &mut Tally) -> Result<(), String> {
     let (provider, orla, url) = servers(world, "typescript")?;
-    judge(tally, "typescript", &world.script("typescript_client.mjs", &[&url])?);
+    tally.judge("typescript", &world.script("typescript_client.mjs", &[&url])?);
     let issuer: u16 = provider.url.rsplit(':').next().and_then(|port| port.parse().ok()).unwrap_or(0);
     drop(provider);
     // The newer key signs from now on, and orla runs on.
     let _provider = world.provider("typescript-provider", issuer, &url, 2, LIFE)?;
-    judge(
-        tally,
+    tally.judge(
         "typescript, after a rotation of keys,",
         &world.script("typescript_client.mjs", &[&url])?,
     );
@@ -56,6 +55,6 @@ pub(super) fn python(world: &World<'_>, tally: &mut Tally) -> Result<(), String>
     let (_provider, _orla, url) = servers(world, "python")?;
     let mut command = Command::new(&world.foreign.python);
     command.arg(world.foreign.folder.join("python_client.py")).arg(&url).env("LIFE", LIFE);
-    judge(tally, "python", &process::run(&mut command, &world.folder("scratch")?, TIMEOUT)?);
+    tally.judge("python", &process::run(&mut command, &world.folder("scratch")?, TIMEOUT)?);
     Ok(())
 }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use crate::interop::install::Foreign;
 use crate::process::{self, Finished};
 use crate::server::{Server, address};
-use crate::tally::Tally;
 
 /// How long a foreign client may take.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(120);
@@ -119,26 +118,6 @@ impl<'a> World<'a> {
 pub(super) fn port() -> Result<u16, String> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(|err| err.to_string())?;
     listener.local_addr().map(|address| address.port()).map_err(|err| err.to_string())
-}
-
-/// Counts the checks that a script prints: `ok WHAT`, or `failed WHAT: WHY`.
-pub(super) fn judge(tally: &mut Tally, who: &str, finished: &Finished) {
-    let mut count = 0;
-    for line in finished.stdout.lines() {
-        if let Some(what) = line.strip_prefix("ok ") {
-            tally.check(&format!("{who} {what}"), Ok(()));
-            count += 1;
-        } else if let Some((what, why)) =
-            line.strip_prefix("failed ").and_then(|rest| rest.split_once(": "))
-        {
-            tally.check(&format!("{who} {what}"), Err(why.to_owned()));
-            count += 1;
-        }
-    }
-    if count == 0 {
-        let why = format!("it checked nothing: {}{}", finished.stdout, finished.stderr);
-        tally.check(&format!("{who} runs"), Err(why));
-    }
 }
 
 fn executable(path: &Path) -> Result<(), String> {

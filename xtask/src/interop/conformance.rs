@@ -28,7 +28,7 @@ pub(crate) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
     let fixtures = crate::root().join("xtask/fixtures/conformance");
     let folder = foreign.folder.join("conformance");
     for part in ["tools", "prompts", "servers"] {
-        copy_folder(&fixtures.join(part), &folder.join(part))?;
+        crate::copy_folder(&fixtures.join(part), &folder.join(part))?;
     }
     // What an earlier run kept belongs to it.
     let _ = std::fs::remove_dir_all(folder.join(".orla"));
@@ -142,25 +142,6 @@ fn read_results(folder: &Path) -> Result<Scenarios, String> {
 fn scenario_of(folder: &str) -> Option<&str> {
     let name = folder.strip_prefix("server-")?;
     name.get(..name.len().checked_sub("-2026-11-20T08-13-05-000Z".len())?)
-}
-
-/// Copies a folder with all that is below it, permissions included, in place of what was there.
-fn copy_folder(from: &Path, to: &Path) -> Result<(), String> {
-    let problem = |err: std::io::Error| format!("{}: {err}", from.display());
-    if to.exists() {
-        std::fs::remove_dir_all(to).map_err(problem)?;
-    }
-    std::fs::create_dir_all(to).map_err(problem)?;
-    for entry in std::fs::read_dir(from).map_err(problem)? {
-        let entry = entry.map_err(problem)?;
-        let (from, to) = (entry.path(), to.join(entry.file_name()));
-        if from.is_dir() {
-            copy_folder(&from, &to)?;
-        } else {
-            std::fs::copy(from, to).map_err(problem)?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

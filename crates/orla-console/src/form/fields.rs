@@ -23,6 +23,7 @@ pub(crate) struct Fields {
     values: BTreeMap<String, String>,
     open: BTreeSet<String>,
     null: BTreeSet<String>,
+    is_cut: bool,
 }
 
 /// Names with a prefix of their own, before the path.
@@ -32,7 +33,11 @@ impl Fields {
     /// Takes the pairs of a form.
     pub(crate) fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut fields = Self::default();
-        for (name, value) in pairs.into_iter().take(MAX_FIELDS) {
+        for (number, (name, value)) in pairs.into_iter().enumerate() {
+            if number >= MAX_FIELDS {
+                fields.is_cut = true;
+                break;
+            }
             match &*name {
                 "_open" => drop(fields.open.insert(value)),
                 "_null" => drop(fields.null.insert(value)),
@@ -44,6 +49,11 @@ impl Fields {
             }
         }
         fields
+    }
+
+    /// Whether there were more fields than are read.
+    pub(crate) fn is_cut(&self) -> bool {
+        self.is_cut
     }
 
     /// The field of this name.
@@ -119,24 +129,28 @@ impl Fields {
 
     /// Removes everything at this path and below. Of an array, later items move up.
     fn remove(&mut self, path: &str) {
-        self.rename(path, None);
         let (parent, step) = path.rsplit_once('.').unwrap_or(("", path));
-        if let Ok(at) = step.parse::<usize>() {
-            for later in self.numbers(parent, "").into_iter().filter(|later| *later > at) {
-                let to = join(parent, &(later - 1).to_string());
-                self.rename(&join(parent, &later.to_string()), Some(&to));
-            }
-        }
-    }
-
-    fn rename(&mut self, from: &str, to: Option<&str>) {
+        let removed: Option<usize> = step.parse().ok();
         let renamed = |name: String| -> Option<String> {
-            let path = path_of(&name);
-            if !is_at_or_below(path, from) {
-                return Some(name);
+            let own = path_of(&name);
+            if is_at_or_below(own, path) {
+                return None;
             }
-            let prefix = &name[..name.len() - path.len()];
-            to.map(|to| format!("{prefix}{to}{}", &path[from.len()..]))
+            let rest = match parent {
+                "" => Some(own),
+                parent => own.strip_prefix(parent).and_then(|rest| rest.strip_prefix('.')),
+            };
+            let (step, below) = rest.map_or(("", ""), |rest| match rest.find('.') {
+                Some(end) => rest.split_at(end),
+                None => (rest, ""),
+            });
+            match (removed, step.parse::<usize>()) {
+                (Some(removed), Ok(at)) if at > removed => {
+                    let prefix = &name[..name.len() - own.len()];
+                    Some(format!("{prefix}{}{below}", join(parent, &(at - 1).to_string())))
+                }
+                _ => Some(name),
+            }
         };
         let values = std::mem::take(&mut self.values).into_iter();
         self.values = values.filter_map(|(name, value)| Some((renamed(name)?, value))).collect();

@@ -13,7 +13,7 @@
 //! # Invariants
 //!
 //! - The form of an input reads as that input (`a_form_of_an_input_reads_as_that_input`).
-//! - The size of a form is bounded, and recursive schemas are shown one level at a time.
+//! - The size of a form and of its input is bounded, and recursive schemas are shown one level at a time.
 //!
 //! # Deliberately absent
 //!
@@ -34,6 +34,9 @@ use node::{Builder, Given};
 
 pub(crate) use fields::Fields;
 pub(crate) use node::Node;
+
+/// The most bytes of an input that has a form.
+pub(crate) const MAX_INPUT: usize = 256 * 1024;
 
 /// The form of an input.
 pub(crate) struct Form {
@@ -56,6 +59,11 @@ impl Form {
     /// The form as it was submitted.
     pub(crate) fn of_fields(schema: &Value, fields: &Fields) -> Self {
         Self::build(schema, Given::Fields(fields))
+    }
+
+    /// No fields, and the reason. Problems are those of the whole.
+    pub(crate) fn without_fields(why: &str) -> Self {
+        Self { root: Node::raw(why), problems: Vec::new() }
     }
 
     fn build(schema: &Value, given: Given<'_>) -> Self {

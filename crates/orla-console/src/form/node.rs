@@ -1,6 +1,6 @@
 //! The tree of a form: how it is made, and how it is read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 use orla_marketplace::rtfs::json::{push_index, push_key};
 use serde_json::Value;
@@ -722,6 +722,24 @@ fn rules(place: &Place) -> Vec<String> {
 }
 
 impl Node {
+    /// An input that has no fields.
+    pub(super) fn raw(why: &str) -> Self {
+        Self {
+            path: String::new(),
+            label: "Input".to_owned(),
+            description: None,
+            rules: Vec::new(),
+            default: None,
+            is_required: true,
+            is_strict: true,
+            null: None,
+            is_removable: false,
+            control: Control::Raw { value: String::new(), why: Some(why.to_owned()) },
+            problems: Vec::new(),
+            place: None,
+        }
+    }
+
     pub(super) fn why_raw(&self) -> Option<&str> {
         match &self.control {
             Control::Raw { why, .. } => why.as_deref(),
@@ -813,6 +831,7 @@ impl Node {
             Control::Object { members, entries, .. } => {
                 let mut values: Vec<(String, Json)> = Vec::new();
                 let mut is_entered = false;
+                let mut taken = HashSet::new();
                 for member in members {
                     let key =
                         key_of(member.path.rsplit('.').next().unwrap_or_default()).unwrap_or_default();
@@ -825,6 +844,7 @@ impl Node {
                         || matches!(member.control, Control::Fixed(_));
                     values.extend(read.value.filter(|_| is_there).map(|value| (key, value)));
                 }
+                taken.extend(values.iter().map(|(name, _)| name.clone()));
                 for Entry { key, has_field, node } in entries {
                     let mut place = place.to_owned();
                     push_key(&mut place, key);
@@ -833,7 +853,7 @@ impl Node {
                     is_entered = true;
                     if key.is_empty() && *has_field {
                         node.problems.push("its name is missing".to_owned());
-                    } else if values.iter().any(|(other, _)| other == key) {
+                    } else if !taken.insert(key.clone()) {
                         node.problems.push(format!("the name {key} is given twice"));
                     } else {
                         values.push((key.clone(), value));

@@ -118,8 +118,10 @@ impl Writer<'_> {
                         TextKind::Secret => "password",
                         _ => "text",
                     };
+                    // What was typed as a secret is typed again.
+                    let value = Some(value).filter(|_| kind != "password");
                     html! {
-                        input id=(id) type=(kind) name=(path) value=(value) required[required]
+                        input id=(id) type=(kind) name=(path) value=[value] required[required]
                             aria-invalid=[invalid] aria-describedby=[*described] autocomplete="off" spellcheck="false";
                     }
                 }

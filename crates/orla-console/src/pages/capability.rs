@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{Response, StatusCode};
 use maud::{Markup, html};
-use orla_marketplace::{Entry, JsonText, RuntimeError, Violation, discovery};
+use orla_marketplace::{Entry, JsonText, REDACTED, RuntimeError, Violation, discovery};
 use orla_server::{PageBody, StatusRow};
 use serde_json::Value;
 
@@ -13,18 +13,20 @@ use super::shell::{Page, change_token};
 use super::{call, catalogue, expired, missing};
 use crate::Ask;
 use crate::exact::Json;
-use crate::form::Form;
+use crate::form::{Form, MAX_INPUT};
 use crate::runs::Run;
 use crate::site::{query, reply};
 use crate::text::plain;
 use crate::view;
 
+/// What a violation says of a value that is missing.
+const NOTHING: &str = "nothing";
 /// How long a browser waits for the end of a call before it sees its progress.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
 
 /// The form, empty or with the input that the query gives.
 pub(crate) async fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
-    let Some(entry) = ask.entry(id) else { return unknown(ask, id) };
+    let Some(entry) = ask.learned_entry(id).await else { return unknown(ask, id) };
     let schema = schema(&entry);
     let run = ask.queried("run").and_then(|run| ask.console.runs.get(run, ask.principal.as_ref()));
     let given = match (run, ask.queried("call")) {
@@ -32,9 +34,13 @@ pub(crate) async fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
         (None, Some(call)) => call::input_of(ask, call).await,
         (None, None) => None,
     };
-    let form = match given.as_deref().map(Json::parse) {
-        Some(Ok(input)) => Form::of_input(&schema, &input),
-        _ => Form::empty(&schema),
+    let form = match given.as_deref() {
+        Some(given) if given.len() > MAX_INPUT => too_large(),
+        Some(given) => match Json::parse(given) {
+            Ok(input) => Form::of_input(&schema, &input),
+            Err(_) => Form::empty(&schema),
+        },
+        None => Form::empty(&schema),
     };
     shown(ask, &entry, StatusCode::OK, &form, given).await
 }
@@ -42,8 +48,13 @@ pub(crate) async fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
 /// A submitted form: a button of the form, or a call.
 pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     let Some(mut fields) = ask.change() else { return expired(ask) };
-    let Some(entry) = ask.entry(id) else { return unknown(ask, id) };
+    let Some(entry) = ask.learned_entry(id).await else { return unknown(ask, id) };
     let schema = schema(&entry);
+    if fields.is_cut() {
+        let mut form = too_large();
+        form.problems.push("There are too many fields. Nothing was called.".to_owned());
+        return shown(ask, &entry, StatusCode::PAYLOAD_TOO_LARGE, &form, None).await;
+    }
     let pressed = fields.get("_do").map(str::to_owned);
     if pressed.is_some_and(|button| fields.press(&button)) {
         return shown(ask, &entry, StatusCode::OK, &Form::of_fields(&schema, &fields), None).await;
@@ -52,6 +63,7 @@ pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
         Some(raw) => {
             let raw = raw.to_owned();
             match Json::parse(&raw) {
+                Ok(_) if raw.len() > MAX_INPUT => (too_large(), raw),
                 Ok(json) => {
                     let mut form = Form::of_input(&schema, &json);
                     form.read();
@@ -68,28 +80,36 @@ pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
             let mut form = Form::of_fields(&schema, &fields);
             let input = form.read().to_string();
             if form.has_problems() {
+                let input = visible_input(&schema, &input).0;
                 return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(input)).await;
             }
             (form, input)
         }
     };
+    let (visible, secrets) = visible_input(&schema, &input);
+    if secrets.iter().any(|secret| secret == REDACTED) {
+        form.problems
+            .push(format!("A secret of this input is not shown. Enter it in the place of {REDACTED}."));
+        return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
+    }
     let text = match JsonText::parse(input.clone()) {
         Ok(text) => text,
         Err(error) => {
             form.problems.push(format!("The input is not JSON: {error}"));
-            return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(input)).await;
+            return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
         }
     };
-    let Some(run) = ask.console.runs.start(&entry.name, text, ask.principal.clone()) else {
+    let started = ask.console.runs.start(&entry.name, text, visible.clone(), ask.principal.clone());
+    let Some(run) = started else {
         form.problems.push("Too many calls that you started here still run.".to_owned());
-        return shown(ask, &entry, StatusCode::SERVICE_UNAVAILABLE, &form, Some(input)).await;
+        return shown(ask, &entry, StatusCode::SERVICE_UNAVAILABLE, &form, Some(visible)).await;
     };
     run.settled(PATIENCE).await;
     if let Some(violations) = refused_input(&run) {
         for violation in &violations {
-            form.blame(&violation.path, &sentence(violation));
+            form.blame(&violation.path, &sentence(violation, !secrets.is_empty()));
         }
-        return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(input)).await;
+        return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
     }
     reply::see(&format!("/console/runs/{}", run.id))
 }
@@ -103,10 +123,23 @@ fn refused_input(run: &Run) -> Option<Vec<Violation>> {
     }
 }
 
-fn sentence(violation: &Violation) -> String {
-    let whole = violation.to_string();
+/// What is wrong, beside its field. A violation repeats the beginning of what came, which may be secret.
+fn sentence(violation: &Violation, has_secrets: bool) -> String {
+    let whole = match has_secrets && violation.got != NOTHING {
+        true => Violation { got: REDACTED.to_owned(), ..violation.clone() }.to_string(),
+        false => violation.to_string(),
+    };
     let path = format!("{}: ", violation.path);
     whole.strip_prefix(&path).map_or(whole.clone(), str::to_owned)
+}
+
+/// The input as a page shows it, and the secrets that it does not show.
+fn visible_input(schema: &Value, input: &str) -> (String, Vec<String>) {
+    orla_history::blotted(schema, input).unwrap_or_else(|| (input.to_owned(), Vec::new()))
+}
+
+fn too_large() -> Form {
+    Form::without_fields(&format!("the input is larger than {} KiB", MAX_INPUT / 1024))
 }
 
 fn schema(entry: &Entry) -> Value {
@@ -123,6 +156,15 @@ impl Ask<'_> {
     /// The capability with this name, if the visitor may know about it.
     pub(crate) fn entry(&self, id: &str) -> Option<Arc<Entry>> {
         self.catalog.visible(self.principal.as_ref(), id).cloned()
+    }
+
+    /// The same; if there is none, a provider that has not answered yet may serve it.
+    async fn learned_entry(&self, id: &str) -> Option<Arc<Entry>> {
+        if let Some(entry) = self.entry(id) {
+            return Some(entry);
+        }
+        self.console.market.prepare_listing().await;
+        self.console.market.snapshot().visible(self.principal.as_ref(), id).cloned()
     }
 }
 

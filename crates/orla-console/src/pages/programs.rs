@@ -74,7 +74,8 @@ pub(crate) async fn submit(ask: &Ask<'_>) -> Response<PageBody> {
             None,
         );
     };
-    let Some(run) = ask.console.runs.start(IDS[0], text, ask.principal.clone()) else {
+    let shown_input = text.as_str().to_owned();
+    let Some(run) = ask.console.runs.start(IDS[0], text, shown_input, ask.principal.clone()) else {
         let problem = "Too many calls that you started here still run.";
         return shown(ask, StatusCode::SERVICE_UNAVAILABLE, program, input, problem, None);
     };
@@ -161,14 +162,16 @@ fn findings(program: &str, found: &[Finding]) -> Markup {
     let of_line = |number: usize| found.iter().filter(move |finding| finding.line == number as u64);
     let beyond = found.iter().filter(|finding| finding.line as usize > program.lines().count().max(1));
     html! {
-        ol.program id="findings" role="status" {
-            @for (at, line) in lines.enumerate() {
-                li {
-                    code { (plain(line)) }
-                    @for finding in of_line(at + 1) { (said(finding)) }
+        div id="findings" role="status" {
+            ol.program {
+                @for (at, line) in lines.enumerate() {
+                    li {
+                        code { (plain(line)) }
+                        @for finding in of_line(at + 1) { (said(finding)) }
+                    }
                 }
+                @for finding in beyond { li { (said(finding)) } }
             }
-            @for finding in beyond { li { (said(finding)) } }
         }
     }
 }

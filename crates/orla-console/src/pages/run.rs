@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use http::Response;
 use maud::{Markup, html};
-use orla_marketplace::{Progress, RuntimeError};
+use orla_marketplace::{Outcome, Progress, RuntimeError, RuntimeResult};
 use orla_server::PageBody;
 use serde_json::Value;
 
@@ -104,10 +104,10 @@ fn bar(progress: &Progress) -> Markup {
     }
 }
 
-fn ended(took: Duration, result: &Result<crate::runs::Given, RuntimeError>) -> Markup {
+fn ended(took: Duration, result: &RuntimeResult<Outcome>) -> Markup {
     let took = format!("{:.1} ms", took.as_secs_f64() * 1000.0);
     let (word, class) = match result {
-        Ok(given) if given.is_error => ("failed", "bad"),
+        Ok(outcome) if outcome.is_error == Some(true) => ("failed", "bad"),
         Ok(_) => ("ok", "good"),
         Err(error) => (error.kind(), "bad"),
     };
@@ -115,8 +115,9 @@ fn ended(took: Duration, result: &Result<crate::runs::Given, RuntimeError>) -> M
         p.state role="status" { span class={ "badge " (class) } { (word) } " " span.note { "after " (took) } }
         section aria-labelledby="result" {
             h2 id="result" { "Result" }
-            @match result {
-                Ok(given) => (view::result(&given.output)),
+            @match result.as_ref().map(shown) {
+                Ok(Ok(output)) => (view::result(&output)),
+                Ok(Err(error)) => (failed(&error)),
                 Err(error) => (failed(error)),
             }
         }

@@ -149,6 +149,8 @@ fn every_page_is_sound_and_strict() {
             "{path}: {policy}"
         );
         assert_eq!(response.header("x-content-type-options"), Some("nosniff"), "{path}");
+        // With `no-referrer`, browsers send `Origin: null` with every form, which is refused.
+        assert_eq!(response.header("referrer-policy"), Some("same-origin"), "{path}");
         assert_eq!(response.header("access-control-allow-origin"), None, "{path}");
         for asset in &page.assets {
             assert_eq!(server.http().get(asset).status, 200, "{asset}");
@@ -215,6 +217,58 @@ fn booked_input(booked: &Value) -> Value {
     let mut booked = booked.clone();
     booked.as_object_mut().expect("an object").remove("_meta");
     booked
+}
+
+#[test]
+fn what_is_marked_is_not_shown_again() {
+    const LOGIN: &str = "#!/bin/sh\n# /// orla\n# input_schema: {type: object, properties: {user: {type: string, minLength: 2}, \
+        pass: {type: string, format: password, minLength: 8}, key: {type: object, writeOnly: true}}}\n# ///\ncat > got.json\n";
+    let server = world().tool("login", LOGIN).serve();
+    let visitor = Visitor::of(&server);
+    let action = "/console/catalogue/login";
+    let page = page_of(&visitor, action);
+    for (user, pass) in [("a", "hunter2-hunter2"), ("ada", "hunter2")] {
+        let (response, _) = visitor.submit(&page, action, &[("user", user), ("pass", pass)]);
+        assert_eq!(response.status, 422);
+        assert!(!response.text().contains("hunter2"), "{}", response.text());
+    }
+    let raw = |input: &str| {
+        let mut fields = page.fields(action, &[]);
+        fields.retain(|(name, _)| name == "_csrf");
+        fields.push(("_raw".to_owned(), input.to_owned()));
+        visitor.post(action, &fields, &visitor.origin())
+    };
+    let input = r#"{"user": "ada", "pass": "hunter2-hunter2", "key": {"pin": "hunter3"}}"#;
+    let run = raw(input).header("location").expect("it runs").to_owned();
+    assert!(server.read("got.json").contains("hunter2") && server.read("got.json").contains("hunter3"));
+    for path in [run.clone(), format!("{action}?run={}", run.rsplit('/').next().unwrap())] {
+        let text = visitor.open(&path).0.text();
+        assert!(text.contains("ada") && !text.contains("hunter"), "{path}: {text}");
+    }
+    // What stands in its place is no value.
+    let response = raw(r#"{"user": "ada", "pass": "[redacted]"}"#);
+    assert!(response.status == 422 && response.text().contains("Enter it"), "{}", response.text());
+}
+
+#[test]
+fn an_input_that_is_too_large_for_a_form_is_called_as_json() {
+    let server = world().tool("book", BOOK).serve();
+    let visitor = Visitor::of(&server);
+    let action = "/console/catalogue/book";
+    let page = page_of(&visitor, action);
+    let raw = |input: &str| {
+        let mut fields = page.fields(action, &[]);
+        fields.retain(|(name, _)| name == "_csrf");
+        fields.push(("_raw".to_owned(), input.to_owned()));
+        visitor.post(action, &fields, &visitor.origin())
+    };
+    let tags = "\"tag\",".repeat(60_000);
+    let right = format!("{{\"person\":{{\"name\":\"Ada\",\"address\":{{\"zip\":\"12345\"}}}},\"mode\":\"fast\",\"tags\":[{tags}\"z\"]}}");
+    assert_eq!(raw(&right).status, 303);
+    let response = raw(&right.replace("12345", "12x"));
+    let page = Page::read(&response.text());
+    assert_eq!((response.status, page.control("person.name").is_some()), (422, false));
+    assert!(page.text.contains("12x") && page.text.contains("larger than 256 KiB"));
 }
 
 #[test]
