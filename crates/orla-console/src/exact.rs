@@ -293,7 +293,8 @@ mod tests {
             assert!(!is_same(one, other), "{one} {other}");
         }
         let members: Vec<String> = (0..80_000).map(|n| format!("\"{n}\":{n}")).collect();
-        let (one, other) = (members.join(","), members.iter().rev().cloned().collect::<Vec<_>>().join(","));
+        let (one, other) =
+            (members.join(","), members.iter().rev().cloned().collect::<Vec<_>>().join(","));
         assert!(is_same(&format!("{{{one}}}"), &format!("{{{other}}}")));
     }
 

@@ -53,6 +53,9 @@ use crate::runs::Runs;
 use crate::site::sessions::{self, Sessions};
 use crate::site::{assets, query, reply};
 
+/// The most bytes of the form to sign in.
+const MAX_SIGN_IN: usize = 16 * 1024;
+
 /// The pages of one server. Cloning shares it.
 #[derive(Clone)]
 pub struct Console(Arc<Inner>);
@@ -109,6 +112,10 @@ impl Console {
 impl Pages for Console {
     fn token(&self, head: &Parts) -> Option<Box<str>> {
         self.0.sessions.token(head, Instant::now()).map(|token| Box::from(&*token))
+    }
+
+    fn most_from_strangers(&self, head: &Parts) -> usize {
+        if head.uri.path() == pages::sign_in::PATH { MAX_SIGN_IN } else { 0 }
     }
 
     async fn answer(&self, visit: Visit<'_>) -> Response<PageBody> {

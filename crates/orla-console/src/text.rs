@@ -5,7 +5,7 @@ use std::time::Duration;
 use maud::{Markup, html};
 
 /// The most bytes of one text that a page shows.
-const MAX_SHOWN: usize = 128 * 1024;
+pub(crate) const MAX_SHOWN: usize = 128 * 1024;
 
 /// A text in which every character is visible: control characters and those that change the direction of text are written
 /// as escapes. Line breaks and tabs stay.
@@ -77,7 +77,7 @@ fn escaped(c: char) -> String {
 }
 
 /// Whether a character acts on the text around it, or cannot be seen.
-fn acts(c: char) -> bool {
+pub(crate) fn acts(c: char) -> bool {
     let is_control = c.is_control() && c != '\n' && c != '\t';
     is_control
         || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'

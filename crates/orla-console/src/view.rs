@@ -4,10 +4,14 @@
 use maud::{Markup, html};
 
 use crate::exact::Json;
-use crate::text::{plain, shortened, visible};
+use crate::text::{MAX_SHOWN, acts, plain, shortened, visible};
 
-/// The most values of one tree. What goes beyond is left out, with a note.
+/// The most values of one result. What goes beyond is left out, with a note.
 const MAX_VALUES: usize = 3_000;
+/// The most bytes of text of one result.
+const MAX_BYTES: usize = 1024 * 1024;
+/// The most parts of the content of one result.
+const MAX_BLOCKS: usize = 300;
 /// The deepest level that is a tree. What goes beyond is text.
 const MAX_DEPTH: usize = 20;
 /// The most columns of a table.
@@ -17,52 +21,78 @@ const MAX_MEDIA: usize = 8 * 1024 * 1024;
 /// The most bytes of JSON that is shown as text.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// A value as a tree.
-pub(crate) fn value(value: &Json) -> Markup {
-    let mut left = MAX_VALUES;
-    html! { div.value { (tree(value, 0, &mut left)) } }
+/// What there is still room for on a page.
+struct Room {
+    values: usize,
+    bytes: usize,
 }
 
-fn tree(value: &Json, depth: usize, left: &mut usize) -> Markup {
-    let Some(rest) = left.checked_sub(1) else { return html! { span.note { "…" } } };
-    *left = rest;
+impl Room {
+    fn new() -> Self {
+        Self { values: MAX_VALUES, bytes: MAX_BYTES }
+    }
+
+    /// As much of a text as there is room for.
+    fn text(&mut self, text: &str) -> Markup {
+        let (shown, cut) = shortened(text, self.bytes.min(MAX_SHOWN));
+        // A character that is escaped takes as much as some dozen others.
+        let escapes = shown.chars().filter(|c| acts(*c)).count();
+        self.bytes = self.bytes.saturating_sub(shown.len() + escapes * 40);
+        html! { (plain(shown)) @if cut > 0 { span.escape { "… " (cut) " bytes more" } } }
+    }
+}
+
+/// A value as a tree.
+pub(crate) fn value(value: &Json) -> Markup {
+    value_within(value, &mut Room::new())
+}
+
+fn value_within(value: &Json, left: &mut Room) -> Markup {
+    html! { div.value { (tree(value, 0, left)) } }
+}
+
+fn tree(value: &Json, depth: usize, left: &mut Room) -> Markup {
+    let Some(rest) = left.values.checked_sub(1).filter(|_| left.bytes > 0) else {
+        return html! { span.note { "…" } };
+    };
+    left.values = rest;
     if depth > MAX_DEPTH {
-        return html! { code { (plain(shortened(&value.to_string(), MAX_TEXT).0)) } };
+        return html! { code { (left.text(shortened(&value.to_string(), MAX_TEXT).0)) } };
     }
     match value {
         Json::Null => html! { span.null { "null" } },
         Json::Bool(is) => html! { span.bool { (is) } },
-        Json::Number(number) => html! { span.number { (plain(number)) } },
-        Json::Text(text) if text.contains('\n') => html! { pre.text { (plain(text)) } },
-        Json::Text(text) => html! { span.text { (plain(text)) } },
+        Json::Number(number) => html! { span.number { (left.text(number)) } },
+        Json::Text(text) if text.contains('\n') => html! { pre.text { (left.text(text)) } },
+        Json::Text(text) => html! { span.text { (left.text(text)) } },
         Json::Array(items) if items.is_empty() => html! { span.null { "[ ]" } },
         Json::Object(members) if members.is_empty() => html! { span.null { "{ }" } },
         Json::Array(items) => {
             let shown = match columns(items) {
                 Some(columns) => table(items, &columns, depth, left),
                 None => html! {
-                    ol start="0" { @for item in room(items, *left) { li { (tree(item, depth + 1, left)) } } }
+                    ol start="0" { @for item in room(items, left.values) { li { (tree(item, depth + 1, left)) } } }
                 },
             };
-            let note = format!("{} items", items.len());
-            folded(&note, depth < 3, &html! { (shown) (more(items.len(), *left)) })
+            let note = counted(items.len(), "item");
+            folded(&note, depth < 3, &html! { (shown) (more(items.len(), left)) })
         }
         Json::Object(members) => {
             let shown = html! {
                 dl {
-                    @for (key, value) in room(members, *left) {
-                        div { dt { (plain(key)) } dd { (tree(value, depth + 1, left)) } }
+                    @for (key, value) in room(members, left.values) {
+                        div { dt { (left.text(key)) } dd { (tree(value, depth + 1, left)) } }
                     }
                 }
-                (more(members.len(), *left))
+                (more(members.len(), left))
             };
-            if depth == 0 {
-                shown
-            } else {
-                folded(&format!("{} members", members.len()), depth < 3, &shown)
-            }
+            if depth == 0 { shown } else { folded(&counted(members.len(), "member"), depth < 3, &shown) }
         }
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// As many parts as there is room for.
@@ -70,8 +100,8 @@ fn room<T>(parts: &[T], left: usize) -> &[T] {
     &parts[..parts.len().min(left)]
 }
 
-fn more(count: usize, left: usize) -> Markup {
-    html! { @if left == 0 { p.note { "Too large to be shown whole: " (count) " parts here." } } }
+fn more(count: usize, left: &Room) -> Markup {
+    html! { @if left.values == 0 || left.bytes == 0 { p.note { "Too large to be shown whole: " (count) " parts here." } } }
 }
 
 fn folded(summary: &str, is_open: bool, inside: &Markup) -> Markup {
@@ -98,13 +128,13 @@ fn columns(items: &[Json]) -> Option<Vec<&str>> {
     (!columns.is_empty()).then_some(columns)
 }
 
-fn table(items: &[Json], columns: &[&str], depth: usize, left: &mut usize) -> Markup {
+fn table(items: &[Json], columns: &[&str], depth: usize, left: &mut Room) -> Markup {
     html! {
         div.scroll tabindex="0" role="group" aria-label="Table" {
             table {
-                thead { tr { @for column in columns { th scope="col" { (plain(column)) } } } }
+                thead { tr { @for column in columns { th scope="col" { (left.text(column)) } } } }
                 tbody {
-                    @for item in room(items, *left) {
+                    @for item in room(items, left.values) {
                         tr { @for column in columns {
                             td { @if let Some(value) = item.get(column) { (tree(value, depth + 3, left)) } }
                         } }
@@ -127,16 +157,18 @@ pub(crate) fn result(output: &Json) -> Markup {
         let text = block.get("text").and_then(Json::as_text).and_then(|text| Json::parse(text).ok());
         structured.is_some_and(|value| text.is_some_and(|text| text.is_same(value)))
     };
+    let mut left = Room::new();
     html! {
-        @if let Some(structured) = structured { (value(structured)) }
-        @for block in content.iter().filter(|block| !repeats(block)) { (content_block(block)) }
+        @if let Some(structured) = structured { (value_within(structured, &mut left)) }
+        @for block in content.iter().take(MAX_BLOCKS).filter(|block| !repeats(block)) { (content_block(block, &mut left)) }
+        @if content.len() > MAX_BLOCKS { p.note { "The first " (MAX_BLOCKS) " of " (content.len()) " parts." } }
         @if let Some(meta) = output.get("_meta") {
-            details { summary { "Metadata" } (value(meta)) }
+            details { summary { "Metadata" } (value_within(meta, &mut left)) }
         }
     }
 }
 
-fn content_block(block: &Json) -> Markup {
+fn content_block(block: &Json, left: &mut Room) -> Markup {
     let text = |name: &str| block.get(name).and_then(Json::as_text).unwrap_or_default();
     let media = |family: &str| {
         let (kind, data) = (text("mimeType"), text("data"));
@@ -146,8 +178,8 @@ fn content_block(block: &Json) -> Markup {
     };
     match text("type") {
         "text" => match Json::parse(text("text")) {
-            Ok(json @ (Json::Object(_) | Json::Array(_))) => value(&json),
-            _ => html! { pre.text { (plain(text("text"))) } },
+            Ok(json @ (Json::Object(_) | Json::Array(_))) => value_within(&json, left),
+            _ => html! { pre.text { (left.text(text("text"))) } },
         },
         "image" => match media("image/") {
             Some(data) => html! { p { img.media src=(data) alt="Image of the result"; } },
@@ -157,8 +189,10 @@ fn content_block(block: &Json) -> Markup {
             Some(data) => html! { p { audio controls src=(data) {} } },
             None => html! { p.note { "Audio that cannot be played: " (plain(text("mimeType"))) } },
         },
-        "resource_link" => html! { p { (plain(text("name"))) " " code { (plain(text("uri"))) } } },
-        _ => value(block),
+        "resource_link" => {
+            html! { p { (left.text(text("name"))) " " code { (left.text(text("uri"))) } } }
+        }
+        _ => value_within(block, left),
     }
 }
 

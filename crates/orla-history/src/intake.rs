@@ -155,6 +155,7 @@ impl Intake {
                 queue.bytes = 0;
                 (std::mem::replace(&mut queue.calls, spare), queue.wanted, queue.is_closed)
             };
+            preparation.note(&calls, &self.running);
             let rows: Vec<Option<Row>> = calls.iter().map(|call| row(preparation, call)).collect();
             if let Some(tracing) = self.tracing.get() {
                 let is_sampled =
@@ -163,6 +164,7 @@ impl Intake {
                 let sampled: Vec<Row> = sampled.filter_map(|(_, row)| row.clone()).collect();
                 tracing.sink.take(&sampled);
             }
+            preparation.forget(&calls);
             calls.clear();
             spare = calls;
             if rows.is_empty() {

@@ -88,6 +88,7 @@ pub struct History(Arc<Inner>);
 
 struct Inner {
     intake: Arc<Intake>,
+    preparation: Arc<Preparation>,
     store: Arc<dyn Store>,
     market: Arc<CapabilityMarketplace>,
     options: Arc<RwLock<Options>>,
@@ -197,14 +198,16 @@ impl History {
         store: Arc<dyn Store>,
     ) -> std::io::Result<Self> {
         let intake = Intake::new();
-        let preparation = Preparation::new(market, Arc::clone(&options));
+        let preparation = Arc::new(Preparation::new(market, Arc::clone(&options)));
         let (serving, writes) = (Arc::clone(&intake), Arc::clone(&store));
+        let prepares = Arc::clone(&preparation);
         thread::Builder::new()
             .name("history".to_owned())
-            .spawn(move || serving.serve(&preparation, &*writes))?;
+            .spawn(move || serving.serve(&prepares, &*writes))?;
         market.observe_with(Observer(Arc::clone(&intake)));
         Ok(Self(Arc::new(Inner {
             intake,
+            preparation,
             store,
             market: Arc::clone(market),
             options,
@@ -229,7 +232,7 @@ impl History {
     }
 
     /// The call with this id, with its data and the calls within it; `None` if the viewer sees no such call. A call that
-    /// runs has neither output nor end.
+    /// runs has no output yet.
     ///
     /// # Errors
     /// The store cannot be read.
@@ -242,16 +245,7 @@ impl History {
                 Some(row) if since.is_some_and(|since| row.call.started_at < since) => return Ok(None),
                 Some(row) => row,
                 None => match inner.intake.running.get(&wanted, &viewer) {
-                    Some(live) => Row {
-                        call: live.call(),
-                        input: None,
-                        output: None,
-                        error: None,
-                        notices: Vec::new(),
-                        more_notices: 0,
-                        stderr: None,
-                        trace: live.trace.as_ref().map(|context| context.trace.clone()),
-                    },
+                    Some(live) => inner.preparation.row(&live),
                     None => return Ok(None),
                 },
             };

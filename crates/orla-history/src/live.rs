@@ -50,7 +50,7 @@ pub(crate) struct LiveCall {
 }
 
 /// What a call has told so far.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Told {
     queued: Duration,
     pub(crate) notices: Vec<NoticeLine>,
@@ -178,9 +178,9 @@ impl ObservedCall for LiveCall {
 }
 
 impl LiveCall {
-    /// Takes out what it has told.
+    /// What it has told so far.
     pub(crate) fn told(&self) -> Told {
-        std::mem::take(&mut *self.said.lock())
+        self.said.lock().clone()
     }
 
     /// Bytes that it holds as long as it waits for the writer, as far as they are known.
@@ -235,6 +235,11 @@ impl RunningCalls {
         let mut running: Vec<Running> = seen.map(|call| call.running()).collect();
         running.sort_by_key(|one| Reverse(one.call.started_at));
         running
+    }
+
+    /// The call with this id.
+    pub(crate) fn of(&self, id: &str) -> Option<Arc<LiveCall>> {
+        self.0.lock().get(id).cloned()
     }
 
     /// The call with this id, if this viewer sees it.

@@ -1,6 +1,6 @@
 //! Makes the row of a call that has ended: its data as bounded JSON without secrets. Runs on the writer's thread.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use orla_marketplace::catalog::Entry;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::Options;
 use crate::call::{Body, Row};
-use crate::live::{End, LiveCall};
+use crate::live::{End, LiveCall, RunningCalls};
 use crate::redact::{Rules, may_mark};
 
 /// Schemas that are kept to be used again.
@@ -21,6 +21,10 @@ const MAX_SCHEMAS: usize = 1000;
 /// is kept.
 const MAX_BLOTTED: usize = 64;
 const MAX_BLOTTED_BYTES: usize = 16 << 10;
+/// Trees of calls whose secrets are known at once. Beyond, the oldest is forgotten.
+const MAX_TREES: usize = 1000;
+/// Calls of a tree that are remembered as looked at. Beyond, they are looked at again.
+const MAX_KNOWN: usize = 4096;
 /// Bytes of standard error that are kept.
 const MAX_STDERR: usize = 64 << 10;
 
@@ -29,6 +33,7 @@ pub(crate) struct Preparation {
     market: Weak<CapabilityMarketplace>,
     options: Arc<RwLock<Options>>,
     schemas: Mutex<HashMap<usize, Marked>>,
+    trees: Mutex<Trees>,
 }
 
 /// The schemas of an entry, as far as they may mark members.
@@ -37,6 +42,57 @@ struct Marked {
     entry: Weak<Entry>,
     input: Option<Arc<Value>>,
     output: Option<Arc<Value>>,
+}
+
+/// What was blotted in the calls of trees that still run, by the outermost call.
+#[derive(Default)]
+struct Trees {
+    all: HashMap<Arc<str>, Tree>,
+    /// Counts the trees that were added.
+    added: u64,
+}
+
+#[derive(Default)]
+struct Tree {
+    number: u64,
+    /// The calls that were looked at.
+    known: HashSet<Arc<str>>,
+    texts: BTreeSet<String>,
+}
+
+impl Trees {
+    fn of(&mut self, root: &Arc<str>) -> &mut Tree {
+        if !self.all.contains_key(root) {
+            let oldest =
+                self.all.iter().min_by_key(|(_, tree)| tree.number).map(|(id, _)| Arc::clone(id));
+            if let Some(oldest) = oldest.filter(|_| self.all.len() >= MAX_TREES) {
+                self.all.remove(&oldest);
+            }
+            self.added += 1;
+        }
+        let number = self.added;
+        self.all.entry(Arc::clone(root)).or_insert_with(|| Tree { number, ..Tree::default() })
+    }
+}
+
+impl Tree {
+    /// Whether the call was looked at before. It is from now on.
+    fn knows(&mut self, call: &Arc<str>) -> bool {
+        if self.known.len() >= MAX_KNOWN {
+            self.known.clear();
+        }
+        !self.known.insert(Arc::clone(call))
+    }
+
+    /// Notes texts. More than are looked for are not kept, except for the one that says so.
+    fn add(&mut self, texts: BTreeSet<String>) {
+        for text in texts {
+            if self.texts.len() > MAX_BLOTTED {
+                return;
+            }
+            self.texts.insert(text);
+        }
+    }
 }
 
 /// What is replaced in the texts of one call.
@@ -56,7 +112,7 @@ enum OfCall {
 }
 
 impl OfCall {
-    fn new(blotted: Vec<String>) -> Self {
+    fn new(blotted: BTreeSet<String>) -> Self {
         let bytes: usize = blotted.iter().map(String::len).sum();
         match blotted.len() {
             0 => Self::Nothing,
@@ -95,26 +151,71 @@ impl Secrets {
 
 impl Preparation {
     pub(crate) fn new(market: &Arc<CapabilityMarketplace>, options: Arc<RwLock<Options>>) -> Self {
-        Self { market: Arc::downgrade(market), options, schemas: Mutex::default() }
+        Self {
+            market: Arc::downgrade(market),
+            options,
+            schemas: Mutex::default(),
+            trees: Mutex::default(),
+        }
+    }
+
+    /// Notes what is blotted in calls within calls, and in those around them: it is looked for in all rows of their tree.
+    pub(crate) fn note(&self, ended: &[Arc<LiveCall>], running: &RunningCalls) {
+        let by_id: HashMap<&str, &Arc<LiveCall>> = ended.iter().map(|call| (&*call.id, call)).collect();
+        for call in ended {
+            let Some(root) = &call.root else { continue };
+            let mut next = Some(Arc::clone(call));
+            // A chain of calls is as long as the bound on nested calls; a foreign parent ends it.
+            while let Some(call) = next {
+                if self.trees.lock().of(root).knows(&call.id) {
+                    break;
+                }
+                let (_, _, texts) = self.blotted(&call);
+                self.trees.lock().of(root).add(texts);
+                let parent = call.parent.as_deref();
+                next = parent.and_then(|id| {
+                    by_id.get(id).map(|call| Arc::clone(call)).or_else(|| running.of(id))
+                });
+            }
+        }
+    }
+
+    /// Forgets the trees whose outermost call has ended.
+    pub(crate) fn forget(&self, ended: &[Arc<LiveCall>]) {
+        let mut trees = self.trees.lock();
+        for call in ended.iter().filter(|call| call.root.is_none()) {
+            trees.all.remove(&call.id);
+        }
+    }
+
+    /// Input and output of a call without what is blotted in them, and the texts that were.
+    fn blotted(&self, live: &LiveCall) -> (Option<JsonText>, Option<JsonText>, BTreeSet<String>) {
+        let options = self.options.read().clone();
+        let outcome = live.end.get().and_then(|End { output, .. }| output.as_ref());
+        let marked = self.marked(&live.entry);
+        let mut texts = BTreeSet::new();
+        let mut blot = |json: Option<JsonText>, schema: &Option<Arc<Value>>| {
+            let json = json?;
+            let rules = Rules { schema: schema.as_deref(), patterns: &options.redact };
+            let Some(done) = rules.apply(json.as_str()) else { return Some(json) };
+            texts.extend(done.texts);
+            JsonText::parse(done.json).ok()
+        };
+        let input = blot(live.input.json().ok().cloned(), &marked.input);
+        let output = blot(outcome.and_then(output_of), &marked.output);
+        (input, output, texts)
     }
 
     /// The row of a call that has ended.
     pub(crate) fn row(&self, live: &Arc<LiveCall>) -> Row {
         let options = self.options.read().clone();
         let (told, end) = (live.told(), live.end.get());
-        let input = live.input.json().ok().cloned();
         let outcome = end.and_then(|End { output, .. }| output.as_ref());
-        let output = outcome.and_then(output_of);
-        let marked = self.marked(&live.entry);
-        let mut blotted = Vec::new();
-        let mut blot = |json: Option<JsonText>, schema: &Option<Arc<Value>>| {
-            let json = json?;
-            let rules = Rules { schema: schema.as_deref(), patterns: &options.redact };
-            let Some(done) = rules.apply(json.as_str()) else { return Some(json) };
-            blotted.extend(done.texts);
-            JsonText::parse(done.json).ok()
-        };
-        let (input, output) = (blot(input, &marked.input), blot(output, &marked.output));
+        let (input, output, mut blotted) = self.blotted(live);
+        let root = live.root.as_ref().unwrap_or(&live.id);
+        if let Some(tree) = self.trees.lock().all.get(root) {
+            blotted.extend(tree.texts.iter().cloned());
+        }
         let is_blotted = !blotted.is_empty();
         let secrets = Secrets {
             of_configuration: self.market.upgrade().map(|market| market.redaction()).unwrap_or_default(),

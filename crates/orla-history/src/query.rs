@@ -73,7 +73,7 @@ pub enum Viewer {
 }
 
 impl Viewer {
-    /// A caller. It sees the calls of others if the policy grants it [`READ`].
+    /// A caller. It sees the calls of others if a policy grants it [`READ`], or if callers are not identified at all.
     pub fn of(market: &CapabilityMarketplace, principal: Option<&Principal>) -> Self {
         Self::with(market, principal, READ)
     }
@@ -89,9 +89,13 @@ impl Viewer {
             name: "orla__history".to_owned(),
             needs: vec![Permission::needed(permission)],
         };
-        match market.snapshot().permits_item(principal, &item) {
-            Ok(()) => Self::All,
-            Err(_) => Self::Own(principal.map(|principal| principal.id().to_string())),
+        let catalog = market.snapshot();
+        // Without a policy, nobody has granted one caller what others call.
+        let is_granted = catalog.permits_item(principal, &item).is_ok();
+        match principal {
+            None if is_granted => Self::All,
+            Some(_) if is_granted && catalog.has_policy() => Self::All,
+            principal => Self::Own(principal.map(|principal| principal.id().to_string())),
         }
     }
 

@@ -89,6 +89,7 @@ impl Rules<'_> {
         let patterns = self.patterns.iter().map(|pattern| &pattern.0[..]).collect();
         let mut walk = Walk {
             root: self.schema,
+            patterns: self.patterns,
             out: String::with_capacity(json.len()),
             texts: Vec::new(),
             hits: 0,
@@ -117,6 +118,7 @@ fn may_name_credentials(json: &str) -> bool {
 
 struct Walk<'a> {
     root: Option<&'a Value>,
+    patterns: &'a [PointerPattern],
     out: String,
     texts: Vec<String>,
     hits: usize,
@@ -130,6 +132,9 @@ impl<'a> Walk<'a> {
             return self.blot(json);
         }
         let json = json.trim();
+        if json.starts_with('"') {
+            return self.text(json, depth);
+        }
         let is_container = json.starts_with(['{', '[']);
         if !is_container {
             return self.out.push_str(json);
@@ -144,13 +149,17 @@ impl<'a> Walk<'a> {
         if json.starts_with('{') {
             let Ok(Members(members)) = serde_json::from_str(json) else { return self.blot(json) };
             self.out.push('{');
+            let names_credential = members
+                .iter()
+                .any(|(name, value)| matches!(&**name, "name" | "key") && is_credential(value.get()));
             for (at, (name, value)) in members.iter().enumerate() {
                 if at > 0 {
                     self.out.push(',');
                 }
                 self.out.push_str(&Value::from(&**name).to_string());
                 self.out.push(':');
-                if CREDENTIALS.contains(&name.to_ascii_lowercase().as_str()) {
+                let is_credential = CREDENTIALS.contains(&name.to_ascii_lowercase().as_str());
+                if is_credential || (names_credential && name == "value") {
                     self.blot(value.get());
                 } else {
                     let schemas: Vec<&Value> =
@@ -166,6 +175,10 @@ impl<'a> Walk<'a> {
                 if at > 0 {
                     self.out.push(',');
                 }
+                if at == 1 && items.len() == 2 && is_credential(items[0].get()) {
+                    self.blot(value.get());
+                    continue;
+                }
                 let schemas: Vec<&Value> =
                     schemas.iter().flat_map(|schema| of_item(schema, at)).collect();
                 self.value(value.get(), &schemas, &below(&at.to_string()), depth + 1);
@@ -174,10 +187,39 @@ impl<'a> Walk<'a> {
         }
     }
 
+    /// A string. One that is JSON itself, such as what a tool printed, is looked through as a whole.
+    fn text(&mut self, json: &str, depth: usize) {
+        let text: String = serde_json::from_str(json).unwrap_or_default();
+        let is_json = text.trim_start().starts_with(['{', '['])
+            && serde_json::from_str::<&RawValue>(text.trim()).is_ok();
+        if !is_json || depth >= MAX_DEPTH {
+            return self.out.push_str(json);
+        }
+        let mut inside = Walk {
+            root: None,
+            patterns: self.patterns,
+            out: String::with_capacity(text.len()),
+            texts: Vec::new(),
+            hits: 0,
+        };
+        let patterns = self.patterns.iter().map(|pattern| &pattern.0[..]).collect();
+        inside.value(&text, &[], &patterns, depth + 1);
+        if inside.hits == 0 {
+            return self.out.push_str(json);
+        }
+        self.hits += inside.hits;
+        self.texts.append(&mut inside.texts);
+        self.out.push_str(&Value::from(inside.out).to_string());
+    }
+
     fn blot(&mut self, json: &str) {
         self.hits += 1;
         self.out.push_str(&Value::from(REDACTED).to_string());
         let mut note = |text: &str| self.texts.push(text.to_owned());
+        // A number is looked for as it was written.
+        if json.trim().starts_with(|first: char| first == '-' || first.is_ascii_digit()) {
+            return note(json.trim());
+        }
         match serde_json::from_str(json) {
             Ok(value) => texts(&value, &mut note),
             Err(_) => note(json),
@@ -213,6 +255,12 @@ impl<'a> Walk<'a> {
         let pointer = target.strip_prefix('#')?;
         self.root?.pointer(&pointer.replace("%25", "%"))
     }
+}
+
+/// Whether a JSON text is the name of a header field that carries credentials.
+fn is_credential(json: &str) -> bool {
+    let name = json.trim().trim_matches('"').to_ascii_lowercase();
+    CREDENTIALS.contains(&name.as_str())
 }
 
 fn is_secret(schema: &Value) -> bool {
@@ -356,6 +404,30 @@ mod tests {
         );
         assert_eq!(done.texts, ["Bearer x1", "c=1"]);
         assert!(Rules { schema: None, patterns: &[] }.apply(r#"{"a":1}"#).is_none());
+    }
+
+    #[test]
+    fn json_that_is_a_text_and_lists_of_headers_are_looked_through() {
+        let printed =
+            r#"{"stdout":"{\"card\": {\"number\": 4111, \"kind\": \"visa\"}}\n","stderr":"{not json"}"#;
+        assert_eq!(
+            applied(printed, None, &["/card/number"]),
+            r#"{"stdout":"{\"card\":{\"number\":\"[redacted]\",\"kind\":\"visa\"}}","stderr":"{not json"}"#
+        );
+        let lists = r#"{"a":[{"name":"Authorization","value":"Bearer x"},{"name":"Accept","value":"y"}],"b":[["cookie","c=1"],["te","z"]]}"#;
+        assert_eq!(
+            applied(lists, None, &[]),
+            r#"{"a":[{"name":"Authorization","value":"[redacted]"},{"name":"Accept","value":"y"}],"b":[["cookie","[redacted]"],["te","z"]]}"#
+        );
+    }
+
+    #[test]
+    fn a_number_is_told_as_it_was_written() {
+        let patterns = ["/n".parse().unwrap()];
+        let done = Rules { schema: None, patterns: &patterns }
+            .apply(r#"{"n": 18446744073709551617.10}"#)
+            .unwrap();
+        assert_eq!(done.texts, ["18446744073709551617.10"]);
     }
 
     #[test]

@@ -329,6 +329,11 @@ impl Catalog {
         missing.map_or(Ok(()), |need| Err(need.to_string()))
     }
 
+    /// Whether a policy says what callers may do. Without one, everybody may do everything.
+    pub fn has_policy(&self) -> bool {
+        self.access.is_some()
+    }
+
     /// The scopes with which this caller would be permitted what it is denied.
     pub(crate) fn helpful_scopes(&self, principal: Option<&Principal>, item: &Item) -> Vec<String> {
         let asked = self.access.as_ref().zip(principal);

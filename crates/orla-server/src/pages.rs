@@ -22,6 +22,9 @@ pub trait Pages: Send + Sync {
     /// The bearer token that the cookies of a request stand for.
     fn token(&self, head: &Parts) -> Option<Box<str>>;
 
+    /// The most bytes that a visitor who is not known may send to this place. At 0, nothing of the body is read.
+    fn most_from_strangers(&self, head: &Parts) -> usize;
+
     /// Answers a request.
     async fn answer(&self, visit: Visit<'_>) -> Response<PageBody>;
 }
@@ -31,7 +34,7 @@ pub trait Pages: Send + Sync {
 pub struct Visit<'a> {
     /// Its head. The guard has passed its Host and its Origin.
     pub head: &'a Parts,
-    /// Its body, which is read for POST alone.
+    /// Its body, which is read for POST alone, and of strangers only where they may send one.
     pub body: Bytes,
     /// Who asks.
     pub visitor: Visitor,

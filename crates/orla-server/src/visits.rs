@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use http::header::{ACCEPT, AUTHORIZATION, LOCATION};
+use http::header::{ACCEPT, AUTHORIZATION, EXPECT, LOCATION};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
@@ -89,16 +89,26 @@ pub(crate) async fn serve(
         Err(denied) if own => return unauthenticated(core, settings, peer, head, denied),
         Err(_) => None,
     };
+    let is_known = principal.is_some();
     let visitor = principal.clone().map_or(Visitor::Unknown, Visitor::Known);
     let answered = async {
-        let body = match is_post {
-            false => Bytes::new(),
-            true => {
-                let options = &settings.options;
-                match body::of_request(body, &head.headers, core.market.memory(), options).await {
+        // A stranger must not use up the memory of requests.
+        let most = match (is_post, &visitor) {
+            (false, _) => 0,
+            (true, Visitor::Known(_)) => settings.options.max_body_bytes,
+            (true, Visitor::Unknown) => {
+                pages.most_from_strangers(head).min(settings.options.max_body_bytes)
+            }
+        };
+        let body = match most {
+            0 => Bytes::new(),
+            most => {
+                let time = settings.options.body_timeout;
+                let discards = is_known && !head.headers.contains_key(EXPECT);
+                match body::read(body, core.market.memory(), most, time, discards).await {
                     Ok(body) => body,
                     Err(status) => {
-                        let why = why_unreadable(status, options.max_body_bytes);
+                        let why = why_unreadable(status, most);
                         return closing(text(status, format!("{why}\n")));
                     }
                 }
@@ -107,13 +117,14 @@ pub(crate) async fn serve(
         let door = Entrance { core, settings, head, peer };
         let is_tls = core.tls.get().is_some();
         let response = pages.answer(Visit { head, body, visitor, is_tls, door: &door }).await;
-        response.map(|body| match body {
+        let response = response.map(|body| match body {
             PageBody::Whole(bytes) => Body::Whole(bytes),
             // Whoever follows something does not keep the server from ending.
             PageBody::Stream(stream) => {
                 Body::stream(stream.take_until(core.draining.clone().cancelled_owned()))
             }
-        })
+        });
+        if is_post && most == 0 { closing(response) } else { response }
     };
     while_accepted(core, settings, principal.flatten(), head, peer, answered).await
 }

@@ -298,6 +298,8 @@ pub(crate) async fn settle(history: &History, id: &str) {
             if (is_known && !is_running) || changes.changed().await.is_err() {
                 return;
             }
+            // Other calls change more often than this has to be looked at.
+            tokio::time::sleep(Duration::from_millis(30)).await;
         }
     };
     let _late = tokio::time::timeout(Duration::from_millis(800), ended).await;

@@ -1,5 +1,6 @@
 //! The calls: those that run, and those that have ended, newest first.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -11,7 +12,7 @@ use orla_marketplace::id::Pattern;
 use orla_server::PageBody;
 
 use super::run::event;
-use super::shell::{Page, button};
+use super::shell::Page;
 use super::{expired, missing};
 use crate::Ask;
 use crate::plot::Summary;
@@ -271,14 +272,17 @@ pub(crate) fn moment(at: SystemTime) -> Markup {
 
 /// The table and the plots as they change, as server-sent events.
 pub(crate) fn live(ask: &Ask<'_>, history: &History) -> Response<PageBody> {
-    let (filter, viewer, token) = (Filter::of(ask), ask.viewer(), ask.change_token());
+    let (filter, token) = (Filter::of(ask), ask.change_token());
+    let (market, principal) = (Arc::clone(&ask.console.market), ask.principal.clone());
     let changes = history.changes();
-    let state = (history.clone(), filter, viewer, token, changes);
-    let events = unfold(state, |(history, filter, viewer, token, mut changes)| async move {
+    let state = (history.clone(), filter, market, principal, token, changes);
+    let events = unfold(state, |(history, filter, market, principal, token, mut changes)| async move {
         tokio::time::sleep(PACE).await;
         let event = match tokio::time::timeout(KEEP_ALIVE, changes.changed()).await {
             Ok(Ok(())) => {
                 changes.mark_unchanged();
+                // What the visitor may see may have changed, too.
+                let viewer = Viewer::of(&market, principal.as_ref());
                 let plots = summary(&history, &filter, &viewer).await;
                 match rows(&history, &filter, &viewer, &token).await {
                     Ok(rows) => event("", &html! { (plots) (rows) }.into_string()),
@@ -289,7 +293,7 @@ pub(crate) fn live(ask: &Ask<'_>, history: &History) -> Response<PageBody> {
             Ok(Err(_)) => return None,
             Err(_) => Bytes::from_static(b": \n\n"),
         };
-        Some((event, (history, filter, viewer, token, changes)))
+        Some((event, (history, filter, market, principal, token, changes)))
     });
     reply::events(events)
 }
@@ -309,7 +313,7 @@ pub(crate) fn cancel(ask: &Ask<'_>, history: &History, id: &str) -> Response<Pag
 /// The answer if the history cannot be read.
 pub(crate) fn unreadable(ask: &Ask<'_>, error: &HistoryError) -> Response<PageBody> {
     let text = error.to_string();
-    let body = html! { p.problem { (plain(&text)) } (button(ask, "/console", "Try again", "")) };
+    let body = html! { p.problem { (plain(&text)) } p { a href="/console" { "Try again" } } };
     Page::new("Calls").part("Calls").status(http::StatusCode::INTERNAL_SERVER_ERROR).reply(ask, &body)
 }
 

@@ -107,7 +107,7 @@ pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     run.settled(PATIENCE).await;
     if let Some(violations) = refused_input(&run) {
         for violation in &violations {
-            form.blame(&violation.path, &sentence(violation, !secrets.is_empty()));
+            form.blame(&violation.path, &sentence(violation, &secrets));
         }
         return shown(ask, &entry, StatusCode::UNPROCESSABLE_ENTITY, &form, Some(visible)).await;
     }
@@ -124,8 +124,10 @@ fn refused_input(run: &Run) -> Option<Vec<Violation>> {
 }
 
 /// What is wrong, beside its field. A violation repeats the beginning of what came, which may be secret.
-fn sentence(violation: &Violation, has_secrets: bool) -> String {
-    let whole = match has_secrets && violation.got != NOTHING {
+fn sentence(violation: &Violation, secrets: &[String]) -> String {
+    let begins = |secret: &String| secret.chars().take(8).collect::<String>();
+    let is_secret = secrets.iter().any(|secret| violation.got.contains(&begins(secret)));
+    let whole = match is_secret && violation.got != NOTHING {
         true => Violation { got: REDACTED.to_owned(), ..violation.clone() }.to_string(),
         false => violation.to_string(),
     };

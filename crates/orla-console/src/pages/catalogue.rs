@@ -72,10 +72,10 @@ pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
                     tbody { @for entry in shown { (row(entry)) } }
                 }
             }
-            @if first > 0 || first + ROWS < found.len() {
+            @if first > 0 || first.saturating_add(ROWS) < found.len() {
                 p.pages {
                     @if first > 0 { a rel="prev" href=(address(first.saturating_sub(ROWS))) { "Previous" } }
-                    @if first + ROWS < found.len() { a rel="next" href=(address(first + ROWS)) { "Next" } }
+                    @if first.saturating_add(ROWS) < found.len() { a rel="next" href=(address(first.saturating_add(ROWS))) { "Next" } }
                 }
             }
         }

@@ -14,7 +14,7 @@ use crate::site::{query, reply};
 use crate::{Ask, Inner};
 
 /// Where the form is sent.
-const PATH: &str = "/console/sign-in";
+pub(crate) const PATH: &str = "/console/sign-in";
 
 /// Answers a visitor that is not known: it has to sign in before it sees any page.
 pub(crate) async fn answer(console: &Inner, visit: &Visit<'_>) -> Response<PageBody> {

@@ -17,6 +17,10 @@ use ring::hmac;
 
 /// How long a session lasts without a request.
 const IDLE: Duration = Duration::from_secs(12 * 3600);
+/// How long a session lasts at most.
+const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The most sessions of one token; beyond it, the one of them that was idle longest ends.
+const MAX_OWN: usize = 20;
 /// The most sessions; beyond it, the one that was idle longest ends.
 const MAX_SESSIONS: usize = 1_000;
 
@@ -28,7 +32,14 @@ pub(crate) struct Sessions {
 
 struct Session {
     token: Arc<str>,
+    begun: Instant,
     used: Instant,
+}
+
+impl Session {
+    fn is_alive(&self, now: Instant) -> bool {
+        now.duration_since(self.used) < IDLE && now.duration_since(self.begun) < MAX_AGE
+    }
 }
 
 impl Sessions {
@@ -40,14 +51,15 @@ impl Sessions {
     pub(crate) fn begin(&self, token: &str, now: Instant) -> String {
         let number = hex(&random());
         let mut all = self.all.lock();
-        all.retain(|_, session| now.duration_since(session.used) < IDLE);
-        if all.len() >= MAX_SESSIONS
-            && let Some(oldest) =
-                all.iter().min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone())
-        {
-            all.remove(&oldest);
+        all.retain(|_, session| session.is_alive(now));
+        let is_own = |session: &Session| &*session.token == token;
+        let has_many = all.values().filter(|session| is_own(session)).count() >= MAX_OWN;
+        if has_many || all.len() >= MAX_SESSIONS {
+            let candidates = all.iter().filter(|(_, session)| !has_many || is_own(session));
+            let oldest = candidates.min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
+            oldest.map(|oldest| all.remove(&oldest));
         }
-        all.insert(number.as_str().into(), Session { token: token.into(), used: now });
+        all.insert(number.as_str().into(), Session { token: token.into(), begun: now, used: now });
         number
     }
 
@@ -55,7 +67,7 @@ impl Sessions {
     pub(crate) fn token(&self, head: &Parts, now: Instant) -> Option<Arc<str>> {
         let number = number(head)?;
         let mut all = self.all.lock();
-        let session = all.get_mut(number).filter(|session| now.duration_since(session.used) < IDLE)?;
+        let session = all.get_mut(number).filter(|session| session.is_alive(now))?;
         session.used = now;
         Some(Arc::clone(&session.token))
     }

@@ -263,7 +263,9 @@ fn an_input_that_is_too_large_for_a_form_is_called_as_json() {
         visitor.post(action, &fields, &visitor.origin())
     };
     let tags = "\"tag\",".repeat(60_000);
-    let right = format!("{{\"person\":{{\"name\":\"Ada\",\"address\":{{\"zip\":\"12345\"}}}},\"mode\":\"fast\",\"tags\":[{tags}\"z\"]}}");
+    let right = format!(
+        "{{\"person\":{{\"name\":\"Ada\",\"address\":{{\"zip\":\"12345\"}}}},\"mode\":\"fast\",\"tags\":[{tags}\"z\"]}}"
+    );
     assert_eq!(raw(&right).status, 303);
     let response = raw(&right.replace("12345", "12x"));
     let page = Page::read(&response.text());

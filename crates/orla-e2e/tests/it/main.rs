@@ -30,6 +30,7 @@ mod discovery_search;
 mod environment;
 mod fairness;
 mod guard;
+mod history;
 mod http_endpoints;
 mod http_surface;
 mod identity;
