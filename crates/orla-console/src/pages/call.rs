@@ -44,7 +44,7 @@ pub(crate) async fn page(ask: &Ask<'_>, history: &History, id: &str) -> Response
     };
     let body = html! {
         @if call.outcome == orla_history::RUNNING {
-            p.state { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) " " a href=(address(id)) { "Show what has happened since" } }
+            div.state { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) " " a href=(address(id)) { "Show what has happened since" } }
         }
         (facts(&detail))
         @if let Some(other) = &compared {
@@ -146,7 +146,7 @@ fn times(detail: &Detail) -> Markup {
 fn data(ask: &Ask<'_>, detail: &Detail) -> Markup {
     let row = &detail.row;
     html! {
-        p.actions {
+        div.actions {
             (button(ask, &format!("{}/again", address(&row.call.id)), "Run again", ""))
             @if ask.entry(&row.call.name).is_some() {
                 a.button href={ "/console/catalogue/" (query::part(&row.call.name)) "?call=" (query::part(&row.call.id)) } { "Edit and run" }

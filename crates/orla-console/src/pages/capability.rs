@@ -221,7 +221,7 @@ fn forms(ask: &Ask<'_>, entry: &Entry, form: &Form, raw: &str) -> Markup {
                     (form.render(&action))
                     @if form.is_empty() { p.hint { "It takes no input." } }
                 }
-                p.actions { button.main type="submit" name="_do" value="run" { "Run" } }
+                div.actions { button.main type="submit" name="_do" value="run" { "Run" } }
             }
         }
         details open[is_raw] {
@@ -236,7 +236,7 @@ fn forms(ask: &Ask<'_>, entry: &Entry, form: &Form, raw: &str) -> Markup {
                     label for="raw" { "JSON" }
                     textarea.code id="raw" name="_raw" rows=(raw.lines().count().clamp(4, 24)) spellcheck="false" { (raw) }
                 }
-                p.actions { button.main[is_raw] type="submit" { "Run with this JSON" } }
+                div.actions { button.main[is_raw] type="submit" { "Run with this JSON" } }
             }
         }
     }

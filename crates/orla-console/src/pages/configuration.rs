@@ -21,7 +21,7 @@ pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
     let (own, defaults): (Vec<&Setting>, Vec<&Setting>) =
         settings.iter().partition(|setting| setting.origin.is_some());
     let body = html! {
-        p.actions { (button(ask, "/console/configuration/reload", "Read everything again", "")) }
+        div.actions { (button(ask, "/console/configuration/reload", "Read everything again", "")) }
         section aria-labelledby="findings" {
             h2 id="findings" { "What the check finds" }
             @if findings.is_empty() { p.state { span.badge.good { "ok" } " Nothing is wrong, and nothing looks odd." } }

@@ -138,7 +138,7 @@ fn shown(
                 label for="input" { "Input as JSON" }
                 textarea.code id="input" name="input" rows=(input.lines().count().clamp(2, 12)) spellcheck="false" { (input) }
             }
-            p.actions {
+            div.actions {
                 button.main type="submit" name="_do" value="run" { "Run" }
                 button type="submit" name="_do" value="check" { "Check" }
             }

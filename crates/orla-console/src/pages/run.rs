@@ -51,7 +51,7 @@ fn show(ask: &Ask<'_>, run: &Arc<Run>, form: Option<&Form>) -> Response<PageBody
             noscript { p { a href=(address) { "Show what has happened since" } } }
         }
         @if let Some(question) = &snapshot.question { (asked(ask, run, question, form)) }
-        p.actions {
+        div.actions {
             @if is_over {
                 a.button href=(again(&run.target, &run.id)) { "Edit and run again" }
                 @if ask.console.history.is_some() { a.button href=(calls::address(&run.call)) { "In the history" } }
@@ -152,7 +152,7 @@ fn asked(ask: &Ask<'_>, run: &Run, question: &Question, form: Option<&Form>) -> 
                 (change_token(ask))
                 input type="hidden" name="_question" value=(question.number);
                 div id="fields" { (form.render(&action)) }
-                p.actions {
+                div.actions {
                     button.main type="submit" name="_do" value="accept" { "Answer" }
                     button type="submit" name="_do" value="decline" formnovalidate { "Decline" }
                     button type="submit" name="_do" value="cancel" formnovalidate { "Dismiss" }

@@ -100,7 +100,7 @@ pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<Pag
             }
         }
         @if !task.state.is_terminal() {
-            p.actions { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) a.button href=(address(id)) { "Show what has happened since" } }
+            div.actions { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) a.button href=(address(id)) { "Show what has happened since" } }
         }
         @if let Some(input) = &input { section aria-labelledby="in" { h2 id="in" { "Input" } (view::value(input)) } }
         @if let Some(result) = &result { section aria-labelledby="out" { h2 id="out" { "Result" } (view::result(result)) } }
