@@ -165,6 +165,27 @@ mod tests {
     }
 
     #[test]
+    fn a_token_ends_its_own_sessions_alone_and_a_session_its_age() {
+        let (sessions, now) = (Sessions::new(), Instant::now());
+        let of = |number: &str| request(&format!("orla_console_8080={number}"));
+        let other = sessions.begin("other", now);
+        let numbers: Vec<String> = (0..=MAX_OWN as u64)
+            .map(|at| sessions.begin("own", now + Duration::from_secs(at)))
+            .collect();
+        let later = now + Duration::from_secs(100);
+        assert!(sessions.token(&of(&other), later).is_some());
+        let alive: Vec<bool> =
+            numbers.iter().map(|number| sessions.token(&of(number), later).is_some()).collect();
+        assert!(!alive[0] && alive[1..].iter().all(|is| *is), "{alive:?}");
+        let mut at = later;
+        while at < now + MAX_AGE - IDLE {
+            at += IDLE / 2;
+            assert!(sessions.token(&of(&other), at).is_some());
+        }
+        assert!(sessions.token(&of(&other), now + MAX_AGE).is_none());
+    }
+
+    #[test]
     fn a_session_stands_for_its_token_until_it_ends() {
         let (sessions, now) = (Sessions::new(), Instant::now());
         let number = sessions.begin("secret", now);

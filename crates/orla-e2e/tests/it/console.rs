@@ -317,6 +317,24 @@ fn a_visitor_signs_in_and_sees_its_own() {
 }
 
 #[test]
+fn nothing_that_a_stranger_sends_is_read_except_for_a_token() {
+    let server = world().config("auth_tokens: {ada: token-of-ada}\n").serve();
+    let head = |path: &str, length: usize| {
+        let address = server.address();
+        format!(
+            "POST {path} HTTP/1.1\r\nhost: {address}\r\norigin: http://{address}\r\ncontent-type: application/x-www-form-urlencoded\r\ncontent-length: {length}\r\n\r\n"
+        )
+    };
+    // The answers come although the bodies do not.
+    for (path, status) in
+        [("/console/programs", 401), ("/console/catalogue/x", 401), ("/console/sign-in", 413)]
+    {
+        let answer = server.http().raw(head(path, 1_000_000).as_bytes()).unwrap().answer().unwrap();
+        assert_eq!(answer.status, status, "{path}");
+    }
+}
+
+#[test]
 fn hostile_text_is_only_text_on_every_page() {
     for texts in HOSTILE.chunks(4) {
         let mut world = world();
