@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn sessions_are_bounded() {
         let (sessions, now) = (Sessions::new(), Instant::now());
-        for _ in 0..MAX_SESSIONS + 10 {
-            sessions.begin("t", now);
+        for number in 0..MAX_SESSIONS + 10 {
+            sessions.begin(&format!("token {number}"), now);
         }
         assert_eq!(sessions.all.lock().len(), MAX_SESSIONS);
     }
