@@ -40,10 +40,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         return Err(format!("`{unknown}` is not one of: {}", PARTS.join(", ")));
     }
     let chromium = chromium()?;
-    let binary = match std::env::var_os("ORLA_BIN") {
-        Some(binary) => binary.into(),
-        None => server::build()?,
-    };
+    let binary = server::binary()?;
     let binary = std::path::absolute(&binary).map_err(|err| format!("{}: {err}", binary.display()))?;
     let fixtures = crate::root().join("xtask/fixtures/browser");
     let foreign = install::install_from(&fixtures, "browser", false)?;
