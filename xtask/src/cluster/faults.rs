@@ -166,9 +166,9 @@ impl World {
             })?;
         }
         for _ in 0..5 {
-            same(&gamma.call_at("where", json!("beta"))?, &nodes[1].here())?;
+            same(&gamma.call_at("where", &json!("beta"))?, &nodes[1].here())?;
         }
-        same(&gamma.call_at("own", json!("gamma"))?, &gamma.here())?;
+        same(&gamma.call_at("own", &json!("gamma"))?, &gamma.here())?;
         let counts = || [nodes[0].calls("calls"), nodes[1].calls("calls"), gamma.calls("calls")];
         let before = counts();
         for (tool, node) in [
@@ -177,7 +177,7 @@ impl World {
             ("where", json!(7)),
             ("own", json!("beta")),
         ] {
-            if let Ok(there) = gamma.call_at(tool, node.clone()) {
+            if let Ok(there) = gamma.call_at(tool, &node) {
                 return Err(format!("{tool} at {node} ran at {there}"));
             }
         }
@@ -220,7 +220,7 @@ impl World {
 
 impl Node {
     /// The text of a call that is to run on a node.
-    fn call_at(&self, tool: &str, node: Value) -> Result<Value, String> {
+    fn call_at(&self, tool: &str, node: &Value) -> Result<Value, String> {
         let meta = json!({"orla/node": node, "io.modelcontextprotocol/protocolVersion": "2026-07-28",
             "io.modelcontextprotocol/clientCapabilities": {}});
         let params = json!({"name": tool, "arguments": {}, "_meta": meta});
