@@ -21,6 +21,7 @@
 #![warn(missing_docs)]
 
 mod ahead;
+mod awaited;
 mod client;
 mod error;
 mod keys;

@@ -15,11 +15,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ahead::Ahead;
+use crate::awaited::Awaited;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::live::Live;
 use crate::options::TaskOptions;
-use crate::program::Awaited;
 use crate::queue::Queue;
 use crate::state::{Event, State};
 use crate::task::{Owner, Task, TaskId, Timestamp};

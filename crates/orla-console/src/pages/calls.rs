@@ -274,7 +274,9 @@ pub(crate) fn moment(at: SystemTime) -> Markup {
 pub(crate) fn live(ask: &Ask<'_>, history: &History) -> Response<PageBody> {
     let (filter, token) = (Filter::of(ask), ask.change_token());
     let (market, principal) = (Arc::clone(&ask.console.market), ask.principal.clone());
-    let changes = history.changes();
+    let mut changes = history.changes();
+    // Something may have changed since the page was made.
+    changes.mark_changed();
     let state = (history.clone(), filter, market, principal, token, changes);
     let events = unfold(state, |(history, filter, market, principal, token, mut changes)| async move {
         tokio::time::sleep(PACE).await;

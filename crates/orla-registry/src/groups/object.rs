@@ -228,6 +228,9 @@ fn from_entries(args: &Arguments<'_>) -> Result<Value> {
 fn get(args: &Arguments<'_>) -> Result<Value> {
     let mut here = Some(args.value("value")?);
     for (i, step) in args.list("path")?.iter().enumerate() {
+        if !matches!(step, Value::Int(_) | Value::Str(_) | Value::Keyword(_)) {
+            return Err(BuiltinError::argument(format!("path[{i}]"), "a text or an integer", step));
+        }
         here = match (here, step) {
             (Some(Value::Map(map)), step) => match name_of(step) {
                 Some(name) => field(map, name),
@@ -235,10 +238,7 @@ fn get(args: &Arguments<'_>) -> Result<Value> {
             },
             (Some(Value::Vector(vector)), Value::Int(at)) => item(vector.items(), *at),
             (Some(Value::List(list)), Value::Int(at)) => item(list.items(), *at),
-            (_, Value::Int(_) | Value::Str(_) | Value::Keyword(_)) => None,
-            (_, step) => {
-                return Err(BuiltinError::argument(format!("path[{i}]"), "a text or an integer", step));
-            }
+            _ => None,
         };
     }
     Ok(here.or(args.given("default")).cloned().unwrap_or_default())

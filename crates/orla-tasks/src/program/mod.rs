@@ -10,7 +10,6 @@
 //! - The notes of a run have consecutive numbers. Of two processes that go on with one run, one fails to write.
 //! - An event is removed together with the note of the answer that it gave. So one event gives one answer.
 
-mod awaited;
 mod course;
 mod journal;
 pub(crate) mod keys;
@@ -25,7 +24,6 @@ mod simulation;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use awaited::Awaited;
 pub use course::{Course, Level, Standing, Step, Trouble};
 pub(crate) use journal::{Parts, RunJournal};
 pub use record::{Note, Saved, Unreadable, read as read_notes, read_saved, write_saved};

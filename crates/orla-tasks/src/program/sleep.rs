@@ -15,10 +15,10 @@ use orla_marketplace::Principal;
 use orla_marketplace::rtfs::Wait;
 use orla_state::{Change, Expect, Pages, Query, Record, Revision, StateError, WriteError};
 
-use super::awaited::KNOWN;
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
 use crate::ahead::{ToRun, to_run, to_run_keys};
+use crate::awaited::KNOWN;
 use crate::error::TaskError;
 use crate::keys::{OwnerKey, events, open, timer};
 use crate::program::{Course, Trouble};

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use crate::task::TaskId;
 
 /// The most tasks that are known. If there are more, the store is asked about every task.
-pub(super) const KNOWN: usize = 4096;
+pub(crate) const KNOWN: usize = 4096;
 
 /// The tasks that sleeping ones may wait for. Most tasks are not, and their ends need no read.
 #[derive(Default)]
