@@ -37,7 +37,8 @@ pub struct Server {
     /// `active`, `deprecated` or `deleted`.
     pub status: String,
     packages: Vec<Package>,
-    remotes: usize,
+    /// Where it runs already.
+    remotes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -246,10 +247,11 @@ impl Server {
         let mut kinds: Vec<&str> =
             self.packages.iter().map(|package| package.registry_type.as_str()).collect();
         kinds.dedup();
-        Err(match (kinds.is_empty(), self.remotes) {
-            (true, 0) => format!("{name} has no packages"),
-            (true, _) => format!(
-                "{name} is a server behind a URL, which is not installed: write the URL into `mcpServers`"
+        Err(match (kinds.is_empty(), self.remotes.first()) {
+            (true, None) => format!("{name} has no packages"),
+            (true, Some(url)) => format!(
+                "{name} is a server behind a URL, which is not installed: write `mcpServers: {{{}: {{url: {url:?}}}}}` into orla.yaml",
+                crate::name_of(name)
             ),
             _ => format!(
                 "{name} has packages of the kinds {}, which are not supported yet: mcpb, npm and pypi are",
@@ -347,6 +349,8 @@ fn server_of(answer: &Value) -> Result<Server, String> {
         server.get("packages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     // A package of a kind that is not known may have other members.
     let packages = packages.iter().filter_map(|package| serde_json::from_value(package.clone()).ok());
+    let remotes = server.get("remotes").and_then(Value::as_array).into_iter().flatten();
+    let remotes = remotes.filter_map(|remote| Some(remote.get("url")?.as_str()?.to_owned()));
     let official =
         answer.get("_meta").and_then(|meta| meta.get("io.modelcontextprotocol.registry/official"));
     let status = official.and_then(|official| official.get("status")).and_then(Value::as_str);
@@ -357,7 +361,7 @@ fn server_of(answer: &Value) -> Result<Server, String> {
         repository: server.pointer("/repository/url").and_then(Value::as_str).map(str::to_owned),
         status: status.unwrap_or("active").to_owned(),
         packages: packages.collect(),
-        remotes: server.get("remotes").and_then(Value::as_array).map_or(0, Vec::len),
+        remotes: remotes.collect(),
     })
 }
 
@@ -434,6 +438,13 @@ mod tests {
             let error = ask(Ok(server(&packages))).await.unwrap().install().unwrap_err();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn a_server_behind_a_url_says_how_to_use_it() {
+        let answer = json!({"server": {"name": "a.b/c", "version": "1", "remotes": [{"type": "sse", "url": "https://c.example/mcp"}]}});
+        let error = ask(Ok(answer.to_string())).await.unwrap().install().unwrap_err();
+        assert!(error.contains(r#"mcpServers: {c: {url: "https://c.example/mcp"}}"#), "{error}");
     }
 
     #[tokio::test]

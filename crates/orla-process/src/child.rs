@@ -207,7 +207,9 @@ impl Program {
     #[cfg(target_os = "linux")]
     fn programs(&self, file: &Path, env: &[(&OsStr, &OsStr)]) -> impl Iterator<Item = PathBuf> + use<> {
         let own = self.is_installed.then(|| self.path.clone());
-        interpreter(file, env).into_iter().chain(own)
+        let is_foreign = self.sandbox.as_ref().is_some_and(|sandbox| sandbox.is_foreign());
+        let interpreter = interpreter(file, env).filter(|(_, by_path)| !(is_foreign && *by_path));
+        interpreter.map(|(program, _)| program).into_iter().chain(own)
     }
 
     #[cfg(not(target_os = "linux"))]
@@ -404,9 +406,9 @@ impl Program {
     }
 }
 
-/// The interpreter that a file names, if it is a script.
+/// The interpreter that a file names, if it is a script, and whether it names it by its path.
 #[cfg(target_os = "linux")]
-fn interpreter(file: &Path, env: &[(&OsStr, &OsStr)]) -> Option<PathBuf> {
+fn interpreter(file: &Path, env: &[(&OsStr, &OsStr)]) -> Option<(PathBuf, bool)> {
     let head = read_head(file).unwrap_or_default();
     let FileKind::Script(shebang) = FileKind::of(&head) else { return None };
     let mut words =
@@ -415,9 +417,12 @@ fn interpreter(file: &Path, env: &[(&OsStr, &OsStr)]) -> Option<PathBuf> {
         let word =
             words.find(|word| !word.is_empty() && !word.starts_with(b"-") && !word.contains(&b'='));
         let name = word.map(|word| PathBuf::from(OsStr::from_bytes(word)));
-        crate::file::program_in(&value_of(env, "PATH").unwrap_or_default(), &name?)
+        let name = name?;
+        let is_path = name.components().count() > 1;
+        let found = crate::file::program_in(&value_of(env, "PATH").unwrap_or_default(), &name);
+        found.map(|program| (program, is_path))
     } else {
-        Some(shebang.program)
+        Some((shebang.program, true))
     }
 }
 

@@ -29,8 +29,6 @@ pub struct Command {
     pub command: String,
     /// Its arguments; no shell sees them.
     pub args: Vec<String>,
-    /// Whether somebody else wrote the arguments: then the files that they name are not its own.
-    pub has_foreign_args: bool,
     /// Added to the environment.
     pub env: Vec<(String, String)>,
     /// Patterns of the server's variables that it gets besides the usual ones.
@@ -129,7 +127,8 @@ impl Command {
 
     /// Its own files besides the program: the scripts among its arguments, which the configuration names.
     fn files(&self) -> Vec<PathBuf> {
-        if self.has_foreign_args {
+        // Others would choose what it reads.
+        if self.sandbox.as_ref().is_some_and(|sandbox| sandbox.is_foreign()) {
             return Vec::new();
         }
         let directory = self.directory.as_deref().unwrap_or(Path::new(""));
@@ -202,7 +201,6 @@ mod tests {
             name: "s".to_owned(),
             command: command.to_owned(),
             args: Vec::new(),
-            has_foreign_args: false,
             env: Vec::new(),
             pass_env: Vec::new(),
             directory: None,

@@ -205,6 +205,9 @@ pub struct Declared {
     pub limits: Limits,
     /// Instead of the server's own.
     pub fallback: Option<Fallback>,
+    /// Whether others wrote what is run and how. Then permissions alone say what it may read: neither files among its
+    /// arguments nor the installation of an interpreter that a script names by its path are its own.
+    pub is_foreign: bool,
 }
 
 impl Declared {
@@ -228,6 +231,7 @@ impl Declared {
             permissions,
             limits: self.limits.changed_by(&other.limits),
             fallback: other.fallback.or(self.fallback),
+            is_foreign: self.is_foreign || other.is_foreign,
         }
     }
 }
@@ -263,6 +267,7 @@ pub struct Sandbox {
     missing: Vec<String>,
     env: Vec<Pattern>,
     variables: Vec<(String, String)>,
+    is_foreign: bool,
     grants: Option<Arc<SandboxGrants>>,
     #[cfg(target_os = "linux")]
     launcher: Option<launcher::Launcher>,
@@ -290,6 +295,11 @@ impl Sandbox {
     /// The hash of its profile; `None` where nothing is confined.
     pub fn profile(&self) -> Option<&str> {
         self.profile.as_deref()
+    }
+
+    /// Whether others wrote what is run in it, and how.
+    pub(crate) fn is_foreign(&self) -> bool {
+        self.is_foreign
     }
 
     /// The permissions as they were declared.
@@ -392,6 +402,7 @@ impl Sandbox {
             missing,
             env: Vec::new(),
             variables: Vec::new(),
+            is_foreign: false,
             grants: None,
             #[cfg(target_os = "linux")]
             launcher: None,
@@ -530,7 +541,7 @@ impl Sandboxes {
                 Fallback::Allow => Sandbox::unconfined(permissions, missing),
             },
         };
-        Sandbox { env, variables, grants, ..sandbox }
+        Sandbox { env, variables, grants, is_foreign: declared.is_foreign, ..sandbox }
     }
 }
 

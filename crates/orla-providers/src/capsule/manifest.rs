@@ -224,7 +224,11 @@ impl Reader {
             entrypoint_at: get(members, "entrypoint").map_or(Position::START, |node| node.at),
             entrypoint: entrypoint?,
             description,
-            declared: Declared { permissions, limits: limits.unwrap_or_default(), fallback: None },
+            declared: Declared {
+                permissions,
+                limits: limits.unwrap_or_default(),
+                ..Declared::default()
+            },
             input_schema,
             output_schema,
             prefix,

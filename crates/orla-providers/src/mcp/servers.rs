@@ -294,7 +294,6 @@ fn stdio_server(settings: &ServerSettings) -> Option<StdioServer> {
         name: settings.name.clone(),
         command: command.clone(),
         args: args.clone(),
-        has_foreign_args: settings.is_foreign,
         env: env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         pass_env: pass_env.clone(),
         directory: cwd.clone(),

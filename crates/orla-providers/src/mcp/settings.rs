@@ -36,9 +36,6 @@ pub struct ServerSettings {
     pub sandbox: Option<Arc<Sandbox>>,
     /// Whether it is started with orla instead of at the first use.
     pub eager: bool,
-    /// Whether its declaration is that of a package, and not the user's: the files that it names in arguments need
-    /// permissions.
-    pub is_foreign: bool,
     /// Replaces the secrets that its settings refer to in everything that it returns.
     pub redaction: Option<Arc<Redactor>>,
 }
@@ -111,7 +108,6 @@ impl ServerSettings {
             declared: Declared::default(),
             sandbox: None,
             eager: false,
-            is_foreign: false,
             redaction: None,
         }
     }

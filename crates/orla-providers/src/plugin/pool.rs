@@ -92,7 +92,6 @@ fn process(settings: &PluginSettings, describes: bool, index: usize) -> PluginPr
             name,
             command: settings.command.clone(),
             args: settings.args.clone(),
-            has_foreign_args: false,
             env: settings.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
             pass_env: settings.pass_env.clone(),
             directory: settings.cwd.clone(),

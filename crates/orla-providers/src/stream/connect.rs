@@ -319,7 +319,6 @@ fn command(name: &str, program: &PluginCapability, stream: &StreamCapabilityImpl
         name: name.to_owned(),
         command: program.plugin_path.clone(),
         args: options.args.clone(),
-        has_foreign_args: false,
         env: options.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
         pass_env: options.pass_env.clone(),
         directory: options.directory.clone(),

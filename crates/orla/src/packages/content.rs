@@ -123,8 +123,8 @@ pub(crate) fn server(entry: &Entry, directory: &Path, base: &Path) -> Result<Ser
         cwd: Some(directory.to_owned()),
     };
     let mut settings = ServerSettings::new(name.clone(), reach);
-    settings.is_foreign = true;
-    settings.declared = Declared { permissions: Some(permissions), ..Declared::default() };
+    settings.declared =
+        Declared { permissions: Some(permissions), is_foreign: true, ..Declared::default() };
     let redactor = Redactor::new(given.iter().map(Secret::expose));
     settings.redaction = (!redactor.is_empty()).then(|| Arc::new(redactor));
     Ok(settings)

@@ -185,6 +185,7 @@ impl InstalledPackage {
             ));
         }
         package.manifest.declared.permissions = Some(self.entry.permissions.clone());
+        package.manifest.declared.is_foreign = true;
         package.manifest.name.clone_from(&self.entry.name);
         Ok(package)
     }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{bundle, ok, project, refused};
+use super::{bundle, call, folder, ok, project, refused};
 
 /// The names of everything below a directory.
 fn below(directory: &Path) -> Vec<String> {
@@ -58,6 +58,22 @@ fn a_bundle_reads_no_file_that_it_names() {
     refused(&world, &["add", "mcpb:x.mcpb", "--yes"], &["Permission denied"]);
     let allowed = format!("fs:read:{}", world.path("secret").display());
     refused(&world, &["add", "mcpb:x.mcpb", "--yes", "--allow", &allowed], &["weather"]);
+}
+
+#[test]
+fn a_script_gets_no_installation_that_it_names() {
+    let world = project().file("app/lib/x", "").file("app/secret", "s3cret");
+    std::fs::create_dir(world.path("app/bin")).unwrap();
+    std::fs::copy("/bin/sh", world.path("app/bin/sh")).unwrap();
+    folder(&world, "1.0.0", "[]");
+    let secret = world.path("app/secret");
+    for (interpreter, said) in [("/bin/sh".into(), "refused"), (world.path("app/bin/sh"), "")] {
+        let script = format!("#!{}\ncat {} || echo refused\n", interpreter.display(), secret.display());
+        world.write("src/greet/main.sh", script, 0o755);
+        ok(&world, &["add", "./src/greet", "--yes"]);
+        let told = call(&world, "greet");
+        assert!(told.contains(said) && !told.contains("s3cret"), "{told}");
+    }
 }
 
 #[test]

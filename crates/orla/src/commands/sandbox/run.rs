@@ -29,7 +29,8 @@ pub(crate) fn run(run: &cli::SandboxRun, source: &Source) -> Result<(), Failure>
     instance.set_environment(config.environment());
     let sandboxes = instance.sandboxes();
     sandboxes.set_rules(Rules { mode: Mode::Declared, fallback: Fallback::Refuse });
-    let declared = Declared { permissions: Some(run.permissions.clone()), limits, fallback: None };
+    let declared =
+        Declared { permissions: Some(run.permissions.clone()), limits, ..Declared::default() };
     let wall = declared.limits.wall;
     let sandbox = sandboxes
         .of(&declared, &directory)
