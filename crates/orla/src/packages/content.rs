@@ -80,6 +80,23 @@ impl Content {
             None => Some(Vec::new()),
             Some(_) => None,
         };
+        let mut passed = Vec::new();
+        if let Some(Kind::Map(runtime)) = member("runtime").map(|node| &node.kind)
+            && let Some((_, node)) = runtime.iter().find(|(key, _)| key.text == "pass_env")
+        {
+            let one = node.as_scalar().map(std::slice::from_ref);
+            match (&node.kind, one) {
+                (Kind::List(patterns), _) => {
+                    let patterns = patterns.iter().filter_map(|pattern| pattern.as_scalar());
+                    passed.extend(patterns.map(|pattern| format!("env:{}", pattern.text)));
+                }
+                (_, Some(one)) => {
+                    passed.extend(one.iter().map(|pattern| format!("env:{}", pattern.text)))
+                }
+                _ => {}
+            }
+        }
+        let wants: Option<Vec<String>> = wants.map(|wants: Vec<String>| [wants, passed].concat());
         let wants = wants.ok_or_else(|| format!("{name}: permissions: a list of words is expected"))?;
         Ok(Self {
             kind: PackageKind::Folder,

@@ -16,6 +16,7 @@ use orla_marketplace::{ANNOTATIONS, CapabilityManifest, Registration};
 use orla_packages::lock::{Entry, FILE, PackageKind};
 use orla_packages::store::{Own, Presence, Store, StoreError};
 use orla_packages::tools::{self, Tool};
+use orla_providers::capsule::executor::is_unlearned;
 use orla_providers::capsule::packages::{self, Package};
 use orla_providers::mcp::ServerSettings;
 use parking_lot::Mutex;
@@ -130,6 +131,10 @@ impl Installed {
         }
         let mut of: BTreeMap<usize, Vec<(&mut Registration, Tool)>> = BTreeMap::new();
         for registration in registrations {
+            // It stands for tools that are not known yet.
+            if is_unlearned(&registration.manifest.provider) {
+                continue;
+            }
             let owner = self.packages.iter().position(|package| package.owns(registration));
             if let Some(owner) = owner {
                 let tool = tool_of(&registration.manifest, &self.packages[owner].entry.name);
@@ -177,7 +182,21 @@ impl InstalledPackage {
         let (mut package, _) = loaded.map_err(|findings| {
             findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         })?;
-        let wanted = package.manifest.declared.permissions.take().unwrap_or_default();
+        let manifest = &mut package.manifest;
+        let mut texts = manifest.env.iter().map(|(_, value)| value).chain(&manifest.args);
+        if texts.any(|text| text.contains("${")) {
+            return Err(format!(
+                "{}: its manifest has references in env or args, and a package of others gets none of the user's values",
+                self.entry.name
+            ));
+        }
+        // What it may have of the environment is what the lock grants.
+        let passed = std::mem::take(&mut manifest.pass_env);
+        let mut wanted = manifest.declared.permissions.take().unwrap_or_default();
+        wanted.extend(passed.iter().map(|pattern| format!("env:{}", pattern.as_str())));
+        // Its names begin with its own, by which its tools are known; and its files are those of its archive.
+        manifest.prefix = None;
+        manifest.hot_load = None;
         if let Some(missing) = wanted.iter().find(|word| !self.entry.permissions.contains(word)) {
             return Err(format!(
                 "{}: its manifest wants {missing}, which {FILE} does not grant: run `orla update {} --allow {missing}`",

@@ -35,7 +35,7 @@ fn a_bundle_that_reaches_out_of_its_directory_or_is_too_much_is_refused() {
         ("100644|main.py/x|x", "file and a directory"),
         ("100644|zeros|*268435457", "unpacks to more than 256 MiB"),
         ("100644|f%|%10001", "more than 10000"),
-        ("100644|d%/x|%5001", "more than 10000"),
+        ("100644|d%/e%/x|%5001", "more than 10000"),
         (deep.as_str(), "too deeply"),
         (long.as_str(), "too long"),
         ("100644|a\u{7}|x", "control"),

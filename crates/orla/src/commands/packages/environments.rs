@@ -45,7 +45,13 @@ impl Program<'_> {
                 write(&place.path().join("package.json"), &wanted.to_string())?;
                 let mut npm = npm(place.path());
                 npm.args(["install", "--package-lock-only", "--ignore-scripts", "--omit=dev"]);
-                helper::output(npm.args(["--no-audit", "--no-fund"]))?;
+                helper::output(npm.args([
+                    "--no-audit",
+                    "--no-fund",
+                    "--allow-git=none",
+                    "--allow-file=none",
+                    "--allow-directory=none",
+                ]))?;
                 let lock = read_bounded(&place.path().join("package-lock.json"));
                 npm_requirements(&lock.map_err(|error| error.to_string())?, OS, CPU)?
             }

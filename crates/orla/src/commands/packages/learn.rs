@@ -38,8 +38,8 @@ pub(crate) async fn tools_of(
     app.end_providers().await;
     let tools = installed.said(&name);
     match (tools.is_empty(), problem) {
-        (false, _) => Ok(tools),
-        (true, Some(problem)) => Err(Failure::failed(problem)),
+        (_, Some(problem)) => Err(Failure::failed(problem)),
+        (false, None) => Ok(tools),
         (true, None) if !problems.is_empty() => Err(Failure::failed(problems.join("; "))),
         (true, None) => Err(Failure::failed(format!("{name} serves no tools"))),
     }
