@@ -10,7 +10,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha512};
 
-use crate::archive::{Archive, File, assemble, read_tgz};
+use crate::archive::{Archive, File, MAX_BYTES, assemble, read_tgz};
 use crate::bundle::MANIFEST;
 use crate::lock::is_digest;
 use crate::sha256;
@@ -142,6 +142,9 @@ pub fn npm_requirements(lock: &[u8], os: &str, cpu: &str) -> Result<Vec<Requirem
         let text = |key: &str| package.get(key).and_then(Value::as_str);
         let own_name = place.rsplit("node_modules/").next().unwrap_or_default();
         let name = text("name").unwrap_or(own_name);
+        if let Some((other, spec)) = elsewhere(package) {
+            return Err(format!("{name} needs {other} from {spec}, which is not npm's registry"));
+        }
         let (Some(version), Some(digest)) = (text("version"), text("integrity")) else {
             return Err(format!("{name} is not from npm's registry, and cannot be locked"));
         };
@@ -153,6 +156,14 @@ pub fn npm_requirements(lock: &[u8], os: &str, cpu: &str) -> Result<Vec<Requirem
         );
     }
     bounded(all)
+}
+
+/// What a package needs that is not of its registry. A range, a tag and an alias have neither `/` nor `:`.
+fn elsewhere(package: &Value) -> Option<(&str, &str)> {
+    let kinds = ["dependencies", "optionalDependencies", "peerDependencies"];
+    let all = kinds.into_iter().filter_map(|kind| package.get(kind)?.as_object()).flatten();
+    let mut all = all.filter_map(|(name, spec)| Some((name.as_str(), spec.as_str()?)));
+    all.find(|(_, spec)| !spec.starts_with("npm:") && spec.contains(['/', ':']))
 }
 
 /// What a report of `pip install --report` says is needed.
@@ -167,6 +178,10 @@ pub fn pypi_requirements(report: &[u8]) -> Result<Vec<Requirement>, String> {
     let all = install.iter().map(|item| {
         let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
         let (name, version) = (text("/metadata/name"), text("/metadata/version"));
+        if item["is_direct"] == true {
+            let url = text("/download_info/url");
+            return Err(format!("{name} is needed from {url}, which is no index of packages"));
+        }
         let digest = text("/download_info/archive_info/hashes/sha256");
         Requirement::parse(&format!("{name}@{version} {digest}"))
             .ok_or_else(|| format!("{name} {version} cannot be locked"))
@@ -186,6 +201,15 @@ fn bounded(all: Vec<Requirement>) -> Result<Vec<Requirement>, String> {
     }
 }
 
+/// Adds the bytes of files, so that many archives do not unpack to more than one may.
+fn within(total: &mut u64, files: &[File]) -> Result<(), String> {
+    *total += files.iter().map(|file| file.content.len() as u64).sum::<u64>();
+    match *total > MAX_BYTES {
+        true => Err(format!("its packages unpack to more than {} MiB", MAX_BYTES >> 20)),
+        false => Ok(()),
+    }
+}
+
 /// The bundle of a program of npm, made of the archives that it requires.
 ///
 /// # Errors
@@ -195,9 +219,10 @@ pub fn npm_bundle(
     archives: &[(Requirement, Vec<u8>)],
     launch: &Launch,
 ) -> Result<Vec<u8>, String> {
-    let mut files = Vec::new();
+    let (mut files, mut total) = (Vec::new(), 0);
     for (requirement, archive) in archives {
         let content = read_tgz(archive).map_err(|error| format!("{}: {error}", requirement.name))?;
+        within(&mut total, &content)?;
         files.extend(content.into_iter().filter_map(|file| {
             // The first part of each name is the same: `package`.
             let (_, rest) = file.name.split_once('/')?;
@@ -246,11 +271,13 @@ pub fn pypi_bundle(
     wheels: &[(Requirement, Vec<u8>)],
     launch: &Launch,
 ) -> Result<Vec<u8>, String> {
-    let (mut files, mut found) = (Vec::new(), None);
+    let (mut files, mut found, mut total) = (Vec::new(), None, 0);
     for (requirement, wheel) in wheels {
         let wrong = |error: crate::archive::ArchiveError| format!("{}: {error}", requirement.name);
         let archive = Archive::read(wheel).map_err(wrong)?;
-        for file in archive.contents().map_err(wrong)? {
+        let content = archive.contents().map_err(wrong)?;
+        within(&mut total, &content)?;
+        for file in content {
             let is_wanted = same(&requirement.name, name);
             if is_wanted && file.name.ends_with(".dist-info/entry_points.txt") {
                 found = Some((requirement, String::from_utf8_lossy(&file.content).into_owned()));
@@ -410,6 +437,38 @@ mod tests {
         assert!(
             npm_requirements(local.as_bytes(), "linux", "x64").unwrap_err().contains("cannot be locked")
         );
+    }
+
+    #[test]
+    fn what_is_not_of_a_registry_is_refused() {
+        let digest = format!("sha512-{}", BASE64_STANDARD.encode([7; 64]));
+        let npm = |kind: &str, spec: &str| {
+            let package = json!({"version": "1.0.0", "integrity": digest, kind: {"b": spec}});
+            let lock =
+                json!({"packages": {"": {"dependencies": {"a": "latest"}}, "node_modules/a": package}});
+            npm_requirements(lock.to_string().as_bytes(), "linux", "x64")
+        };
+        for spec in ["^1.0.0 || >=3 <4", "next", "*", "", "npm:@x/c@^2"] {
+            assert!(npm("dependencies", spec).is_ok(), "{spec}");
+        }
+        for spec in [
+            "git+https://b.example/b",
+            "owner/b",
+            "github:owner/b",
+            "file:../b",
+            "http://127.0.0.1/b.tgz",
+        ] {
+            for kind in ["dependencies", "optionalDependencies", "peerDependencies"] {
+                assert!(npm(kind, spec).unwrap_err().contains("not npm's registry"), "{kind} {spec}");
+            }
+        }
+        let pip = |is_direct: bool| {
+            let hashes = json!({"sha256": "ab".repeat(32)});
+            let download = json!({"url": "https://b.example/b.whl", "archive_info": {"hashes": hashes}});
+            let item = json!({"is_direct": is_direct, "metadata": {"name": "b", "version": "1"}, "download_info": download});
+            pypi_requirements(json!({"install": [item]}).to_string().as_bytes())
+        };
+        assert!(pip(false).is_ok() && pip(true).unwrap_err().contains("no index"));
     }
 
     #[test]

@@ -223,7 +223,7 @@ impl Store {
     pub fn keep(&self, bytes: &[u8]) {
         let Some(Own { archives, .. }) = &self.own else { return };
         let kept = fs::DirBuilder::new().recursive(true).mode(0o700).create(archives);
-        let kept = kept.and_then(|()| write_whole(&archives.join(sha256(bytes)), bytes));
+        let kept = kept.and_then(|()| write_shared(&archives.join(sha256(bytes)), bytes));
         if kept.is_ok() {
             make_room(archives);
         }
@@ -260,7 +260,7 @@ impl Transaction<'_> {
         let content = own.contents.join(digest);
         let noted = tree::digest(&staging).and_then(|tree| {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents)?;
-            write_whole(&content, tree.as_bytes())
+            write_shared(&content, tree.as_bytes())
         });
         noted.map_err(io_at(&content))?;
         if fs::symlink_metadata(&place).is_ok() {
@@ -377,11 +377,21 @@ fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
 
 /// A file that is there as a whole or not at all.
 fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let half = temporary(path);
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(&half)?;
+    write_by(&temporary(path), path, bytes)
+}
+
+/// The same for a file that processes of other projects may write at the same time, with the same content.
+fn write_shared(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let half = path.with_file_name(format!(".{name}.{}.new", std::process::id()));
+    write_by(&half, path, bytes)
+}
+
+fn write_by(half: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(half)?;
     file.write_all(bytes)?;
     file.sync_all()?;
-    fs::rename(&half, path)?;
+    fs::rename(half, path)?;
     path.parent().map_or(Ok(()), sync)
 }
 

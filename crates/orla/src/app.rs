@@ -411,7 +411,7 @@ impl App {
         findings.problems.extend(sentences(&packages.problems));
         *self.refused.lock() =
             packages.refused.iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
-        let (folders, mut missing) = installed.folders();
+        let (folders, mut missing) = installed.folders(&base_of(config));
         for folder in folders {
             let name = &folder.manifest.name;
             match packages.packages.iter().find(|package| package.manifest.name == *name) {
@@ -488,16 +488,28 @@ impl App {
 
     /// Applies the MCP servers. Servers with the same definition continue.
     fn load_servers(&self, config: &Config, installed: &Installed, findings: &mut Findings) {
-        let (own, missing) = installed.servers(&base_of(config));
+        let capsules = self.capsules.supervisor().current();
+        let is_taken = |name: &str| capsules.iter().any(|capsule| capsule.name() == name);
+        let (mut own, mut missing) = installed.servers(&base_of(config));
+        // Its tools are known by its name.
+        own.retain(|server| {
+            let name = &server.name;
+            let is_server = config.servers.iter().any(|other| other.value.name == *name);
+            let other = match (is_server, is_taken(name)) {
+                (true, _) => "mcpServers has this name",
+                (_, true) => "a capsule has this name",
+                _ => return true,
+            };
+            missing.push((name.clone(), format!("{name} of orla.lock: {other}")));
+            false
+        });
         findings.problems.extend(missing.iter().map(|(_, why)| why.clone()));
         self.refused.lock().extend(missing);
         let own = own.into_iter().map(|value| Placed { value, at: Position::START });
         let all: Vec<Placed<ServerSettings>> = config.servers.iter().cloned().chain(own).collect();
-        let capsules = self.capsules.supervisor().current();
         let mut servers = Vec::with_capacity(all.len());
         for server in &all {
             let mut settings = server.value.clone();
-            let is_taken = |name: &str| capsules.iter().any(|capsule| capsule.name() == name);
             if settings.names.prefix.is_none() && is_taken(&settings.name) {
                 let prefix = format!("{}_2__", settings.name);
                 let text = format!(

@@ -19,7 +19,7 @@ pub use tar::read_tgz;
 
 /// The most bytes that an archive unpacks to, and that it has itself.
 pub const MAX_BYTES: u64 = 256 << 20;
-/// The most files and directories in an archive.
+/// The most files in an archive, and the most directories.
 pub const MAX_FILES: usize = 10_000;
 
 /// Why an archive cannot be used.

@@ -20,10 +20,11 @@ pub const MAX_DEPTH: usize = 32;
 pub fn check<'a>(names: impl Iterator<Item = (&'a str, bool)>) -> Result<(), String> {
     // Every name and every directory above one, without case: as it is written, and whether it is a directory.
     let mut known: HashMap<String, (String, bool)> = HashMap::new();
-    let mut directories = 0;
+    let (mut files, mut directories) = (0, 0);
     let mut given: HashMap<String, ()> = HashMap::new();
-    for (count, (name, is_directory)) in names.enumerate() {
-        if count >= MAX_FILES {
+    for (name, is_directory) in names {
+        files += usize::from(!is_directory);
+        if files > MAX_FILES {
             return Err(format!("it has more than {MAX_FILES} files"));
         }
         let name = name.strip_suffix('/').filter(|_| is_directory).unwrap_or(name);
@@ -133,6 +134,9 @@ mod tests {
         let implied: Vec<String> = (0..MAX_FILES / 2 + 1).map(|n| format!("{n}/{n}/x")).collect();
         let implied: Vec<&str> = implied.iter().map(String::as_str).collect();
         assert!(check(&implied).is_err() && check(&implied[1..]).is_ok());
+        let full: Vec<String> = (0..MAX_FILES).map(|n| format!("d/{n}")).collect();
+        let full: Vec<&str> = full.iter().map(String::as_str).chain(["e/"]).collect();
+        assert_eq!(check(&full), Ok(()));
         let many: Vec<String> = (0..=MAX_FILES).map(|n| n.to_string()).collect();
         let many: Vec<&str> = many.iter().map(String::as_str).collect();
         assert!(check(&many).is_err());

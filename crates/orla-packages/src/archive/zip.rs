@@ -54,8 +54,8 @@ pub(super) fn members(bytes: &[u8]) -> Result<Vec<Member>, String> {
             "it is in several parts or of the large form of zip, which is not supported".to_owned()
         );
     }
-    if usize::from(count) > MAX_FILES {
-        return Err(format!("it has more than {MAX_FILES} files"));
+    if usize::from(count) > 2 * MAX_FILES {
+        return Err(format!("it has more than {MAX_FILES} files or directories"));
     }
     let offset = offset as usize;
     if offset.checked_add(size as usize) != Some(end) {

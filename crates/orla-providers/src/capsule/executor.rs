@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -15,7 +16,7 @@ use orla_process::supervisor::{Service as _, Supervised};
 
 use super::packages::Package;
 use crate::mcp::McpProcess;
-use crate::tool::requires;
+use crate::tool::{ToolProvider, requires};
 
 /// One tool of a capsule.
 pub(super) struct CapsuleProvider {
@@ -27,6 +28,21 @@ pub(super) struct CapsuleProvider {
 impl fmt::Debug for CapsuleProvider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "CapsuleProvider({:?}, {:?})", self.capsule, self.tool)
+    }
+}
+
+impl CapsuleProvider {
+    /// Why it must not be called yet: what a package of others serves is compared with what was accepted first.
+    fn unaccepted(&self) -> Option<String> {
+        let capsule = &self.capsule.0;
+        if self.tool.is_some() || !capsule.service().manifest.declared.is_foreign {
+            return None;
+        }
+        let is_known = capsule.info().is_some_and(|info| info.tools.is_none());
+        (!is_known).then(|| {
+            let failure = capsule.status().last_failure;
+            failure.unwrap_or_else(|| "it has not said yet what its tools are".to_owned())
+        })
     }
 }
 
@@ -52,6 +68,13 @@ impl CustomProvider for CapsuleProvider {
 pub fn is_unlearned(provider: &ProviderType) -> bool {
     let capsule = provider.settings::<CapsuleProvider>();
     capsule.is_ok_and(|capsule| capsule.tool.is_none() && capsule.capsule.0.info().is_none())
+}
+
+/// The directory of the package that a capability is of, if it is of one.
+pub fn package_of(provider: &ProviderType) -> Option<PathBuf> {
+    let capsule = provider.settings::<CapsuleProvider>();
+    let capsule = capsule.ok().map(|capsule| capsule.capsule.0.service().directory.clone());
+    capsule.or_else(|| Some(provider.settings::<ToolProvider>().ok()?.package()?.to_owned()))
 }
 
 /// The capabilities of a capsule, as far as they are known: those that it lists; before that, or if it lists none,
@@ -118,6 +141,10 @@ impl CapabilityExecutor for CapsuleExecutor {
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
         let provider: &CapsuleProvider = provider.settings()?;
+        if let Some(reason) = provider.unaccepted() {
+            let id = ctx.name.to_string();
+            return Err(RuntimeError::Unavailable { id, reason, source: None });
+        }
         let called =
             orla_mcp::call(&provider.capsule, provider.tool.as_ref(), inputs.json()?, ctx).await;
         called.map_err(|error| match error {

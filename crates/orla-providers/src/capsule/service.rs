@@ -65,7 +65,9 @@ impl Service for Package {
     }
 
     fn watched(&self) -> Option<(Vec<PathBuf>, Duration)> {
-        let hot_load = self.manifest.hot_load.as_ref()?;
+        // The files of a package of others are those of its archive: nobody has compared new ones.
+        let is_own = !self.manifest.declared.is_foreign;
+        let hot_load = self.manifest.hot_load.as_ref().filter(|_| is_own)?;
         let path = |path: &PathBuf| self.directory.join(path).components().collect();
         Some((hot_load.watch.iter().map(path).collect(), hot_load.debounce))
     }

@@ -10,9 +10,12 @@ use orla_packages::bundle::{self, Bundle, Command, MANIFEST, MAX_MANIFEST, Setti
 use orla_packages::lock::{Entry, PackageKind};
 use orla_process::child::NO_PYTHON_CACHE;
 use orla_process::confinement::Declared;
+use orla_providers::capsule::manifest::{self, Form, Manifest};
 use orla_providers::capsule::packages::MANIFESTS;
 use orla_providers::mcp::{Reach, ServerSettings};
-use orla_secrets::{Secret, SecretStore};
+use orla_secrets::{Reference, ReferenceError, Secret, SecretStore};
+
+use crate::config::expand::expand_references;
 
 /// What an archive says of itself.
 pub(crate) struct Content {
@@ -62,9 +65,9 @@ impl Content {
         Err(format!("it has neither {MANIFEST} nor {} at its top", MANIFESTS.join(" nor ")))
     }
 
-    fn of_folder(name: &str, text: &[u8]) -> Result<Self, String> {
+    fn of_folder(name: &str, bytes: &[u8]) -> Result<Self, String> {
         let wrong = |error: orla_document::SyntaxError| format!("{name}:{error}");
-        let text = orla_document::decode(text).map_err(wrong)?;
+        let text = orla_document::decode(bytes).map_err(wrong)?;
         let root = orla_document::parse(text).map_err(wrong)?.unwrap_or_else(Node::nothing);
         let Kind::Map(members) = &root.kind else {
             return Err(format!("{name}: a mapping is expected"));
@@ -80,24 +83,17 @@ impl Content {
             None => Some(Vec::new()),
             Some(_) => None,
         };
-        let mut passed = Vec::new();
-        if let Some(Kind::Map(runtime)) = member("runtime").map(|node| &node.kind)
-            && let Some((_, node)) = runtime.iter().find(|(key, _)| key.text == "pass_env")
-        {
-            let one = node.as_scalar().map(std::slice::from_ref);
-            match (&node.kind, one) {
-                (Kind::List(patterns), _) => {
-                    let patterns = patterns.iter().filter_map(|pattern| pattern.as_scalar());
-                    passed.extend(patterns.map(|pattern| format!("env:{}", pattern.text)));
-                }
-                (_, Some(one)) => {
-                    passed.extend(one.iter().map(|pattern| format!("env:{}", pattern.text)))
-                }
-                _ => {}
-            }
-        }
-        let wants: Option<Vec<String>> = wants.map(|wants: Vec<String>| [wants, passed].concat());
         let wants = wants.ok_or_else(|| format!("{name}: permissions: a list of words is expected"))?;
+        let form = if name == MANIFESTS[0] { Form::Yaml } else { Form::Json };
+        let (manifest, _) = manifest::read(bytes, form);
+        let wants = match &manifest {
+            Some(manifest) => {
+                check_folder(manifest).map_err(|why| format!("{name}: {why}"))?;
+                self::wants(manifest)
+            }
+            // It is not served, and adding it says why.
+            None => wants,
+        };
         Ok(Self {
             kind: PackageKind::Folder,
             name: required("name")?,
@@ -108,6 +104,44 @@ impl Content {
             wants,
             settings: Vec::new(),
         })
+    }
+}
+
+/// What a folder wants: the permissions that it declares, and the variables that are passed to it.
+pub(crate) fn wants(manifest: &Manifest) -> Vec<String> {
+    let declared = manifest.declared.permissions.iter().flatten().cloned();
+    let passed = manifest.pass_env.iter().map(|pattern| format!("env:{}", pattern.as_str()));
+    let mut wants: Vec<String> = Vec::new();
+    for word in declared.chain(passed) {
+        if !wants.contains(&word) {
+            wants.push(word);
+        }
+    }
+    wants
+}
+
+/// Refuses what the folder of somebody else must not have.
+///
+/// # Errors
+/// It refers to the user's secrets or files, or writes to itself.
+pub(crate) fn check_folder(manifest: &Manifest) -> Result<(), String> {
+    let texts = manifest.env.iter().map(|(_, value)| value).chain(&manifest.args);
+    let refused = |reference: Reference<'_>| Err(ReferenceError::Name { name: reference.to_string() });
+    if let Some(text) = texts.into_iter().find(|text| expand_references(text, &refused).is_err()) {
+        return Err(format!(
+            "runtime: {} is a reference, and a package of others gets none of the user's values",
+            crate::text::cut(text, 100)
+        ));
+    }
+    let mut words = manifest.declared.permissions.iter().flatten();
+    let writes = |word: &&String| {
+        word.strip_prefix("fs:write:").is_some_and(|path| !path.starts_with(['/', '~', '$']))
+    };
+    match words.find(writes) {
+        Some(word) => Err(format!(
+            "permissions: {word} is in the package's own directory, whose files stay those of its archive"
+        )),
+        None => Ok(()),
     }
 }
 

@@ -12,12 +12,12 @@ use std::sync::Arc;
 
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::json_schema_of;
-use orla_marketplace::{ANNOTATIONS, CapabilityManifest, Registration};
+use orla_marketplace::{ANNOTATIONS, Availability, CapabilityManifest, Registration};
 use orla_packages::lock::{Entry, FILE, PackageKind};
 use orla_packages::store::{Own, Presence, Store, StoreError};
 use orla_packages::tools::{self, Tool};
-use orla_providers::capsule::executor::is_unlearned;
 use orla_providers::capsule::packages::{self, Package};
+use orla_providers::capsule::{is_unlearned, package_of};
 use orla_providers::mcp::ServerSettings;
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -109,10 +109,10 @@ impl Installed {
     }
 
     /// Folders as packages, likewise.
-    pub(crate) fn folders(&self) -> (Vec<Package>, Vec<(String, String)>) {
+    pub(crate) fn folders(&self, base: &Path) -> (Vec<Package>, Vec<(String, String)>) {
         let (mut found, mut refused) = (Vec::new(), Vec::new());
         for package in self.of_kind(PackageKind::Folder) {
-            match package.check().and_then(|()| package.folder()) {
+            match package.check().and_then(|()| package.folder(base)) {
                 Ok(folder) => found.push(folder),
                 Err(why) => refused.push((package.entry.name.clone(), why)),
             }
@@ -131,12 +131,15 @@ impl Installed {
         }
         let mut of: BTreeMap<usize, Vec<(&mut Registration, Tool)>> = BTreeMap::new();
         for registration in registrations {
-            // It stands for tools that are not known yet.
-            if is_unlearned(&registration.manifest.provider) {
-                continue;
-            }
             let owner = self.packages.iter().position(|package| package.owns(registration));
-            if let Some(owner) = owner {
+            // One that is unavailable for another reason says nothing of its tools.
+            let is_served = registration.policy.availability == Availability::Available;
+            if let Some(owner) = owner.filter(|_| is_served) {
+                // It stands for tools that are not known yet, and that a call waits for.
+                if is_unlearned(&registration.manifest.provider) {
+                    registration.policy.availability = Availability::Unlearned;
+                    continue;
+                }
                 let tool = tool_of(&registration.manifest, &self.packages[owner].entry.name);
                 of.entry(owner).or_default().push((registration, tool));
             }
@@ -177,33 +180,30 @@ impl InstalledPackage {
         Err(format!("{} {} of {FILE} {what}: run `orla sync`", self.entry.name, self.entry.version))
     }
 
-    fn folder(&self) -> Result<Package, String> {
+    fn folder(&self, base: &Path) -> Result<Package, String> {
         let loaded = packages::load(&self.directory);
         let (mut package, _) = loaded.map_err(|findings| {
             findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         })?;
         let manifest = &mut package.manifest;
-        let mut texts = manifest.env.iter().map(|(_, value)| value).chain(&manifest.args);
-        if texts.any(|text| text.contains("${")) {
-            return Err(format!(
-                "{}: its manifest has references in env or args, and a package of others gets none of the user's values",
-                self.entry.name
-            ));
-        }
+        content::check_folder(manifest).map_err(|why| format!("{}: {why}", self.entry.name))?;
+        let wanted = content::wants(manifest);
         // What it may have of the environment is what the lock grants.
-        let passed = std::mem::take(&mut manifest.pass_env);
-        let mut wanted = manifest.declared.permissions.take().unwrap_or_default();
-        wanted.extend(passed.iter().map(|pattern| format!("env:{}", pattern.as_str())));
-        // Its names begin with its own, by which its tools are known; and its files are those of its archive.
+        manifest.pass_env.clear();
+        // Its names begin with its own, which no tool of the user has then.
         manifest.prefix = None;
-        manifest.hot_load = None;
         if let Some(missing) = wanted.iter().find(|word| !self.entry.permissions.contains(word)) {
             return Err(format!(
                 "{}: its manifest wants {missing}, which {FILE} does not grant: run `orla update {} --allow {missing}`",
                 self.entry.name, self.entry.name
             ));
         }
-        package.manifest.declared.permissions = Some(self.entry.permissions.clone());
+        // What it wants itself is relative to it, and what the user grants besides to the project.
+        let granted = self.entry.permissions.iter().map(|word| match wanted.contains(word) {
+            true => word.clone(),
+            false => orla_process::confinement::placed(word, base),
+        });
+        package.manifest.declared.permissions = Some(granted.collect());
         package.manifest.declared.is_foreign = true;
         package.manifest.name.clone_from(&self.entry.name);
         Ok(package)
@@ -211,13 +211,15 @@ impl InstalledPackage {
 
     fn owns(&self, registration: &Registration) -> bool {
         let manifest = &registration.manifest;
-        let rest = manifest.id.strip_prefix(self.entry.name.as_str());
-        let is_below = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
-        is_below
-            && match self.entry.kind {
-                PackageKind::Bundle => manifest.provider.kind() == "mcp",
-                PackageKind::Folder => matches!(manifest.provider.kind(), "tool" | "capsule"),
+        match self.entry.kind {
+            PackageKind::Folder => {
+                package_of(&manifest.provider).is_some_and(|place| place == self.directory)
             }
+            PackageKind::Bundle => {
+                let rest = manifest.id.strip_prefix(self.entry.name.as_str());
+                manifest.provider.kind() == "mcp" && rest.is_some_and(|rest| rest.starts_with('.'))
+            }
+        }
     }
 
     /// The names of the tools that say something else than when they were accepted. `None` if what was accepted is not

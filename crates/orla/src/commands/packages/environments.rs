@@ -1,10 +1,11 @@
 //! Packages of npm and PyPI. `npm` and `pip` decide what a program needs and fetch it, with the user's settings; orla checks
-//! the digests and makes a bundle. No program of a package runs meanwhile.
+//! the digests and makes a bundle. Packages come from the registry alone; docs/packages.md says what that leaves open.
 
 use std::collections::HashMap;
 use std::path::Path;
 use std::process::Command;
 
+use orla_packages::archive::MAX_BYTES;
 use orla_packages::environment::{
     Launch, Requirement, npm_bundle, npm_requirements, pypi_bundle, pypi_requirements,
 };
@@ -45,6 +46,8 @@ impl Program<'_> {
                 write(&place.path().join("package.json"), &wanted.to_string())?;
                 let mut npm = npm(place.path());
                 npm.args(["install", "--package-lock-only", "--ignore-scripts", "--omit=dev"]);
+                // The preparation of a git repository runs its code. An npm that does not know these options takes no
+                // notice of them.
                 helper::output(npm.args([
                     "--no-audit",
                     "--no-fund",
@@ -72,10 +75,12 @@ impl Program<'_> {
             let file = file.trim_start_matches('-');
             files.insert(format!("{}@{}", text("name"), text("version")), place.path().join(file));
         }
+        let mut total = 0;
         let archives = requirements.into_iter().map(|one| {
             let file = files.get(&format!("{}@{}", one.name, one.version));
             let file = file.ok_or_else(|| format!("npm did not fetch {}", one.name))?;
             let archive = read_bounded(file).map_err(|error| format!("{}: {error}", one.name))?;
+            within(&mut total, &archive)?;
             met(one, archive)
         });
         let archives = archives.collect::<Result<Vec<_>, _>>()?;
@@ -112,12 +117,13 @@ impl Program<'_> {
             "-d",
             "wheels",
         ]))?;
-        let mut wheels = HashMap::new();
+        let (mut wheels, mut total) = (HashMap::new(), 0);
         let entries =
             std::fs::read_dir(place.path().join("wheels")).map_err(|error| error.to_string())?;
         for entry in entries {
             let path = entry.map_err(|error| error.to_string())?.path();
             let wheel = read_bounded(&path).map_err(|error| error.to_string())?;
+            within(&mut total, &wheel)?;
             wheels.insert(sha256(&wheel), wheel);
         }
         let wheels = requirements.into_iter().map(|one| {
@@ -135,6 +141,15 @@ impl Program<'_> {
             Requirement::parse(text).ok_or_else(wrong)
         };
         (!self.locked.is_empty()).then(|| self.locked.iter().map(read).collect())
+    }
+}
+
+/// Adds the bytes of an archive, so that all of them are no more than one may be.
+fn within(total: &mut u64, archive: &[u8]) -> Result<(), String> {
+    *total += archive.len() as u64;
+    match *total > MAX_BYTES {
+        true => Err(format!("its packages have more than {} MiB", MAX_BYTES >> 20)),
+        false => Ok(()),
     }
 }
 

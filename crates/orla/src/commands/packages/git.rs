@@ -57,6 +57,11 @@ fn git(repository: &Path) -> Command {
         git.env_remove(inherited);
     }
     git.env("GIT_DIR", repository).env("GIT_TERMINAL_PROMPT", "0");
+    // ssh would wait at the terminal, from the background, without a word.
+    git.env("SSH_ASKPASS_REQUIRE", "force");
+    if std::env::var_os("SSH_ASKPASS").is_none() {
+        git.env("SSH_ASKPASS", "false");
+    }
     git.env("GIT_ALLOW_PROTOCOL", "file:https:http:ssh");
     for setting in
         ["core.autocrlf=false", "core.attributesFile=/dev/null", "core.hooksPath=/dev/null", "gc.auto=0"]
