@@ -111,7 +111,9 @@ fn why_unknown(app: &App, name: &str) -> Vec<String> {
     };
     let mut lines: Vec<String> = findings.skipped.iter().filter(is_of_name).cloned().collect();
     for entry in app.marketplace().list() {
-        let is_of_entry = name.strip_prefix(&*entry.name).is_some_and(|rest| rest.starts_with("__"));
+        let is_of_entry = name
+            .strip_prefix(&*entry.name)
+            .is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'));
         if let Some(failure) = app.marketplace().status(&entry).last_failure.filter(|_| is_of_entry) {
             lines.push(format!("{}: {failure}", entry.name));
         }

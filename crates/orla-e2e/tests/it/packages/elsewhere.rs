@@ -85,13 +85,20 @@ def package(name, version, files, **more):
     open(name + ".json", "w").write(json.dumps(doc))
 package("weather-words", "1.2.0", {"index.js": "exports.says = 'sunny';"})
 package("weather-mcp", "3.0.0", {"server.js": open("server.js").read()}, bin={"weather-mcp": "./server.js"}, dependencies={"weather-words": "^1.0.0"})
+package("weather-git", "1.0.0", {"server.js": ""}, bin="server.js", dependencies={"weather-words": "git+file:///orla-e2e/none"})
+package("weather-url", "1.0.0", {"server.js": ""}, bin="server.js", dependencies={"weather-words": "URL/weather-words/-/weather-words-1.2.0.tgz"})
 "#;
 
 fn npm_registry(world: &World) -> Registry {
     let registry = Registry::start();
     world.write("server.js", NODE, 0o644);
     python(world, NPM);
-    for (name, version) in [("weather-words", "1.2.0"), ("weather-mcp", "3.0.0")] {
+    for (name, version) in [
+        ("weather-words", "1.2.0"),
+        ("weather-mcp", "3.0.0"),
+        ("weather-git", "1.0.0"),
+        ("weather-url", "1.0.0"),
+    ] {
         let document = world.read(format!("{name}.json")).replace("URL", &registry.url());
         registry.serve(&format!("/{name}"), document.as_bytes());
         let file = format!("{name}-{version}.tgz");
@@ -135,6 +142,8 @@ fn a_program_of_npm_is_locked_with_all_that_it_requires() {
     );
 
     refused(&world, &["add", "npm:weather-words", "--name", "n", "--yes"], &["no program"]);
+    refused(&world, &["add", "npm:weather-git", "--yes"], &["npm:weather-git"]);
+    refused(&world, &["add", "npm:weather-url", "--yes"], &["not npm's registry"]);
     refused(&world, &["add", "npm:nowhere", "--yes"], &["npm:nowhere"]);
 
     std::fs::remove_dir_all(world.path(".orla")).unwrap();

@@ -31,7 +31,7 @@ fn capsule(more: &str) -> World {
 }
 
 fn manifest(world: &World, more: &str) {
-    let yaml = format!("name: greet\nversion: 1.0.0\ndescription: Greets.\nentrypoint: main.py\n{more}");
+    let yaml = format!("name: greet\nversion: 1.0.0\nentrypoint: main.py\n{more}");
     world.write("src/greet/tool.yaml", yaml, 0o644);
 }
 
@@ -76,13 +76,12 @@ fn a_capsule_that_has_not_been_asked_is_served() {
 #[test]
 fn a_capsule_that_cannot_be_started_is_not_added_and_says_why() {
     let world = capsule("").env("SAYS", "nothing");
-    refused(&world, &ADD, &["greet"]);
+    refused(&world, &ADD, &["greet: ", "out of order"]);
     assert!(!world.path("orla.lock").exists());
     let world = world.env("SAYS", "Greets.");
     ok(&world, &ADD);
     let world = world.env("SAYS", "nothing");
-    let told = call(&world, "greet.hello");
-    assert!(!told.contains("orla update") && !told.contains("hello nothing"), "{told}");
+    refused(&world, &["call", "greet.hello"], &["out of order"]);
 }
 
 #[test]
@@ -153,7 +152,6 @@ fn a_bundle_whose_name_a_server_has_is_not_served() {
     super::bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
     ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
     let world = world.config("mcpServers: {weather: {command: python3, args: [server.py]}}\n");
-    let server = world.serve();
-    let status = server.status();
-    assert!(status.to_string().contains("mcpServers has this name"), "{status}");
+    let told = world.run(&["check"]).all();
+    assert!(told.contains("mcpServers has this name"), "{told}");
 }

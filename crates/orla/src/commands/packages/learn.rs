@@ -34,13 +34,23 @@ pub(crate) async fn tools_of(
     let app = App::build_with(&alone, installed.clone())?;
     app.marketplace().prepare_listing().await;
     let problems: Vec<String> = app.findings().problems.clone();
-    let problem = app.marketplace().problems(Some(&name)).into_iter().next();
+    let market = app.marketplace();
+    let problem = market.problems(Some(&name)).into_iter().next();
+    // A capsule that could not be started.
+    let entries = market.list();
+    let failure = entries.iter().find(|entry| *entry.name == *name);
+    let failure = failure.and_then(|entry| market.status(entry).last_failure);
     app.end_providers().await;
     let tools = installed.said(&name);
-    match (tools.is_empty(), problem) {
-        (_, Some(problem)) => Err(Failure::failed(problem)),
-        (false, None) => Ok(tools),
-        (true, None) if !problems.is_empty() => Err(Failure::failed(problems.join("; "))),
-        (true, None) => Err(Failure::failed(format!("{name} serves no tools"))),
+    if let Some(problem) = problem {
+        return Err(Failure::failed(problem));
     }
+    if !tools.is_empty() {
+        return Ok(tools);
+    }
+    Err(Failure::failed(match failure {
+        Some(failure) => format!("{name}: {failure}"),
+        None if !problems.is_empty() => problems.join("; "),
+        None => format!("{name} serves no tools"),
+    }))
 }
