@@ -14,6 +14,10 @@ pub(crate) struct Queue {
 }
 
 impl Queue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.turns.is_empty()
+    }
+
     /// Adds a task behind the others of its caller.
     pub(crate) fn push(&mut self, owner: OwnerKey, id: TaskId) {
         let tasks = self.waiting.entry(owner.clone()).or_default();

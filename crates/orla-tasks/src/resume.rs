@@ -1,6 +1,7 @@
 //! Taking up the tasks of a process that has ended.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use orla_state::{Pages, StateError};
 use tokio::time::Instant;
@@ -11,6 +12,10 @@ use crate::records::Unchanged;
 use crate::service::{Started, Tasks};
 use crate::state::{Event, Recovery, recovery};
 use crate::task::{Failure, Task, TaskId};
+
+/// How long the tasks of the process before this one wait once the server listens. A server that ends again right after each
+/// start would otherwise cut a call short every time, and what is not idempotent is interrupted then.
+const SETTLE: Duration = Duration::from_millis(100);
 
 impl Tasks {
     /// From now on, clients that change tasks wait until [`resume`](Self::resume) is done. To be called before there are
@@ -54,7 +59,8 @@ impl Tasks {
             }
         }
         self.0.wake_all_awaiting().await?;
-        self.serve_queue();
+        let is_idle = self.0.queue.lock().is_empty();
+        self.serve_queue(if is_idle { Duration::ZERO } else { SETTLE });
         self.serve_timers();
         Ok(())
     }
@@ -65,7 +71,7 @@ impl Tasks {
     /// The state cannot be read.
     pub async fn run_one(&self, started: &Started) -> Result<(), TaskError> {
         if self.0.started.set(Instant::now()).is_ok() {
-            self.serve_queue();
+            self.serve_queue(Duration::ZERO);
         }
         // A new one is in the queue already.
         if !started.is_new {

@@ -36,9 +36,15 @@ const STARTING: Duration = Duration::from_secs(60);
 
 impl Tasks {
     /// Runs the tasks of the queue, as there are places.
-    pub(crate) fn serve_queue(&self) {
+    pub(crate) fn serve_queue(&self, settle: Duration) {
         let inner = Arc::clone(&self.0);
         self.0.tracker.spawn(async move {
+            if !settle.is_zero() {
+                tokio::select! {
+                    () = inner.closing.cancelled() => return,
+                    () = tokio::time::sleep(settle) => {}
+                }
+            }
             loop {
                 let place = tokio::select! {
                     () = inner.closing.cancelled() => return,
