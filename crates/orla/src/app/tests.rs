@@ -5,7 +5,7 @@ use crate::served::MAX_NAMED;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::{
     Call, CallContext, CapabilityExecutor, CapabilityManifest, CustomProvider, LocalCapability, Outcome,
-    Payload, RuntimeResult,
+    Payload, ProviderType, RuntimeResult,
 };
 use std::any::{Any, TypeId};
 use std::fs;

@@ -1,0 +1,383 @@
+//! Puts a configuration in force: finds everything that it describes, and publishes the next snapshot.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use orla_document::Position;
+use orla_marketplace::{Availability, ProviderType, Registration};
+use orla_process::PoolLimits;
+use orla_process::confinement::{self, Declared, Sandbox};
+use orla_process::supervisor::Gate;
+use orla_providers::capsule::{CapsuleExecutor, packages};
+use orla_providers::mcp::{self, ServerSettings};
+use orla_providers::tool::{Override, ToolExecutor, ToolProvider};
+use orla_providers::{builtin, plugin};
+
+#[cfg(feature = "agent")]
+use crate::agent::{environment, prompted};
+use crate::config::{Config, Placed, Problem, ToolOverride};
+use crate::confined::{self, Declarations};
+use crate::findings::{Findings, sentences};
+use crate::governance::{self, Rules};
+use crate::packages::{Installed, store_of};
+use crate::served::Sources;
+use crate::{programs, prompts};
+
+use super::packages::packages_at_home;
+use super::{App, is_alone, policy};
+
+impl App {
+    /// Builds the next snapshot and puts it in force.
+    ///
+    /// # Errors
+    /// The tools directory or the attestations cannot be used; the snapshot in force stays.
+    pub(crate) fn load(&mut self, config: &Config) -> Result<(), String> {
+        let process = orla_process::Limits {
+            max_output_bytes: config.max_output_bytes,
+            ..orla_process::Limits::default()
+        };
+        let sandboxes = self.instance.sandboxes();
+        sandboxes.set_rules(config.sandbox);
+        sandboxes.tidy();
+        self.marketplace.set_confinement(config.sandbox.mode.name());
+        let mut found = self
+            .tools
+            .load(&config.tools_dir, process, &overrides(config), sandboxes)
+            .map_err(|err| format!("tools_dir: {err}; it must be a directory that orla can read"))?;
+        let rules = Arc::new(self.governance.rules(config)?);
+        self.instance.set_environment(config.environment());
+        self.provide_executors(config);
+        if is_alone(config) {
+            // Files inside a package are not tools of their own.
+            let lists = [&mut found.warnings, &mut found.problems, &mut found.skipped];
+            lists.into_iter().for_each(Vec::clear);
+            found.registrations.clear();
+            found.programs.clear();
+        }
+        let mut findings = Findings::of(&found);
+        found.registrations.extend(programs::load(&found.programs, &mut findings));
+        let prompts = match (is_alone(config), config.is_default("prompts_dir")) {
+            // The prompts that happen to be nearby are for other tools.
+            (true, true) => prompts::Loaded::default(),
+            (_, by_default) => prompts::load(&config.prompts_dir, !by_default),
+        };
+        findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
+        findings.prompts = prompts.prompts.len();
+        findings.warnings.extend(sentences(&config.warnings));
+        if config.sandbox.mode == confinement::Mode::Off {
+            findings.warnings.push(
+                "sandbox: off: no process is confined, not even one that declares permissions; remove `sandbox` to confine those with permissions"
+                    .to_owned(),
+            );
+        }
+        let declared = config.capabilities.iter();
+        findings.problems.extend(declared.filter_map(|one| match &one.value.policy.availability {
+            Availability::Unavailable { reason } => Some(reason.clone()),
+            _ => None,
+        }));
+        let installed = match &self.candidate {
+            Some(candidate) => candidate.clone(),
+            None if is_alone(config) => Installed::default(),
+            None => Installed::of(&store_of(config)).map_err(|error| error.to_string())?,
+        };
+        let of_packages =
+            self.load_packages(config, &installed, process, &rules, &mut found, &mut findings);
+        let secrets = Arc::new(config.secrets.and(&of_packages));
+        // What still runs may know the secrets from before.
+        self.marketplace.set_redaction(Arc::new(secrets.and(&self.secrets)));
+        self.secrets = secrets;
+        self.load_servers(config, &installed, &mut findings);
+        self.load_plugins(config, &rules, &mut findings);
+        self.sign_ins.load(config.sign_ins.iter().cloned());
+        self.documents.load(config, &mut findings);
+        self.agents.load(config.agents.iter().map(|agent| agent.value.clone()));
+        self.remotes.load(config.remotes.iter().map(|remote| remote.value.clone()));
+        self.find_exposed(config, &found.registrations, &mut findings);
+        self.streams.load(config.capabilities.iter().map(|one| &one.value));
+        let mut builtins = builtins(config);
+        builtins.extend(agent(config, &mut findings));
+        let declared = config
+            .capabilities
+            .iter()
+            .filter(|one| !is_of_server(&one.value) && !is_of_plugin(&one.value));
+        found.registrations.extend(config.extensions.capabilities.iter().cloned());
+        let sources = Sources {
+            config: config.clone(),
+            tools: found.registrations,
+            declared: declared.cloned().collect(),
+            builtins,
+            prompts: prompts.prompts,
+            rules: Arc::clone(&rules),
+            installed,
+        };
+        self.marketplace.approvals().configure(config.approve.clone());
+        if let Some(cluster) = &self.cluster {
+            cluster.admit_anonymous(!config.is_authenticated());
+        }
+        self.marketplace.quotas().configure(config.quotas.clone());
+        self.served.publish(sources, &mut findings);
+        self.rules = rules;
+        self.findings = findings;
+        Ok(())
+    }
+
+    /// Applies the MCP servers. Servers with the same definition continue.
+    fn load_servers(&self, config: &Config, installed: &Installed, findings: &mut Findings) {
+        let capsules = self.capsules.supervisor().current();
+        let is_taken = |name: &str| capsules.iter().any(|capsule| capsule.name() == name);
+        let (mut own, mut missing) = installed.servers(&base_of(config));
+        // Its tools are known by its name.
+        own.retain(|server| {
+            let name = &server.name;
+            let is_server = config.servers.iter().any(|other| other.value.name == *name);
+            let other = match (is_server, is_taken(name)) {
+                (true, _) => "mcpServers has this name",
+                (_, true) => "a capsule has this name",
+                _ => return true,
+            };
+            missing.push((name.clone(), format!("{name} of orla.lock: {other}")));
+            false
+        });
+        self.refuse(missing, findings);
+        let own = own.into_iter().map(|value| Placed { value, at: Position::START });
+        let all: Vec<Placed<ServerSettings>> = config.servers.iter().cloned().chain(own).collect();
+        let mut servers = Vec::with_capacity(all.len());
+        for server in &all {
+            let mut settings = server.value.clone();
+            if settings.names.prefix.is_none() && is_taken(&settings.name) {
+                let prefix = format!("{}_2__", settings.name);
+                let text = format!(
+                    "mcpServers.{}: a capsule has this name; the server's tools are called {prefix}…",
+                    settings.name
+                );
+                findings.warnings.push(config.placed(server.at, text));
+                settings.names.prefix = Some(prefix);
+            }
+            if settings.is_process() {
+                settings.sandbox = self.instance.sandboxes().of(&settings.declared, &base_of(config));
+            }
+            findings
+                .problems
+                .extend(unconfinable(&settings.sandbox).map(|why| {
+                    config.placed(server.at, format!("mcpServers.{}: {why}", settings.name))
+                }));
+            if let Err(problem) = mcp::check_program(&settings) {
+                let text = format!("mcpServers.{}.command: {problem}", settings.name);
+                findings.problems.push(config.placed(server.at, text));
+            }
+            servers.push(settings);
+        }
+        for one in &config.capabilities {
+            let ProviderType::MCP(provider) = &one.value.manifest.provider else { continue };
+            if let Err(problem) = mcp::check_address_program(&provider.server_url) {
+                let text = format!("{}: {problem}", one.value.manifest.id);
+                findings.problems.push(config.placed(one.at, text));
+            }
+        }
+        let own = config.capabilities.iter().filter(|one| is_of_server(&one.value));
+        let processes = own.clone().filter_map(|one| match &one.value.manifest.provider {
+            ProviderType::MCP(server) => Some((one, &*server.server_url)),
+            _ => None,
+        });
+        let processes = processes.filter(|(_, address)| address.starts_with("stdio:"));
+        self.servers.confine_own(self.own_processes(config, processes, findings));
+        self.servers.load(servers, own.map(|one| one.value.clone()), policy(config));
+    }
+
+    /// Applies the plugins. Plugins with the same definition continue.
+    fn load_plugins(&self, config: &Config, rules: &Arc<Rules>, findings: &mut Findings) {
+        let own: Vec<_> = config.capabilities.iter().filter(|one| is_of_plugin(&one.value)).collect();
+        let entries = config.plugins.iter().map(|entry| {
+            let settings = &entry.value;
+            let is_path = settings.command.contains('/');
+            let directory = settings.cwd.clone().filter(|_| is_path).unwrap_or_default();
+            (format!("plugins.{}", settings.name), directory.join(&settings.command), entry.at)
+        });
+        let declared = own.iter().filter_map(|one| match &one.value.manifest.provider {
+            ProviderType::Plugin(plugin) => {
+                Some((one.value.manifest.id.clone(), PathBuf::from(&plugin.plugin_path), one.at))
+            }
+            _ => None,
+        });
+        for (what, path, at) in entries.chain(declared) {
+            if let Err(problem) = plugin::check(&path) {
+                findings.problems.push(config.placed(at, format!("{what}: {problem}")));
+            }
+        }
+        self.plugins.guard(gate(rules));
+        let entries: Vec<_> =
+            config
+                .plugins
+                .iter()
+                .map(|entry| {
+                    let mut settings = entry.value.clone();
+                    if !settings.is_component() {
+                        settings.sandbox =
+                            self.instance.sandboxes().of(&settings.declared, &base_of(config));
+                    }
+                    findings.problems.extend(unconfinable(&settings.sandbox).map(|why| {
+                        config.placed(entry.at, format!("plugins.{}: {why}", settings.name))
+                    }));
+                    settings
+                })
+                .collect();
+        let processes = own.iter().filter_map(|one| match &one.value.manifest.provider {
+            ProviderType::Plugin(plugin) => Some((*one, &*plugin.plugin_path)),
+            _ => None,
+        });
+        let processes = processes.filter(|(_, path)| {
+            !path.starts_with(plugin::ENTRY) && !plugin::is_component(path.as_ref())
+        });
+        self.plugins.confine_own(self.own_processes(config, processes, findings));
+        let base = config.file.as_deref().and_then(Path::parent);
+        self.plugins.load(
+            entries,
+            own.iter().map(|one| one.value.clone()),
+            base.unwrap_or("".as_ref()),
+            policy(config),
+        );
+    }
+
+    fn own_processes<'a>(
+        &self,
+        config: &Config,
+        entries: impl Iterator<Item = (&'a Placed<Registration>, &'a str)>,
+        findings: &mut Findings,
+    ) -> HashMap<String, Arc<Sandbox>> {
+        let sandboxes = self.instance.sandboxes();
+        confined::own_processes(config, sandboxes, &base_of(config), entries, findings)
+    }
+
+    /// Warns of processes that may change declarations.
+    fn find_exposed(&mut self, config: &Config, tools: &[Registration], findings: &mut Findings) {
+        let tools: Vec<(&str, &ToolProvider)> = tools
+            .iter()
+            .filter_map(|tool| Some((&*tool.manifest.id, tool.manifest.provider.settings().ok()?)))
+            .collect();
+        let capsules: Vec<_> =
+            self.capsules.supervisor().current().iter().map(|capsule| capsule.service()).collect();
+        let packages: Vec<PathBuf> = tools
+            .iter()
+            .filter_map(|(_, tool)| tool.package().map(Path::to_owned))
+            .chain(capsules.iter().map(|capsule| capsule.directory.clone()))
+            .collect();
+        let manifests = packages
+            .iter()
+            .flat_map(|package| packages::MANIFESTS.map(|manifest| package.join(manifest)));
+        let programs = tools.iter().map(|(_, tool)| tool.path().to_owned());
+        let files = programs
+            .chain(capsules.iter().map(|capsule| capsule.entrypoint()))
+            .chain(manifests)
+            .chain(config.file.clone())
+            .chain([governance::attestations_file(config)]);
+        let roots = [config.tools_dir.clone()].into_iter().chain(packages_at_home());
+        let declarations = Declarations::new(files, roots, packages.clone());
+        let confined = tools.iter().filter_map(|(name, tool)| {
+            Some(((*name).to_owned(), Arc::clone(tool.program().sandbox()?)))
+        });
+        let mut confined: Vec<(String, Arc<Sandbox>)> = confined.collect();
+        confined.extend(self.capsules.supervisor().sandboxes());
+        confined.extend(self.servers.sandboxes());
+        confined.extend(self.plugins.sandboxes());
+        let warnings = confined.iter().filter_map(|(name, sandbox)| declarations.warning(name, sandbox));
+        self.exposed = warnings.collect();
+        findings.warnings.extend_from_slice(&self.exposed);
+    }
+
+    /// Makes the executors, once and again when their bounds change. Calls that run keep the old ones.
+    fn provide_executors(&mut self, config: &Config) {
+        if self.concurrency == Some(config.max_concurrency) {
+            return;
+        }
+        let pool = PoolLimits { max_threads: config.max_concurrency, ..PoolLimits::default() };
+        let tools =
+            ToolExecutor::new(Arc::clone(&self.instance), pool).with_standby(Arc::clone(&self.standby));
+        self.marketplace.replace_executor(Arc::new(tools));
+        self.marketplace.replace_executor(Arc::new(CapsuleExecutor));
+        for executor in &config.extensions.executors {
+            self.marketplace.replace_executor(Arc::clone(executor));
+        }
+        self.concurrency = Some(config.max_concurrency);
+    }
+}
+
+/// The gate that decides what may be started, if there is one.
+pub(super) fn gate(rules: &Arc<Rules>) -> Option<Gate> {
+    let asked = Arc::clone(rules);
+    rules
+        .is_required()
+        .then(|| Gate::new(move |content, started| asked.may_start(content.clone(), started)))
+}
+
+/// Whether a capability is a function of a plugin.
+fn is_of_plugin(registration: &Registration) -> bool {
+    matches!(registration.manifest.provider, ProviderType::Plugin(_))
+}
+
+/// Whether a capability is a tool of an MCP server, or all of them, whose types the server declares.
+fn is_of_server(registration: &Registration) -> bool {
+    matches!(registration.manifest.provider, ProviderType::MCP(_))
+}
+
+/// The built-ins, as far as the configuration serves them.
+fn builtins(config: &Config) -> Vec<Registration> {
+    let served = builtin::registrations().iter().filter_map(|builtin| {
+        let listing = config.builtins.listing(&builtin.manifest.id)?;
+        let mut builtin = builtin.clone();
+        builtin.policy.listing = listing;
+        Some(builtin)
+    });
+    served.collect()
+}
+
+/// The capability that answers prompts, if a model is configured.
+#[cfg(feature = "agent")]
+fn agent(config: &Config, findings: &mut Findings) -> Option<Registration> {
+    prompted::registration(&config.agent, &environment).unwrap_or_else(|failure| {
+        findings.warnings.push(format!("agent: no prompts are answered: {}", failure.text()));
+        None
+    })
+}
+
+#[cfg(not(feature = "agent"))]
+fn agent(_: &Config, _: &mut Findings) -> Option<Registration> {
+    None
+}
+
+/// What is changed of single tools before they are loaded, by their names.
+fn overrides(config: &Config) -> HashMap<String, Override> {
+    let changes = config.tools.iter().map(|(name, change)| {
+        let declared = declared(config, change);
+        let change = Override { pass_env: change.pass_env.clone(), prestart: change.prestart, declared };
+        (name.clone(), change)
+    });
+    changes.collect()
+}
+
+/// What the configuration adds to a tool's declaration. Relative paths in it lead from the configuration's file.
+pub(super) fn declared(config: &Config, change: &ToolOverride) -> Declared {
+    let base = base_of(config);
+    // Under the name that it is given, too.
+    let renamed = change.rename.as_ref().and_then(|rename| config.tools.get(&rename.to));
+    let renamed = renamed.filter(|renamed| !std::ptr::eq(*renamed, change));
+    let mut declared = match renamed {
+        Some(renamed) => change.declared.changed_by(&renamed.declared),
+        None => change.declared.clone(),
+    };
+    for word in declared.permissions.iter_mut().flatten() {
+        *word = confinement::placed(word, &base);
+    }
+    declared
+}
+
+/// Where relative paths of the configuration lead from.
+pub(super) fn base_of(config: &Config) -> PathBuf {
+    let base = config.file.as_deref().and_then(Path::parent).unwrap_or("".as_ref());
+    std::path::absolute(base.join(".")).unwrap_or_else(|_| PathBuf::from("/"))
+}
+
+/// Why a process does not run, if it cannot be confined.
+fn unconfinable(sandbox: &Option<Arc<Sandbox>>) -> Option<String> {
+    sandbox.as_ref().and_then(|sandbox| sandbox.available().err())
+}

@@ -1,0 +1,125 @@
+//! The packages of the tools directories and of `orla.lock`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use orla_marketplace::Redactor;
+use orla_marketplace::attestation::ContentSource;
+use orla_process::confinement::Declared;
+use orla_providers::capsule::{Mode, packages};
+use orla_providers::tool::Loaded;
+use orla_secrets::Resolver;
+
+use crate::config::Config;
+use crate::findings::{Findings, sentences};
+use crate::governance::Rules;
+use crate::package_secrets;
+use crate::packages::Installed;
+
+use super::load::{base_of, declared, gate};
+use super::{App, is_alone, policy};
+
+impl App {
+    /// Finds the packages: simple ones are tools like others, capsules have their own supervisor. Returns what replaces
+    /// the secrets that they are given.
+    pub(super) fn load_packages(
+        &self,
+        config: &Config,
+        installed: &Installed,
+        process: orla_process::Limits,
+        rules: &Arc<Rules>,
+        found: &mut Loaded,
+        findings: &mut Findings,
+    ) -> Redactor {
+        let home = packages_at_home().filter(|_| !is_alone(config) && self.candidate.is_none());
+        let mut packages = packages::find(&config.tools_dir, home.as_deref());
+        findings.warnings.extend(sentences(&packages.warnings));
+        findings.problems.extend(sentences(&packages.problems));
+        *self.refused.lock() =
+            packages.refused.iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
+        let (folders, mut missing) = installed.folders(&base_of(config));
+        for folder in folders {
+            let name = &folder.manifest.name;
+            match packages.packages.iter().find(|package| package.manifest.name == *name) {
+                Some(other) => missing.push((
+                    name.clone(),
+                    format!("{name} of orla.lock: {} has this name", other.directory.display()),
+                )),
+                None => packages.packages.push(folder),
+            }
+        }
+        self.refuse(missing, findings);
+        let (secrets, mut given) = (Resolver::of_user(), Redactor::default());
+        for package in &mut packages.packages {
+            let change = config.tools.get(&package.manifest.name);
+            package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
+            let changed = change.map(|change| declared(config, change)).unwrap_or_default();
+            package.confine(self.instance.sandboxes(), &changed);
+            if let Some(problem) = package_secrets::fill(package, &secrets) {
+                findings.problems.push(problem);
+            }
+            if let Some(redaction) = &package.redaction {
+                given = given.and(redaction);
+            }
+        }
+        let names: Vec<String> =
+            found.registrations.iter().map(|tool| tool.manifest.id.clone()).collect();
+        let renamed = packages::rename_conflicts(&mut found.registrations, &packages.packages);
+        findings.warnings.extend(sentences(&renamed));
+        for (tool, name) in found.registrations.iter_mut().zip(names) {
+            let id = &tool.manifest.id;
+            let change = config.tools.get(id).filter(|_| *id != name);
+            if let Some(change) = change.filter(|change| change.declared != Declared::default()) {
+                let text = format!(
+                    "tools.{id}: the tool has this name because of a package named {name}; write its permissions and limits into the tool itself"
+                );
+                tool.policy = tool.policy.clone().unavailable(&text);
+                findings.problems.push(match change.at {
+                    Some(at) => config.placed(at, text),
+                    None => text,
+                });
+            }
+        }
+        // One that is unavailable has no process to be supervised.
+        let is_capsule = |package: &packages::Package| {
+            package.manifest.mode == Mode::Capsule && package.fault.is_none()
+        };
+        let (capsules, simple): (Vec<_>, Vec<_>) = packages.packages.into_iter().partition(is_capsule);
+        for package in &simple {
+            match packages::registration(package, process) {
+                Ok(registration) => found.registrations.push(registration),
+                Err(err) => findings.problems.push(format!("{}: {err}", package.directory.display())),
+            }
+        }
+        // A capsule without a required attestation is never started, not even to learn its tools.
+        let (capsules, refused): (Vec<_>, Vec<_>) = capsules
+            .into_iter()
+            .map(|package| {
+                let content = ContentSource::Directory(package.directory.clone());
+                (rules.may_start(content, None), package)
+            })
+            .partition(|(may_start, _)| may_start.is_ok());
+        findings.problems.extend(refused.into_iter().filter_map(|(why, package)| {
+            Some(format!("{}: not served: {}", package.manifest.name, why.err()?))
+        }));
+        self.capsules.supervisor().guard(gate(rules));
+        let watched = capsules.into_iter().map(|(_, capsule)| {
+            // `watch` includes the files of capsules.
+            if config.watch { capsule.hot_loaded() } else { capsule }
+        });
+        self.capsules.supervisor().load(watched, policy(config));
+        given
+    }
+
+    /// Keeps why packages of the lock cannot be served, each with its name.
+    pub(super) fn refuse(&self, packages: Vec<(String, String)>, findings: &mut Findings) {
+        findings.problems.extend(packages.iter().map(|(_, why)| why.clone()));
+        self.refused.lock().extend(packages);
+    }
+}
+
+/// Where packages for all projects are.
+pub(super) fn packages_at_home() -> Option<PathBuf> {
+    let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
+    Some(PathBuf::from(home).join(".orla/tools"))
+}
