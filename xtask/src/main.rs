@@ -35,6 +35,7 @@ mod endure;
 mod identity;
 mod interop;
 mod licences;
+mod parts;
 mod process;
 mod rest;
 #[cfg(target_os = "linux")]

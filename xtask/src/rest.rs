@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::interop::install::{self, Foreign};
+use crate::parts::Parts;
 use crate::server::Server;
 use crate::tally::Tally;
 use crate::{Outcome, process, server};
@@ -26,18 +27,14 @@ const SEED: &str = "1";
 
 /// Runs everything.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let is_quick = match arguments {
-        [] => false,
-        [one] if one == "--quick" => true,
-        _ => return Err("`rest` takes nothing but `--quick`".to_owned()),
-    };
+    let Parts { is_quick, .. } = Parts::of(arguments, &[])?;
     let binary = server::binary()?;
     let pins = crate::root().join("xtask/fixtures/rest");
     let foreign = install::install_from(&pins, "rest", true)?;
     let served = foreign.folder.join("served");
     // Answers that an earlier run's keys repeat would be answers of another binary.
     let _ = fs::remove_dir_all(&served);
-    copy_tools(&pins.join("tools"), &served.join("tools"))?;
+    crate::copy_folder(&pins.join("tools"), &served.join("tools"))?;
     let server = Server::start(&binary, &served, &foreign.folder)?;
     let address = format!("http://{}", server.address);
     let mut tally = Tally::default();
@@ -141,15 +138,6 @@ fn finish(foreign: &Foreign, command: &mut Command) -> Result<(), String> {
     let output = process::run(command, &foreign.folder, TIMEOUT)?.stdout_of_success()?;
     if let Some(line) = output.lines().find(|line| line.contains(" generated")) {
         println!("      {}", line.trim());
-    }
-    Ok(())
-}
-
-fn copy_tools(from: &Path, to: &Path) -> Result<(), String> {
-    fs::create_dir_all(to).map_err(|err| format!("{}: {err}", to.display()))?;
-    for entry in fs::read_dir(from).map_err(|err| format!("{}: {err}", from.display()))?.flatten() {
-        fs::copy(entry.path(), to.join(entry.file_name()))
-            .map_err(|err| format!("{}: {err}", entry.path().display()))?;
     }
     Ok(())
 }

@@ -20,6 +20,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::interop::install;
+use crate::parts::Parts;
 use crate::server::Server;
 use crate::tally::Tally;
 use crate::{Outcome, process, server};
@@ -33,12 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(1_800);
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let is_quick = arguments.iter().any(|argument| argument == "--quick");
-    let names: Vec<&str> =
-        arguments.iter().map(String::as_str).filter(|argument| *argument != "--quick").collect();
-    if let Some(unknown) = names.iter().find(|name| !PARTS.contains(name)) {
-        return Err(format!("`{unknown}` is not one of: {}", PARTS.join(", ")));
-    }
+    let parts = Parts::of(arguments, PARTS)?;
     let chromium = chromium()?;
     let binary = server::binary()?;
     let binary = std::path::absolute(&binary).map_err(|err| format!("{}: {err}", binary.display()))?;
@@ -56,14 +52,14 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         "signed": format!("http://{}", signed.address),
         "chromium": chromium,
         "out": foreign.folder,
-        "isQuick": is_quick,
+        "isQuick": parts.is_quick,
         // Chromium has no sandbox of its own for root.
         "isRoot": rustix::process::geteuid().is_root(),
     });
     let file = foreign.folder.join("world.json");
     std::fs::write(&file, world.to_string()).map_err(|err| format!("{}: {err}", file.display()))?;
     let mut tally = Tally::default();
-    for part in PARTS.iter().filter(|part| names.is_empty() || names.contains(part)) {
+    for part in PARTS.iter().filter(|part| parts.has(part)) {
         let mut command = Command::new(&foreign.node);
         command.arg(foreign.folder.join("browser.mjs")).arg(&file).arg(part);
         tally.judge("browser:", &process::run(&mut command, &foreign.folder, TIMEOUT)?);

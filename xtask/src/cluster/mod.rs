@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::bench::client::Connection;
+use crate::parts::Parts;
 use crate::process;
 use crate::server::{self, Server};
 use crate::tally::Tally;
@@ -41,11 +42,7 @@ const ONCE: &str = "#!/bin/sh\n# /// orla\n# description: Takes a while, once.\n
 const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# annotations: {readOnlyHint: true}\n# ///\ncat\n";
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let is_quick = match arguments {
-        [] => false,
-        [quick] if quick == "--quick" => true,
-        _ => return Err("expected --quick or nothing".to_owned()),
-    };
+    let Parts { is_quick, .. } = Parts::of(arguments, &[])?;
     let binary = server::binary()?;
     let world = World::new(binary)?;
     let mut tally = Tally::default();

@@ -12,6 +12,7 @@ mod person;
 mod world;
 
 use crate::interop::install;
+use crate::parts::Parts;
 use crate::tally::Tally;
 use crate::{Outcome, server};
 use world::World;
@@ -23,17 +24,9 @@ const QUICK: &[&str] = &["typescript", "person", "callers"];
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let is_quick = arguments.iter().any(|argument| argument == "--quick");
-    let names: Vec<&str> =
-        arguments.iter().map(String::as_str).filter(|argument| *argument != "--quick").collect();
-    if let Some(unknown) = names.iter().find(|name| !PARTS.contains(name)) {
-        return Err(format!("`{unknown}` is not one of: {}", PARTS.join(", ")));
-    }
-    let wanted = |part: &str| match (names.is_empty(), is_quick) {
-        (true, false) => true,
-        (true, true) => QUICK.contains(&part),
-        (false, _) => names.contains(&part),
-    };
+    let parts = Parts::of(arguments, PARTS)?;
+    let is_short = parts.is_quick && parts.is_all();
+    let wanted = |part: &str| if is_short { QUICK.contains(&part) } else { parts.has(part) };
     let binary = server::binary()?;
     let pins = crate::root().join("xtask/fixtures/identity");
     let foreign =
