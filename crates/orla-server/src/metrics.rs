@@ -133,7 +133,7 @@ struct EventLabels {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct TaskLabels {
+struct CountLabels {
     state: &'static str,
 }
 
@@ -255,7 +255,7 @@ impl Metrics {
             gauge(now.approvals_waiting),
         );
         if !now.tasks.is_empty() {
-            let counts = now.tasks.iter().map(|(state, count)| (TaskLabels { state }, gauge(*count)));
+            let counts = now.tasks.iter().map(|(state, count)| (CountLabels { state }, gauge(*count)));
             registry.register(
                 "tasks",
                 "Tasks in each state; of those that are over, those that ended since the start",
@@ -264,7 +264,7 @@ impl Metrics {
         }
         if let Some(cluster) = &now.cluster {
             let nodes = cluster.nodes.iter();
-            let nodes = nodes.map(|(state, count)| (TaskLabels { state }, gauge(*count)));
+            let nodes = nodes.map(|(state, count)| (CountLabels { state }, gauge(*count)));
             registry.register(
                 "cluster_nodes",
                 "Nodes of the cluster in each state",

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::http::body::Body;
-use crate::http::response::{json as json_response, refused};
+use crate::http::response::{json as json_response, malformed, refused};
 use crate::state::Core;
 
 /// The permission to change what nodes do.
@@ -39,7 +39,7 @@ pub trait Nodes: Send + Sync {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrainError {
-    /// There is none of this name.
+    /// No node has this name.
     #[error("no node of the cluster has this name now; see `orla cluster status`")]
     Unknown,
     /// It cannot be told now.
@@ -113,7 +113,7 @@ pub(crate) async fn drain(
     }
     let Ok(Wanted { drain }) = serde_json::from_slice(body) else {
         let expected = r#"expected {"drain": true} or {"drain": false}"#;
-        return refused(StatusCode::BAD_REQUEST, "invalid-argument", expected);
+        return malformed(expected);
     };
     match cluster.drain(node, drain).await {
         Ok(()) => json_response(StatusCode::OK, json!({"node": node, "draining": drain}).to_string()),

@@ -6,6 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
@@ -19,7 +20,7 @@ use crate::credential::Credential;
 use crate::http::body::Body;
 use crate::http::guard::Denied;
 use crate::http::json_body;
-use crate::http::response::{json, names, not_allowed, refused, text};
+use crate::http::response::{json, names, not_allowed, text};
 use crate::mcp::http::endpoint;
 use crate::metrics;
 use crate::nodes;
@@ -220,7 +221,11 @@ async fn answer(
             _ => not_allowed("GET, POST, DELETE, OPTIONS"),
         },
         "/rtfs" => match parts.method {
-            Method::POST => Box::pin(program(core, settings, principal, &parts.headers, body)).await,
+            Method::POST => {
+                let headers = &parts.headers;
+                let answer = async |body: Bytes| programs::answer(core, principal, headers, &body).await;
+                Box::pin(posted(core, settings, headers, body, answer)).await
+            }
             Method::GET if names(&parts.headers, federation::CATALOGUE) => {
                 let catalogue = federation::catalogue(core, principal.as_ref(), parts.uri.query());
                 Box::pin(catalogue).await
@@ -243,14 +248,17 @@ async fn answer(
         path if path.starts_with(APPROVALS) => match parts.method {
             Method::POST => {
                 let id = &path[APPROVALS.len()..];
-                Box::pin(approval(core, settings, principal.as_ref(), id, parts, body)).await
+                let answer = async |body: Bytes| approvals::answer(core, principal.as_ref(), id, &body);
+                Box::pin(posted(core, settings, &parts.headers, body, answer)).await
             }
             _ => not_allowed("POST, OPTIONS"),
         },
         path if path.starts_with(NODES) => match parts.method {
             Method::POST => {
                 let node = &path[NODES.len()..];
-                Box::pin(node_told(core, settings, principal.as_ref(), node, parts, body)).await
+                let answer =
+                    async |body: Bytes| nodes::drain(core, principal.as_ref(), node, &body).await;
+                Box::pin(posted(core, settings, &parts.headers, body, answer)).await
             }
             _ => not_allowed("POST, OPTIONS"),
         },
@@ -284,54 +292,24 @@ pub(crate) async fn authenticate(
     settings.auth.authenticate(&Head { peer: Some(network(peer)), ..head }).await
 }
 
-/// A program, or one call (`POST /rtfs`).
-async fn program(
-    core: &Arc<Core>,
+/// Reads the JSON body of a request and answers it.
+async fn posted(
+    core: &Core,
     settings: &Settings,
-    principal: Option<Principal>,
     headers: &HeaderMap,
     body: Incoming,
+    answer: impl AsyncFnOnce(Bytes) -> Response<Body>,
 ) -> Response<Body> {
     match json_body::read(core.market.memory(), &settings.options, headers, body).await {
-        Ok(body) => programs::answer(core, principal, headers, &body).await,
-        Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
+        Ok(body) => answer(body).await,
+        Err(error) => error.refused(),
     }
 }
 
 /// What stands before the id of an approval in a path.
 const APPROVALS: &str = "/approvals/";
-
+/// What stands before the name of a node in a path.
 const NODES: &str = "/cluster/nodes/";
-
-/// The answer to what a node is told (`POST /cluster/nodes/NODE`).
-async fn node_told(
-    core: &Arc<Core>,
-    settings: &Settings,
-    principal: Option<&Principal>,
-    node: &str,
-    parts: &Parts,
-    body: Incoming,
-) -> Response<Body> {
-    match json_body::read(core.market.memory(), &settings.options, &parts.headers, body).await {
-        Ok(body) => nodes::drain(core, principal, node, &body).await,
-        Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
-    }
-}
-
-/// The answer to the question about a call (`POST /approvals/ID`).
-async fn approval(
-    core: &Arc<Core>,
-    settings: &Settings,
-    principal: Option<&Principal>,
-    id: &str,
-    parts: &Parts,
-    body: Incoming,
-) -> Response<Body> {
-    match json_body::read(core.market.memory(), &settings.options, &parts.headers, body).await {
-        Ok(body) => approvals::answer(core, principal, id, &body),
-        Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
-    }
-}
 
 /// A request with two lengths (RFC 9112 §6.3). What follows it on the connection cannot be trusted.
 fn ambiguous(peer: IpAddr) -> Response<Body> {

@@ -67,7 +67,7 @@ pub(crate) async fn serve(
                 .await
             {
                 Ok(body) => replay(history, &viewer, id, &body, principal).await,
-                Err(error) => error.response(|status, why| refused(status, "invalid-argument", why)),
+                Err(error) => error.refused(),
             }
         }
         ([_, "replay"], _) => not_allowed("POST, OPTIONS"),

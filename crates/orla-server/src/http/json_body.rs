@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use orla_marketplace::MemoryBudget;
 
 use super::body::{self, Body};
-use super::response::{closing, is_json, why_unreadable};
+use super::response::{closing, is_json, refused, why_unreadable};
 use crate::options::ServerOptions;
 
 /// Why a body is refused.
@@ -21,6 +21,11 @@ pub(crate) struct BodyError {
 }
 
 impl BodyError {
+    /// The response in the form of the errors of programs.
+    pub(crate) fn refused(&self) -> Response<Body> {
+        self.response(|status, why| refused(status, "invalid-argument", why))
+    }
+
     /// The response that `refuse` makes of it.
     pub(crate) fn response(
         &self,

@@ -27,10 +27,14 @@ pub(crate) fn json(status: StatusCode, text: impl Into<Bytes>) -> Response<Body>
     response
 }
 
-/// A refusal as `{"error": {kind, message, data, at}}`, the form of the errors of programs.
+/// `{"error": {kind, message, data, at}}`, the form of the errors of programs.
+pub(crate) fn error_text(kind: &str, message: &str) -> String {
+    json!({"error": {"kind": kind, "message": message, "data": null, "at": null}}).to_string()
+}
+
+/// A refusal in the form of the errors of programs.
 pub(crate) fn refused(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
-    let error = json!({"error": {"kind": kind, "message": message, "data": null, "at": null}});
-    json(status, error.to_string())
+    json(status, error_text(kind, message))
 }
 
 /// A refusal of a request that cannot be read.

@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::credential::{ENDED, StreamEnd};
 use crate::http::body::Body;
-use crate::http::response::{event, events, malformed, names};
+use crate::http::response::{error_text, event, events, malformed, names};
 use crate::mcp::dispatch::Reply;
 use crate::mcp::http::exchange::Exchange;
 use crate::mcp::notify::notices::Outlet;
@@ -112,9 +112,7 @@ pub(crate) async fn answer(
     let state = Streamed { exchange, stream, reader };
     let mut response =
         events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }));
-    let ended =
-        json!({"error": {"kind": "unauthenticated", "message": ENDED, "data": null, "at": null}});
-    let last = event("error", ended.to_string());
+    let last = event("error", error_text("unauthenticated", ENDED));
     response.extensions_mut().insert(StreamEnd { last, is_call: true });
     response
 }

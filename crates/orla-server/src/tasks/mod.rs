@@ -67,7 +67,7 @@ pub(crate) async fn serve(
                     .await
                 {
                     Ok(body) => body,
-                    Err(error) => return error.response(unread),
+                    Err(error) => return error.refused(),
                 };
             return start(core, tasks, principal, &body).await;
         }
@@ -81,7 +81,7 @@ pub(crate) async fn serve(
                     .await
                 {
                     Ok(body) => body,
-                    Err(error) => return error.response(unread),
+                    Err(error) => return error.refused(),
                 };
             event(tasks, viewer, id, name, &value).await
         }
@@ -192,10 +192,6 @@ async fn complete(tasks: &Tasks, task: &Task, form: ResultForm) -> Result<String
     };
     let course = tasks.journal(task).await?;
     Ok(shown_with_result(task, result.as_ref(), course.as_ref(), form))
-}
-
-fn unread(status: StatusCode, why: &str) -> Response<Body> {
-    refused(status, "invalid-argument", why)
 }
 
 /// The response to a request that a task, or its call, refuses.
