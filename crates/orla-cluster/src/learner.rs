@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::link::Buckets;
-use crate::presence::{Learned, Lease, MAX_OFFER, Offers, Wants, hex, is_name};
+use crate::presence::{Learned, Lease, MAX_OFFER, Offers, Wants, is_name};
 use crate::shared::Shared;
 
 /// How long one offer may take to be read.
@@ -139,7 +139,7 @@ async fn read_offer(buckets: &Buckets, lease: &Lease) -> Result<Learned, String>
         text.extend_from_slice(&entry.value);
         revision = entry.revision;
     }
-    if hex(digest(&SHA256, &text).as_ref()) != lease.offer {
+    if hex::encode(digest(&SHA256, &text).as_ref()) != lease.offer {
         return Err("it is not the one that the lease names".to_owned());
     }
     Ok(Learned { offers: Offers::read(&text)?, bytes: text.len(), revision })

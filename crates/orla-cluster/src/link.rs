@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::error::ClusterError;
 use crate::inbox::{Inbox, Inboxes};
-use crate::presence::{LEASE, hex};
+use crate::presence::LEASE;
 use crate::settings::ClusterSettings;
 
 /// The header of every message.
@@ -323,7 +323,7 @@ impl Link {
 fn random<const BYTES: usize>() -> Result<String, String> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;
-    Ok(hex(&bytes))
+    Ok(hex::encode(bytes))
 }
 
 /// What was logged a short time ago.

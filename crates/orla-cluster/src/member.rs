@@ -23,7 +23,7 @@ use crate::error::ClusterError;
 use crate::learner::{Learner, part_key};
 use crate::link::{Buckets, Link};
 use crate::orders;
-use crate::presence::{LEASE, Lease, MAX_OFFER, Offered, Offers, VERSION, hex};
+use crate::presence::{LEASE, Lease, MAX_OFFER, Offered, Offers, VERSION};
 use crate::provider::KIND;
 use crate::shared::Shared;
 
@@ -361,7 +361,7 @@ impl Keeper {
     async fn say(&mut self, anew: bool) {
         let offers = self.member.offers();
         let text = offers.write();
-        let digest = hex(digest(&SHA256, text.as_bytes()).as_ref());
+        let digest = hex::encode(digest(&SHA256, text.as_bytes()).as_ref());
         if digest == self.offer.digest && self.is_written && !anew {
             return;
         }

@@ -22,7 +22,7 @@ const TAKE: &str = "take";
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
-    /// There is none of this name.
+    /// No node has this name.
     #[error("no node of the cluster has this name")]
     Unknown,
     /// It cannot be told now.

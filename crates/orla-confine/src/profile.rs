@@ -156,7 +156,7 @@ impl Profile {
             self.limits.enforced()
         );
         let digest = Sha256::digest(text);
-        digest.iter().take(8).fold(String::new(), |hash, byte| hash + &format!("{byte:02x}"))
+        hex::encode(&digest[..8])
     }
 }
 

@@ -380,5 +380,5 @@ impl Drop for Withdrawn<'_> {
 fn number() -> String {
     let mut bytes = [0; 12];
     getrandom::fill(&mut bytes).expect("the system gives random numbers");
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(bytes)
 }

@@ -33,7 +33,7 @@ impl Context {
         let (trace, span) = random.split_at_mut(16);
         // Zero is no id.
         (trace[15], span[7]) = (trace[15].max(1), span[7].max(1));
-        let span_id = hex(span);
+        let span_id = hex::encode(span);
         match parent.and_then(read) {
             Some((trace_id, parent_id, is_sampled)) => {
                 let parent_id = Some(parent_id.to_owned());
@@ -42,7 +42,10 @@ impl Context {
             None => {
                 let draw = trace[..8].iter().fold(0_u64, |n, byte| n << 8 | u64::from(*byte));
                 let is_sampled = (draw as f64) < sample_ratio * u64::MAX as f64 || sample_ratio >= 1.0;
-                Self { trace: Trace { trace_id: hex(trace), span_id, parent_id: None }, is_sampled }
+                Self {
+                    trace: Trace { trace_id: hex::encode(trace), span_id, parent_id: None },
+                    is_sampled,
+                }
             }
         }
     }
@@ -71,12 +74,6 @@ fn read(text: &str) -> Option<(&str, &str, bool)> {
         && is_hex(flags, 2);
     let is_sampled = u8::from_str_radix(flags, 16).is_ok_and(|flags| flags & 1 == 1);
     is_valid.then_some((trace, span, is_sampled))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digits = bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
 }
 
 #[cfg(test)]

@@ -343,10 +343,7 @@ impl Token {
         let BearerToken { secret, name } = token;
         let digest = sha256(secret.as_bytes());
         // Named by a digest, which stays the same over reloads and does not reveal the token.
-        let by_digest = || {
-            let name: String = digest.iter().take(6).map(|byte| format!("{byte:02x}")).collect();
-            format!("token-{name}")
-        };
+        let by_digest = || format!("token-{}", hex::encode(&digest[..6]));
         let name = name.clone().unwrap_or_else(by_digest);
         let principal = Principal::token(&name).with_fingerprint(digest);
         Self { digest, principal }

@@ -50,7 +50,7 @@ impl Subject {
             Self::Shared => "shared".to_owned(),
             Self::Own => "own".to_owned(),
             Self::Caller { id, credential, .. } => {
-                let credential = credential.as_ref().map(|credential| hex(&credential.digest()));
+                let credential = credential.as_ref().map(|credential| hex::encode(credential.digest()));
                 format!("caller {} {id}", credential.unwrap_or_default())
             }
         }
@@ -61,7 +61,7 @@ impl Subject {
         match self {
             Self::Shared => None,
             Self::Own => Some("own".to_owned()),
-            Self::Caller { id, .. } => Some(hex(&Secret::new(Arc::clone(id)).digest()[..16])),
+            Self::Caller { id, .. } => Some(hex::encode(&Secret::new(Arc::clone(id)).digest()[..16])),
         }
     }
 
@@ -76,10 +76,6 @@ impl Subject {
             Self::Caller { name, .. } => name.as_deref().map(str::to_owned),
         }
     }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// The sign-in at one server.

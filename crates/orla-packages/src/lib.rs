@@ -29,8 +29,6 @@ pub mod source;
 pub mod store;
 pub mod tools;
 
-use std::fmt::Write as _;
-
 use async_trait::async_trait;
 use sha2::{Digest, Sha256};
 
@@ -58,14 +56,7 @@ pub enum FetchError {
 
 /// The SHA-256 of bytes, in lower-case hexadecimal digits.
 pub fn sha256(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex::encode(Sha256::digest(bytes))
 }
 
 /// Whether a text can be the name of a package: it begins the names of its tools.

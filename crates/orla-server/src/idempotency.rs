@@ -10,7 +10,6 @@
 //! An answer is not kept if nothing of the call has run (the server was busy, a quota refused it): the key is free again.
 
 use std::collections::HashMap;
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -435,10 +434,7 @@ fn now() -> u64 {
 
 /// The first 128 bits of a text's hash.
 fn hash(text: &[u8]) -> String {
-    Sha256::digest(text)[..16].iter().fold(String::new(), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
+    hex::encode(&Sha256::digest(text)[..16])
 }
 
 /// Writes JSON in one form for each value: without spaces, with sorted members, numbers as they were written. What is

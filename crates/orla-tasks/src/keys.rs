@@ -119,5 +119,5 @@ impl OwnerKey {
 
 /// The first 128 bits of a text's hash.
 fn hash(text: &[u8]) -> String {
-    digest(&SHA256, text).as_ref()[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    hex::encode(&digest(&SHA256, text).as_ref()[..16])
 }

@@ -36,8 +36,8 @@ pub(super) struct Exchange {
 pub(super) enum Received {
     /// A frame that is neither a heartbeat nor a credit.
     Frame(Kind, u64, Bytes),
-    /// Nobody receives the call.
-    Nobody,
+    /// No instance receives the call.
+    NoResponders,
     /// The other end is lost, for this reason.
     Lost(&'static str),
 }
@@ -126,7 +126,7 @@ impl Exchange {
         loop {
             match self.next().now_or_never() {
                 None => return false,
-                Some(Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::Nobody) => {
+                Some(Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::NoResponders) => {
                     return true;
                 }
                 Some(Received::Frame(..)) => {}
@@ -143,7 +143,7 @@ impl Exchange {
                 Err(_) => return Received::Lost("it gives no sign of life"),
             };
             if message.status == Some(StatusCode::NO_RESPONDERS) {
-                return Received::Nobody;
+                return Received::NoResponders;
             }
             // What is no frame is not from a node.
             let Some(head) = head(&message) else { continue };

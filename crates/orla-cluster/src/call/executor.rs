@@ -193,7 +193,7 @@ impl Attempt<'_> {
                     biased;
                     received = exchange.next() => match received {
                         Received::Frame(kind, number, payload) => (kind, number, payload),
-                        Received::Nobody => {
+                        Received::NoResponders => {
                             withdrawal.0 = None;
                             return Err(NoAnswer::NotBegun("it is gone".to_owned()));
                         }

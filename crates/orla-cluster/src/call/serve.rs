@@ -174,7 +174,7 @@ impl Serving {
         let (input, _reserved) = match input {
             Ok(input) => input,
             Err(NoInput::Refused(refusal)) => return out.send(Kind::Refused, 0, refusal).await,
-            // Nobody waits for the answer any more.
+            // The caller no longer waits for the answer.
             Err(NoInput::Withdrawn) => return Ok(()),
         };
         let (notices, mut told) = mpsc::channel(MAX_NOTICES);
@@ -209,7 +209,7 @@ impl Serving {
                             tracing::debug!(node = head.from, why, "the node that called is lost");
                             cancellation.cancel();
                         }
-                        Received::Nobody => cancellation.cancel(),
+                        Received::NoResponders => cancellation.cancel(),
                     },
                     Some(notice) = told.recv() => {
                         // Notices are best effort.
@@ -326,7 +326,7 @@ async fn collect(
         }
         arrived = match exchange.next().await {
             Received::Frame(Kind::Chunk, _, chunk) => assembly.add(chunk),
-            Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::Nobody => {
+            Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::NoResponders => {
                 return Err(NoInput::Withdrawn);
             }
             Received::Frame(..) => Arrived::TooMuch,
@@ -338,7 +338,7 @@ async fn collect(
 async fn gone(exchange: &mut Exchange) {
     loop {
         match exchange.next().await {
-            Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::Nobody => return,
+            Received::Frame(Kind::Cancel, ..) | Received::Lost(_) | Received::NoResponders => return,
             Received::Frame(..) => {}
         }
     }

@@ -9,6 +9,6 @@ pub use lease::{MAX_NAME, is_name};
 pub use registry::NodeStatus;
 
 pub(crate) use lease::{Lease, VERSION, is_instance};
-pub(crate) use offer::{MAX_OFFER, Offered, Offers, hex};
+pub(crate) use offer::{MAX_OFFER, Offered, Offers};
 pub(crate) use registry::{Candidate, LEASE, Learned, Registry};
 pub(crate) use wants::Wants;

@@ -47,7 +47,7 @@ impl Offered {
         let word = task.map_or("", TaskSupport::as_str);
         let limit = timeout_ms.map(|ms| ms.to_string()).unwrap_or_default();
         let text = [id.as_bytes(), word.as_bytes(), limit.as_bytes(), tool.as_bytes()].join(&0);
-        let digest = hex(digest(&SHA256, &text).as_ref());
+        let digest = hex::encode(digest(&SHA256, &text).as_ref());
         Self { id, tool, task, timeout_ms, digest }
     }
 }
@@ -105,11 +105,6 @@ struct One<'a> {
     tool: &'a RawValue,
     task: Option<String>,
     timeout_ms: Option<u64>,
-}
-
-/// Bytes as hexadecimal digits.
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]

@@ -43,8 +43,7 @@ static ASSETS: LazyLock<[Asset; 5]> = LazyLock::new(|| {
 
 impl Asset {
     fn new(name: &'static str, kind: &'static str, content: &'static [u8]) -> Self {
-        let hash =
-            digest(&SHA256, content).as_ref().iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex::encode(&digest(&SHA256, content).as_ref()[..8]);
         let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
         // Writing to memory does not fail; without the compressed form, the plain one is sent.
         let compressed = encoder.write_all(content).and_then(|()| encoder.finish()).unwrap_or_default();

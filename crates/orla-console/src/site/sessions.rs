@@ -49,7 +49,7 @@ impl Sessions {
 
     /// Begins a session for a bearer token. Returns its number.
     pub(crate) fn begin(&self, token: &str, now: Instant) -> String {
-        let number = hex(&random());
+        let number = hex::encode(random());
         let mut all = self.all.lock();
         all.retain(|_, session| session.is_alive(now));
         let is_own = |session: &Session| &*session.token == token;
@@ -81,13 +81,13 @@ impl Sessions {
 
     /// What a change by this visitor has to bring.
     pub(crate) fn change_token(&self, head: &Parts, principal: Option<&Principal>) -> String {
-        hex(hmac::sign(&self.key, bound(head, principal).as_bytes()).as_ref())
+        hex::encode(hmac::sign(&self.key, bound(head, principal).as_bytes()))
     }
 
     /// Whether a change brings it.
     pub(crate) fn admits(&self, brought: &str, head: &Parts, principal: Option<&Principal>) -> bool {
         let bound = bound(head, principal);
-        let brought = unhex(brought).unwrap_or_default();
+        let brought = hex::decode(brought).ok().unwrap_or_default();
         hmac::verify(&self.key, bound.as_bytes(), &brought).is_ok()
     }
 }
@@ -136,21 +136,6 @@ fn random() -> [u8; 32] {
     // Without random numbers no session can be safe; the system has them from its start on.
     getrandom::fill(&mut bytes).expect("the system gives random numbers");
     bytes
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| char::from(byte).to_digit(16);
-    let pairs = text.as_bytes().chunks(2);
-    pairs
-        .map(|pair| match pair {
-            [high, low] => u8::try_from(digit(*high)? * 16 + digit(*low)?).ok(),
-            _ => None,
-        })
-        .collect()
 }
 
 #[cfg(test)]

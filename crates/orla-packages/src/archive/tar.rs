@@ -11,7 +11,7 @@ const BLOCK: usize = 512;
 /// The files of a tar file that is compressed with gzip. Links and special files are left out, as npm does.
 ///
 /// # Errors
-/// It is none, or unpacks to too much.
+/// It is not an archive, or unpacks to too much.
 pub fn read_tgz(bytes: &[u8]) -> Result<Vec<File>, ArchiveError> {
     let mut tar = Vec::new();
     let read = MultiGzDecoder::new(bytes).take(MAX_BYTES + 1).read_to_end(&mut tar);

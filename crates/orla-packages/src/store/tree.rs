@@ -38,7 +38,7 @@ pub(super) fn digest(directory: &Path) -> io::Result<String> {
         whole.update([0, u8::from(is_program)]);
         whole.update(content.finalize());
     }
-    Ok(crate::hex(&whole.finalize()))
+    Ok(hex::encode(whole.finalize()))
 }
 
 fn walk(top: &Path, prefix: &str, depth: usize, files: &mut Vec<(String, bool)>) -> io::Result<()> {

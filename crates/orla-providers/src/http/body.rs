@@ -214,8 +214,7 @@ fn multipart(
         hash.update(head);
         hash.update(content);
     }
-    let boundary: String = hash.finalize().iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    let boundary = format!("orla-{boundary}");
+    let boundary = format!("orla-{}", hex::encode(&hash.finalize()[..16]));
     let mut out = Vec::new();
     for (head, content) in &written {
         out.extend_from_slice(format!("--{boundary}\r\n{head}\r\n").as_bytes());

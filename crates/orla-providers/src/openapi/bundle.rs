@@ -112,7 +112,7 @@ impl Bundle {
         {
             root.insert(FILES.to_owned(), self.files.into());
         }
-        let digest = self.digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        let digest = hex::encode(self.digest.finalize());
         Document::of(self.root, self.refused, digest)
     }
 

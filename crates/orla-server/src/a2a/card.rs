@@ -43,8 +43,7 @@ pub(super) async fn answer(
     };
     let text = text.unwrap_or_default();
     let digest = Sha256::digest(&text);
-    let tag: String = digest.iter().take(12).map(|byte| format!("{byte:02x}")).collect();
-    let tag = format!("\"{tag}\"");
+    let tag = format!("\"{}\"", hex::encode(&digest[..12]));
     let named = parts.headers.get_all(IF_NONE_MATCH).iter().filter_map(|value| value.to_str().ok());
     let is_known = named.flat_map(|value| value.split(',')).any(|known| {
         let known = known.trim();

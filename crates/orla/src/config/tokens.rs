@@ -152,10 +152,9 @@ struct Row {
 
 impl Row {
     fn of(token: &Token) -> Self {
-        let hex: String = token.digest.iter().map(|byte| format!("{byte:02x}")).collect();
         Self {
             name: token.name.clone(),
-            hash: format!("sha256:{hex}"),
+            hash: format!("sha256:{}", hex::encode(token.digest)),
             scopes: token.scopes.clone(),
             created_at: format_instant(token.created_at),
             expires_at: token.expires_at.map(format_instant),
