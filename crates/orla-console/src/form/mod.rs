@@ -20,8 +20,10 @@
 //! Validation. The validator of the call path checks what was read, and [`Form::blame`] puts what it says beside the
 //! field that it concerns.
 
+mod build;
 mod fields;
 mod node;
+mod read;
 mod render;
 mod schema;
 #[cfg(test)]
@@ -30,7 +32,7 @@ mod tests;
 use serde_json::Value;
 
 use crate::exact::Json;
-use node::{Builder, Given};
+use build::{Builder, Given};
 
 pub(crate) use fields::Fields;
 pub(crate) use node::Node;

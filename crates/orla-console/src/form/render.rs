@@ -5,7 +5,8 @@ use std::cell::Cell;
 use maud::{Markup, html};
 
 use super::Form;
-use super::node::{Control, Entry, Node, TextKind, option_value};
+use super::build::option_value;
+use super::node::{Control, Entry, Node, TextKind};
 use crate::text::{plain, visible};
 
 /// Writes a form. Its buttons are sent to `action`.

@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::build::option_value;
+use super::node::Control;
 use super::*;
 
 fn input(text: &str) -> Json {
@@ -303,5 +305,44 @@ proptest! {
         form.blame("input.a", "x");
         prop_assert!(Json::parse(&read.to_string()).is_ok());
         prop_assert!(!form.render("/x").into_string().is_empty());
+    }
+}
+
+impl Node {
+    /// What a browser would send for it.
+    pub(super) fn pairs(&self, pairs: &mut Vec<(String, String)>) {
+        let mut push = |name: String, value: &str| pairs.push((name, value.replace('\n', "\r\n")));
+        let path = &self.path;
+        if self.null == Some(true) {
+            push("_null".to_owned(), path);
+        }
+        match &self.control {
+            Control::Text { value, .. } | Control::Number { value, .. } | Control::Any { value } => {
+                push(path.clone(), value);
+            }
+            Control::Select { options, chosen } => {
+                let chosen = chosen.and_then(|chosen| options.get(chosen));
+                let sent = chosen.map(|(value, _)| option_value(value));
+                push(path.clone(), &sent.unwrap_or_default());
+            }
+            Control::Raw { value, .. } => push(format!("_json.{path}"), value),
+            Control::Alternatives { names, chosen, .. } if !names.is_empty() => {
+                let chosen = chosen.map(|chosen| chosen.to_string());
+                push(format!("_as.{path}"), &chosen.unwrap_or_default());
+            }
+            Control::Object { entries, .. } => {
+                for entry in entries.iter().filter(|entry| entry.has_field) {
+                    push(format!("_key.{}", entry.node.path), &entry.key);
+                }
+            }
+            Control::Array { items, .. } => {
+                push("_open".to_owned(), path);
+                items.iter().for_each(|item| push("_open".to_owned(), &item.path));
+            }
+            Control::Alternatives { .. } | Control::Fixed(_) | Control::Closed => {}
+        }
+        for child in self.children() {
+            child.pairs(pairs);
+        }
     }
 }

@@ -1,0 +1,625 @@
+//! Makes the tree of a form from a schema and what is known of the input.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use super::fields::{Fields, join, key_of, step_of};
+use super::node::{Control, Entry, Node, TextKind};
+use super::schema::{Place, place};
+use crate::exact::Json;
+
+/// The most nodes of one form. What goes beyond is JSON text.
+const MAX_NODES: usize = 600;
+/// The deepest level that is shown without being asked for.
+const SHOWN_DEPTH: usize = 5;
+/// The deepest level that has fields. What goes beyond is JSON text.
+const MAX_DEPTH: usize = 24;
+/// The most values of a list to choose from.
+const MAX_OPTIONS: usize = 500;
+/// The most alternatives of one choice.
+const MAX_ALTERNATIVES: usize = 60;
+/// How deep alternatives may have alternatives.
+const MAX_NESTED_CHOICES: usize = 3;
+/// The most items that a new list shows.
+const MAX_NEW_ITEMS: usize = 10;
+
+/// What is known of a value.
+#[derive(Clone, Copy)]
+pub(super) enum Given<'a> {
+    /// The value, if there is one.
+    Input(Option<&'a Json>),
+    Fields(&'a Fields),
+}
+
+pub(super) struct Builder<'a> {
+    root: &'a Value,
+    left: usize,
+}
+
+/// Where a node is.
+#[derive(Clone)]
+struct At {
+    path: String,
+    label: String,
+    is_required: bool,
+    is_strict: bool,
+    depth: usize,
+    /// The references that lead here.
+    references: Vec<String>,
+    /// Those of them that were followed since the last step into the data.
+    here: Vec<String>,
+}
+
+impl<'a> Builder<'a> {
+    pub(super) fn new(root: &'a Value) -> Self {
+        Self { root, left: MAX_NODES }
+    }
+
+    pub(super) fn root(mut self, given: Given<'_>) -> Node {
+        let at = At {
+            path: String::new(),
+            label: "Input".to_owned(),
+            is_required: true,
+            is_strict: true,
+            depth: 0,
+            references: Vec::new(),
+            here: Vec::new(),
+        };
+        let schema = self.root;
+        self.node(schema, at, given)
+    }
+
+    fn node(&mut self, schema: &Value, at: At, given: Given<'_>) -> Node {
+        self.of_place(&place(self.root, schema), at, given)
+    }
+
+    fn of_place(&mut self, place: &Place, at: At, given: Given<'_>) -> Node {
+        let mut node = Node {
+            label: place.text("title").map_or_else(|| at.label.clone(), str::to_owned),
+            description: place.text("description").map(str::to_owned),
+            rules: rules(place),
+            default: place.keywords.get("default").map(Value::to_string),
+            is_required: at.is_required,
+            is_strict: at.is_strict,
+            null: None,
+            is_removable: false,
+            control: Control::Closed,
+            problems: Vec::new(),
+            place: None,
+            path: at.path.clone(),
+        };
+        node.control = self.control(&mut node, place, at, given);
+        let Given::Input(Some(value)) = given else { return node };
+        // What the fields cannot express is JSON text.
+        let is_same = node.clone().read("").value.is_some_and(|read| read.is_same(value));
+        if !is_same {
+            node.null = node.null.map(|_| false);
+            node.control = Control::Raw { value: value.pretty(), why: None };
+        }
+        node
+    }
+
+    fn control(&mut self, node: &mut Node, place: &Place, at: At, given: Given<'_>) -> Control {
+        let raw = |why: Option<&str>| {
+            let value = match given {
+                Given::Input(value) => value.map(Json::pretty).unwrap_or_default(),
+                Given::Fields(fields) => fields.json(&at.path).unwrap_or_default().to_owned(),
+            };
+            Control::Raw { value, why: why.map(str::to_owned) }
+        };
+        if let Given::Fields(fields) = given
+            && fields.json(&at.path).is_some()
+            && !fields.is_null(&at.path)
+        {
+            return raw(place.problem.as_deref());
+        }
+        let Some(left) = self.left.checked_sub(1) else {
+            return raw(Some("the form has too many fields"));
+        };
+        self.left = left;
+        let is_mentioned = match given {
+            Given::Input(value) => value.is_some(),
+            Given::Fields(fields) => fields.mentions(&at.path),
+        };
+        let is_again = place.references.iter().any(|reference| at.references.contains(reference));
+        let is_composite =
+            place.keywords.contains_key("properties") || place.keywords.contains_key("items");
+        let hides = is_again || (at.depth > SHOWN_DEPTH && is_composite);
+        if let Some(problem) = &place.problem {
+            return raw(Some(problem));
+        }
+        if place.references.iter().any(|reference| at.here.contains(reference)) {
+            return raw(Some("its schema refers to itself"));
+        }
+        if at.depth > MAX_DEPTH {
+            return raw(Some("it is nested too deep"));
+        }
+        if hides && !is_mentioned {
+            return Control::Closed;
+        }
+        let mut inside = at;
+        inside.references.extend(place.references.iter().cloned());
+        inside.here.extend(place.references.iter().cloned());
+        // A default is filled in where the value is needed anyway, and nothing else was said.
+        let default =
+            place.keywords.get("default").filter(|_| inside.is_strict && !is_mentioned).map(Json::of);
+        let given = match &default {
+            Some(default) => Given::Input(Some(default)),
+            None if is_mentioned => given,
+            None => Given::Input(None),
+        };
+        if let Some(value) = place.keywords.get("const") {
+            return Control::Fixed(Json::of(value));
+        }
+        if let Some(options) = options(self.root, place) {
+            return select(options, &inside, given);
+        }
+        let mut alternatives = Vec::new();
+        flatten(self.root, place.clone(), 0, &mut alternatives);
+        let is_null =
+            |one: &Place| one.types() == ["null"] || one.keywords.get("const") == Some(&Value::Null);
+        let before = alternatives.len();
+        if before > 1 {
+            alternatives.retain(|one| !is_null(one));
+        }
+        let given = match alternatives.len() < before && !alternatives.is_empty() {
+            true => {
+                let (is_null, given) = nullness(&inside.path, given);
+                node.null = Some(is_null);
+                given
+            }
+            false => given,
+        };
+        match &mut alternatives[..] {
+            [] => self.of_type(place, &inside, given),
+            [only] if only.problem.is_none() => {
+                node.description =
+                    node.description.take().or(only.text("description").map(str::to_owned));
+                // What stands for the whole has no second title.
+                match options(self.root, only) {
+                    Some(options) => select(options, &inside, given),
+                    None => self.of_type(only, &inside, given),
+                }
+            }
+            _ => self.choose(&alternatives, &inside, given),
+        }
+    }
+
+    /// A value of one type.
+    fn of_type(&mut self, place: &Place, at: &At, given: Given<'_>) -> Control {
+        if let Some(value) = place.keywords.get("const") {
+            return Control::Fixed(Json::of(value));
+        }
+        let types = place.types();
+        let has = |keyword: &str| place.keywords.contains_key(keyword);
+        let kind = match &types[..] {
+            [kind] => &**kind,
+            _ if has("properties") || has("additionalProperties") || has("patternProperties") => {
+                "object"
+            }
+            _ if has("items") || has("prefixItems") => "array",
+            _ if has("pattern") || has("format") || has("minLength") || has("maxLength") => "string",
+            _ if has("minimum") || has("maximum") || has("multipleOf") => "number",
+            _ => "any",
+        };
+        match kind {
+            "string" => text(place, text_of(&at.path, given)),
+            "integer" | "number" => {
+                Control::Number { is_whole: kind == "integer", value: text_of(&at.path, given) }
+            }
+            "boolean" => {
+                let options =
+                    vec![(Json::Bool(true), "true".to_owned()), (Json::Bool(false), "false".to_owned())];
+                select(options, at, given)
+            }
+            "null" => Control::Fixed(Json::Null),
+            "object" => self.object(place, at, given),
+            "array" => self.array(place, at, given),
+            _ => {
+                let value = match given {
+                    Given::Input(Some(Json::Text(text)))
+                        if Json::parse(text).is_err() && is_sent_as_it_is(text) =>
+                    {
+                        text.clone()
+                    }
+                    Given::Input(Some(value)) => value.to_string(),
+                    given => text_of(&at.path, given),
+                };
+                Control::Any { value }
+            }
+        }
+    }
+
+    /// A choice between alternatives.
+    fn choose(&mut self, alternatives: &[Place], at: &At, given: Given<'_>) -> Control {
+        let names = names(alternatives);
+        let inner = |this: &mut Self, chosen: usize, given: Given<'_>| {
+            let inner = alternatives.get(chosen)?;
+            // An alternative that was chosen is wanted.
+            let at = At { label: String::new(), is_required: true, ..at.clone() };
+            let mut node = this.of_place(inner, at, given);
+            node.label = String::new();
+            Some(Box::new(node))
+        };
+        let chosen = match given {
+            Given::Fields(fields) => match fields.alternative(&at.path) {
+                Some("") => None,
+                Some(word) => word.parse().ok().filter(|chosen| *chosen < alternatives.len()),
+                None => likely(alternatives, &fields.steps(&at.path)).or_else(|| {
+                    let is_given = fields.get(&at.path).is_some_and(|value| !value.is_empty());
+                    (at.is_required || is_given).then_some(0)
+                }),
+            },
+            Given::Input(None) => at.is_required.then_some(0),
+            Given::Input(Some(value)) => {
+                let root = self.root;
+                let (fitting, others): (Vec<usize>, Vec<usize>) = (0..alternatives.len())
+                    .partition(|one| alternatives[*one].may_admit(root, value, 0));
+                let found = fitting.into_iter().chain(others).find_map(|one| {
+                    let node = inner(self, one, given)?;
+                    let is_raw = matches!(node.control, Control::Raw { .. });
+                    (!is_raw).then_some((one, node))
+                });
+                return match found {
+                    Some((one, node)) => {
+                        Control::Alternatives { names, chosen: Some(one), inner: Some(node) }
+                    }
+                    None => Control::Raw { value: value.pretty(), why: None },
+                };
+            }
+        };
+        let inner = chosen.and_then(|chosen| inner(self, chosen, given));
+        Control::Alternatives { names, chosen, inner }
+    }
+
+    fn object(&mut self, place: &Place, at: &At, given: Given<'_>) -> Control {
+        let mut members = Vec::new();
+        for (name, schema) in place.properties() {
+            let is_required = place.requires(name);
+            let at = At {
+                path: join(&at.path, &step_of(name)),
+                label: name.clone(),
+                is_required,
+                is_strict: is_required && at.is_strict,
+                depth: at.depth + 1,
+                references: at.references.clone(),
+                here: Vec::new(),
+            };
+            let given = match given {
+                Given::Input(value) => Given::Input(value.and_then(|value| value.get(name))),
+                fields @ Given::Fields(_) => fields,
+            };
+            members.push(self.node(schema, at, given));
+        }
+        let is_listed = |name: &str| place.properties().any(|(own, _)| own == name);
+        let others = place.other_members();
+        let mut entries = Vec::new();
+        if let Some(schema) = &others {
+            let mut entry =
+                |this: &mut Self, step: &str, key: String, has_field: bool, given: Given<'_>| {
+                    let at = At {
+                        path: join(&at.path, step),
+                        label: key.clone(),
+                        is_required: false,
+                        is_strict: false,
+                        depth: at.depth + 1,
+                        references: at.references.clone(),
+                        here: Vec::new(),
+                    };
+                    let mut node = this.node(schema, at, given);
+                    node.is_removable = true;
+                    node.label.clone_from(&key);
+                    entries.push(Entry { key, has_field, node });
+                };
+            match given {
+                Given::Input(Some(Json::Object(given))) => {
+                    let others = given.iter().filter(|(name, _)| !is_listed(name)).enumerate();
+                    for (number, (key, value)) in others {
+                        entry(
+                            self,
+                            &format!("~n{number}"),
+                            key.clone(),
+                            true,
+                            Given::Input(Some(value)),
+                        );
+                    }
+                }
+                Given::Input(_) if members.is_empty() && at.depth == 0 => {
+                    entry(self, "~n0", String::new(), true, Given::Input(None));
+                }
+                Given::Input(_) => {}
+                Given::Fields(fields) => {
+                    for step in fields.steps(&at.path) {
+                        if let Some(key) = key_of(step) {
+                            if !is_listed(&key) {
+                                entry(self, step, key, false, given);
+                            }
+                        } else if step.starts_with("~n") {
+                            let key = fields.key(&join(&at.path, step)).unwrap_or_default();
+                            entry(self, step, key.to_owned(), true, given);
+                        }
+                    }
+                }
+            }
+        }
+        let may_add = others.is_some() && place.invites_others();
+        Control::Object { members, entries, may_add }
+    }
+
+    fn array(&mut self, place: &Place, at: &At, given: Given<'_>) -> Control {
+        let number = |keyword: &str| {
+            let count = place.keywords.get(keyword).and_then(Value::as_u64)?;
+            usize::try_from(count).ok()
+        };
+        let prefix = place.keywords.get("prefixItems").and_then(Value::as_array);
+        let prefix = prefix.map(Vec::as_slice).unwrap_or_default();
+        let further = place.keywords.get("items").cloned();
+        let least = number("minItems").unwrap_or_default();
+        let fresh = least.max(prefix.len()).clamp(1, MAX_NEW_ITEMS);
+        let numbers: Vec<usize> = match given {
+            Given::Input(Some(Json::Array(items))) => (0..items.len()).collect(),
+            Given::Fields(fields) if fields.mentions(&at.path) => {
+                fields.numbers(&at.path, "").into_iter().collect()
+            }
+            _ if at.depth <= SHOWN_DEPTH => (0..fresh).collect(),
+            _ => Vec::new(),
+        };
+        let mut items = Vec::new();
+        for number in numbers {
+            let schema = match (prefix.get(number), &further) {
+                (Some(schema), _) => schema.clone(),
+                (None, Some(Value::Bool(false))) => continue,
+                (None, Some(schema)) => schema.clone(),
+                (None, None) => Value::Bool(true),
+            };
+            let at = At {
+                path: join(&at.path, &number.to_string()),
+                label: format!("{} {}", at.label, number + 1),
+                is_required: false,
+                is_strict: at.is_strict && number < least,
+                depth: at.depth + 1,
+                references: at.references.clone(),
+                here: Vec::new(),
+            };
+            let given = match given {
+                Given::Input(Some(Json::Array(values))) => Given::Input(values.get(number)),
+                Given::Input(_) => Given::Input(None),
+                fields @ Given::Fields(_) => fields,
+            };
+            let mut item = self.node(&schema, at, given);
+            item.is_removable = true;
+            items.push(item);
+        }
+        let is_closed = further == Some(Value::Bool(false));
+        let may_add = !is_closed && number("maxItems").is_none_or(|most| items.len() < most);
+        Control::Array { items, may_add }
+    }
+}
+
+/// A field for a text. What the field of its format would not send as it is has a plain one.
+fn text(place: &Place, value: String) -> Control {
+    let kind = text_kind(place);
+    let digits =
+        |part: &str, count: usize| part.len() == count && part.bytes().all(|c| c.is_ascii_digit());
+    let suits = value.is_empty()
+        || match kind {
+            TextKind::Date => {
+                let parts: Vec<&str> = value.split('-').collect();
+                matches!(&parts[..], [year, month, day]
+                    if digits(year, 4) && digits(month, 2) && digits(day, 2))
+            }
+            TextKind::Email => value.contains('@') && !value.contains(char::is_whitespace),
+            TextKind::Address => value.contains("://") && !value.contains(char::is_whitespace),
+            TextKind::Line | TextKind::Secret => !value.contains('\n'),
+            TextKind::Lines | TextKind::File => true,
+        };
+    let kind = if suits { kind } else { TextKind::Lines };
+    Control::Text { kind, value }
+}
+
+/// The alternatives of a place, those of its alternatives and its types included, so that one choice is enough.
+fn flatten(root: &Value, place: Place, depth: usize, out: &mut Vec<Place>) {
+    let is_one = ["const", "enum"].iter().any(|keyword| place.keywords.contains_key(*keyword));
+    if out.len() >= MAX_ALTERNATIVES {
+        return;
+    }
+    if is_one || place.problem.is_some() {
+        return out.push(place);
+    }
+    if let Some(alternatives) = place.alternatives(root) {
+        for mut one in alternatives {
+            if depth >= MAX_NESTED_CHOICES {
+                one.problem = Some("its alternatives have too many of their own".to_owned());
+            }
+            flatten(root, one, depth + 1, out);
+        }
+        return;
+    }
+    let types = place.types();
+    if types.len() < 2 {
+        return out.push(place);
+    }
+    for kind in types {
+        let mut one = place.clone();
+        one.keywords.shift_remove("title");
+        one.keywords.insert("type".to_owned(), kind.into());
+        out.push(one);
+    }
+}
+
+/// Whether the value is `null`, and what is known of it otherwise.
+fn nullness<'a>(path: &str, given: Given<'a>) -> (bool, Given<'a>) {
+    match given {
+        Given::Input(Some(Json::Null)) => (true, Given::Input(None)),
+        Given::Fields(fields) => (fields.is_null(path), given),
+        given @ Given::Input(_) => (false, given),
+    }
+}
+
+/// The text of a field.
+fn text_of(path: &str, given: Given<'_>) -> String {
+    match given {
+        Given::Input(Some(Json::Text(text) | Json::Number(text))) if is_sent_as_it_is(text) => {
+            text.clone()
+        }
+        Given::Input(_) => String::new(),
+        Given::Fields(fields) => fields.get(path).unwrap_or_default().to_owned(),
+    }
+}
+
+fn select(options: Vec<(Json, String)>, at: &At, given: Given<'_>) -> Control {
+    let chosen = match given {
+        Given::Input(value) => {
+            value.and_then(|value| options.iter().position(|(option, _)| option.is_same(value)))
+        }
+        Given::Fields(fields) => {
+            let sent = fields.get(&at.path).unwrap_or_default();
+            let is = |(option, _): &(Json, String)| !sent.is_empty() && option_value(option) == sent;
+            options.iter().position(is)
+        }
+    };
+    Control::Select { options, chosen }
+}
+
+/// What a browser sends for an option: a text as it is, unless it could be read as JSON. Other values, and such texts, are
+/// sent as JSON.
+pub(super) fn option_value(option: &Json) -> String {
+    match option {
+        Json::Text(text) if !text.is_empty() && is_sent_as_it_is(text) && Json::parse(text).is_err() => {
+            text.clone()
+        }
+        other => other.to_string(),
+    }
+}
+
+/// Whether browsers send a text of several lines as it is.
+fn is_sent_as_it_is(text: &str) -> bool {
+    text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t')
+}
+
+/// The values to choose from, each with its name.
+fn options(root: &Value, place_: &Place) -> Option<Vec<(Json, String)>> {
+    let named = |value: &Json| match value {
+        Json::Text(text) if !text.is_empty() => text.clone(),
+        other => other.to_string(),
+    };
+    if let Some(listed) = place_.keywords.get("enum").and_then(Value::as_array) {
+        let names = place_.keywords.get("enumNames").and_then(Value::as_array);
+        let options = listed.iter().enumerate().map(|(at, value)| {
+            let value = Json::of(value);
+            let name = names.and_then(|names| names.get(at)).and_then(Value::as_str);
+            let name = name.map_or_else(|| named(&value), str::to_owned);
+            (value, name)
+        });
+        return Some(options.take(MAX_OPTIONS).collect());
+    }
+    // Alternatives that are one value each.
+    let key = ["oneOf", "anyOf"].into_iter().find(|key| place_.keywords.contains_key(*key))?;
+    let listed = place_.keywords.get(key)?.as_array()?;
+    let mut options = Vec::new();
+    for one in listed {
+        let one = place(root, one);
+        let value = Json::of(one.keywords.get("const")?);
+        let name = one.text("title").map_or_else(|| named(&value), str::to_owned);
+        options.push((value, name));
+    }
+    (!options.is_empty()).then_some(options)
+}
+
+/// What alternatives are called.
+fn names(alternatives: &[Place]) -> Vec<String> {
+    let name = |(at, one): (usize, &Place)| {
+        if let Some(title) = one.text("title") {
+            return title.to_owned();
+        }
+        let constant = one.properties().find_map(|(name, schema)| {
+            let value = schema.get("const")?;
+            Some(format!("{name}: {}", value.as_str().map_or_else(|| value.to_string(), str::to_owned)))
+        });
+        if let Some(constant) = constant {
+            return constant;
+        }
+        let members: Vec<&str> = one.properties().map(|(name, _)| name.as_str()).take(4).collect();
+        match (one.types().first(), members.is_empty()) {
+            (_, false) => members.join(", "),
+            (Some(kind), true) => match one.text("format") {
+                Some(format) => format!("{kind} ({format})"),
+                None => kind.clone(),
+            },
+            (None, true) => match one.keywords.get("const").or(one.keywords.get("enum")) {
+                Some(value) => value.to_string(),
+                None => format!("alternative {}", at + 1),
+            },
+        }
+    };
+    alternatives.iter().enumerate().map(name).collect()
+}
+
+/// The alternative that lists most of the members that are there.
+fn likely(alternatives: &[Place], steps: &BTreeSet<&str>) -> Option<usize> {
+    let known = |one: &Place| {
+        let is_listed = |step: &&&str| one.properties().any(|(name, _)| step_of(name) == ***step);
+        steps.iter().filter(is_listed).count()
+    };
+    let scores = alternatives.iter().map(known).enumerate();
+    scores.rev().max_by_key(|(_, score)| *score).filter(|(_, score)| *score > 0).map(|(at, _)| at)
+}
+
+fn text_kind(place: &Place) -> TextKind {
+    if place.flag("writeOnly") {
+        return TextKind::Secret;
+    }
+    if place.text("contentEncoding") == Some("base64") {
+        return TextKind::File;
+    }
+    match place.text("format") {
+        Some("date") => TextKind::Date,
+        Some("email" | "idn-email") => TextKind::Email,
+        Some("uri" | "url" | "iri") => TextKind::Address,
+        Some("password") => TextKind::Secret,
+        Some("byte" | "binary") => TextKind::File,
+        Some(_) => TextKind::Line,
+        None => {
+            let is_short =
+                place.keywords.get("maxLength").and_then(Value::as_u64).is_some_and(|most| most <= 200);
+            match place.keywords.contains_key("pattern") || is_short {
+                true => TextKind::Line,
+                false => TextKind::Lines,
+            }
+        }
+    }
+}
+
+/// What a schema demands besides its type, in words.
+fn rules(place: &Place) -> Vec<String> {
+    let number = |keyword: &str| place.keywords.get(keyword).filter(|value| value.is_number());
+    let mut rules = Vec::new();
+    let mut both = |least: Option<&Value>, most: Option<&Value>, unit: &str| match (least, most) {
+        (Some(least), Some(most)) if least == most => rules.push(format!("exactly {least}{unit}")),
+        (Some(least), Some(most)) => rules.push(format!("{least} to {most}{unit}")),
+        (Some(least), None) => rules.push(format!("at least {least}{unit}")),
+        (None, Some(most)) => rules.push(format!("at most {most}{unit}")),
+        (None, None) => {}
+    };
+    both(number("minLength"), number("maxLength"), " characters");
+    both(number("minimum"), number("maximum"), "");
+    both(number("minItems"), number("maxItems"), " items");
+    both(number("minProperties"), number("maxProperties"), " members");
+    for (keyword, words) in [
+        ("exclusiveMinimum", "more than"),
+        ("exclusiveMaximum", "less than"),
+        ("multipleOf", "a multiple of"),
+    ] {
+        rules.extend(number(keyword).map(|value| format!("{words} {value}")));
+    }
+    if place.flag("uniqueItems") {
+        rules.push("no item twice".to_owned());
+    }
+    rules.extend(place.text("format").map(str::to_owned));
+    rules.extend(place.text("pattern").map(|pattern| format!("pattern {pattern}")));
+    if place.flag("deprecated") {
+        rules.push("deprecated".to_owned());
+    }
+    rules
+}
