@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::{CapabilityMarketplace, Entry, ProviderProblem, Registration, Source, Surface};
+use orla_state::StateStore;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
@@ -24,6 +25,7 @@ use crate::presence::{NodeStatus, Registry};
 use crate::provider::{registration, requires};
 use crate::settings::ClusterSettings;
 use crate::shared::Shared;
+use crate::store::ClusterStore;
 
 /// How long a listing waits for the first answer of the cluster.
 const LEARN: Duration = Duration::from_secs(2);
@@ -39,6 +41,7 @@ pub struct Cluster {
     describe: DescribeTool,
     shared: Arc<Shared>,
     serving: Arc<Serving>,
+    store: ClusterStore,
     /// The capabilities that were served last, by their digests: an unchanged one stays the same.
     known: Mutex<HashMap<String, Registration>>,
     requires: Arc<[String]>,
@@ -61,6 +64,7 @@ impl Cluster {
         let (link, shared) = (Link::new(settings), Arc::new(Shared::new()));
         Self {
             serving: Arc::new(Serving::new(&link, &shared, market)),
+            store: ClusterStore::new(&link),
             link,
             market: Arc::downgrade(market),
             describe: Arc::new(describe),
@@ -85,6 +89,18 @@ impl Cluster {
         ClusterExecutor::new(Arc::clone(&self.link), Arc::clone(&self.shared), self.market.clone())
     }
 
+    /// The name of this node.
+    pub fn node(&self) -> &str {
+        &self.link.settings.node
+    }
+
+    /// The records that all nodes share. They can be used once this node has joined the cluster. Without a user, nothing is
+    /// kept in NATS for them.
+    pub fn store(&self) -> Arc<dyn StateStore> {
+        self.store.want();
+        Arc::new(self.store.clone())
+    }
+
     /// Joins the cluster. If NATS cannot be reached or does not answer soon, that is tried again for ever, and returned as
     /// what is not an error; a connection that is lost is made again for ever, too.
     ///
@@ -107,6 +123,7 @@ impl Cluster {
             .await
             .unwrap_or_else(|_| Err(ClusterError::Unreachable("it does not answer soon".to_owned())));
         self.is_started.store(true, Ordering::Relaxed);
+        self.tasks.spawn(self.store.clone().serve(self.stop.clone()));
         match joined {
             Ok(joined) => {
                 member.serve(joined, &self.tasks);

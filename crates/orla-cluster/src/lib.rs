@@ -37,6 +37,7 @@ mod presence;
 mod provider;
 mod settings;
 mod shared;
+mod store;
 
 pub use call::ClusterExecutor;
 pub use cluster::Cluster;

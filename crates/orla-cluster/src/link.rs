@@ -45,7 +45,7 @@ const RECONNECT: Duration = Duration::from_secs(5);
 /// How often the same complaint of NATS is logged, and how many different ones are remembered.
 const COMPLAINTS: (Duration, usize) = (Duration::from_secs(60), 64);
 /// The replicas of a bucket where NATS is a cluster.
-const REPLICAS: usize = 3;
+pub(crate) const REPLICAS: usize = 3;
 /// How long the offers of nodes are kept that left without a word.
 const OFFERS: Duration = Duration::from_secs(24 * 3600);
 /// What the buckets are, so that another version is told apart.
@@ -106,6 +106,11 @@ impl Link {
         let mut connection = self.connection();
         drop(timeout(CONNECT, connection.wait_for(|is_connected| *is_connected)).await);
         Ok(())
+    }
+
+    /// The connection, if it was ever made.
+    pub(crate) fn client(&self) -> Option<&Client> {
+        self.client.get()
     }
 
     async fn options(&self) -> Result<ConnectOptions, ClusterError> {
@@ -399,13 +404,13 @@ async fn open(context: &jetstream::Context, bucket: &str) -> Result<Option<Store
 }
 
 /// Whether there are too few servers for the replicas of a bucket.
-fn is_about_replicas(code: Option<ErrorCode>) -> bool {
+pub(crate) fn is_about_replicas(code: Option<ErrorCode>) -> bool {
     let codes = [ErrorCode::CLUSTER_NO_PEERS, ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED];
     code.is_some_and(|code| codes.contains(&code))
 }
 
 /// The code of JetStream's answer behind an error, if it answered.
-fn code(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
+pub(crate) fn code(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
     let errors = std::iter::successors(Some(error), |error| (*error).source());
     errors.into_iter().find_map(|error| {
         if let Some(error) = error.downcast_ref::<GetStreamError>()

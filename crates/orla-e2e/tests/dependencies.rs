@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("orla-state", &[]),
     ("orla-tasks", &["orla-marketplace", "orla-mcp", "orla-state"]),
     ("orla-history", &["orla-marketplace", "orla-mcp"]),
-    ("orla-cluster", &["orla-marketplace", "orla-mcp"]),
+    ("orla-cluster", &["orla-marketplace", "orla-mcp", "orla-state"]),
     ("orla-identity", &["orla-marketplace"]),
     ("orla-telemetry", &["orla-history"]),
     (

@@ -18,12 +18,14 @@ mod pages;
 pub mod testing;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use tokio::sync::broadcast;
 
 pub use embedded::{Embedded, FILE, OpenError};
-pub use limits::{Limits, MAX_KEY};
+pub use limits::{Limits, MAX_CHANGES, MAX_KEY, check, check_key};
 pub use memory::Memory;
 pub use pages::Pages;
 
@@ -63,6 +65,20 @@ pub trait StateStore: Send + Sync {
     /// # Errors
     /// The store cannot be read.
     async fn list(&self, query: Query) -> Result<Vec<Record>, StateError>;
+
+    /// Waits until reads see every change that was acknowledged, to whichever process, before this was called.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    async fn sync(&self) -> Result<(), StateError> {
+        Ok(())
+    }
+
+    /// The keys of records as they change, whoever changes them. `None` if this process alone does. A receiver that lags
+    /// has to look at all records that it is about.
+    fn changed_keys(&self) -> Option<broadcast::Receiver<Arc<str>>> {
+        None
+    }
 
     /// Finishes what was begun, and leaves the state so that another process can open it. Later operations fail.
     async fn close(&self) {}

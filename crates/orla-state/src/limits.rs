@@ -5,6 +5,9 @@ use crate::{Change, StateError};
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 512;
 
+/// So many changes every engine makes at once.
+pub const MAX_CHANGES: usize = 1000;
+
 /// How large values and batches may be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -12,16 +15,28 @@ pub struct Limits {
     pub value: usize,
     /// Bytes of all keys and values of one batch.
     pub batch: usize,
+    /// Changes of one batch, [`MAX_CHANGES`] or more.
+    pub changes: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { value: 32 << 20, batch: 64 << 20 }
+        Self { value: 32 << 20, batch: 64 << 20, changes: 1 << 20 }
     }
 }
 
 /// The bytes of a batch, if all of it may be written.
-pub(crate) fn check(changes: &[Change], limits: &Limits) -> Result<usize, StateError> {
+///
+/// # Errors
+/// A key is no key, there are too many changes, or something is larger than the limits.
+pub fn check(changes: &[Change], limits: &Limits) -> Result<usize, StateError> {
+    if changes.len() > limits.changes {
+        return Err(StateError::new(format!(
+            "the state cannot make {} changes at once: at most {} are allowed",
+            changes.len(),
+            limits.changes
+        )));
+    }
     let mut size = 0_usize;
     for Change { key, value, .. } in changes {
         check_key(key)?;
@@ -44,7 +59,10 @@ pub(crate) fn check(changes: &[Change], limits: &Limits) -> Result<usize, StateE
 }
 
 /// Whether a text is a key: one to [`MAX_KEY`] printable characters of ASCII.
-pub(crate) fn check_key(key: &str) -> Result<(), StateError> {
+///
+/// # Errors
+/// It is not.
+pub fn check_key(key: &str) -> Result<(), StateError> {
     if key.is_empty() || key.len() > MAX_KEY {
         return Err(StateError::new(format!(
             "a key of the state has {} bytes: it must have 1 to {MAX_KEY}",
@@ -76,11 +94,13 @@ mod tests {
 
     #[test]
     fn values_and_batches_are_bounded() {
-        let limits = Limits { value: 4, batch: 10 };
+        let limits = Limits { value: 4, batch: 10, changes: 3 };
         let put = |key: &str, bytes: usize| Change::put(key, vec![0; bytes]);
         assert_eq!(check(&[put("a", 4), put("b", 4)], &limits).unwrap(), 10);
         assert!(check(&[put("a", 5)], &limits).is_err());
         assert!(check(&[put("a", 4), put("b", 4), Change::remove("c")], &limits).is_err());
         assert_eq!(check(&[], &limits).unwrap(), 0);
+        let many = [Change::remove("a"), Change::remove("a"), Change::remove("a"), Change::remove("a")];
+        assert!(check(&many[1..], &limits).is_ok() && check(&many, &limits).is_err());
     }
 }

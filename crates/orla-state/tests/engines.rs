@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use orla_state::testing::{Model, conforms, operations};
-use orla_state::{Embedded, Limits, Memory, StateStore};
+use orla_state::{Embedded, Limits, MAX_CHANGES, Memory, StateStore};
 use proptest::prelude::*;
 
-const LIMITS: Limits = Limits { value: 3 << 20, batch: 8 << 20 };
+const LIMITS: Limits = Limits { value: 3 << 20, batch: 8 << 20, changes: MAX_CHANGES };
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_memory_engine_conforms() {

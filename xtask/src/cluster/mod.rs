@@ -2,6 +2,7 @@
 
 mod chaos;
 mod faults;
+mod shared;
 
 use std::cell::Cell;
 use std::fs;
@@ -59,6 +60,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     tally.check("a node without room passes its calls on", world.full_node());
     tally.check("a node that drains finishes its calls and takes no more", world.draining());
     tally.check("a call runs on the node that it names, or fails", world.pinned());
+    tally.check("the store keeps what every store promises", world.store());
     tally.check("a node needs the documented subjects alone", world.permitted());
     tally.check("what keeps a node from joining is one line", world.refused());
     tally.check("what a call costs", world.cost(calls));

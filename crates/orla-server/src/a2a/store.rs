@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use a2a::{Task, TaskPushNotificationConfig};
-use orla_state::{Change, Query, StateError, StateStore, WriteError};
+use orla_state::{Change, MAX_CHANGES, Query, StateError, StateStore, WriteError};
 use serde::{Deserialize, Serialize};
 
 const PREFIX: &str = "a2a/";
@@ -63,9 +63,10 @@ impl Store {
         while rows.peek().is_some() {
             let mut bytes = 0;
             let mut batch = Vec::new();
-            while let Some((id, text)) = rows
-                .next_if(|(_, text)| bytes == 0 || bytes + text.as_ref().map_or(0, Vec::len) <= BATCH)
-            {
+            while let Some((id, text)) = rows.next_if(|(_, text)| {
+                batch.len() < MAX_CHANGES
+                    && (bytes == 0 || bytes + text.as_ref().map_or(0, Vec::len) <= BATCH)
+            }) {
                 bytes += text.as_ref().map_or(0, Vec::len);
                 batch.push(change(&id, text));
             }
@@ -125,7 +126,11 @@ mod tests {
 
     #[tokio::test]
     async fn large_tasks_are_written_one_by_one_and_one_that_is_too_large_alone_is_lost() {
-        let state = Arc::new(Memory::new(orla_state::Limits { value: BATCH, batch: BATCH + 100 }));
+        let state = Arc::new(Memory::new(orla_state::Limits {
+            value: BATCH,
+            batch: BATCH + 100,
+            ..orla_state::Limits::default()
+        }));
         let (store, _) = Store::open(Arc::<Memory>::clone(&state)).await.unwrap();
         let large = |id: &str, bytes: usize| (id.to_owned(), Some(vec![b'x'; bytes]));
         let rows = vec![large("a", BATCH), large("b", BATCH + 1), row("c"), large("d", BATCH)];

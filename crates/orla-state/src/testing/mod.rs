@@ -10,7 +10,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::{
-    Change, Expect, Limits, MAX_KEY, Order, Pages, Query, Record, Revision, StateStore, WriteError,
+    Change, Expect, Limits, MAX_CHANGES, MAX_KEY, Order, Pages, Query, Record, Revision, StateStore,
+    WriteError,
 };
 
 pub use model::{Model, Operation, operations};
@@ -29,6 +30,7 @@ pub async fn conforms(store: Arc<dyn StateStore>, prefix: &str, limits: Limits) 
     suite.ranges_are_read_in_both_directions().await;
     suite.what_is_no_key_is_refused().await;
     suite.large_values_are_kept_up_to_the_limit(limits).await;
+    suite.so_many_changes_are_made_at_once_and_no_more(limits).await;
     suite.of_many_writers_with_one_condition_one_wins().await;
     suite.a_conflict_fails_only_its_own_batch().await;
     suite.no_increment_is_lost().await;
@@ -239,6 +241,21 @@ impl Suite {
         assert!(matches!(self.store.write(batch).await, Err(WriteError::Failed(_))));
         assert!(self.get("i").await.unwrap().value == value);
         self.write([self.remove("i")]).await;
+    }
+
+    async fn so_many_changes_are_made_at_once_and_no_more(&self, limits: Limits) {
+        assert!(limits.changes >= MAX_CHANGES);
+        let (all, key) = (0..limits.changes, |number: usize| format!("many/{number:07}"));
+        let below = Query::below(&self.key("many/"), usize::MAX);
+        assert_eq!(
+            self.write(all.clone().map(|number| self.put(&key(number), "x"))).await.len(),
+            all.len()
+        );
+        let more = (0..=limits.changes).map(|number| self.remove(&key(number)));
+        assert!(matches!(self.store.write(more.collect()).await, Err(WriteError::Failed(_))));
+        assert_eq!(self.names(below.clone()).await.len(), all.len());
+        self.write(all.map(|number| self.remove(&key(number)))).await;
+        assert_eq!(self.names(below).await, [] as [&str; 0]);
     }
 
     async fn of_many_writers_with_one_condition_one_wins(&self) {

@@ -15,8 +15,9 @@ use super::keys;
 use super::record::{self, Note, Saved};
 use crate::task::TaskId;
 
-/// The notes are never too long before they have so many bytes.
-const LONG: usize = 64 << 10;
+/// The notes are never too long before they have so many bytes or records. What a state replaces is removed with one
+/// write, which may have so many changes and not many more.
+const LONG: (usize, u64) = (64 << 10, 256);
 
 /// The most records of the trail of a run that are kept, so that a run without an end does not fill the store.
 const TRAIL: u64 = 256;
@@ -190,9 +191,15 @@ impl Notes {
         self.open.values().any(|note| matches!(note, Note::Begun { .. }))
     }
 
-    /// Whether a state is shorter than the notes since the last one.
+    /// Whether a state is shorter than the notes since the last one, or has fewer records.
     pub(super) fn is_long(&self) -> bool {
-        self.length > self.state_length.max(LONG)
+        let has_many = self.state.is_none() && self.records() > LONG.1;
+        self.length > self.state_length.max(LONG.0) || has_many
+    }
+
+    /// How many records there are since the state.
+    pub(super) fn records(&self) -> u64 {
+        self.next - self.first
     }
 
     /// Bytes of notes since the state, and of the state.

@@ -13,7 +13,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use orla_marketplace::Principal;
 use orla_marketplace::rtfs::Wait;
-use orla_state::{Change, Expect, Pages, Query, Record, Revision, StateError, WriteError};
+use orla_state::{Change, Expect, MAX_CHANGES, Pages, Query, Record, Revision, StateError, WriteError};
 
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
@@ -129,12 +129,16 @@ impl Inner {
 
     /// Has sleeping tasks begin again. Gives whether all were looked at: the others were changed meanwhile.
     pub(crate) async fn wake(&self, all: Vec<Waking>) -> Result<bool, StateError> {
-        if self.wake_together(&all).await? {
-            return Ok(true);
-        }
+        /// How many are woken at once: each is two changes.
+        const TOGETHER: usize = MAX_CHANGES / 2;
         let mut is_done = true;
-        for one in &all {
-            is_done &= self.wake_together(std::slice::from_ref(one)).await?;
+        for some in all.chunks(TOGETHER) {
+            if self.wake_together(some).await? {
+                continue;
+            }
+            for one in some {
+                is_done &= self.wake_together(std::slice::from_ref(one)).await?;
+            }
         }
         Ok(is_done)
     }

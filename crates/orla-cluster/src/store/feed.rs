@@ -1,0 +1,302 @@
+//! Keeps the copy up to date: an ordered consumer of the stream, which is made again whenever it ends or stalls.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_nats::jetstream::consumer::{DeliverPolicy, pull};
+use async_nats::jetstream::stream::{self, Config, Stream};
+use async_nats::jetstream::{Context, Message};
+use async_nats::{HeaderMap, HeaderValue};
+use futures_util::StreamExt;
+use tokio::time::{interval, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::replica::{Applied, Parts, Replica, Value};
+use super::write::{PARTS, REMOVED};
+use super::{ClusterStore, Inner, subject, values};
+use crate::link::{REPLICAS, code, is_about_replicas};
+
+/// What the streams are, so that another version is told apart.
+const DESCRIPTION: &str = "orla cluster state 1";
+/// The pause between attempts.
+const AGAIN: Duration = Duration::from_millis(500);
+/// How long messages that are to come may take. Those that expire meanwhile do not come.
+const COMES: Duration = Duration::from_secs(5);
+/// How often a stream that has too few replicas is given more.
+const RAISE: Duration = Duration::from_secs(60);
+/// After so long without the stream, removals may have expired that this node has not seen: everything is read anew.
+const AWAY: Duration = Duration::from_secs(30 * 60);
+
+/// Why the copy is not fed.
+enum Ended {
+    /// It is tried again.
+    Passing(String),
+    /// It is tried again, and those who wait are told.
+    Broken(String),
+}
+
+fn passing(error: impl std::fmt::Display) -> Ended {
+    Ended::Passing(error.to_string())
+}
+
+/// What is known between two consumers.
+#[derive(Default)]
+struct Known {
+    /// When the stream was made. Another one has other numbers.
+    created: Option<i128>,
+    last_seen: Option<Instant>,
+    said: String,
+}
+
+impl ClusterStore {
+    /// Keeps the copy up to date until it is stopped.
+    pub(crate) async fn serve(self, stop: CancellationToken) {
+        let inner = self.0;
+        let mut known = Known::default();
+        tokio::select! {
+            () = inner.wanted.notified() => {}
+            () = stop.cancelled() => return,
+        }
+        loop {
+            let ended = tokio::select! {
+                ended = feed(&inner, &mut known) => ended,
+                () = stop.cancelled() => return,
+            };
+            let (text, is_broken) = match ended {
+                Ended::Passing(text) => (text, false),
+                Ended::Broken(text) => (text, true),
+            };
+            if is_broken {
+                if text != known.said {
+                    tracing::error!(problem = text, "the state of the cluster cannot be used");
+                    known.said.clone_from(&text);
+                }
+                inner.progress.send_modify(|progress| progress.broken = Some(text));
+            } else {
+                tracing::debug!(problem = text, "the state of the cluster is followed anew");
+            }
+            tokio::select! {
+                () = sleep(AGAIN) => {}
+                () = stop.cancelled() => return,
+            }
+        }
+    }
+}
+
+/// Feeds the copy from one consumer until that ends.
+async fn feed(inner: &Arc<Inner>, known: &mut Known) -> Ended {
+    match follow(inner, known).await {
+        Ok(never) => never,
+        Err(ended) => ended,
+    }
+}
+
+async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
+    let mut connection = inner.link.connection();
+    connection.wait_for(|is_connected| *is_connected).await.map_err(passing)?;
+    let context = inner.context().map_err(passing)?;
+    let (name, below) = (values::stream(inner), values::prefix(inner));
+    let values = open(&context, &name, format!("{below}>"), false).await?;
+    let mut stream = open(&context, &inner.stream(), format!("{}>", inner.prefix()), true).await?;
+    let mut raise = interval(RAISE);
+    let mut has_replicas = false;
+    let info = stream.info().await.map_err(passing)?;
+    let (created, target) = (info.created.unix_timestamp_nanos(), info.state.last_sequence);
+    let applied = inner.progress.borrow().applied;
+    let is_same = known.created == Some(created) && applied <= target;
+    let is_anew = !is_same || known.last_seen.is_none_or(|seen| seen.elapsed() > AWAY);
+    let start = if is_anew { 0 } else { applied };
+    let config = pull::OrderedConfig {
+        deliver_policy: match start {
+            0 => DeliverPolicy::All,
+            applied => DeliverPolicy::ByStartSequence { start_sequence: applied + 1 },
+        },
+        ..pull::OrderedConfig::default()
+    };
+    let consumer = stream.create_consumer(config).await.map_err(passing)?;
+    let pending = consumer.cached_info().num_pending;
+    let mut messages = consumer.messages().await.map_err(passing)?;
+    let kicked = inner.kick.notified();
+    tokio::pin!(kicked);
+    let mut loading = is_anew.then(Replica::default);
+    let mut batch = Batch::default();
+    let (mut received, mut seen, mut is_complete) = (0, start, false);
+    loop {
+        if !is_complete && received >= pending {
+            is_complete = true;
+            if batch.held.is_empty() {
+                seen = seen.max(target);
+            }
+            if let Some(complete) = loading.take() {
+                replace(inner, complete, is_same.then_some(seen));
+                inner.progress.send_modify(|progress| progress.applied = seen);
+            }
+            known.created = Some(created);
+            known.last_seen = Some(Instant::now());
+            inner.progress.send_modify(|progress| {
+                progress.applied = progress.applied.max(seen);
+                (progress.is_ready, progress.broken) = (true, None);
+            });
+        }
+        let message = tokio::select! {
+            message = messages.next() => message,
+            () = sleep(COMES), if !is_complete => {
+                return Ok(Ended::Passing("messages do not come".to_owned()));
+            }
+            _ = raise.tick(), if !has_replicas => {
+                has_replicas = raised(&context, &values).await & raised(&context, &stream).await;
+                continue;
+            }
+            () = &mut kicked => return Ok(Ended::Passing("the consumer has stalled".to_owned())),
+        };
+        let message = message.ok_or_else(|| passing("the consumer has ended"))?.map_err(passing)?;
+        let (sequence, is_last) =
+            message.info().map(|info| (info.stream_sequence, info.pending == 0)).map_err(passing)?;
+        // Messages that were to come may have expired.
+        received = if is_last { pending.max(received + 1) } else { received + 1 };
+        let changes = batch.take(inner, &message, sequence);
+        if let Some(replica) = &mut loading {
+            for change in changes {
+                replica.apply(change, Instant::now());
+            }
+        } else {
+            inner.apply(changes);
+        }
+        if batch.held.is_empty() {
+            seen = seen.max(sequence);
+            if is_complete {
+                known.last_seen = Some(Instant::now());
+                inner.progress.send_modify(|progress| progress.applied = progress.applied.max(seen));
+            }
+        }
+    }
+}
+
+/// Puts another copy in the place of this one. If it is of the same stream, it keeps what is known from after `seen`.
+fn replace(inner: &Inner, mut complete: Replica, seen: Option<u64>) {
+    let mut keys: HashSet<String> = complete.keys().into_iter().collect();
+    {
+        let mut replica = inner.replica.lock();
+        keys.extend(replica.keys());
+        for change in seen.map(|seen| replica.later(seen)).unwrap_or_default() {
+            complete.apply(change, Instant::now());
+        }
+        *replica = complete;
+    }
+    for key in keys {
+        // Nobody may follow.
+        drop(inner.changed.send(key.into()));
+    }
+}
+
+/// The changes of a batch that has not come whole.
+#[derive(Default)]
+struct Batch {
+    id: String,
+    held: Vec<Applied>,
+}
+
+impl Batch {
+    /// Takes a message, and gives the changes that are whole now. Of a batch, messages may be missing that later ones
+    /// have replaced, also the last one: then the next message ends it.
+    fn take(&mut self, inner: &Inner, message: &Message, sequence: u64) -> Vec<Applied> {
+        let headers = message.headers.as_ref();
+        let text = |name: &str| headers.and_then(|headers| headers.get(name)).map(HeaderValue::as_str);
+        let id = text("Nats-Batch-Id").unwrap_or_default();
+        let mut whole = Vec::new();
+        if id != self.id || id.is_empty() {
+            whole.append(&mut self.held);
+            id.clone_into(&mut self.id);
+        }
+        let key = message.subject.as_str().strip_prefix(&*inner.prefix()).and_then(subject::key);
+        match (key, read_value(inner, headers, message)) {
+            (Some(key), Ok(value)) => self.held.push(Applied { key, revision: sequence, value }),
+            _ => tracing::debug!(subject = %message.subject, "a record of the cluster cannot be read"),
+        }
+        if id.is_empty() || text("Nats-Batch-Commit").is_some() {
+            whole.append(&mut self.held);
+            self.id.clear();
+        }
+        whole
+    }
+}
+
+/// The value that a message stands for.
+fn read_value(
+    inner: &Inner,
+    headers: Option<&HeaderMap>,
+    message: &Message,
+) -> Result<Option<Value>, ()> {
+    let text = |name: &str| headers.and_then(|headers| headers.get(name)).map(HeaderValue::as_str);
+    if text(REMOVED).is_some() || text("Nats-Marker-Reason").is_some() {
+        return Ok(None);
+    }
+    match text(PARTS) {
+        Some(parts) => {
+            Parts::read(parts, inner.limits.value).map(|parts| Some(Value::Parts(parts))).ok_or(())
+        }
+        None => Ok(Some(Value::Here(message.payload.clone()))),
+    }
+}
+
+/// Opens a stream, and makes it where there is none.
+async fn open(context: &Context, name: &str, subjects: String, is_state: bool) -> Result<Stream, Ended> {
+    let config = Config {
+        name: name.to_owned(),
+        description: Some(DESCRIPTION.to_owned()),
+        subjects: vec![subjects],
+        max_messages_per_subject: 1,
+        allow_message_ttl: is_state,
+        allow_atomic_publish: is_state,
+        allow_direct: false,
+        num_replicas: REPLICAS,
+        storage: stream::StorageType::File,
+        ..Config::default()
+    };
+    let found = match context.get_stream(name).await {
+        Ok(stream) => stream,
+        Err(err) if is_missing(&err) => match context.create_stream(config.clone()).await {
+            Ok(stream) => stream,
+            Err(err) if is_about_replicas(code(&err)) => {
+                let alone = Config { num_replicas: 1, ..config };
+                context.create_stream(alone).await.map_err(passing)?
+            }
+            Err(err) => return Err(passing(err)),
+        },
+        Err(err) => return Err(passing(err)),
+    };
+    let config = &found.cached_info().config;
+    if config.description.as_deref() != Some(DESCRIPTION) {
+        let what = "is from another version of orla: give the cluster another name";
+        return Err(Ended::Broken(format!("the stream `{name}` {what}")));
+    }
+    if is_state && !config.allow_atomic_publish {
+        return Err(Ended::Broken("the NATS server must be 2.12 or newer".to_owned()));
+    }
+    Ok(found)
+}
+
+/// Whether a stream has the replicas that its servers can give it. It is given them if it was made while there were too few
+/// servers.
+async fn raised(context: &Context, stream: &Stream) -> bool {
+    let info = stream.cached_info();
+    // A server that is no cluster has no more.
+    if info.config.num_replicas >= REPLICAS || info.cluster.is_none() {
+        return true;
+    }
+    let config = Config { num_replicas: REPLICAS, ..info.config.clone() };
+    match context.update_stream(config).await {
+        Ok(_) => true,
+        Err(error) => {
+            let stream = &info.config.name;
+            tracing::debug!(stream, %error, "a stream has fewer than three replicas");
+            false
+        }
+    }
+}
+
+fn is_missing(error: &async_nats::jetstream::context::GetStreamError) -> bool {
+    use async_nats::jetstream::context::GetStreamErrorKind;
+    matches!(error.kind(), GetStreamErrorKind::JetStream(err) if err.code() == 404)
+}
