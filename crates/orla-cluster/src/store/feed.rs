@@ -185,7 +185,7 @@ fn replace(inner: &Inner, mut complete: Replica, seen: Option<u64>) {
         *replica = complete;
     }
     for key in keys {
-        // Nobody may follow.
+        // There may be no follower.
         drop(inner.changed.send(key.into()));
     }
 }

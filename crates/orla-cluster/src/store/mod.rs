@@ -203,7 +203,7 @@ impl Inner {
             }
         }
         for key in keys {
-            // Nobody may follow.
+            // There may be no follower.
             drop(self.changed.send(key));
         }
         for parts in unused {

@@ -14,7 +14,6 @@ use tokio::time::sleep;
 use super::plan::{self, Conditions};
 use super::replica::{Applied, Parts, Value};
 use super::{ANSWER, Inner, unreachable, values};
-use crate::presence::hex;
 
 /// The header of a record whose value is in messages of its own.
 pub(super) const PARTS: &str = "orla-parts";
@@ -162,7 +161,7 @@ async fn publish(
     let client = inner.client()?;
     let mut id = [0; 16];
     getrandom::fill(&mut id).map_err(|err| StateError::new(err.to_string()))?;
-    let id = hex(&id);
+    let id = hex::encode(id);
     let failed = |err: &dyn std::fmt::Display| unreachable(&err.to_string());
     for (at, ((change, sent), condition)) in changes.iter().zip(sent).zip(conditions).enumerate() {
         let mut headers = HeaderMap::new();
