@@ -7,7 +7,7 @@ use std::ops::Range;
 
 /// The members of an object, in their order: the text between the quotes of each key, and the range of its value.
 ///
-/// The text must be one JSON value. One that is no object has no members.
+/// The text must be one JSON value. One that is not an object has no members.
 pub(super) struct Members<'a> {
     text: &'a [u8],
     at: usize,

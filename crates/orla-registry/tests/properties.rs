@@ -186,7 +186,7 @@ proptest! {
         let result = builtin.call(&input);
         is_sound(&result);
         let again = builtin.call(&input);
-        prop_assert_eq!(format!("{:?}", &result), format!("{:?}", again), "{} is no function", builtin.name);
+        prop_assert_eq!(format!("{:?}", &result), format!("{:?}", again), "{} is not a function", builtin.name);
     }
 
     #[test]

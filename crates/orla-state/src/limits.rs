@@ -28,7 +28,7 @@ impl Default for Limits {
 /// The bytes of a batch, if all of it may be written.
 ///
 /// # Errors
-/// A key is no key, there are too many changes, or something is larger than the limits.
+/// A key is invalid, there are too many changes, or something is larger than the limits.
 pub fn check(changes: &[Change], limits: &Limits) -> Result<usize, StateError> {
     if changes.len() > limits.changes {
         return Err(StateError::new(format!(

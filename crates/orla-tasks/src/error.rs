@@ -40,8 +40,8 @@ pub enum TaskError {
     /// The task is over.
     #[error("the task is over: it is {0}")]
     Over(State),
-    /// The task is no program, so it awaits no events.
-    #[error("the task is no program, so it awaits no events")]
+    /// The task is not a program, so it awaits no events.
+    #[error("the task is not a program, so it awaits no events")]
     NoProgram,
     /// The value of an event is too large.
     #[error("the value of an event has at most {0} bytes")]

@@ -331,7 +331,7 @@ impl Tasks {
     /// Sends an event to a task that is a program. It is kept until the program awaits it.
     ///
     /// # Errors
-    /// As [`get`](Self::get); the task is over or no program, or the name is no name.
+    /// As [`get`](Self::get); the task is over, is not a program, or the name is invalid.
     pub async fn event(
         &self,
         id: &str,

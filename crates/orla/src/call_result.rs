@@ -275,7 +275,7 @@ impl CallResult {
         }
     }
 
-    /// What goes to standard output. Bytes that are no text go to files and pipes as they are, and are
+    /// What goes to standard output. Bytes that are not text go to files and pipes as they are, and are
     /// described to a terminal.
     fn output(&self, to_terminal: bool) -> Vec<u8> {
         if self.blocks.is_empty() && self.error.is_none() {

@@ -359,7 +359,7 @@ mod tests {
             ("items count", list(&[1, 2]), vector(&[1]), false),
             ("the empty ones are equal", list(&[]), vector(&[]), true),
             ("nil is not empty", Value::Nil, vector(&[]), false),
-            ("a keyword is no string", Value::keyword("a"), "a".into(), false),
+            ("a keyword is not a string", Value::keyword("a"), "a".into(), false),
             ("two keywords of one name", Value::keyword("a"), Value::keyword(String::from("a")), true),
             ("a small big integer is an integer", num_bigint::BigInt::from(7).into(), 7.into(), true),
             ("u64 keeps its value", u64::MAX.into(), num_bigint::BigInt::from(u64::MAX).into(), true),

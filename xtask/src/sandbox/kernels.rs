@@ -58,7 +58,7 @@ fn one(
     kernel: &str,
     abi: Option<i64>,
 ) -> Result<String, String> {
-    let wrapper = [wrapper.to_str().ok_or("the path of the wrapper is no text")?, kernel];
+    let wrapper = [wrapper.to_str().ok_or("the path of the wrapper is not text")?, kernel];
     let world = World::start(orla, base, account, std::slice::from_ref(language), &wrapper)?;
     // Before version 6, the first process of a call is to be seen, but the kernel delivers no signal of its descendants to it.
     let without: &[&str] = if abi.is_some_and(|abi| abi < 6) { &["proc.signal.first"] } else { &[] };

@@ -26,7 +26,7 @@ const PLACES: &[&str] = &["/mnt", "/media", "/srv", "/opt", "/var/tmp"];
 struct Calls {
     good: AtomicUsize,
     errors: AtomicUsize,
-    /// Answers of another call, and what was no answer.
+    /// Answers of another call, and what was not an answer.
     wrong: Mutex<Vec<String>>,
 }
 

@@ -279,7 +279,7 @@ impl Attempt<'_> {
         self.read(&body).ok_or_else(|| NoAnswer::Lost("it sends what is no result".to_owned()))
     }
 
-    /// What the node answered; `None` if it is no answer.
+    /// What the node answered; `None` if it is not an answer.
     fn read(&self, body: &Bytes) -> Option<RuntimeResult<Outcome>> {
         let instance = format!("the node {}", self.candidate.node);
         let request =

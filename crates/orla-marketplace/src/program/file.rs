@@ -91,7 +91,7 @@ pub fn capability(name: &str, path: &Path, text: &str, modules: Modules) -> Made
     made
 }
 
-/// The capability of a file that is no program.
+/// The capability of a file that is not a program.
 fn unusable(name: &str, path: &Path, text: &str) -> Registration {
     let file = ProgramFile { path: path.to_owned(), program: None, takes_input: false, imports: false };
     let description = first_comment(text).unwrap_or_else(|| made_description(path));

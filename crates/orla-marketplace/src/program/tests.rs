@@ -245,7 +245,7 @@ fn the_description_teaches_what_there_is_and_is_short() {
     let listed = text.lines().find_map(|line| line.strip_prefix("Functions: ")).unwrap();
     let names = listed.trim_end_matches('.').replace(" ((fmt \"{name} is {age:5.1}\" m))", "");
     for name in names.split([' ', ';']).filter(|name| !name.is_empty()) {
-        assert!(known.binary_search(&name).is_ok(), "{name} is no function");
+        assert!(known.binary_search(&name).is_ok(), "{name} is not a function");
     }
     let example = text.split_once("Example:\n").unwrap().1;
     let example = example.replace("(call :weather.current {:city c})", "(call :echo {:temp 11})");

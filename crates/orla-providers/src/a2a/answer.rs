@@ -163,7 +163,7 @@ fn blocks(groups: &[(&str, &[Part])], ctx: &CallContext) -> Vec<Value> {
     blocks
 }
 
-/// The content block of a part that is no text.
+/// The content block of a part that is not text.
 fn block(part: &Part, uri: &str) -> Value {
     let own = part.media_type.as_deref().filter(|kind| !kind.is_empty());
     match &part.content {

@@ -125,7 +125,7 @@ fn directory_of(file: &Url) -> Option<PathBuf> {
 
 /// Reads a file below a directory, even if its path has symbolic links.
 fn read_below(directory: Option<&Path>, url: &Url, max_bytes: usize) -> Result<String, String> {
-    let path = url.to_file_path().map_err(|()| "this is no path".to_owned())?;
+    let path = url.to_file_path().map_err(|()| "this is not a path".to_owned())?;
     let path = path.canonicalize().map_err(|err| reason(&err))?;
     match directory {
         Some(directory) if path.starts_with(directory) => read(&path, max_bytes),

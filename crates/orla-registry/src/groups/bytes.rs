@@ -114,7 +114,7 @@ fn print(args: &Arguments<'_>, bytes: &[u8]) -> Result<Value> {
             Ok(text) => Ok(Value::from(text)),
             Err(error) => {
                 let problem =
-                    format!("its bytes are no text (at byte {}); ask for hex", error.valid_up_to());
+                    format!("its bytes are not text (at byte {}); ask for hex", error.valid_up_to());
                 Err(BuiltinError::content("text", problem))
             }
         },

@@ -314,7 +314,7 @@ async fn a_client_that_knows_the_questions_may_answer_first() {
     params["inputResponses"] = json!({"a": {"n": 1}, "b": 12345, "c": {}});
     let (_, answer) = ask(&mut client, params, everything()).await;
     let asked = answer["result"]["inputRequests"].as_object().unwrap();
-    assert_eq!(asked.keys().collect::<Vec<_>>(), ["b"], "a number is no answer");
+    assert_eq!(asked.keys().collect::<Vec<_>>(), ["b"], "a number is not an answer");
 }
 
 #[tokio::test]

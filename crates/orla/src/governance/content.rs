@@ -364,7 +364,7 @@ mod tests {
         assert_eq!(content.hash().unwrap(), hash_text(b"abc"));
         fs::write(&path, vec![7; 200_000]).unwrap();
         assert_eq!(content.hash().unwrap(), hash_text(&[7; 200_000]));
-        assert!(file(dir.path()).hash().is_err(), "a directory is no file");
+        assert!(file(dir.path()).hash().is_err(), "a directory is not a file");
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Prompt {
     /// The text of the prompt with its arguments filled in.
     ///
     /// # Errors
-    /// A required argument is missing, one is no text, or the result would be too large.
+    /// A required argument is missing, one is not text, or the result would be too large.
     pub(crate) fn render(&self, given: &Map<String, Value>) -> Result<String, String> {
         let mut values = Vec::with_capacity(self.arguments.len());
         for argument in &self.arguments {

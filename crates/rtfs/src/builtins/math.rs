@@ -231,7 +231,7 @@ fn exact(name: &str, float: f64) -> Answer {
     } else {
         Err(fault(
             "invalid-argument",
-            format!("`{name}`: {} is no integer", shown(&Value::Float(float))),
+            format!("`{name}`: {} is not an integer", shown(&Value::Float(float))),
         ))
     }
 }
@@ -286,7 +286,7 @@ fn int(name: &str, x: &Value) -> Answer {
         Value::Str(_) => match parse(x)? {
             Some(Value::Float(f)) => exact(name, f.trunc()),
             Some(n) => Ok(n),
-            None => Err(fault("invalid-argument", format!("`{name}`: {} is no number", shown(x)))),
+            None => Err(fault("invalid-argument", format!("`{name}`: {} is not a number", shown(x)))),
         },
         other => Err(wrong(name, "a number or a string", other)),
     }
@@ -298,7 +298,7 @@ fn float(_: &mut Context, x: &Value) -> Answer {
             .as_ref()
             .and_then(float_of)
             .map(Value::Float)
-            .ok_or_else(|| fault("invalid-argument", format!("`float`: {} is no number", shown(x)))),
+            .ok_or_else(|| fault("invalid-argument", format!("`float`: {} is not a number", shown(x)))),
         other => float_of(other)
             .map(Value::Float)
             .ok_or_else(|| wrong("float", "a number or a string", other)),
@@ -309,7 +309,7 @@ fn number(_: &mut Context, x: &Value) -> Answer {
     match x {
         x if is_number(x) => Ok(x.clone()),
         Value::Str(_) => parse(x)?
-            .ok_or_else(|| fault("invalid-argument", format!("`number`: {} is no number", shown(x)))),
+            .ok_or_else(|| fault("invalid-argument", format!("`number`: {} is not a number", shown(x)))),
         other => Err(wrong("number", "a number or a string", other)),
     }
 }

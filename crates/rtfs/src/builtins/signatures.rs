@@ -62,7 +62,7 @@ mod tests {
             let Some(types) = types else { continue };
             assert!(Signature::parse(types).is_some(), "{names}: {types}");
             for name in names.split(' ') {
-                assert!(crate::builtins::lookup(name).is_some(), "{name} is no function");
+                assert!(crate::builtins::lookup(name).is_some(), "{name} is not a function");
             }
         }
         for name in crate::builtins::names() {

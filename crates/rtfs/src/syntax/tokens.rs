@@ -125,7 +125,7 @@ impl Reader {
         if numeric {
             return match number::number(token) {
                 Some(value) => self.constant(start, end, value),
-                None => self.error(start, end, format!("`{token}` is no number, instant or UUID")),
+                None => self.error(start, end, format!("`{token}` is not a number, instant or UUID")),
             };
         }
         let (kind, name) = match bytes {
@@ -140,7 +140,7 @@ impl Reader {
         };
         let is_edge = |byte: Option<&u8>| matches!(byte, Some(b':' | b'/'));
         if kind == Kind::Keyword && (is_edge(name.as_bytes().first()) || is_edge(bytes.last())) {
-            let message = format!("`{token}` is no keyword: other texts are written `:\"{name}\"`");
+            let message = format!("`{token}` is not a keyword: other texts are written `:\"{name}\"`");
             return self.error(start, end, message);
         }
         let a = if matches!(kind, Kind::Keyword | Kind::Symbol) { self.tree.intern(name) } else { 0 };

@@ -13,7 +13,7 @@ use crate::value::Value;
 /// The deepest nesting of a type that is parsed.
 pub const MAX_TYPE_DEPTH: usize = 128;
 
-/// Why a text or a datum is no type. Reads
+/// Why a text or a datum is not a type. Reads
 /// `1:7: expected a type, got :strng; did you mean :string?`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidType {
@@ -72,10 +72,10 @@ impl TypeExpr {
 
     /// Takes quoted data for a type: keywords and bare symbols for the primitives, vectors for all
     /// others. A mark is the symbol `?` after what it marks; in a map of fields a marked type is
-    /// `(? T)`. `[:optional T]` is `T?` for a type that is no name.
+    /// `(? T)`. `[:optional T]` is `T?` for a type that is not a name.
     ///
     /// # Errors
-    /// The part that is no type, what was expected there, and what came.
+    /// The part that is not a type, what was expected there, and what came.
     pub fn from_value(value: &Value) -> Result<Self, InvalidType> {
         Parser { path: Vec::new(), depth: 0 }.ty(value)
     }

@@ -50,7 +50,7 @@ pub(crate) struct Call {
 /// What all processes of a plugin share with its handles.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
-    /// The newest line that is no answer, or answers no call, and came while one call waited; quoted, with the ticket
+    /// The newest line that is not an answer, or answers no call, and came while one call waited; quoted, with the ticket
     /// of that call.
     wrong_answer: Mutex<Option<(u64, String)>>,
 }

@@ -72,7 +72,7 @@ impl Moment {
         const PARSER: DateTimeParser = DateTimeParser::new();
         let none = || {
             let shown = rtfs::text::excerpt(text, 80);
-            let problem = format!("{shown:?} is no date or time such as 2026-11-20T10:00:00Z");
+            let problem = format!("{shown:?} is not a date or time such as 2026-11-20T10:00:00Z");
             BuiltinError::content(name, problem)
         };
         let wrong = |error: jiff::Error| BuiltinError::content(name, error);

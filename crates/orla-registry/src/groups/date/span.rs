@@ -56,7 +56,7 @@ pub(super) fn read(name: &str, text: &str) -> Result<Span> {
     let wrong = || {
         BuiltinError::content(
             name,
-            format_args!("{:?} is no duration such as PT1H30M or 2 days", shown()),
+            format_args!("{:?} is not a duration such as PT1H30M or 2 days", shown()),
         )
     };
     if text.len() > 200 {

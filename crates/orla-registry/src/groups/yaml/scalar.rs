@@ -69,5 +69,5 @@ fn integer(digits: &str, base: u32) -> Result<Value, NoNumber> {
         return Err(NoNumber("it has more than 10000 digits"));
     }
     let number = num_bigint::BigInt::parse_bytes(digits.as_bytes(), base);
-    number.map(Value::from).ok_or(NoNumber("it is no number"))
+    number.map(Value::from).ok_or(NoNumber("it is not a number"))
 }

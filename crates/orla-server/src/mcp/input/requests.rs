@@ -329,7 +329,7 @@ mod tests {
         let named = requests.request("roots/list", text(r#"{"_meta":{"orla/key":"name"}}"#)).await;
         assert_eq!(named.unwrap().as_str(), r#"{"n":1}"#);
         let mut second = requests.request("roots/list", text("{}"));
-        assert!(second.as_mut().now_or_never().is_none(), "a number is no answer");
+        assert!(second.as_mut().now_or_never().is_none(), "a number is not an answer");
         assert!(asked(&requests).starts_with(r#"{"roots-2":"#));
         drop(second);
         assert_eq!(asked(&requests), "{}", "no provider waits for it");

@@ -141,7 +141,7 @@ pub(super) fn end_streams(run: &mut Run) {
 /// A request; none if it is one of a stream.
 fn request(values: &Values, input: &mut Input<'_>) -> Result<Option<Request>, InvalidRun> {
     let id = |input: &mut Input<'_>| {
-        CapabilityName::of(values.value(input)?).map_err(|_| InvalidRun("an id is no name"))
+        CapabilityName::of(values.value(input)?).map_err(|_| InvalidRun("an id is not a name"))
     };
     Ok(Some(match input.byte()? {
         0 => {
@@ -317,7 +317,7 @@ impl Values {
         for at in 0..values.kept.len() {
             let value = values.value(input)?;
             if !matches!(value, Value::Map(_) | Value::Nil) {
-                return Err(InvalidRun("what is kept is no map"));
+                return Err(InvalidRun("what is kept is not a map"));
             }
             values.kept[at].set(State::Kept(value));
         }
