@@ -294,11 +294,11 @@ fn int(name: &str, x: &Value) -> Answer {
 
 fn float(_: &mut Context, x: &Value) -> Answer {
     match x {
-        Value::Str(_) => parse(x)?
-            .as_ref()
-            .and_then(float_of)
-            .map(Value::Float)
-            .ok_or_else(|| fault("invalid-argument", format!("`float`: {} is not a number", shown(x)))),
+        Value::Str(_) => {
+            parse(x)?.as_ref().and_then(float_of).map(Value::Float).ok_or_else(|| {
+                fault("invalid-argument", format!("`float`: {} is not a number", shown(x)))
+            })
+        }
         other => float_of(other)
             .map(Value::Float)
             .ok_or_else(|| wrong("float", "a number or a string", other)),
