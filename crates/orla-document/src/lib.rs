@@ -219,6 +219,41 @@ impl Node {
         }
     }
 
+    /// The value as JSON text, in which numbers are written as in the document wherever JSON has that form.
+    pub fn to_json_text(&self) -> String {
+        let mut out = String::new();
+        self.write_json(&mut out);
+        out
+    }
+
+    fn write_json(&self, out: &mut String) {
+        match &self.kind {
+            Kind::Scalar(scalar) => out.push_str(&scalar.to_json_text()),
+            Kind::List(items) => {
+                out.push('[');
+                for (at, item) in items.iter().enumerate() {
+                    if at > 0 {
+                        out.push(',');
+                    }
+                    item.write_json(out);
+                }
+                out.push(']');
+            }
+            Kind::Map(pairs) => {
+                out.push('{');
+                for (at, (key, value)) in pairs.iter().enumerate() {
+                    if at > 0 {
+                        out.push(',');
+                    }
+                    out.push_str(&Value::from(&*key.text).to_string());
+                    out.push(':');
+                    value.write_json(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+
     fn take_texts(&mut self, exact: &Value) {
         match (&mut self.kind, exact) {
             (Kind::List(items), Value::Array(exact)) => {

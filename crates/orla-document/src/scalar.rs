@@ -1,5 +1,6 @@
 //! What the text of a scalar is, by YAML 1.2's core schema.
 
+use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 
 use super::{SHOWN, Scalar, excerpt};
@@ -46,6 +47,15 @@ impl Scalar {
         }
         let number = if self.is_number() { self.as_number() } else { None };
         number.map_or_else(|| self.text.clone().into(), Value::Number)
+    }
+
+    pub(super) fn to_json_text(&self) -> String {
+        // Not every number of YAML is one of JSON: `007`, `.5`, `0x1f`.
+        let is_exact = self.is_number() && serde_json::from_str::<&RawValue>(&self.text).is_ok();
+        match is_exact {
+            true => self.text.clone(),
+            false => self.to_json().to_string(),
+        }
     }
 
     fn as_number(&self) -> Option<Number> {

@@ -1,11 +1,15 @@
 //! A call as a case for `orla test`. No I/O.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::call::{Body, Detail, Node, Row};
+use crate::redact::{Items, Members};
 
 /// Kinds of capabilities that compute within the process: a case runs them, and does not replay their answers.
 const COMPUTED: [&str; 4] = ["local", "rtfs", "program", "discovery"];
+
+/// Levels in which matchers are put.
+const MAX_DEPTH: usize = 100;
 
 /// The ids of the calls within a call whose answers a case replays: the innermost ones that leave the process.
 pub fn recorded(detail: &Detail) -> Vec<&str> {
@@ -22,62 +26,137 @@ pub fn recorded(detail: &Detail) -> Vec<&str> {
     found
 }
 
-/// The case of a call; `within` are the rows of [`recorded`]. Texts that differ each time, such as times, become matchers.
+/// The case of a call, as JSON; `within` are the rows of [`recorded`]. Texts that differ each time, such as times, become
+/// matchers. Numbers are written as they were.
 ///
 /// # Errors
 /// Says which body was not kept as a whole.
-pub fn case(row: &Row, within: &[Row]) -> Result<Value, String> {
-    let mut case = Map::new();
-    case.insert("name".to_owned(), format!("{} {}", row.call.capability, row.call.id).into());
-    case.insert("capability".to_owned(), row.call.capability.clone().into());
-    case.insert("input".to_owned(), body(row, "input", row.input.as_ref())?);
+pub fn case(row: &Row, within: &[Row]) -> Result<String, String> {
+    let name = Value::from(format!("{} {}", row.call.capability, row.call.id));
+    let capability = Value::from(&*row.call.capability);
+    let input = body(row, "input", row.input.as_ref())?;
     let expect = match row.call.is_failed() {
-        true => json!({"error": row.call.outcome}),
+        true => json!({"error": row.call.outcome}).to_string(),
         false => {
-            let mut output = body(row, "output", row.output.as_ref())?;
-            loosen(&mut output);
-            json!({ "output": output })
+            let mut out = String::from("{\"output\":");
+            loosen(body(row, "output", row.output.as_ref())?, 0, &mut out);
+            out + "}"
         }
     };
-    case.insert("expect".to_owned(), expect);
-    if !within.is_empty() {
-        let calls = within.iter().map(call).collect::<Result<Vec<_>, _>>()?;
-        case.insert("calls".to_owned(), calls.into());
-    }
-    Ok(case.into())
+    let calls = within.iter().map(call).collect::<Result<Vec<_>, _>>()?;
+    let calls = match calls.is_empty() {
+        true => String::new(),
+        false => format!(",\"calls\":[{}]", calls.join(",")),
+    };
+    Ok(format!(
+        "{{\"name\":{name},\"capability\":{capability},\"input\":{input},\"expect\":{expect}{calls}}}"
+    ))
 }
 
-fn call(row: &Row) -> Result<Value, String> {
-    let (capability, input) = (&row.call.capability, body(row, "input", row.input.as_ref())?);
-    Ok(match row.call.is_failed() {
-        true => json!({"capability": capability, "input": input,
-            "error": {"kind": row.call.outcome, "message": row.error}}),
-        false => {
-            let output = body(row, "output", row.output.as_ref())?;
-            json!({"capability": capability, "input": input, "output": output})
+fn call(row: &Row) -> Result<String, String> {
+    let capability = Value::from(&*row.call.capability);
+    let input = body(row, "input", row.input.as_ref())?;
+    let answer = match row.call.is_failed() {
+        true => {
+            let error = json!({"kind": row.call.outcome, "message": row.error});
+            format!("\"error\":{error}")
         }
+        false => format!("\"output\":{}", body(row, "output", row.output.as_ref())?),
+    };
+    Ok(format!("{{\"capability\":{capability},\"input\":{input},{answer}}}"))
+}
+
+fn body<'b>(row: &Row, what: &str, body: Option<&'b Body>) -> Result<&'b str, String> {
+    body.and_then(Body::original).ok_or_else(|| {
+        let why = "only the beginning of it (history.max_body_bytes), or a part of it is a secret";
+        format!("{}: its whole {what} was not kept: {why}", row.call.id)
     })
 }
 
-fn body(row: &Row, what: &str, body: Option<&Body>) -> Result<Value, String> {
-    let missing = || {
-        let why = "only the beginning of it (history.max_body_bytes), or a part of it is a secret";
-        format!("{}: its whole {what} was not kept: {why}", row.call.id)
+/// Writes JSON with matchers in place of what differs each time.
+fn loosen(json: &str, depth: usize, out: &mut String) {
+    let json = json.trim();
+    let is = |first| depth < MAX_DEPTH && json.starts_with(first);
+    let separate = |out: &mut String, at: usize| {
+        if at > 0 {
+            out.push(',');
+        }
     };
-    serde_json::from_str(body.and_then(Body::original).ok_or_else(missing)?)
-        .map_err(|err| format!("{}: its {what} cannot be read: {err}", row.call.id))
+    if let Some(Members(members)) = is('{').then(|| serde_json::from_str(json).ok()).flatten() {
+        out.push('{');
+        for (at, (name, value)) in members.iter().enumerate() {
+            separate(out, at);
+            out.push_str(&Value::from(&**name).to_string());
+            out.push(':');
+            loosen(value.get(), depth + 1, out);
+        }
+        out.push('}');
+    } else if let Some(Items(items)) = is('[').then(|| serde_json::from_str(json).ok()).flatten() {
+        out.push('[');
+        for (at, value) in items.iter().enumerate() {
+            separate(out, at);
+            loosen(value.get(), depth + 1, out);
+        }
+        out.push(']');
+    } else if differs(json) {
+        out.push_str(r#"{"$type":"string"}"#);
+    } else {
+        out.push_str(json);
+    }
 }
 
-/// Replaces what differs each time by matchers.
-fn loosen(value: &mut Value) {
-    match value {
-        Value::String(text) if text.parse::<jiff::Timestamp>().is_ok() || is_uuid(text) => {
-            *value = json!({"$type": "string"});
+/// Whether this is a text that differs each time: a time or a UUID.
+fn differs(json: &str) -> bool {
+    let text: Option<String> = json.starts_with('"').then(|| serde_json::from_str(json).ok()).flatten();
+    text.is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok() || is_uuid(&text))
+}
+
+/// JSON over several lines, indented by two spaces a level. Numbers and texts stay as they are written.
+pub fn indented(json: &str) -> String {
+    let mut out = String::with_capacity(json.len() * 2);
+    let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);
+    let line = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    };
+    let mut chars = json.chars().peekable();
+    while let Some(c) = chars.next() {
+        if is_text {
+            out.push(c);
+            is_text = is_escaped || c != '"';
+            is_escaped = c == '\\' && !is_escaped;
+            continue;
         }
-        Value::Array(items) => items.iter_mut().for_each(loosen),
-        Value::Object(members) => members.values_mut().for_each(loosen),
-        _ => {}
+        match c {
+            ' ' | '\t' | '\n' | '\r' => {}
+            '{' | '[' => {
+                out.push(c);
+                while chars.next_if(char::is_ascii_whitespace).is_some() {}
+                match chars.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(end) => out.push(end),
+                    None => {
+                        depth += 1;
+                        line(&mut out, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth = depth.saturating_sub(1);
+                line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c => {
+                is_text = c == '"';
+                out.push(c);
+            }
+        }
     }
+    out
 }
 
 fn is_uuid(text: &str) -> bool {
@@ -94,8 +173,22 @@ mod tests {
 
     #[test]
     fn what_differs_each_time_becomes_a_matcher() {
-        let mut value = json!({"at": "2026-11-20T08:00:00Z", "id": "0198c5f2-1111-7222-8333-444455556666", "n": [1, "x"]});
-        loosen(&mut value);
-        assert_eq!(value, json!({"at": {"$type": "string"}, "id": {"$type": "string"}, "n": [1, "x"]}));
+        let mut out = String::new();
+        loosen(
+            r#"{"at": "2026-11-20T08:00:00Z", "id": "0198c5f2-1111-7222-8333-444455556666", "n": [1.10, "x", 18446744073709551617]}"#,
+            0,
+            &mut out,
+        );
+        assert_eq!(
+            out,
+            r#"{"at":{"$type":"string"},"id":{"$type":"string"},"n":[1.10,"x",18446744073709551617]}"#
+        );
+    }
+
+    #[test]
+    fn json_is_indented_and_keeps_its_texts() {
+        let json = r#"[ {"a b":1.10,"c":"{\\\",[","d":[ ],"e":{}} ]"#;
+        let expected = "[\n  {\n    \"a b\": 1.10,\n    \"c\": \"{\\\\\\\",[\",\n    \"d\": [],\n    \"e\": {}\n  }\n]";
+        assert_eq!(indented(json), expected);
     }
 }

@@ -40,7 +40,7 @@ pub use call::{
     Body, Call, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running, Trace, millis,
     timestamp,
 };
-pub use case::{case, recorded};
+pub use case::{case, indented, recorded};
 pub use query::{CANCEL, DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};
 pub use redact::{NoPointer, PointerPattern, blotted};
 pub use store::OpenError;

@@ -295,7 +295,7 @@ fn texts(value: &Value, note: &mut impl FnMut(&str)) {
 }
 
 /// The members of an object in their order, with the text of their values.
-struct Members(Vec<(String, Box<RawValue>)>);
+pub(crate) struct Members(pub(crate) Vec<(String, Box<RawValue>)>);
 
 impl<'de> serde::Deserialize<'de> for Members {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -320,7 +320,7 @@ impl<'de> serde::Deserialize<'de> for Members {
 }
 
 /// The texts of the items of an array.
-struct Items(Vec<Box<RawValue>>);
+pub(crate) struct Items(pub(crate) Vec<Box<RawValue>>);
 
 impl<'de> serde::Deserialize<'de> for Items {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -171,7 +171,7 @@ pub(crate) enum Command {
     #[command(after_help = task::TASK)]
     Task(Task),
     /// Show what was called, with its data and its times
-    #[command(after_help = calls::CALLS, args_conflicts_with_subcommands = true)]
+    #[command(after_help = calls::CALLS)]
     Calls(Calls),
     /// Run cases with expected results against what is served here
     #[command(after_help = calls::TEST)]

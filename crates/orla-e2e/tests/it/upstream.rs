@@ -29,6 +29,8 @@ pub(crate) struct ReceivedRequest {
     /// Names in lower case.
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) body: String,
+    /// The body as it came.
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Upstream {
@@ -105,5 +107,10 @@ fn read(reader: &mut impl BufRead) -> Option<ReceivedRequest> {
     let length = headers.get("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(ReceivedRequest { line, headers, body: String::from_utf8_lossy(&body).into_owned() })
+    Some(ReceivedRequest {
+        line,
+        headers,
+        body: String::from_utf8_lossy(&body).into_owned(),
+        bytes: body,
+    })
 }

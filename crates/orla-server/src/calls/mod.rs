@@ -12,6 +12,7 @@
 
 mod request;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use http::request::Parts;
@@ -20,6 +21,7 @@ use hyper::body::Incoming;
 use orla_history::{History, HistoryError, ReplayError, Viewer};
 use orla_marketplace::{CallScope, Principal};
 use orla_mcp::federation::described;
+use percent_encoding::percent_decode_str;
 use serde_json::json;
 
 use crate::http::body::Body;
@@ -48,7 +50,9 @@ pub(crate) async fn serve(
     };
     let viewer = Viewer::of(&core.market, principal.as_ref());
     let path = parts.uri.path().strip_prefix(PATH).unwrap_or_default().trim_start_matches('/');
-    let segments: Vec<&str> = path.split('/').collect();
+    let decoded = |segment| percent_decode_str(segment).decode_utf8_lossy();
+    let segments: Vec<Cow<'_, str>> = path.split('/').map(decoded).collect();
+    let segments: Vec<&str> = segments.iter().map(|segment| &**segment).collect();
     match (&segments[..], &parts.method) {
         ([""], &Method::GET | &Method::HEAD) => {
             list(history, &viewer, parts.uri.query().unwrap_or_default()).await

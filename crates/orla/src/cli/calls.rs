@@ -22,7 +22,7 @@ pub(crate) struct Calls {
     pub(crate) settings: Settings,
 }
 
-#[derive(Args, Clone, Debug)]
+#[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CallsFilter {
     /// Only calls that failed
     #[arg(long)]
@@ -40,11 +40,28 @@ pub(crate) struct CallsFilter {
     #[arg(long, value_name = "ID")]
     pub(crate) before: Option<String>,
     /// How many at most
-    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_LIMIT, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) limit: u16,
     /// Print further calls as they end, until Ctrl-C
     #[arg(long, conflicts_with = "before")]
     pub(crate) tail: bool,
+}
+
+/// How many calls are listed without `--limit`.
+const DEFAULT_LIMIT: u16 = 100;
+
+impl Default for CallsFilter {
+    fn default() -> Self {
+        Self {
+            failed: false,
+            capability: None,
+            since: None,
+            principal: None,
+            before: None,
+            limit: DEFAULT_LIMIT,
+            tail: false,
+        }
+    }
 }
 
 #[derive(Clone, Debug, Subcommand)]

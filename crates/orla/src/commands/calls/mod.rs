@@ -5,7 +5,7 @@ mod print;
 use std::collections::HashSet;
 use std::time::Duration;
 
-use orla_history::{Query, Recorded, Row, case, recorded, time_of};
+use orla_history::{Query, Recorded, Row, case, indented, recorded, time_of};
 use orla_marketplace::id::Pattern;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
@@ -18,8 +18,15 @@ use crate::{Failure, render};
 
 /// How often `--tail` looks.
 const LOOK: Duration = Duration::from_millis(500);
+/// How many calls `--tail` asks for, if there are more than the first request gives.
+const PAGE: u16 = 1000;
+/// The most calls that one look of `--tail` prints.
+const MAX_FURTHER: usize = 100_000;
 
 pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
+    if calls.command.is_some() && calls.filter != CallsFilter::default() {
+        return Err(Failure::usage("calls show and calls export take no filter"));
+    }
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
@@ -63,10 +70,11 @@ impl Place {
 
     /// The calls that a filter lets through, as a JSON array.
     async fn list(&self, filter: &CallsFilter) -> Result<String, Failure> {
+        let query = query(filter)?;
         match self {
             Self::There(server) => server.get(&path(filter)).await,
             Self::File(file) => {
-                let calls = file.list(&query(filter)?).map_err(failed)?;
+                let calls = file.list(&query).map_err(failed)?;
                 serde_json::to_string(&calls).map_err(failed)
             }
         }
@@ -131,20 +139,19 @@ fn read(text: &str) -> Result<Value, Failure> {
 /// Prints calls as they end. What ended before is the beginning.
 async fn tail(place: &Place, calls: &Calls) -> Result<(), Failure> {
     let mut signals = Signals::install().map_err(failed)?;
-    let mut seen: HashSet<String> = HashSet::new();
+    let mut printed: Option<HashSet<String>> = None;
     loop {
-        let text = place.list(&calls.filter).await?;
-        let rows: Vec<Value> = serde_json::from_str(&text)
-            .map_err(|_| Failure::failed("the server's /calls is not a JSON array: is it orla?"))?;
-        let id = |row: &Value| row["id"].as_str().unwrap_or_default().to_owned();
-        for row in rows.iter().rev().filter(|row| !seen.contains(&id(row))) {
+        let rows = further(place, &calls.filter, printed.as_ref()).await?;
+        for row in rows.iter().rev() {
             match calls.json {
                 true => render::json_line(&row.to_string()),
                 false => render::line(&print::line(row)),
             }
         }
-        // What is not in the newest list does not come back.
-        seen = rows.iter().map(id).collect();
+        // What is older than these does not come back.
+        if !rows.is_empty() || printed.is_none() {
+            printed = Some(rows.iter().map(id_of).collect());
+        }
         tokio::select! {
             () = tokio::time::sleep(LOOK) => {}
             _ = signals.end() => return Ok(()),
@@ -152,20 +159,51 @@ async fn tail(place: &Place, calls: &Calls) -> Result<(), Failure> {
     }
 }
 
+fn id_of(row: &Value) -> String {
+    row["id"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The calls that ended after those that were printed, the newest first. At first, a list as the filter wants it.
+async fn further(
+    place: &Place,
+    filter: &CallsFilter,
+    printed: Option<&HashSet<String>>,
+) -> Result<Vec<Value>, Failure> {
+    let mut filter = filter.clone();
+    let mut found: Vec<Value> = Vec::new();
+    loop {
+        let text = place.list(&filter).await?;
+        let page: Vec<Value> = serde_json::from_str(&text)
+            .map_err(|_| Failure::failed("the server's /calls is not a JSON array: is it orla?"))?;
+        let Some(printed) = printed else { return Ok(page) };
+        let is_last = page.len() < filter.limit.into();
+        for row in page {
+            if printed.contains(&id_of(&row)) {
+                return Ok(found);
+            }
+            found.push(row);
+        }
+        if is_last || found.len() >= MAX_FURTHER {
+            return Ok(found);
+        }
+        filter.before = found.last().map(id_of);
+        filter.limit = PAGE;
+    }
+}
+
 /// Prints calls as cases.
 async fn export(place: &Place, ids: &[String]) -> Result<(), Failure> {
     let mut cases = Vec::new();
     for id in ids {
-        let detail = print::parsed(&read(&place.detail(id).await?)?)
-            .ok_or_else(|| Failure::failed("the server's answer is not a call: is it orla?"))?;
+        let detail = print::parsed(&place.detail(id).await?)?;
         let mut within: Vec<Row> = Vec::new();
         for id in recorded(&detail) {
-            let inner = print::parsed(&read(&place.detail(id).await?)?);
-            within.extend(inner.map(|detail| detail.row));
+            within.push(print::parsed(&place.detail(id).await?)?.row);
         }
         cases.push(case(&detail.row, &within).map_err(Failure::failed)?);
     }
-    super::print_json(&cases)
+    render::json_line(&indented(&format!("[{}]", cases.join(","))));
+    Ok(())
 }
 
 #[cfg(test)]
@@ -178,10 +216,9 @@ mod tests {
             failed: true,
             capability: Some("a b*".to_owned()),
             since: Some("10m".to_owned()),
-            principal: None,
             before: Some("x-1".to_owned()),
             limit: 5,
-            tail: false,
+            ..CallsFilter::default()
         };
         assert_eq!(
             path(&filter),

@@ -1,11 +1,13 @@
 //! Calls as they are printed, from the JSON in which a server shows them. No I/O.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
 use orla_history::{Body, Call, Detail, Node, Row};
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
+use crate::Failure;
 use crate::commands::{table_of, text_of};
 use crate::text::on_one_line;
 
@@ -128,37 +130,61 @@ fn time(call: &Value) -> Option<f64> {
     Some(at.as_microsecond() as f64 / 1000.0)
 }
 
+/// A call as a server shows it, as far as a case is made of it. Data keep their text.
+#[derive(Deserialize)]
+struct Shown<'a> {
+    id: String,
+    capability: String,
+    outcome: String,
+    #[serde(default)]
+    kind: String,
+    parent: Option<String>,
+    #[serde(default, borrow)]
+    input: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    output: Option<&'a RawValue>,
+    #[serde(default)]
+    truncated: Truncated,
+    error: Option<ShownError>,
+    #[serde(default, borrow)]
+    children: Vec<Self>,
+}
+
+#[derive(Default, Deserialize)]
+struct Truncated {
+    input: Option<u64>,
+    output: Option<u64>,
+}
+
+#[derive(Deserialize)]
+struct ShownError {
+    message: String,
+}
+
 /// The parts of a call that a case is made of, from its JSON.
-pub(super) fn parsed(call: &Value) -> Option<Detail> {
-    let nodes = call["children"].as_array()?.iter().map(node).collect::<Option<Vec<_>>>()?;
-    let body = |name: &str| {
-        let value = call.get(name).filter(|value| !value.is_null() || name == "output")?;
-        let text = value.to_string();
-        let whole = text.len() as u64;
-        let bytes = call["truncated"][name].as_u64().unwrap_or(whole);
-        Some(Body { text, bytes })
+pub(super) fn parsed(text: &str) -> Result<Detail, Failure> {
+    let shown: Shown<'_> = serde_json::from_str(text)
+        .map_err(|_| Failure::failed("the server's answer is not a call: is it orla?"))?;
+    let body = |value: &str, cut: Option<u64>| {
+        let (text, whole) = (value.to_owned(), value.len() as u64);
+        Body { text, bytes: cut.unwrap_or(whole) }
     };
-    let mut row = Row::of(of(call)?);
-    (row.input, row.output) = (body("input"), body("output"));
-    row.error = call["error"]["message"].as_str().map(str::to_owned);
-    Some(Detail::of(row, nodes))
+    let mut row = Row::of(call_of(&shown));
+    row.input = shown.input.map(|input| body(input.get(), shown.truncated.input));
+    row.output = Some(body(shown.output.map_or("null", RawValue::get), shown.truncated.output));
+    row.error = shown.error.as_ref().map(|error| error.message.clone());
+    Ok(Detail::of(row, shown.children.iter().map(node).collect()))
 }
 
-fn node(call: &Value) -> Option<Node> {
-    let children = call["children"].as_array()?.iter().map(node).collect::<Option<Vec<_>>>()?;
-    Some(Node::of(of(call)?, children))
+fn node(shown: &Shown<'_>) -> Node {
+    Node::of(call_of(shown), shown.children.iter().map(node).collect())
 }
 
-fn of(call: &Value) -> Option<Call> {
-    let text = |name: &str| call[name].as_str().map(str::to_owned);
-    let started: jiff::Timestamp = call["started_at"].as_str()?.parse().ok()?;
-    let mut made = Call::new(text("id")?, text("capability")?, text("outcome")?);
-    made.kind = text("kind").unwrap_or_default();
-    made.parent = text("parent");
-    made.principal = text("principal");
-    let since = u64::try_from(started.as_microsecond()).ok()?;
-    made.started_at = std::time::SystemTime::UNIX_EPOCH + Duration::from_micros(since);
-    Some(made)
+fn call_of(shown: &Shown<'_>) -> Call {
+    let mut call = Call::new(shown.id.clone(), shown.capability.clone(), shown.outcome.clone());
+    call.kind.clone_from(&shown.kind);
+    call.parent.clone_from(&shown.parent);
+    call
 }
 
 #[cfg(test)]
@@ -205,9 +231,14 @@ mod tests {
 
     #[test]
     fn a_call_becomes_a_case() {
-        let detail = parsed(&call()).unwrap();
+        let text = call().to_string().replace(r#"{"n":1}"#, r#"{"n":1.10}"#);
+        let detail = parsed(&text).unwrap();
         assert_eq!(orla_history::recorded(&detail), ["a-2", "a-3"]);
         let case = orla_history::case(&detail.row, &[]).unwrap();
-        assert_eq!((&case["input"], &case["expect"]["output"]), (&json!({"n": 1}), &json!(2)));
+        assert_eq!(
+            case,
+            r#"{"name":"rtfs a-1","capability":"rtfs","input":{"n":1.10},"expect":{"output":2}}"#
+        );
+        assert!(parsed("{}").is_err());
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use orla_document::{Kind as Shape, Node, Position, parse};
+use orla_marketplace::JsonText;
 use orla_marketplace::schema::{Validator, type_from_json_schema};
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ pub(super) struct Case {
     /// Its name; without one, the place where it stands.
     pub(super) name: String,
     pub(super) target: Target,
-    pub(super) input: Value,
+    pub(super) input: JsonText,
     pub(super) expect: Expectation,
     /// The recorded calls within it.
     pub(super) calls: Vec<RecordedCall>,
@@ -47,7 +48,7 @@ pub(super) enum Target {
 pub(super) struct RecordedCall {
     pub(super) capability: String,
     pub(super) input: Value,
-    pub(super) answer: Result<Value, RecordedError>,
+    pub(super) answer: Result<JsonText, RecordedError>,
 }
 
 /// How a recorded call failed.
@@ -122,6 +123,14 @@ impl Reader<'_> {
         Some(members)
     }
 
+    /// The data of a call, with its numbers as they are written.
+    fn json(&mut self, node: &Node) -> JsonText {
+        JsonText::parse(node.to_json_text()).unwrap_or_else(|err| {
+            self.problem(node.at, &err.to_string());
+            JsonText::default()
+        })
+    }
+
     fn text(&mut self, node: &Node, what: &str) -> Option<String> {
         match node.as_text() {
             Some(text) if !text.is_empty() => Some(text.to_owned()),
@@ -137,13 +146,13 @@ impl Reader<'_> {
         let members = self.members(node, "a case", &KEYS)?;
         let mut name = None;
         let mut targets = Vec::new();
-        let (mut input, mut expect, mut calls) = (json!({}), Expectation::default(), Vec::new());
+        let (mut input, mut expect, mut calls) = (None, Expectation::default(), Vec::new());
         for (key, value) in members {
             match key {
                 "name" => name = self.text(value, "name"),
                 "capability" => targets.extend(self.text(value, key).map(Target::Capability)),
                 "program" => targets.extend(self.text(value, key).map(Target::Program)),
-                "input" => input = value.to_json(),
+                "input" => input = Some(self.json(value)),
                 "expect" => expect = self.expect(value)?,
                 _ => calls = self.calls(value),
             }
@@ -165,6 +174,7 @@ impl Reader<'_> {
         }
         let at = format!("{}:{}", self.file.display(), node.at.line);
         let place = Place { file: self.file.to_owned(), index };
+        let input = input.unwrap_or_else(|| JsonText::parse("{}".to_owned()).unwrap_or_default());
         Some(Case { name: name.unwrap_or(at), target: target?, input, expect, calls, place })
     }
 
@@ -219,7 +229,7 @@ impl Reader<'_> {
                     |name: &str| of(name).and_then(|(_, node)| node.as_text()).unwrap_or_default();
                 Err(RecordedError { kind: text("kind").to_owned(), message: text("message").to_owned() })
             }
-            None => Ok(of("output").map_or(Value::Null, Node::to_json)),
+            None => Ok(of("output").map(|output| self.json(output)).unwrap_or_default()),
         };
         let input = of("input").map_or_else(|| json!({}), Node::to_json);
         Some(RecordedCall { capability, input, answer })
@@ -273,7 +283,10 @@ mod tests {
     fn recorded_calls_are_read() {
         let cases = read("program: x\ncalls:\n- {capability: a, input: {n: 1}, output: 2}\n- {capability: b, error: {kind: failed, message: no}}\n").unwrap();
         let calls = &cases[0].calls;
-        assert_eq!((&calls[0].input, &calls[0].answer), (&json!({"n": 1}), &Ok(json!(2))));
+        assert_eq!(
+            (&calls[0].input, &calls[0].answer),
+            (&json!({"n": 1}), &Ok(JsonText::parse("2").unwrap()))
+        );
         assert_eq!(calls[1].answer.as_ref().unwrap_err().kind, "failed");
     }
 }

@@ -14,7 +14,7 @@ use orla_marketplace::{Call, JsonText, Outcome, Payload, RuntimeResult};
 use orla_mcp::call_result::plain_json;
 use orla_providers::tool::naming::CASES;
 use orla_server::call_result_json;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::call::until_stopped;
 use crate::app::App;
@@ -128,8 +128,12 @@ async fn run_case(
 ) -> (Outcomes, Option<Value>) {
     let began = Instant::now();
     let (target, input) = match &case.target {
-        Target::Capability(name) => (name.clone(), case.input.clone()),
-        Target::Program(text) => ("rtfs".to_owned(), json!({"program": text, "input": case.input})),
+        Target::Capability(name) => (name.clone(), Ok(case.input.clone())),
+        Target::Program(text) => {
+            let program = Value::from(&**text);
+            let input = format!("{{\"program\":{program},\"input\":{}}}", case.input);
+            ("rtfs".to_owned(), JsonText::parse(input))
+        }
     };
     let mut call = Call::to(target);
     call.timeout = config.is_asked_for("timeout").then_some(config.timeout);
@@ -139,7 +143,7 @@ async fn run_case(
         recording.stand_in(app.marketplace());
         call.scope.answers = Some(Arc::clone(recording) as _);
     }
-    let ended = match JsonText::of(&input) {
+    let ended = match input {
         Ok(input) => {
             let result = app.marketplace().call(call.with(Payload::from_json(input))).await;
             match case.target {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use orla_marketplace::catalog::Entry;
 use orla_marketplace::{
     Answers, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace, CustomProvider,
-    JsonText, Outcome, Payload, ProviderType, RuntimeError, RuntimeResult,
+    Outcome, Payload, ProviderType, RuntimeError, RuntimeResult,
 };
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -78,9 +78,10 @@ impl Answers for Recording {
         };
         found.is_used = true;
         Some(match &found.call.answer {
-            Ok(output) => JsonText::of(output)
-                .map(|json| Outcome { structured: Some(Payload::from_json(json)), ..Outcome::default() })
-                .map_err(|err| RuntimeError::Generic(err.to_string())),
+            Ok(output) => {
+                let structured = Some(Payload::from_json(output.clone()));
+                Ok(Outcome { structured, ..Outcome::default() })
+            }
             Err(error) => {
                 let inner =
                     orla_marketplace::rtfs::Error::new(error.kind.clone(), error.message.clone());

@@ -1,0 +1,162 @@
+//! `orla calls`: lists, filters, a call as a waterfall, and calls as they end, from a server and from its file.
+
+use orla_e2e::{Server, World, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::{sh, world};
+
+/// A program that calls three tools, one of which fails.
+const REPORT: &str = r#"(defn main [{:keys [n]} :- [:map [:n :int]]]
+  {:said (:stdout (call :hello {:note "from the report"}))
+   :gone (try (call :broken {}) (catch :failed e "gone"))
+   :n n})
+"#;
+
+fn served() -> World {
+    world()
+        .tool("hello", sh("echo hello"))
+        .tool("broken", sh("echo oh >&2; exit 3"))
+        .tool("other", sh("echo other"))
+        .file("tools/report.rtfs", REPORT)
+}
+
+/// What `orla calls` prints of this server.
+fn calls(server: &Server, arguments: &[&str]) -> String {
+    let url = format!("http://{}", server.address());
+    let all: Vec<&str> = ["calls", "--url", &url].into_iter().chain(arguments.iter().copied()).collect();
+    let ran = server.run(&all);
+    assert_eq!(ran.code, Some(0), "{}", ran.all());
+    ran.stdout
+}
+
+fn rows(text: &str) -> Vec<Value> {
+    serde_json::from_str(text).unwrap_or_else(|err| panic!("{err}: {text}"))
+}
+
+fn capabilities(rows: &[Value]) -> Vec<&str> {
+    rows.iter().map(|row| row["capability"].as_str().expect("a text")).collect()
+}
+
+#[test]
+fn calls_are_listed_newest_first_and_filtered() {
+    let server = served().serve();
+    let mut client = server.client();
+    client.call("hello", json!({}));
+    client.call("broken", json!({}));
+    client.call("report", json!({"n": 7}));
+    let all = rows(&calls(&server, &["--json"]));
+    assert_eq!(capabilities(&all), ["report", "broken", "hello", "broken", "hello"]);
+    for row in &all {
+        for key in ["id", "capability", "outcome", "started_at"] {
+            assert!(row[key].is_string(), "{key}: {row}");
+        }
+        assert!(row["duration_ms"].is_number() && row["queued_ms"].is_number(), "{row}");
+    }
+    assert_eq!((&all[2]["parent"], &all[4]["parent"]), (&all[0]["id"], &Value::Null));
+    let listed = |arguments: &[&str]| rows(&calls(&server, arguments));
+    let failed = listed(&["--json", "--failed"]);
+    assert!(failed.len() == 2 && failed.iter().all(|row| row["outcome"] == "failed"), "{failed:?}");
+    assert_eq!(capabilities(&listed(&["--json", "--capability", "hel*"])), ["hello", "hello"]);
+    assert_eq!(listed(&["--json", "--since", "10m"]).len(), 5);
+    assert_eq!(listed(&["--json", "--since", "2999-01-01T00:00:00Z"]).len(), 0);
+    assert_eq!(capabilities(&listed(&["--json", "--limit", "1"])), ["report"]);
+    let older = listed(&["--json", "--before", all[2]["id"].as_str().expect("an id")]);
+    assert_eq!(capabilities(&older), ["broken", "hello"]);
+    let table = calls(&server, &[]);
+    let lines: Vec<&str> = table.lines().collect();
+    assert!(lines.len() == 6 && lines[0].starts_with("ID ") && lines[1].contains("report"), "{table}");
+
+    for (arguments, code, words) in [
+        (&["--since", "soon"][..], 2, "--since soon"),
+        (&["--limit", "0"], 2, "--limit"),
+        (&["--failed", "show", "nothing"], 2, "no filter"),
+        (&["show", "nothing"], 1, "no call has this id"),
+    ] {
+        let url = format!("http://{}", server.address());
+        let ran = server.run(&[&["calls", "--url", &url], arguments].concat());
+        assert!(ran.code == Some(code) && ran.stderr.contains(words), "{arguments:?}: {}", ran.all());
+    }
+}
+
+#[test]
+fn a_call_is_shown_with_its_data_and_as_a_waterfall() {
+    let server = served().serve();
+    server.client().call("report", json!({"n": 7}));
+    let all = rows(&calls(&server, &["--json"]));
+    let report = all[0]["id"].as_str().expect("an id");
+    let detail: Value =
+        serde_json::from_str(&calls(&server, &["show", report, "--json"])).expect("JSON");
+    assert_eq!(detail["input"], json!({"n": 7}));
+    assert_eq!(detail["output"], json!({"said": "hello\n", "gone": "gone", "n": 7}));
+    let children = detail["children"].as_array().expect("a list");
+    assert_eq!(capabilities(children), ["hello", "broken"]);
+    let broken = children[1]["id"].as_str().expect("an id");
+    let inner: Value = serde_json::from_str(&calls(&server, &["show", broken, "--json"])).expect("JSON");
+    assert_eq!((&inner["error"]["kind"], &inner["stderr"]), (&json!("failed"), &json!("oh\n")));
+
+    let shown = calls(&server, &["show", report]);
+    let bars: Vec<&str> = shown.lines().filter(|line| line.contains('█')).collect();
+    assert_eq!(bars.len(), 3, "{shown}");
+    for (bar, begins) in bars.iter().zip(["report ", "  hello ", "  broken "]) {
+        assert!(bar.starts_with(begins) && bar.contains(" ms"), "{shown}");
+    }
+    assert!(bars[2].ends_with("  failed"), "{shown}");
+    assert!(shown.contains("input       {\"n\":7}") && shown.contains("outcome     ok"), "{shown}");
+}
+
+#[test]
+fn further_calls_are_printed_as_they_end_and_none_is_left_out() {
+    let server = served().serve();
+    let mut client = server.client();
+    client.call("hello", json!({}));
+    let url = format!("http://{}", server.address());
+    let mut tail =
+        server.spawn(&["calls", "--tail", "--json", "--limit", "2", "--url", &url], "tail.out");
+    let printed = || {
+        let text = server.read("tail.out");
+        let lines = text.lines().map(|line| serde_json::from_str(line).unwrap_or_default());
+        lines.collect::<Vec<Value>>()
+    };
+    eventually("what ended before is printed", || printed().len() == 1);
+    // More than fit into one look.
+    for _ in 0..9 {
+        client.call("other", json!({}));
+    }
+    client.call("broken", json!({}));
+    let all = eventually("each further call is printed", || {
+        Some(printed()).filter(|rows| rows.len() >= 11 && rows.iter().all(Value::is_object))
+    });
+    let mut expected = vec!["hello"];
+    expected.extend(["other"; 9]);
+    expected.push("broken");
+    assert_eq!(capabilities(&all), expected);
+    let id = i32::try_from(tail.id()).ok().and_then(Pid::from_raw).expect("an id");
+    kill_process(id, Signal::INT).expect("it runs");
+    let ended = eventually("it ends", || tail.try_wait().expect("a child"));
+    assert!(ended.success(), "{ended}");
+}
+
+#[test]
+fn the_file_of_the_history_is_read_without_a_server() {
+    let mut server = served().config("history: {path: ./calls.db}\n").serve();
+    server.client().call("report", json!({"n": 7}));
+    server.terminate();
+    let ran = server.run(&["calls", "--json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.all());
+    let all = rows(&ran.stdout);
+    assert_eq!(capabilities(&all), ["report", "broken", "hello"]);
+    let failed = server.run(&["calls", "--failed", "--json"]);
+    assert_eq!(capabilities(&rows(&failed.stdout)), ["broken"]);
+    let shown = server.run(&["calls", "show", all[0]["id"].as_str().expect("an id")]);
+    assert!(shown.code == Some(0) && shown.stdout.matches('█').count() > 2, "{}", shown.all());
+    let unknown = server.run(&["calls", "show", "nothing"]);
+    assert!(unknown.code == Some(1) && unknown.stderr.contains("nothing"), "{}", unknown.all());
+    server.start_again();
+    server.client().call("other", json!({}));
+    let more = eventually("calls of before and after are in the file", || {
+        let ran = server.run(&["calls", "--json"]);
+        Some(rows(&ran.stdout)).filter(|rows| rows.len() == 4)
+    });
+    assert_eq!(capabilities(&more)[0], "other");
+}

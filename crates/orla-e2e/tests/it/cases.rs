@@ -1,0 +1,215 @@
+//! `orla test`: cases beside tools and from real calls, what they find, and replays without a network.
+
+use orla_e2e::{Server, World};
+use serde_json::{Value, json};
+
+use crate::upstream::Upstream;
+use crate::{sh, world};
+
+const ADD: &str = "#!/bin/sh\n# /// orla\n# output: json\n# input_schema: {type: object, required: [a, b], properties: {a: {type: integer}, b: {type: integer}}}\n# ///\nread -r input\npython3 -c 'import json,sys; i=json.loads(sys.argv[1]); print(json.dumps({\"sum\": i[\"a\"]+i[\"b\"], \"id\": \"0af3\", \"at\": 17.004}))' \"$input\"\n";
+
+fn tools() -> World {
+    world().tool("add", ADD).tool("broken", sh("echo oh >&2; exit 3"))
+}
+
+/// What a run of cases says of each: its name and whether it passed.
+fn results(ran: &orla_e2e::Finished) -> Vec<Value> {
+    serde_json::from_str(&ran.stdout).unwrap_or_else(|err| panic!("{err}: {}", ran.all()))
+}
+
+const CASES: &str = r#"
+- name: sums
+  capability: add
+  input: {a: 1, b: 2}
+  expect: {output: {sum: 3, id: {$regex: '^[0-9a-f]+$'}, at: {$approx: 17, within: 0.01}}}
+- name: of a type
+  capability: add
+  input: {a: 1, b: 2}
+  expect:
+    output: {sum: {$type: integer}, id: {$any: true}, at: {$any: true}}
+    contains: 0af
+    schema: {type: object, required: [sum]}
+- name: refuses
+  capability: add
+  input: {a: x, b: 2}
+  expect: {error: invalid-input}
+- name: fails
+  capability: broken
+  expect: {error: failed}
+- name: a program
+  program: '(:sum (call :add {:a 20 :b (:x input)}))'
+  input: {x: 22}
+  expect: {output: 42}
+"#;
+
+#[test]
+fn cases_say_what_is_not_as_expected() {
+    let world = tools().file("cases.yaml", CASES);
+    let passed = world.run(&["test", "cases.yaml"]);
+    assert!(
+        passed.code == Some(0) && passed.stdout.ends_with("5 passed, 0 failed\n"),
+        "{}",
+        passed.all()
+    );
+
+    world.write("wrong.yaml", CASES.replace("sum: 3", "sum: 4").replace("17, w", "18, w"), 0o644);
+    let failed = world.run(&["test", "cases.yaml", "wrong.yaml", "--json", "--junit", "report.xml"]);
+    assert_eq!(failed.code, Some(1), "{}", failed.all());
+    let rows = results(&failed);
+    assert_eq!(rows.len(), 10);
+    let wrong: Vec<&Value> = rows.iter().filter(|row| row["ok"] == false).collect();
+    assert!(wrong.len() == 1 && wrong[0]["name"] == "sums", "{rows:?}");
+    let message = wrong[0]["message"].as_str().expect("a text");
+    assert!(
+        message.contains("output.sum: expected 4, got 3") && message.contains("18 ± 0.01"),
+        "{message}"
+    );
+    let report = world.read("report.xml");
+    assert!(report.contains("tests=\"10\" failures=\"1\"") && report.contains("output.sum"), "{report}");
+
+    for (text, words) in [
+        ("- {capability: add, inputs: {}}", "bad.yaml:1:21: inputs: unknown key, did you mean input?"),
+        ("capability: add\nexpect: {output: {$type: text}}", "bad.yaml:2:18: expect.output: $type"),
+        ("[", "bad.yaml:1:"),
+    ] {
+        world.write("bad.yaml", text, 0o644);
+        let ran = world.run(&["test", "bad.yaml"]);
+        assert!(ran.code == Some(2) && ran.stderr.contains(words), "{}", ran.all());
+    }
+    let none = world.run(&["test", "nowhere.yaml"]);
+    assert!(none.code == Some(2) && none.stderr.contains("nowhere.yaml"), "{}", none.all());
+}
+
+#[test]
+fn cases_beside_tools_are_found_and_updated() {
+    let world = tools()
+        .file(
+            "tools/add.test.yaml",
+            "# Sums.\n- {name: sums, input: {a: 1, b: 2}, expect: {output: {sum: 4}}}\n",
+        )
+        .file("tools/broken.test.json", r#"{"expect": {"error": "code 3"}}"#);
+    assert_eq!(world.run(&["test"]).code, Some(1));
+    let updated = world.run(&["test", "--update"]);
+    assert_eq!(updated.code, Some(0), "{}", updated.all());
+    let text = world.read("tools/add.test.yaml");
+    assert!(text.starts_with("# Sums.\n") && text.contains("sum: 3"), "{text}");
+    let again = world.run(&["test"]);
+    assert!(again.code == Some(0) && again.stdout.ends_with("2 passed, 0 failed\n"), "{}", again.all());
+    let server = world.serve();
+    assert_eq!(server.client().tool_names(), ["add", "broken"], "cases are no tools");
+}
+
+/// A program that asks an HTTP server ten times, several times at once, and sums the answers.
+const TEN: &str = r#"(defn main [{:keys [scale]} :- [:map [:scale :any]]]
+  (let [first (map (fn [n] (:n (call :up.number {:n n :scale scale}))) [1 2 3 4 5 6 7])
+        rest (parallel (:n (call :up.number {:n 8 :scale scale})) (:n (call :up.number {:n 9 :scale scale}))
+                       (:n (call :up.number {:n 10 :scale scale})))]
+    {:sum (apply + (concat first rest))}))
+"#;
+
+fn asking(upstream: &Upstream) -> World {
+    for n in 1..=10 {
+        upstream.set(&format!("GET /numbers/{n}"), 200, &json!({"n": n * 10}).to_string());
+    }
+    let config = format!(
+        "capabilities:\n- id: up.number\n  provider: {{Http: {{base_url: '{}', method: GET, path: '/numbers/{{n}}', query: {{scale: '{{scale}}'}}}}}}\n  input_schema: {{n: integer, scale: any}}\n",
+        upstream.url()
+    );
+    world().file("tools/ten.rtfs", TEN).config(&config)
+}
+
+/// The case of the newest call of a capability.
+fn exported(server: &Server, capability: &str) -> String {
+    let url = format!("http://{}", server.address());
+    let listed =
+        server.run(&["calls", "--json", "--capability", capability, "--limit", "1", "--url", &url]);
+    let rows: Vec<Value> = serde_json::from_str(&listed.stdout).expect("JSON");
+    let id = rows[0]["id"].as_str().expect("an id");
+    let case = server.run(&["calls", "export", id, "--url", &url]);
+    assert_eq!(case.code, Some(0), "{}", case.all());
+    case.stdout
+}
+
+#[test]
+fn a_recorded_program_of_ten_requests_is_tested_without_a_network() {
+    let upstream = Upstream::start();
+    let mut server = asking(&upstream).serve();
+    let result = server.client().call_text("ten", r#"{"scale": 1.10}"#).expect("a result");
+    assert_eq!(result.structured(), &json!({"sum": 550}), "{result:?}");
+    let case = exported(&server, "ten");
+    server.write("case.orla.json", &case, 0o644);
+    let read: Value = serde_json::from_str(&case).expect("JSON");
+    assert_eq!(read[0]["calls"].as_array().map(Vec::len), Some(10), "{case}");
+    server.terminate();
+
+    let online = server.run(&["test", "case.orla.json"]);
+    assert_eq!(online.code, Some(0), "{}", online.all());
+    let asked = upstream.asked().len();
+    assert_eq!(asked, 20);
+    for n in 1..=10 {
+        upstream.set(&format!("GET /numbers/{n}"), 500, "{}");
+    }
+    let offline = server.run(&["test", "--replay", "case.orla.json", "--json"]);
+    assert!(offline.code == Some(0) && results(&offline)[0]["ok"] == true, "{}", offline.all());
+    assert_eq!(upstream.asked().len(), asked, "nothing was asked");
+    assert_eq!(server.run(&["test", "case.orla.json"]).code, Some(1), "without --replay it is");
+
+    // A call that was not recorded, and one that is not made.
+    server.write("tools/ten.rtfs", TEN.replace("[1 2 3 4 5 6 7]", "[1 2 3 4 5 6 11]"), 0o644);
+    let other = server.run(&["test", "--replay", "case.orla.json"]);
+    assert!(
+        other.code == Some(1) && other.stdout.contains("no call with this input"),
+        "{}",
+        other.all()
+    );
+    server.write("tools/ten.rtfs", TEN.replace("[1 2 3 4 5 6 7]", "[1 2 3 4 5 6]"), 0o644);
+    let fewer = server.run(&["test", "--replay", "case.orla.json"]);
+    assert!(
+        fewer.code == Some(1) && fewer.stdout.contains("were not made: up.number"),
+        "{}",
+        fewer.all()
+    );
+
+    // The capability is gone with its configuration: the recording stands in for it.
+    server.write("tools/ten.rtfs", TEN, 0o644);
+    server.write("orla.yaml", "", 0o644);
+    let without = server.run(&["test", "--replay", "case.orla.json"]);
+    assert_eq!(without.code, Some(0), "{}", without.all());
+}
+
+#[test]
+fn an_exported_case_has_the_numbers_of_the_call() {
+    let server = world().tool("echo", "#!/bin/sh\n# /// orla\n# output: json\n# ///\ncat\n").serve();
+    let input = r#"{"amount":1.10,"big":18446744073709551617,"deep":[-0.0,1.5e3]}"#;
+    server.client().call_text("echo", input).expect("a result");
+    let case = exported(&server, "echo");
+    for number in ["1.10", "18446744073709551617", "-0.0", "1.5e3"] {
+        assert_eq!(case.matches(number).count(), 2, "{number}, as input and as output: {case}");
+    }
+    server.write("case.orla.json", &case, 0o644);
+    let ran = server.run(&["test", "case.orla.json"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.all());
+    // The tool gets what the call had.
+    server.write(
+        "tools/echo",
+        sh("cat > got; cat got").replacen('\n', "\n# /// orla\n# output: json\n# ///\n", 1),
+        0o755,
+    );
+    server.run(&["test", "case.orla.json"]);
+    assert!(server.read("got").contains("1.10") && server.read("got").contains("18446744073709551617"));
+}
+
+#[test]
+fn a_call_whose_secret_was_not_kept_becomes_no_case() {
+    let login = "#!/bin/sh\n# /// orla\n# input_schema: {type: object, properties: {pin: {type: string, writeOnly: true}}}\n# ///\necho in\n";
+    let server = world().tool("login", login).serve();
+    server.client().call("login", json!({"pin": "hunter2-hunter2"}));
+    let url = format!("http://{}", server.address());
+    let rows = server.http().get("/calls").json();
+    let ran = server.run(&["calls", "export", rows[0]["id"].as_str().expect("an id"), "--url", &url]);
+    assert!(
+        ran.code == Some(1) && ran.stderr.contains("secret") && ran.stdout.is_empty(),
+        "{}",
+        ran.all()
+    );
+}

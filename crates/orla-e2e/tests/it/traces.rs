@@ -1,0 +1,321 @@
+//! Traces: what a collector gets of a program that calls three kinds of providers, and that a bad collector costs no call.
+
+use std::collections::BTreeMap;
+use std::net::TcpListener;
+
+use orla_e2e::{Request, Server, World, eventually};
+use serde_json::{Value, json};
+
+use crate::upstream::Upstream;
+use crate::{sh, world};
+
+/// A span as it came by OTLP.
+#[derive(Clone, Debug)]
+struct Span {
+    trace: String,
+    id: String,
+    /// Empty if it has none.
+    parent: String,
+    name: String,
+    begin: u64,
+    end: u64,
+    attributes: BTreeMap<String, String>,
+    /// The code of its status; 2 is an error.
+    status: u64,
+}
+
+/// One field of a message of protocol buffers.
+enum Field<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+fn varint(bytes: &[u8], at: &mut usize) -> u64 {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = bytes[*at];
+        *at += 1;
+        value |= u64::from(byte & 127) << shift;
+        if byte < 128 {
+            break;
+        }
+    }
+    value
+}
+
+/// The fields of a message, with their numbers.
+fn fields(bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+    let (mut at, mut found) = (0, Vec::new());
+    while at < bytes.len() {
+        let key = varint(bytes, &mut at);
+        let field = match key & 7 {
+            0 => Field::Number(varint(bytes, &mut at)),
+            1 => {
+                at += 8;
+                Field::Number(u64::from_le_bytes(bytes[at - 8..at].try_into().expect("eight bytes")))
+            }
+            2 => {
+                let length = usize::try_from(varint(bytes, &mut at)).expect("a length");
+                at += length;
+                Field::Bytes(&bytes[at - length..at])
+            }
+            kind => panic!("no field of OTLP has the wire type {kind}"),
+        };
+        found.push((key >> 3, field));
+    }
+    found
+}
+
+/// The messages in the fields with this number.
+fn messages(bytes: &[u8], number: u64) -> Vec<&[u8]> {
+    let found = fields(bytes).into_iter().filter(|(other, _)| *other == number);
+    found
+        .filter_map(|(_, field)| match field {
+            Field::Bytes(bytes) => Some(bytes),
+            Field::Number(_) => None,
+        })
+        .collect()
+}
+
+fn text(bytes: &[u8], number: u64) -> String {
+    let found = messages(bytes, number);
+    found.first().map(|text| String::from_utf8_lossy(text).into_owned()).unwrap_or_default()
+}
+
+fn hex(bytes: &[u8], number: u64) -> String {
+    let found = messages(bytes, number);
+    found.first().map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()).unwrap_or_default()
+}
+
+fn number(bytes: &[u8], number: u64) -> u64 {
+    let found = fields(bytes).into_iter().find(|(other, _)| *other == number);
+    match found {
+        Some((_, Field::Number(value))) => value,
+        _ => 0,
+    }
+}
+
+fn attributes(bytes: &[u8], number: u64) -> BTreeMap<String, String> {
+    let pairs = messages(bytes, number).into_iter().map(|pair| {
+        let value = messages(pair, 2).first().copied().unwrap_or_default();
+        (text(pair, 1), text(value, 1))
+    });
+    pairs.collect()
+}
+
+/// The spans of an `ExportTraceServiceRequest`, and what describes their instance.
+fn decoded(request: &[u8]) -> (Vec<Span>, BTreeMap<String, String>) {
+    let (mut spans, mut resource) = (Vec::new(), BTreeMap::new());
+    for of_resource in messages(request, 1) {
+        resource.extend(messages(of_resource, 1).into_iter().flat_map(|one| attributes(one, 1)));
+        for of_scope in messages(of_resource, 2) {
+            spans.extend(messages(of_scope, 2).into_iter().map(|span| Span {
+                trace: hex(span, 1),
+                id: hex(span, 2),
+                parent: hex(span, 4),
+                name: text(span, 5),
+                begin: number(span, 7),
+                end: number(span, 8),
+                attributes: attributes(span, 9),
+                status: messages(span, 15).first().map_or(0, |status| number(status, 3)),
+            }));
+        }
+    }
+    (spans, resource)
+}
+
+/// All spans that a collector has got.
+fn spans(collector: &Upstream) -> Vec<Span> {
+    collector.asked().iter().flat_map(|asked| decoded(&asked.bytes).0).collect()
+}
+
+fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
+    spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no span {name}: {spans:?}"))
+}
+
+const MCP: &str = r#"
+import json, sys
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m: continue
+    p = m.get("params") or {}
+    if m["method"] == "initialize":
+        result = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "calc", "version": "1"}}
+    elif m["method"] == "tools/list":
+        result = {"tools": [{"name": "trace", "inputSchema": {"type": "object"}}]}
+    else:
+        result = {"content": [{"type": "text", "text": (p.get("_meta") or {}).get("traceparent", "none")}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
+"#;
+
+/// A program that calls a tool, an HTTP endpoint, an MCP server, and another program, which calls a tool.
+const WAY: &str = r#"(defn main []
+  {:tool (:stdout (call :here {}))
+   :http (:n (call :up.number {}))
+   :mcp (call :calc.trace {})
+   :inner (call :inner {})
+   :broken (try (call :broken {}) (catch :failed e "broken"))})
+"#;
+
+fn traced(collector: &str, upstream: &Upstream, more: &str) -> World {
+    upstream.set("GET /number", 200, r#"{"n": 7}"#);
+    let config = format!(
+        "telemetry: {{otlp: '{collector}', headers: {{x-team: red}}{more}}}\n\
+         mcpServers: {{calc: {{command: python3, args: [calc.py]}}}}\n\
+         capabilities:\n- {{id: up.number, provider: {{type: http, base_url: '{}/number', method: GET}}}}\n",
+        upstream.url()
+    );
+    world()
+        .tool("here", sh("echo $TRACEPARENT"))
+        .tool("broken", sh("exit 3"))
+        .file("calc.py", MCP)
+        .file("tools/way.rtfs", WAY)
+        .file("tools/inner.rtfs", "(defn main [] (:stdout (call :here {})))")
+        .config(&config)
+}
+
+const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+#[test]
+fn a_program_that_calls_three_kinds_of_providers_is_one_tree() {
+    let (collector, upstream) = (Upstream::start(), Upstream::start());
+    collector.set("POST /v1/traces", 200, "");
+    let server = traced(&collector.url(), &upstream, "").serve();
+    eventually("the MCP server is known", || {
+        server.client().tool_names().contains(&"calc__trace".to_owned())
+    });
+    let request = Request::new("POST", "/api/way").header("content-type", "application/json");
+    let request = request.header("traceparent", PARENT).body("{}");
+    let answer = server.http().send(&request).expect("an answer");
+    assert_eq!(answer.status, 200, "{}", answer.text());
+    let value = answer.json();
+
+    let got = eventually("all spans have come", || Some(spans(&collector)).filter(|got| got.len() >= 7));
+    let calls: Vec<&Span> = got.iter().filter(|span| span.name != "queue").collect();
+    assert_eq!(calls.len(), 7, "{got:#?}");
+    let way = named(&got, "tools/call way");
+    assert_eq!(way.parent, "00f067aa0ba902b7", "within the caller's span");
+    let by_id: BTreeMap<&str, &Span> = got.iter().map(|span| (&*span.id, span)).collect();
+    assert_eq!(by_id.len(), got.len(), "each has an id of its own");
+    for span in &got {
+        assert_eq!(span.trace, "4bf92f3577b34da6a3ce929d0e0e4736", "{span:?}");
+        assert!(span.end >= span.begin && span.begin > 0, "{span:?}");
+        if span.id != way.id {
+            let parent = by_id.get(&*span.parent).unwrap_or_else(|| panic!("an orphan: {span:?}"));
+            assert!(parent.begin <= span.begin, "{parent:?} {span:?}");
+        }
+    }
+    let inner = named(&got, "tools/call inner");
+    let (far, mcp) = (named(&got, "tools/call up__number"), named(&got, "tools/call calc__trace"));
+    for span in [inner, far, mcp, named(&got, "tools/call broken")] {
+        assert_eq!(span.parent, way.id, "{span:?}");
+    }
+    let here: Vec<&Span> = got.iter().filter(|span| span.name == "tools/call here").collect();
+    let parents: Vec<&str> = here.iter().map(|span| &*span.parent).collect();
+    assert!(parents.contains(&&*way.id) && parents.contains(&&*inner.id), "{here:?}");
+
+    // What was called got the context of its own span.
+    let context = |span: &Span| format!("00-{}-{}-01", span.trace, span.id);
+    let of = |parent: &Span| here.iter().find(|span| span.parent == parent.id).map(|span| context(span));
+    assert_eq!(value["tool"].as_str().map(str::trim), of(way).as_deref());
+    assert_eq!(value["inner"].as_str().map(str::trim), of(inner).as_deref());
+    let asked = upstream.asked();
+    assert_eq!(asked[0].headers.get("traceparent"), Some(&context(far)));
+    assert!(value["mcp"].to_string().contains(&context(mcp)), "{value}");
+
+    // What the spans say.
+    let broken = named(&got, "tools/call broken");
+    assert_eq!((broken.status, way.status), (2, 0));
+    assert_eq!(broken.attributes["error.type"], "failed");
+    for (name, expected) in [
+        ("mcp.method.name", "tools/call"),
+        ("gen_ai.operation.name", "execute_tool"),
+        ("gen_ai.tool.name", "up__number"),
+        ("orla.capability", "up.number"),
+        ("orla.provider", "http"),
+        ("orla.outcome", "ok"),
+    ] {
+        assert_eq!(far.attributes.get(name).map(|text| &**text), Some(expected), "{name}");
+    }
+    let asked = collector.asked();
+    assert_eq!(asked[0].headers["content-type"], "application/x-protobuf");
+    assert_eq!(asked[0].headers["x-team"], "red");
+    assert_eq!(decoded(&asked[0].bytes).1["service.name"], "orla");
+    // The history knows the trace too.
+    let id = &way.attributes["gen_ai.tool.call.id"];
+    let detail = server.http().get(&format!("/calls/{id}")).json();
+    assert_eq!(detail["trace"]["span_id"], way.id, "{detail}");
+}
+
+#[test]
+fn the_caller_decides_whether_its_trace_is_sampled() {
+    let (collector, upstream) = (Upstream::start(), Upstream::start());
+    collector.set("POST /v1/traces", 200, "");
+    let server = traced(&collector.url(), &upstream, ", sample_ratio: 0").serve();
+    let mut client = server.client();
+    let mut call = |traceparent: Option<&str>| {
+        let meta = traceparent.map_or(json!({}), |text| json!({ "traceparent": text }));
+        let result =
+            client.request("tools/call", json!({"name": "here", "arguments": {}, "_meta": meta}));
+        let result: Value = result.expect("a result");
+        result["content"][0]["text"].as_str().unwrap_or_default().trim().to_owned()
+    };
+    assert!(call(None).ends_with("-00"));
+    assert!(call(Some(&PARENT.replace("-01", "-00"))).ends_with("-00"));
+    let sampled = call(Some(PARENT));
+    assert!(sampled.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && sampled.ends_with("-01"));
+    let got = eventually("a span has come", || Some(spans(&collector)).filter(|got| !got.is_empty()));
+    assert_eq!(got.iter().filter(|span| span.name != "queue").count(), 1, "{got:?}");
+    assert_eq!(got[0].parent, "00f067aa0ba902b7");
+}
+
+/// Calls many times: all calls succeed, and all are in the history.
+fn many(server: &mut Server) {
+    let mut client = server.client();
+    for _ in 0..100 {
+        assert!(!client.call("here", json!({})).is_error());
+    }
+    assert_eq!(server.http().get("/calls?limit=1000").json().as_array().map(Vec::len), Some(100));
+}
+
+#[test]
+fn a_collector_that_is_gone_costs_no_call_and_one_line() {
+    let gone = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port");
+    let mut server = traced(&format!("http://{gone}"), &Upstream::start(), "").serve();
+    many(&mut server);
+    server.log_says(&["traces cannot be sent"]);
+    many_more(&mut server);
+    assert_eq!(server.log().matches("traces cannot be sent").count(), 1);
+    assert!(server.terminate().success());
+}
+
+fn many_more(server: &mut Server) {
+    for _ in 0..20 {
+        assert!(!server.client().call("here", json!({})).is_error());
+    }
+}
+
+#[test]
+fn a_collector_that_never_answers_costs_no_call_and_holds_no_end() {
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = silent.local_addr().expect("its address");
+    let mut server = traced(&format!("http://{address}"), &Upstream::start(), "").serve();
+    many(&mut server);
+    // It is asked, and keeps the request.
+    let (_held, _) = silent.accept().expect("a connection");
+    many_more(&mut server);
+    assert!(server.terminate().success());
+}
+
+#[test]
+fn spans_are_sent_when_the_collector_is_back() {
+    let collector = Upstream::start();
+    collector.set("POST /v1/traces", 503, "");
+    let server = traced(&collector.url(), &Upstream::start(), "").serve();
+    server.client().call("here", json!({}));
+    server.log_says(&["traces cannot be sent"]);
+    collector.set("POST /v1/traces", 200, "");
+    server.log_says(&["traces are sent again"]);
+    let asked = collector.asked();
+    assert!(asked.len() >= 2 && asked[0].bytes == asked[asked.len() - 1].bytes, "the same spans");
+}
