@@ -17,6 +17,7 @@
 //! - `cluster` runs several nodes over a real NATS server, and lets nodes and NATS die.
 //! - `state` kills a process at random moments while it writes state.
 //! - `simulate` lets simulated processes of programs with journals end at any step, for 10^8 steps.
+//! - `docs` builds the documentation as a site, and runs what its tutorials say.
 //! - `dist` makes the archive that is published for a release.
 //! - `licences` compares the licences of everything that is built into the product with a list.
 //!
@@ -31,6 +32,7 @@ mod bench;
 mod browser;
 mod cluster;
 mod dist;
+mod docs;
 mod endure;
 mod identity;
 mod interop;
@@ -89,6 +91,11 @@ usage: cargo xtask COMMAND
   simulate [STEPS [SEED]]
                      simulate tasks that are programs, whose processes end at any step, for so many steps
                      (default: 100000000)
+  docs [--quick] [--bless] [WHAT…]
+                     build the site over docs/ in target/docs/site, check its links, and run every command of the tour and
+                     the tutorials with the release binary (or $ORLA_BIN); WHAT is any of: links, site, commands, or the
+                     end of a page's path (default: all; --quick: without what needs the network); --bless writes what the
+                     commands print into the pages
   dist               build target/dist/orla-VERSION-HOST.tar.gz: the binary with every feature
                      (WebAssembly too), completions, licences, and its checksum
   licences           check the licences of all dependencies against the list of accepted ones
@@ -114,6 +121,7 @@ fn main() -> ExitCode {
         "rest" => rest::run(rest),
         "state" => state::run(rest),
         "simulate" => simulate::run(rest),
+        "docs" => docs::run(rest),
         "dist" => dist::run(),
         "licences" | "licenses" => licences::run(),
         "help" | "--help" | "-h" => {

@@ -80,3 +80,16 @@ fn a_secret_of_a_call_is_not_in_the_rows_around_it() {
     }
     assert!(server.http().get("/calls").text().contains("login"));
 }
+
+#[test]
+fn a_call_of_a_running_server_is_shown_and_exported_by_its_id() {
+    let server = world().tool("hello", sh("echo hello")).serve();
+    server.client().call("hello", json!({}));
+    let id = id_of(&server.http().get("/calls").json().as_array().cloned().unwrap_or_default(), "hello")
+        .expect("a call");
+    let other = world();
+    for (command, shown) in [("show", "capability  hello"), ("export", r#""capability": "hello""#)] {
+        let done = other.run(&["calls", command, &id, "--url", &format!("http://{}", server.address())]);
+        assert!(done.code == Some(0) && done.stdout.contains(shown), "{}", done.all());
+    }
+}

@@ -392,33 +392,3 @@ fn programs_are_laid_out_in_place_or_through_standard_input() {
     let piped = world.run_with_input(&["rtfs", "fmt", "--check", "-"], rough.as_bytes());
     assert_eq!(piped.code, Some(1));
 }
-
-/// What the page calls is served by an example, and is as it says there.
-#[test]
-fn the_tour_can_be_taken_with_the_example_that_it_names() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/rtfs-tour.md")).expect("the tour");
-    let config = root.join("examples/rtfs/orla.yaml").display().to_string();
-    let blocks = page.split("```rtfs\n").skip(1).filter_map(|rest| rest.split("```").next());
-    let lines: Vec<&str> = blocks.flat_map(str::lines).collect();
-    let definitions: Vec<&str> = lines.iter().copied().filter(|line| line.starts_with("(def")).collect();
-    let mut count = 0;
-    for (program, expected) in lines.iter().filter_map(|line| line.rsplit_once(" => ")) {
-        if !program.contains(":weather.current") && !program.contains("(temp ") {
-            continue;
-        }
-        count += 1;
-        let whole = format!("{}\n{program}", definitions.join("\n"));
-        let done = world().run(&["rtfs", "-e", &whole, "--config", &config]);
-        assert_eq!(
-            (done.code, done.stdout.trim_end()),
-            (Some(0), expected),
-            "{program}: {}",
-            done.stderr
-        );
-    }
-    assert!(count >= 7, "{count}");
-    let cities = r#"cities=["Paris", "Oslo"]"#;
-    let done = world().run(&["call", "warmest", cities, "--config", &config]);
-    assert!(page.contains(&format!("    {}", done.stdout.trim_end())), "{}", done.all());
-}
