@@ -54,6 +54,14 @@ struct Raw {
     server: Server,
     #[serde(default)]
     user_config: BTreeMap<String, RawSetting>,
+    #[serde(default)]
+    compatibility: Compatibility,
+}
+
+#[derive(Default, Deserialize)]
+struct Compatibility {
+    #[serde(default)]
+    platforms: Vec<String>,
 }
 
 #[derive(Deserialize)]
@@ -111,6 +119,13 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
     if !["node", "python", "binary", "uv"].contains(&raw.server.kind.as_str()) {
         return Err(format!("{MANIFEST}: server.type {:?} is not known", raw.server.kind));
     }
+    let platforms = &raw.compatibility.platforms;
+    if !platforms.is_empty() && !platforms.iter().any(|platform| platform == system) {
+        let platforms = platforms.join(", ");
+        return Err(format!(
+            "{MANIFEST}: it is for {platforms} (compatibility.platforms), and this is {system}"
+        ));
+    }
     for (what, text) in [
         ("name", &raw.name),
         ("version", &raw.version),
@@ -165,7 +180,8 @@ pub struct Command {
 
 impl Bundle {
     /// What is started if the bundle is in `directory`, with the values that `set` gives for keys of
-    /// [`settings`](Self::settings). A variable of the environment whose setting has no value is left out.
+    /// [`settings`](Self::settings). A variable or an argument whose setting has no value is left out, and so is the option
+    /// before such an argument.
     ///
     /// # Errors
     /// The keys of required settings without a value.
@@ -188,15 +204,23 @@ impl Bundle {
             return Err(missing);
         }
         let filled = |text: &str| filled(&self.place(text, directory, home), &values);
-        let args = self.args.iter().flat_map(|arg| {
+        let mut args: Vec<String> = Vec::new();
+        let mut is_option = false;
+        for arg in &self.args {
             // An argument that is one setting has as many values as that.
             let key = arg.strip_prefix("${user_config.").and_then(|rest| rest.strip_suffix('}'));
-            match key.and_then(|key| values.get(key)) {
-                Some(values) => values.clone().unwrap_or_default(),
-                None => filled(arg).into_iter().collect(),
+            match key
+                .and_then(|key| values.get(key))
+                .cloned()
+                .unwrap_or_else(|| filled(arg).map(|one| vec![one]))
+            {
+                Some(values) if !values.is_empty() => args.extend(values),
+                // `--key` would take the next argument for its value.
+                _ if is_option && !arg.starts_with('-') => drop(args.pop()),
+                _ => {}
             }
-        });
-        let args = args.collect();
+            is_option = arg.starts_with('-') && !arg.contains(['=', '$']);
+        }
         let env = self.env.iter().filter_map(|(name, value)| Some((name.clone(), filled(value)?)));
         let env = env.collect();
         let command = filled(&self.command).unwrap_or_default();
@@ -277,7 +301,23 @@ mod tests {
     }
 
     #[test]
+    fn an_option_without_its_value_is_left_out() {
+        let args =
+            json!(["s.js", "--key", "${user_config.none}", "-v", "--to=${user_config.none}", "x"]);
+        let bundle = manifest(|json| {
+            json["server"]["mcp_config"]["args"] = args.clone();
+            json["user_config"] = json!({"none": {"type": "string"}});
+        });
+        assert_eq!(
+            bundle.unwrap().command("/b", "/h", |_| None).ok().unwrap().args,
+            ["s.js", "-v", "x"]
+        );
+    }
+
+    #[test]
     fn what_is_not_known_is_refused() {
+        let elsewhere = manifest(|json| json["compatibility"] = json!({"platforms": ["darwin"]}));
+        assert!(elsewhere.unwrap_err().contains("darwin"));
         assert!(manifest(|json| json["manifest_version"] = json!("9")).is_err());
         assert!(manifest(|json| json["server"]["type"] = json!("exe")).is_err());
         assert!(manifest(|json| json["name"] = json!("")).is_err());

@@ -3,7 +3,7 @@
 //! The file is YAML and has one entry for each package, sorted by name. It has no times and no paths of the project, so it
 //! is the same on every machine, and a change of one package changes only its lines.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use orla_document::{Kind, Node, Position};
@@ -43,6 +43,8 @@ pub struct Entry {
     pub sha256: String,
     /// The digest of what it said its tools are.
     pub tools_digest: String,
+    /// The digest of each of these tools, by its name. Empty in a lock of an earlier orla.
+    pub tools: BTreeMap<String, String>,
     /// What it may do, sorted.
     pub permissions: Vec<String>,
 }
@@ -171,6 +173,12 @@ impl Lock {
             // In quotes, whatever the first digit is.
             let _ = writeln!(text, "    sha256: \"{}\"", entry.sha256);
             let _ = writeln!(text, "    tools_digest: \"{}\"", entry.tools_digest);
+            if !entry.tools.is_empty() {
+                text.push_str("    tools:\n");
+            }
+            for (tool, digest) in &entry.tools {
+                let _ = writeln!(text, "      {}: \"{digest}\"", quoted(tool));
+            }
             if !entry.requires.is_empty() {
                 text.push_str("    requires:\n");
             }
@@ -187,7 +195,7 @@ impl Lock {
 impl Entry {
     fn read(node: &Node) -> Result<Self, LockError> {
         let mut found: Vec<(&str, Position, &str)> = Vec::new();
-        let (mut permissions, mut requires) = (None, Vec::new());
+        let (mut permissions, mut requires, mut tools) = (None, Vec::new(), BTreeMap::new());
         for (key, value) in mapping(node, "a package")? {
             if key.text == "permissions" {
                 let words =
@@ -199,6 +207,17 @@ impl Entry {
                 let words =
                     list(value)?.iter().map(|word| scalar(word, "a requirement").map(str::to_owned));
                 requires = words.collect::<Result<_, _>>()?;
+                continue;
+            }
+            if key.text == "tools" {
+                for (tool, value) in mapping(value, "the digest of each tool")? {
+                    let digest = scalar(value, "a digest")?;
+                    if !is_digest(digest) {
+                        let what = format!("the digest of {} is not 64 hexadecimal digits", tool.text);
+                        return Err(error(value.at, &what));
+                    }
+                    tools.insert(tool.text.clone(), digest.to_owned());
+                }
                 continue;
             }
             if !KEYS.contains(&key.text.as_str()) {
@@ -235,6 +254,7 @@ impl Entry {
             version: text("version")?,
             sha256: digest("sha256")?,
             tools_digest: digest("tools_digest")?,
+            tools,
             permissions: permissions.into_iter().collect(),
         })
     }
@@ -304,6 +324,7 @@ mod tests {
             version: "1.10 name:     name: x".to_owned(),
             sha256: "0".repeat(64),
             tools_digest: "a1".repeat(32),
+            tools: ["", "a: b", "on", "get-it"].map(|name| (name.to_owned(), "b2".repeat(32))).into(),
             permissions: vec!["fs:read:/a, b".to_owned(), "net".to_owned()],
         }
     }
@@ -333,6 +354,7 @@ mod tests {
             ("kind: bundle", "kind: other", "kind is"),
             ("kind: bundle", "kindd: bundle", "kindd"),
             ("    version: \"1.10 name:     name: x\"\n", "", "version is missing"),
+            ("get-it: \"b2", "get-it: \"xx", "digest of get-it"),
             ("packages:", "<<<<<<< ours\npackages:", "unfinished merge"),
         ] {
             let text = good.replacen(from, to, 1);

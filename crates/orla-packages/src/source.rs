@@ -118,6 +118,19 @@ impl Source {
         }
     }
 
+    /// The same source in no certain version: what two versions of one package have in common.
+    #[must_use]
+    pub fn without_version(mut self) -> Self {
+        match &mut self {
+            Self::Registry { version, .. } | Self::Npm { version, .. } | Self::Pypi { version, .. } => {
+                *version = None;
+            }
+            Self::Git { revision, .. } => *revision = None,
+            Self::Folder(_) | Self::BundleFile(_) | Self::BundleUrl(_) => {}
+        }
+        self
+    }
+
     fn git(text: &str) -> Result<Self, &'static str> {
         let (url, revision) = match text.rsplit_once('#') {
             Some((_, "")) => return Err("the revision after # is empty"),
@@ -166,7 +179,10 @@ pub(crate) fn is_word(text: &str) -> bool {
 pub fn is_local_http(url: &str) -> bool {
     let Some(rest) = url.strip_prefix("http://") else { return false };
     let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = host.rsplit('@').next().unwrap_or_default();
+    // Readers of URLs disagree on what comes before these.
+    if host.contains(['\\', '@', '%']) || host.chars().any(|ch| ch.is_whitespace() || ch.is_control()) {
+        return false;
+    }
     let name = match host.strip_prefix('[') {
         Some(v6) => v6.split(']').next().unwrap_or_default(),
         None => host.split(':').next().unwrap_or_default(),
@@ -231,6 +247,8 @@ mod tests {
             "greet",
             "mcpb:",
             "mcpb:http://a.example/b",
+            "mcpb:http://a.example\\@localhost/b",
+            "mcpb:http://x@localhost/b",
             "npm:",
             "npm:-x",
             "npm:a/b",
@@ -256,6 +274,9 @@ mod tests {
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
+        let plain = |text: &str| parse(text).unwrap().without_version().to_string();
+        assert_eq!(plain("npm:@a/b@1.0.0"), "npm:@a/b");
+        assert_eq!(plain("git:./repository#v1"), "git:./repository");
         assert!(parse("oci:x").unwrap_err().to_string().contains("not supported"));
     }
 }

@@ -7,6 +7,7 @@
 //! PROJECT/.orla/packages/NAME-SHA.json  what it said its tools are when it was accepted
 //! ARCHIVES/SHA                          an archive
 //! CONTENTS/SHA                          the digest of what that archive unpacks to
+//! CONTENTS/SHA.agreed                   the user agreed to what SHA is the digest of
 //! ```
 //!
 //! A package is unpacked into a directory whose name begins with a dot, made durable, and renamed. Then the lock is
@@ -26,6 +27,7 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::io::Errno;
 
 use crate::archive::{Archive, ArchiveError, MAX_BYTES};
 use crate::lock::{Entry, FILE, Lock, LockError, MAX_LOCK, is_digest};
@@ -124,6 +126,11 @@ impl Store {
         Self { project: project.into(), own }
     }
 
+    /// The directory of the project.
+    pub fn project(&self) -> &Path {
+        &self.project
+    }
+
     /// The lock's file.
     pub fn lock_file(&self) -> PathBuf {
         self.project.join(FILE)
@@ -195,7 +202,11 @@ impl Store {
         held.write(true).create(true).truncate(false).mode(0o600).custom_flags(NOT_THROUGH_LINKS);
         let held = held.open(&path).map_err(io_at(&path))?;
         let (mut waits, end) = (Some(waits), Instant::now() + WAIT);
-        while flock(&held, FlockOperation::NonBlockingLockExclusive).is_err() {
+        while let Err(error) = flock(&held, FlockOperation::NonBlockingLockExclusive) {
+            // Some file systems have no such locks.
+            if error != Errno::WOULDBLOCK && error != Errno::INTR {
+                return Err(io_at(&path)(error.into()));
+            }
             if let Some(waits) = waits.take() {
                 waits();
             }
@@ -211,6 +222,22 @@ impl Store {
             write_whole(&ignored, b"*\n").map_err(io_at(&ignored))?;
         }
         Ok(transaction)
+    }
+
+    /// Remembers that the user agreed to give an archive what was set for its source. The text says both.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn agree(&self, to: &str) -> Result<(), StoreError> {
+        let own = self.own.as_ref().ok_or(StoreError::Homeless)?;
+        let path = agreed(own, to);
+        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents);
+        made.and_then(|()| write_shared(&path, b"")).map_err(io_at(&path))
+    }
+
+    /// Whether the user [agreed](Self::agree) to it.
+    pub fn is_agreed(&self, to: &str) -> bool {
+        self.own.as_ref().is_some_and(|own| agreed(own, to).is_file())
     }
 
     /// An archive of the cache.
@@ -344,6 +371,10 @@ fn real_directory(path: &Path) -> io::Result<()> {
         true => Ok(()),
         false => Err(io::Error::other("it is no directory, or a link to one: remove it")),
     }
+}
+
+fn agreed(own: &Own, to: &str) -> PathBuf {
+    own.contents.join(format!("{}.agreed", sha256(to.as_bytes())))
 }
 
 /// The most bytes of what a package said its tools are.
@@ -489,6 +520,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             sha256: sha256(bytes),
             tools_digest: "0".repeat(64),
+            tools: std::collections::BTreeMap::new(),
             permissions: Vec::new(),
         }
     }

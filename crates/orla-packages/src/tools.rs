@@ -46,6 +46,11 @@ pub fn digest(tools: &[Tool]) -> String {
     sha256(form.as_bytes())
 }
 
+/// The digest of each tool, by its name.
+pub fn digests(tools: &[Tool]) -> BTreeMap<String, String> {
+    tools.iter().map(|tool| (tool.name.clone(), digest(std::slice::from_ref(tool)))).collect()
+}
+
 /// Writes JSON with sorted members and without spaces.
 fn push(out: &mut String, value: &Value) {
     match value {

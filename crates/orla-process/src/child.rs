@@ -208,7 +208,11 @@ impl Program {
     fn programs(&self, file: &Path, env: &[(&OsStr, &OsStr)]) -> impl Iterator<Item = PathBuf> + use<> {
         let own = self.is_installed.then(|| self.path.clone());
         let is_foreign = self.sandbox.as_ref().is_some_and(|sandbox| sandbox.is_foreign());
-        let interpreter = interpreter(file, env).filter(|(_, by_path)| !(is_foreign && *by_path));
+        // A `PATH` of its own is the declaration's, which must not choose what it may read.
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let of_server = [(OsStr::new("PATH"), path.as_os_str())];
+        let interpreter = interpreter(file, if is_foreign { &of_server } else { env });
+        let interpreter = interpreter.filter(|(_, by_path)| !(is_foreign && *by_path));
         interpreter.map(|(program, _)| program).into_iter().chain(own)
     }
 

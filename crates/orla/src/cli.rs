@@ -27,7 +27,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use identity::{
     ApprovalAnswer, Login, Logout, Policy, PolicyExplain, Secret, Token, TokenCreate,
 };
-pub(crate) use packages::{Add, Consent, Update};
+pub(crate) use packages::{Add, Consent, Sync, Update};
 pub(crate) use rtfs::{CheckPrograms, Rtfs, RtfsCommand};
 pub(crate) use sandbox::{Sandbox, SandboxExplain, SandboxLearn, SandboxRun};
 pub(crate) use task::{Task, TaskCommand, TaskList, TaskRun};
@@ -138,17 +138,14 @@ pub(crate) enum Command {
     Update(Update),
     /// Show which packages are not the newest
     Outdated {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         settings: Settings,
     },
     /// Install exactly what orla.lock names
-    Sync {
-        /// Fetch nothing: what is not in the cache is an error
-        #[arg(long)]
-        offline: bool,
-        #[command(flatten)]
-        settings: Settings,
-    },
+    Sync(Sync),
     /// Find capabilities by words
     #[command(after_help = SEARCH)]
     Search(Search),

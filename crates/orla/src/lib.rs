@@ -166,11 +166,12 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let source = Cli::source(before, update.settings.clone());
             commands::packages::update(&update, &source)
         }
-        Some(Command::Outdated { settings }) => {
-            commands::packages::outdated(&Cli::source(before, settings))
+        Some(Command::Outdated { json, settings }) => {
+            commands::packages::outdated(json, &Cli::source(before, settings))
         }
-        Some(Command::Sync { offline, settings }) => {
-            commands::packages::sync(offline, &Cli::source(before, settings))
+        Some(Command::Sync(sync)) => {
+            let source = Cli::source(before, sync.settings.clone());
+            commands::packages::sync(&sync, &source)
         }
         Some(Command::Search(search)) => {
             let source = Cli::source(before, search.settings.clone());

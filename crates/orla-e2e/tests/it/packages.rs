@@ -5,6 +5,7 @@ mod folders;
 mod hostile;
 mod killed;
 mod registry;
+mod trust;
 
 use std::path::PathBuf;
 
@@ -220,7 +221,8 @@ fn a_lock_that_was_edited_is_an_error_with_its_place() {
         ("packages: {".to_owned(), &["orla.lock:"]),
     ] {
         world.write("orla.lock", &text, 0o644);
-        for command in [&["list"][..], &["sync"], &["add", "./src/greet", "--yes"], &["remove", "greet"]]
+        for command in
+            [&["check"][..], &["sync"], &["add", "./src/greet", "--yes"], &["remove", "greet"]]
         {
             refused(&world, command, words);
         }
@@ -320,6 +322,8 @@ fn a_registry_that_fails_or_lies_installs_nothing() {
         (Mode::Cut, &["cannot be fetched"]),
         (Mode::Redirects, &["redirects too often"]),
         (Mode::RedirectsTo("http://169.254.169.254/x"), &["private address"]),
+        (Mode::RedirectsTo("http://10.11.12.13/x"), &["private address"]),
+        (Mode::RedirectsTo("http://93.184.215.14/x"), &["https://"]),
         (Mode::RedirectsTo("file:///etc/passwd"), &["redirects"]),
         (Mode::BundleAt("http://169.254.169.254/x"), &["not fetched over https"]),
         (Mode::BundleAt("https://169.254.169.254/x"), &["private address"]),

@@ -20,6 +20,7 @@ use crate::config::{Config, Placed, Problem, ToolOverride};
 use crate::confined::{self, Declarations};
 use crate::findings::{Findings, sentences};
 use crate::governance::{self, Rules};
+use crate::packages::names::OwnNames;
 use crate::packages::{Installed, store_of};
 use crate::served::Sources;
 use crate::{programs, prompts};
@@ -79,8 +80,20 @@ impl App {
         let installed = match &self.candidate {
             Some(candidate) => candidate.clone(),
             None if is_alone(config) => Installed::default(),
-            None => Installed::of(&store_of(config)).map_err(|error| error.to_string())?,
+            // A lock that cannot be read stops packages alone.
+            None => Installed::of(&store_of(config)).unwrap_or_else(|error| {
+                findings.problems.push(error.to_string());
+                Installed::default()
+            }),
         };
+        let mut builtins = builtins(config);
+        let ids = found.registrations.iter().chain(&builtins).map(|one| one.manifest.id.clone());
+        let own_names = OwnNames::of(config, ids);
+        let installed = installed.without(|name| {
+            let why = format!("{name} of orla.lock: {} has this name", own_names.holder(name)?);
+            findings.problems.push(why.clone());
+            Some(why)
+        });
         let of_packages =
             self.load_packages(config, &installed, process, &rules, &mut found, &mut findings);
         let secrets = Arc::new(config.secrets.and(&of_packages));
@@ -95,7 +108,6 @@ impl App {
         self.remotes.load(config.remotes.iter().map(|remote| remote.value.clone()));
         self.find_exposed(config, &found.registrations, &mut findings);
         self.streams.load(config.capabilities.iter().map(|one| &one.value));
-        let mut builtins = builtins(config);
         builtins.extend(agent(config, &mut findings));
         let declared = config
             .capabilities
@@ -130,14 +142,11 @@ impl App {
         // Its tools are known by its name.
         own.retain(|server| {
             let name = &server.name;
-            let is_server = config.servers.iter().any(|other| other.value.name == *name);
-            let other = match (is_server, is_taken(name)) {
-                (true, _) => "mcpServers has this name",
-                (_, true) => "a capsule has this name",
-                _ => return true,
-            };
-            missing.push((name.clone(), format!("{name} of orla.lock: {other}")));
-            false
+            let is_free = !is_taken(name);
+            if !is_free {
+                missing.push((name.clone(), format!("{name} of orla.lock: a capsule has this name")));
+            }
+            is_free
         });
         self.refuse(missing, findings);
         let own = own.into_iter().map(|value| Placed { value, at: Position::START });

@@ -37,6 +37,7 @@ impl App {
         findings.problems.extend(sentences(&packages.problems));
         *self.refused.lock() =
             packages.refused.iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
+        self.refused.lock().extend(installed.refused().iter().cloned());
         let (folders, mut missing) = installed.folders(&base_of(config));
         for folder in folders {
             let name = &folder.manifest.name;

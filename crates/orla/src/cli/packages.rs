@@ -26,13 +26,20 @@ pub(crate) struct Add {
     /// Its name here [default: the one that it has itself]
     #[arg(long)]
     pub(crate) name: Option<String>,
-    /// The registry in which names are looked up [default: the official one]
-    #[arg(long, value_name = "URL")]
-    pub(crate) registry: Option<String>,
+    #[command(flatten)]
+    pub(crate) from: From,
     #[command(flatten)]
     pub(crate) consent: Consent,
     #[command(flatten)]
     pub(crate) settings: Settings,
+}
+
+/// Where names are looked up.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct From {
+    /// The registry in which names are looked up [default: that of the lock, or the official one]
+    #[arg(long, value_name = "URL")]
+    pub(crate) registry: Option<String>,
 }
 
 /// What a person agrees to beforehand.
@@ -47,12 +54,23 @@ pub(crate) struct Consent {
 }
 
 #[derive(Args, Clone, Debug)]
+pub(crate) struct Sync {
+    /// Fetch nothing: what is not in the cache is an error
+    #[arg(long)]
+    pub(crate) offline: bool,
+    /// Agree without being asked that archives of the lock get what is set for their sources
+    #[arg(long)]
+    pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Args, Clone, Debug)]
 pub(crate) struct Update {
     /// The package; all of them if absent
     pub(crate) name: Option<String>,
-    /// Look up names in this registry, not in that of the lock
-    #[arg(long, value_name = "URL")]
-    pub(crate) registry: Option<String>,
+    #[command(flatten)]
+    pub(crate) from: From,
     #[command(flatten)]
     pub(crate) consent: Consent,
     #[command(flatten)]

@@ -8,6 +8,7 @@ use orla_marketplace::Redactor;
 use orla_packages::archive::Archive;
 use orla_packages::bundle::{self, Bundle, Command, MANIFEST, MAX_MANIFEST, Setting};
 use orla_packages::lock::{Entry, PackageKind};
+use orla_packages::source::Source;
 use orla_process::child::NO_PYTHON_CACHE;
 use orla_process::confinement::Declared;
 use orla_providers::capsule::manifest::{self, Form, Manifest};
@@ -27,6 +28,8 @@ pub(crate) struct Content {
     pub(crate) author: String,
     /// What is started.
     pub(crate) runs: String,
+    /// The variables that it sets: `NAME=VALUE`.
+    pub(crate) env: Vec<String>,
     /// The permissions that it declares.
     pub(crate) wants: Vec<String>,
     /// Keys of settings, with what they are and whether they are required.
@@ -35,6 +38,9 @@ pub(crate) struct Content {
 
 /// The name of this system in manifests of bundles.
 const SYSTEM: &str = if cfg!(target_os = "macos") { "darwin" } else { "linux" };
+/// The most permissions that a package may want, and the longest one: a person reads them.
+const MAX_WANTS: usize = 100;
+const MAX_WANT: usize = 400;
 
 impl Content {
     /// Reads the manifest of an archive.
@@ -53,6 +59,7 @@ impl Content {
                 description: bundle.description,
                 author: bundle.author,
                 runs,
+                env: bundle.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
                 wants: Vec::new(),
                 settings: bundle.settings.into_iter().collect(),
             });
@@ -94,13 +101,23 @@ impl Content {
             // It is not served, and adding it says why.
             None => wants,
         };
+        if wants.len() > MAX_WANTS || wants.iter().any(|word| word.len() > MAX_WANT) {
+            return Err(format!(
+                "{name}: permissions: more than {MAX_WANTS}, or one of more than {MAX_WANT} bytes"
+            ));
+        }
+        let env = manifest.iter().flat_map(|manifest| &manifest.env);
+        let env = env.map(|(name, value)| format!("{name}={value}")).collect();
+        let mut runs = vec![required("entrypoint")?];
+        runs.extend(manifest.iter().flat_map(|manifest| manifest.args.iter().cloned()));
         Ok(Self {
             kind: PackageKind::Folder,
             name: required("name")?,
             version: required("version")?,
             description: text("description").unwrap_or_default(),
             author: text("author").unwrap_or_default(),
-            runs: required("entrypoint")?,
+            runs: runs.join(" "),
+            env,
             wants,
             settings: Vec::new(),
         })
@@ -145,16 +162,22 @@ pub(crate) fn check_folder(manifest: &Manifest) -> Result<(), String> {
     }
 }
 
-/// A bundle as an MCP server, confined to the permissions of the lock. Its settings are secrets ([`setting`]).
+/// A bundle as an MCP server, confined to the permissions of the lock. Its settings are secrets ([`setting`]), which it has
+/// only if the user agreed to that ([`agreement`]).
 ///
 /// # Errors
-/// Its manifest is broken, or a required setting has no value.
-pub(crate) fn server(entry: &Entry, directory: &Path, base: &Path) -> Result<ServerSettings, String> {
+/// Its manifest is broken, it runs what it may not, or a required setting has no value.
+pub(crate) fn server(
+    entry: &Entry,
+    directory: &Path,
+    base: &Path,
+    has_settings: bool,
+) -> Result<ServerSettings, String> {
     let name = &entry.name;
     let text = std::fs::read(directory.join(MANIFEST))
         .map_err(|error| format!("{name}: {MANIFEST}: {error}"))?;
     let bundle = bundle::read(&text, SYSTEM).map_err(|why| format!("{name}: {why}"))?;
-    let (mut command, given) = command(&bundle, entry, directory, base)?;
+    let (mut command, given) = command(&bundle, entry, directory, base, has_settings)?;
     let (variable, value) = NO_PYTHON_CACHE;
     command.env.insert(variable.to_owned(), value.to_owned());
     let own = format!("fs:read:{}", directory.display());
@@ -162,8 +185,10 @@ pub(crate) fn server(entry: &Entry, directory: &Path, base: &Path) -> Result<Ser
     for word in &mut permissions {
         *word = orla_process::confinement::placed(word, base);
     }
-    if Path::new(&command.command).starts_with(directory) {
-        permissions.push(format!("exec:{}", command.command));
+    if let Some(own) = runs_own(&command.command, directory, &permissions).map_err(|why| {
+        format!("{name}: {why}: run `orla update {name} --allow exec:{}`", command.command)
+    })? {
+        permissions.push(own);
     }
     permissions.push(own);
     let reach = Reach::Process {
@@ -181,16 +206,40 @@ pub(crate) fn server(entry: &Entry, directory: &Path, base: &Path) -> Result<Ser
     Ok(settings)
 }
 
+/// The permission to run a program of the bundle's own; `None` if it is a program of this machine.
+///
+/// # Errors
+/// It is elsewhere, and was not granted.
+fn runs_own(command: &str, directory: &Path, granted: &[String]) -> Result<Option<String>, String> {
+    const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
+    let path = directory.join(command);
+    if !command.contains('/') {
+        return Ok(None);
+    }
+    let exec = format!("exec:{}", path.display());
+    if path.components().any(|part| part == std::path::Component::ParentDir) {
+        return Err(format!("its command {command} leads out of a directory with `..`"));
+    }
+    if path.starts_with(directory) {
+        return Ok(Some(exec));
+    }
+    match SYSTEM.iter().any(|system| path.starts_with(system)) || granted.contains(&exec) {
+        true => Ok(None),
+        false => Err(format!("it runs {command}, which is neither its own nor the system's")),
+    }
+}
+
 /// What is started, and the secrets in it.
 fn command(
     bundle: &Bundle,
     entry: &Entry,
     directory: &Path,
     project: &Path,
+    has_settings: bool,
 ) -> Result<(Command, Vec<Secret>), String> {
     let mut given = Vec::new();
     let mut set = std::collections::BTreeMap::new();
-    let store = SecretStore::of_user().filter(|_| !bundle.settings.is_empty());
+    let store = SecretStore::of_user().filter(|_| has_settings && !bundle.settings.is_empty());
     for key in bundle.settings.keys() {
         let secret = store.as_ref().map(|store| store.get(&setting(entry, project, key)));
         if let Some(secret) = secret.transpose().map_err(|error| error.to_string())?.flatten() {
@@ -201,6 +250,13 @@ fn command(
     let home = std::env::var("HOME").unwrap_or_default();
     let command = bundle.command(&directory.to_string_lossy(), &home, |key| set.get(key).cloned());
     command.map(|command| (command, given)).map_err(|missing| {
+        if !has_settings {
+            return format!(
+                "{} needs {}, and gets nothing that is set for its source before you agree to this archive: run `orla sync`",
+                entry.name,
+                missing.join(", ")
+            );
+        }
         let commands: Vec<String> = missing
             .iter()
             .map(|key| format!("`orla secret set {}`", setting(entry, project, key)))
@@ -212,14 +268,26 @@ fn command(
 /// The name of the secret that a setting is: `PACKAGE-SOURCE.KEY`. A package chooses its own name, and so that of another
 /// one; with its source in the name of the secret, it gets only what was set for this source.
 pub(crate) fn setting(entry: &Entry, project: &Path, key: &str) -> String {
-    let mut source = entry.source.clone();
+    let digest = orla_packages::sha256(origin(entry, project).as_bytes());
+    format!("{}-{}.{key}", entry.name, &digest[..12])
+}
+
+/// What the user agrees to before an archive gets what is set for its source. The lock comes with a project, and so from
+/// others: they may name another archive in it.
+pub(crate) fn agreement(entry: &Entry, project: &Path) -> String {
+    format!("{}\n{}", origin(entry, project), entry.sha256)
+}
+
+/// Where a package comes from, in whatever version.
+fn origin(entry: &Entry, project: &Path) -> String {
+    let source = Source::parse(&entry.source, |path| project.join(path).is_dir());
+    let mut source =
+        source.map_or_else(|_| entry.source.clone(), |source| source.without_version().to_string());
     let local = ["./", "mcpb:./", "git:./"].iter().find_map(|prefix| source.strip_prefix(prefix));
     if let Some(below) = local {
         source = project.join(below).to_string_lossy().into_owned();
     }
-    let registry = entry.registry.as_deref().unwrap_or_default();
-    let digest = orla_packages::sha256(format!("{registry}\n{source}").as_bytes());
-    format!("{}-{}.{key}", entry.name, &digest[..12])
+    format!("{}\n{source}", entry.registry.as_deref().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -238,6 +306,7 @@ mod tests {
             version: "1".to_owned(),
             sha256: String::new(),
             tools_digest: String::new(),
+            tools: std::collections::BTreeMap::new(),
             permissions: Vec::new(),
         };
         let of = |entry: &Entry, project: &str| setting(entry, Path::new(project), "token");
@@ -246,8 +315,27 @@ mod tests {
         assert_eq!(good, of(&entry("github", "io.github.a/b", Some("https://r.example")), "/q"));
         assert_ne!(good, of(&entry("github", "io.github.a/c", Some("https://r.example")), "/p"));
         assert_ne!(good, of(&entry("github", "io.github.a/b", Some("https://s.example")), "/p"));
+        let version = entry("github", "io.github.a/b@1", Some("https://r.example"));
+        assert_eq!(good, of(&version, "/p"), "another version of it has the same settings");
+        let other = Entry { sha256: "1".to_owned(), ..version.clone() };
+        assert_ne!(agreement(&version, Path::new("/p")), agreement(&other, Path::new("/p")));
         let file = entry("w", "mcpb:./w.mcpb", None);
         assert_ne!(of(&file, "/p"), of(&file, "/q"));
+    }
+
+    #[test]
+    fn a_bundle_runs_its_own_program_or_one_of_the_system() {
+        let runs = |command: &str| runs_own(command, Path::new("/p/w"), &["exec:/srv/x".to_owned()]);
+        assert_eq!(runs("python3"), Ok(None));
+        assert_eq!(runs("/usr/bin/env"), Ok(None));
+        assert_eq!(runs("/srv/x"), Ok(None));
+        for own in ["/p/w/run", "run/it"] {
+            let exec = format!("exec:/p/w/{}", own.trim_start_matches("/p/w/"));
+            assert_eq!(runs(own), Ok(Some(exec)));
+        }
+        for command in ["/p/w/../../home/x", "/usr/../home/x", "/home/x", "../x"] {
+            assert!(runs(command).is_err(), "{command}");
+        }
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! tool that is not what the lock says is unavailable ([`Installed::hold_back`]).
 
 pub(crate) mod content;
+pub(crate) mod names;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,6 +29,8 @@ use crate::config::Config;
 #[derive(Clone, Default)]
 pub(crate) struct Installed {
     packages: Vec<InstalledPackage>,
+    /// The names of those that cannot be served, with the reasons.
+    refused: Vec<(String, String)>,
     /// What the packages say their tools are, by their names.
     seen: Arc<Mutex<BTreeMap<String, Vec<Tool>>>>,
 }
@@ -38,8 +41,8 @@ struct InstalledPackage {
     entry: Entry,
     directory: PathBuf,
     presence: Presence,
-    /// What it said its tools are when they were accepted, if that is known here.
-    accepted: Option<Vec<Tool>>,
+    /// Whether the user agreed to give this archive what is set for its source.
+    has_settings: bool,
     /// Whether its tools have to be those of the lock. They are not known before they are accepted.
     is_accepted: bool,
 }
@@ -70,22 +73,40 @@ impl Installed {
     /// The lock cannot be read.
     pub(crate) fn of(store: &Store) -> Result<Self, StoreError> {
         let lock = store.lock()?;
+        let has_settings = |entry: &Entry| store.is_agreed(&content::agreement(entry, store.project()));
         let packages = lock.entries().iter().map(|entry| InstalledPackage {
             directory: store.directory(entry),
             presence: store.presence(entry),
-            accepted: store.accepted_tools(entry).and_then(|text| serde_json::from_slice(&text).ok()),
+            has_settings: has_settings(entry),
             is_accepted: true,
             entry: entry.clone(),
         });
-        Ok(Self { packages: packages.collect(), seen: Arc::default() })
+        Ok(Self { packages: packages.collect(), ..Self::default() })
     }
 
     /// A package alone whose tools are to be learned, and which was installed just now.
     pub(crate) fn candidate(entry: Entry, directory: PathBuf) -> Self {
         let presence = Presence::Installed;
         let package =
-            InstalledPackage { entry, directory, presence, accepted: None, is_accepted: false };
-        Self { packages: vec![package], seen: Arc::default() }
+            InstalledPackage { entry, directory, presence, has_settings: true, is_accepted: false };
+        Self { packages: vec![package], ..Self::default() }
+    }
+
+    /// Without the packages for which there is a reason.
+    pub(crate) fn without(mut self, mut reason: impl FnMut(&str) -> Option<String>) -> Self {
+        self.packages.retain(|package| {
+            let name = &package.entry.name;
+            let why = reason(name);
+            let is_served = why.is_none();
+            self.refused.extend(why.map(|why| (name.clone(), why)));
+            is_served
+        });
+        self
+    }
+
+    /// The names of those that cannot be served whatever they are, with the reasons.
+    pub(crate) fn refused(&self) -> &[(String, String)] {
+        &self.refused
     }
 
     /// Whether nothing is installed.
@@ -98,9 +119,7 @@ impl Installed {
     pub(crate) fn servers(&self, base: &Path) -> (Vec<ServerSettings>, Vec<(String, String)>) {
         let (mut servers, mut refused) = (Vec::new(), Vec::new());
         for package in self.of_kind(PackageKind::Bundle) {
-            let server =
-                package.check().and_then(|()| content::server(&package.entry, &package.directory, base));
-            match server {
+            match package.check().and_then(|()| package.server(base)) {
                 Ok(server) => servers.push(server),
                 Err(why) => refused.push((package.entry.name.clone(), why)),
             }
@@ -148,9 +167,8 @@ impl Installed {
             let package = &self.packages[owner];
             let said: Vec<Tool> = registrations.iter().map(|(_, tool)| tool.clone()).collect();
             if package.is_accepted && tools::digest(&said) != package.entry.tools_digest {
-                let changed = package.changed(&said);
                 for (registration, tool) in registrations {
-                    if changed.as_ref().is_none_or(|changed| changed.contains(&tool.name)) {
+                    if package.has_changed(&tool) {
                         let name = &package.entry.name;
                         let why = format!(
                             "its description or its schema is not the one that was accepted ({FILE}); `orla update {name}` shows the difference"
@@ -178,6 +196,10 @@ impl InstalledPackage {
             Presence::Changed => "does not have the files of its archive",
         };
         Err(format!("{} {} of {FILE} {what}: run `orla sync`", self.entry.name, self.entry.version))
+    }
+
+    fn server(&self, base: &Path) -> Result<ServerSettings, String> {
+        content::server(&self.entry, &self.directory, base, self.has_settings)
     }
 
     fn folder(&self, base: &Path) -> Result<Package, String> {
@@ -222,16 +244,10 @@ impl InstalledPackage {
         }
     }
 
-    /// The names of the tools that say something else than when they were accepted. `None` if what was accepted is not
-    /// known here, but for its digest.
-    fn changed(&self, said: &[Tool]) -> Option<Vec<String>> {
-        let accepted = self.accepted.as_ref()?;
-        let is_accepted = tools::digest(accepted) == self.entry.tools_digest;
-        is_accepted.then(|| {
-            let changes = tools::changes(accepted, said).into_iter();
-            let names = changes.filter_map(|change| Some(change.new?.name));
-            names.collect()
-        })
+    /// Whether a tool says something else than when it was accepted. An earlier orla locked only the digest of all tools.
+    fn has_changed(&self, tool: &Tool) -> bool {
+        let digest = tools::digest(std::slice::from_ref(tool));
+        self.entry.tools.is_empty() || self.entry.tools.get(&tool.name) != Some(&digest)
     }
 }
 

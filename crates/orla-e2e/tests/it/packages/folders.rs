@@ -23,7 +23,7 @@ for line in sys.stdin:
 "#;
 
 /// A project beside a folder with a capsule. What it says of its tools is up to the variables.
-fn capsule(more: &str) -> World {
+pub(super) fn capsule(more: &str) -> World {
     let world = project().env("ORLA_PASS_ENV", "E2E_*,SAYS,TOOLS");
     manifest(&world, &format!("runtime: {{mode: capsule}}\n{more}"));
     world.write("src/greet/main.py", CAPSULE, 0o755);

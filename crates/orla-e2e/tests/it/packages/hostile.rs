@@ -74,6 +74,18 @@ fn a_script_gets_no_installation_that_it_names() {
         let told = call(&world, "greet");
         assert!(told.contains(said) && !told.contains("s3cret"), "{told}");
     }
+    // Nor by a name in a `PATH` of its own.
+    std::fs::rename(world.path("app/bin/sh"), world.path("app/bin/sh2")).unwrap();
+    let path = world.path("app/bin");
+    let yaml = format!(
+        "name: other\nversion: 1.0.0\nentrypoint: main.sh\nruntime: {{env: {{PATH: '{}'}}}}\n",
+        path.display()
+    );
+    world.write("src/greet/tool.yaml", yaml, 0o644);
+    world.write("src/greet/main.sh", format!("#!/usr/bin/env sh2\ncat {}\n", secret.display()), 0o755);
+    ok(&world, &["add", "./src/greet", "--yes"]);
+    let told = call(&world, "other");
+    assert!(!told.contains("s3cret"), "{told}");
 }
 
 #[test]

@@ -90,11 +90,9 @@ impl Registry {
     /// Adds a version of a server, which is a bundle.
     pub(crate) fn add(&self, name: &str, version: &str, bundle: &[u8]) {
         let file = format!("/files/{version}.mcpb");
-        let digest = ring::digest::digest(&ring::digest::SHA256, bundle);
-        let digest: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
         let package = json!({
             "registryType": "mcpb", "identifier": format!("{}{file}", self.url()), "version": version,
-            "fileSha256": digest, "transport": {"type": "stdio"},
+            "fileSha256": sha256(bundle), "transport": {"type": "stdio"},
         });
         self.serve(&file, bundle);
         self.add_package(name, version, &package);
@@ -109,6 +107,12 @@ impl Drop for Registry {
             let _ = std::io::copy(&mut stream, &mut std::io::sink());
         }
     }
+}
+
+/// The SHA-256 in hexadecimal digits.
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// Answers one request. `None` if it is the last one.

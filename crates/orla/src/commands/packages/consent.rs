@@ -13,6 +13,9 @@ use crate::packages::project_of;
 use crate::text::{cut, on_one_line};
 use crate::{Failure, cli, render};
 
+/// The most lines of one kind on the screen.
+const MAX_LINES: usize = 20;
+
 /// What a person is asked before anything of a package runs.
 pub(super) struct Asked<'a> {
     /// The package as it would be locked.
@@ -32,7 +35,7 @@ impl Asked<'_> {
         let content = self.content;
         let missing: Vec<&String> =
             content.wants.iter().filter(|word| !self.allowed.contains(*word)).collect();
-        render::out(&self.screen());
+        render::err(&self.screen());
         if !missing.is_empty() && (consent.yes || !is_asked()) {
             let words: Vec<String> = missing.iter().map(|word| format!("--allow {word}")).collect();
             return Err(Failure::failed(format!(
@@ -58,19 +61,31 @@ impl Asked<'_> {
         let author = if content.author.is_empty() { "it does not say" } else { &content.author };
         let Entry { name, version, source, sha256, .. } = self.entry;
         let mut screen = format!("{name} {}: {}\n", shown(version), shown(&content.description));
-        let mut line =
-            |key: &str, value: &str| screen.push_str(&format!("  {key:<12} {}\n", on_one_line(value)));
-        line("source", source);
-        line("publisher", &format!("{author} (as it says itself)"));
+        let mut line = |key: &str, value: &str| {
+            screen.push_str(&format!("  {key:<12} {}\n", on_one_line(value)));
+        };
+        line("source", &shown(source));
+        line("publisher", &format!("{} (as it says itself)", shown(author)));
         line("sha256", sha256);
-        line("runs", &content.runs);
+        line("runs", &shown(&content.runs));
+        for variable in content.env.iter().take(MAX_LINES) {
+            line("sets", &shown(variable));
+        }
+        if content.env.len() > MAX_LINES {
+            line("sets", &format!("{} more variables", content.env.len() - MAX_LINES));
+        }
+        // These are never cut: they are what is granted.
         line("wants", &list(&mut content.wants.iter()));
         line("granted", &list(&mut self.allowed.iter()));
         let project = project_of(self.config);
-        for (key, setting) in &content.settings {
+        for (key, setting) in content.settings.iter().take(MAX_LINES) {
             let is_required = if setting.is_required { "required" } else { "optional" };
             let secret = content::setting(self.entry, &project, key);
-            line("setting", &format!("`orla secret set {secret}` ({is_required}): {}", setting.title));
+            let title = shown(&setting.title);
+            line("setting", &format!("`orla secret set {secret}` ({is_required}): {title}"));
+        }
+        if content.settings.len() > MAX_LINES {
+            line("setting", &format!("{} more", content.settings.len() - MAX_LINES));
         }
         let rules = self.config.sandbox;
         line(
@@ -93,7 +108,7 @@ fn shown(text: &str) -> String {
 }
 
 /// Whether a person can be asked.
-fn is_asked() -> bool {
+pub(super) fn is_asked() -> bool {
     std::io::stdin().is_terminal() && render::stderr_is_terminal()
 }
 
@@ -114,14 +129,20 @@ pub(super) fn agrees(question: &str) -> Result<bool, Failure> {
 }
 
 /// How tools differ, for people.
-pub(super) fn difference(package: &str, before: Option<Vec<Tool>>, now: &[Tool]) -> String {
+pub(super) fn difference(old: &Entry, before: Option<Vec<Tool>>, now: &[Tool]) -> String {
+    let package = &old.name;
     let name = |tool: &Tool| if tool.name.is_empty() { package.to_owned() } else { shown(&tool.name) };
     let Some(before) = before else {
-        let rows =
-            now.iter().map(|tool| format!("  {}: {}\n", name(tool), on_one_line(&tool.description)));
+        // Only digests are known here: which tools differ, and not what they said.
+        let digests = tools::digests(now);
+        let is_other = |tool: &&Tool| digests.get(&tool.name) != old.tools.get(&tool.name);
+        let rows = now.iter().filter(is_other);
+        let rows = rows.map(|tool| format!("  {}: {}\n", name(tool), on_one_line(&tool.description)));
+        let gone = old.tools.keys().filter(|name| !digests.contains_key(*name));
+        let gone = gone.map(|name| format!("  - {}\n", shown(name)));
         return format!(
             "The tools of {package} are not those that were accepted. Now:\n{}",
-            rows.collect::<String>()
+            rows.chain(gone).collect::<String>()
         );
     };
     let mut text = format!("The tools of {package} are not those that were accepted:\n");

@@ -44,7 +44,8 @@ impl Program<'_> {
                 let version = self.version.unwrap_or("latest");
                 let wanted = json!({"name": "wanted", "version": "1.0.0", "private": true, "dependencies": {(self.name): version}});
                 write(&place.path().join("package.json"), &wanted.to_string())?;
-                let mut npm = npm(place.path());
+                write(&place.path().join(".npmrc"), "")?;
+                let mut npm = npm_in(place.path());
                 npm.args(["install", "--package-lock-only", "--ignore-scripts", "--omit=dev"]);
                 // The preparation of a git repository runs its code. An npm that does not know these options takes no
                 // notice of them.
@@ -63,7 +64,10 @@ impl Program<'_> {
             requirements.iter().map(|one| format!("{}@{}", one.name, one.version)).collect();
         packages.sort();
         packages.dedup();
-        let mut npm = npm(place.path());
+        let mut npm = match self.locked.is_empty() {
+            true => npm_in(place.path()),
+            false => npm(place.path())?,
+        };
         let packed =
             helper::output(npm.args(["pack", "--json", "--ignore-scripts", "--"]).args(&packages))?;
         let packed: Value =
@@ -96,12 +100,9 @@ impl Program<'_> {
         let requirements = match self.locked() {
             Some(locked) => locked?,
             None => {
-                let wanted = self
-                    .version
-                    .map_or_else(|| self.name.to_owned(), |version| format!("{}=={version}", self.name));
                 let mut pip = pip(place.path(), "install");
                 pip.args(["--dry-run", "--ignore-installed", "--report", "-", "--"]);
-                pypi_requirements(&helper::output(pip.arg(wanted))?)?
+                pypi_requirements(&helper::output(pip.arg(self.wanted_by_pip()))?)?
             }
         };
         let lines = requirements
@@ -133,6 +134,37 @@ impl Program<'_> {
         });
         let wheels = wheels.collect::<Result<Vec<_>, _>>()?;
         Ok((pypi_bundle(self.name, &wheels, self.launch)?, texts(&wheels)))
+    }
+
+    /// The version that npm would install.
+    ///
+    /// # Errors
+    /// npm does not say.
+    pub(super) fn newest_by_npm(&self) -> Result<String, String> {
+        let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let wanted = format!("{}@{}", self.name, self.version.unwrap_or("latest"));
+        let mut npm = npm(place.path())?;
+        let said = helper::output(npm.args(["view", "--json", "--", &wanted, "version"]))?;
+        let said: Value = serde_json::from_slice(&said).map_err(|error| format!("npm view: {error}"))?;
+        let newest = said.as_str().or_else(|| said.as_array()?.last()?.as_str());
+        newest.map(str::to_owned).ok_or_else(|| "npm view gives no version".to_owned())
+    }
+
+    /// The version that pip would install.
+    ///
+    /// # Errors
+    /// pip does not say.
+    pub(super) fn newest_by_pip(&self) -> Result<String, String> {
+        let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+        let mut pip = pip(place.path(), "install");
+        pip.args(["--dry-run", "--no-deps", "--ignore-installed", "--report", "-", "--"]);
+        let found = pypi_requirements(&helper::output(pip.arg(self.wanted_by_pip()))?)?;
+        found.into_iter().next().map(|one| one.version).ok_or_else(|| "pip finds none".to_owned())
+    }
+
+    fn wanted_by_pip(&self) -> String {
+        let version = self.version.map(|version| format!("=={version}"));
+        format!("{}{}", self.name, version.unwrap_or_default())
     }
 
     fn locked(&self) -> Option<Result<Vec<Requirement>, String>> {
@@ -168,7 +200,17 @@ fn texts(archives: &[(Requirement, Vec<u8>)]) -> Vec<String> {
     archives.iter().map(|(requirement, _)| requirement.to_string()).collect()
 }
 
-fn npm(directory: &Path) -> Command {
+/// npm in a directory that is no package yet. It becomes one: npm would take the settings of a package above it.
+fn npm(directory: &Path) -> Result<Command, String> {
+    write(
+        &directory.join("package.json"),
+        r#"{"name": "wanted", "version": "1.0.0", "private": true}"#,
+    )?;
+    write(&directory.join(".npmrc"), "")?;
+    Ok(npm_in(directory))
+}
+
+fn npm_in(directory: &Path) -> Command {
     let mut npm = helper::program("npm");
     npm.current_dir(directory).args(["--loglevel=error", "--fetch-retries=2"]);
     // A registry that does not answer is an error soon.

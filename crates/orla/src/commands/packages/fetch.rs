@@ -1,7 +1,7 @@
 //! Gets documents and archives of others over HTTP.
 //!
-//! Neither a redirect nor a document of another address leads to a place that fewer machines can reach: a registry on the
-//! internet leads nowhere private. The address that was checked is the one that is connected to, unless a proxy of the
+//! A redirect, and a document of another address, leads to a public place or to one of the same kind: a registry on the
+//! internet leads nowhere private, and one on this machine into no network around it. The address that was checked is the one that is connected to, unless a proxy of the
 //! environment (`HTTPS_PROXY`) connects.
 
 use std::net::{IpAddr, SocketAddr};
@@ -42,15 +42,22 @@ async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u
     for hop in 0..=MAX_REDIRECTS {
         let addresses = addresses(&url).await.map_err(|why| failed(first, &why))?;
         let reaches = || addresses.iter().map(|address| Reach::of(address.ip()));
-        let (Some(from), Some(here)) = (reaches().min(), reaches().max()) else {
+        let Some(from) = reaches().min() else {
             return Err(failed(first, "its host has no address"));
         };
-        if widest.is_some_and(|widest| here > widest) {
+        // A place is public, or one of the same kind as the one that named it.
+        let is_fit = |from| reaches().all(|reach| reach == Reach::Public || reach == from);
+        if widest.is_some_and(|from| !is_fit(from)) {
             let what = if hop == 0 { "it is at" } else { "it redirects to" };
             return Err(failed(
                 first,
-                &format!("{what} a private address, which only a private address may name"),
+                &format!("{what} a private address, which only one of the same network may name"),
             ));
+        }
+        // In between, anybody could change what is fetched.
+        if url.scheme() != "https" && !reaches().all(|reach| reach == Reach::Loopback) {
+            let what = if hop == 0 { "it is not" } else { "it redirects to what is not" };
+            return Err(failed(first, &format!("{what} behind https:// (or http:// on this machine)")));
         }
         // A name with addresses of both kinds counts as public for what it leads to.
         widest.get_or_insert(from);

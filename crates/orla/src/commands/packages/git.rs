@@ -36,12 +36,42 @@ pub(super) fn fetch(url: &str, revision: Option<&str>) -> Result<(Vec<u8>, Strin
     )
     .map_err(|_| format!("the repository has no revision {wanted}"))?;
     let commit = String::from_utf8_lossy(&commit).trim().to_owned();
+    // What it writes into files would depend on the references that were fetched.
+    let attributes = repository.join("info");
+    let written = std::fs::create_dir_all(&attributes)
+        .and_then(|()| std::fs::write(attributes.join("attributes"), "* -export-subst\n"));
+    written.map_err(|error| error.to_string())?;
     let zip = helper::output(git().args(["archive", "--format=zip", &commit]))?;
     // The archive of git is of git's version; what is in it is not.
     let archive = Archive::read(&zip).map_err(|error| error.to_string())?;
     std::fs::create_dir(&content).map_err(|error| error.to_string())?;
     archive.unpack(&content).map_err(|error| error.to_string())?;
     Ok((pack(&content).map_err(|error| error.to_string())?, commit))
+}
+
+/// The commit that a revision is at its source, where the source says so: it does for branches and tags.
+///
+/// # Errors
+/// It cannot be asked.
+pub(super) fn tip(url: &str, revision: Option<&str>) -> Result<Option<String>, String> {
+    let place = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let revision = revision.unwrap_or("HEAD");
+    let mut git = git(&place.path().join("repository"));
+    git.args(["ls-remote", "--quiet", "--end-of-options", url, revision, &format!("{revision}^{{}}")]);
+    let rows = helper::output(&mut git)?;
+    let rows = String::from_utf8_lossy(&rows);
+    let at = |name: String| {
+        let mut rows = rows.lines().filter_map(|row| row.split_once('\t'));
+        rows.find(|(_, known)| *known == name).map(|(commit, _)| commit.to_owned())
+    };
+    // In the order in which git resolves a name; what an annotated tag is of comes before the tag.
+    let names = [
+        format!("refs/tags/{revision}^{{}}"),
+        format!("refs/tags/{revision}"),
+        format!("refs/heads/{revision}"),
+    ];
+    let head = (revision == "HEAD").then(|| "HEAD".to_owned());
+    Ok(head.into_iter().chain(names).find_map(at))
 }
 
 fn git_fetch(repository: &Path, options: &[&str], url: &str, what: &[&str]) -> Result<(), String> {

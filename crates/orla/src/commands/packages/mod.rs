@@ -11,20 +11,41 @@ mod origin;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use orla_packages::lock::{Entry, FILE};
-use orla_packages::registry::Registry;
-use orla_packages::source::Source as PackageSource;
+use orla_packages::lock::{Entry, FILE, PackageKind};
+use orla_packages::registry::{Registry, RegistryError};
+use orla_packages::source::{NoSource, Source as PackageSource};
 use orla_packages::store::{Presence, Store, StoreError, Transaction};
 use orla_packages::tools::{self, Tool};
 use orla_packages::{is_name, name_of};
 
+use crate::app::App;
 use crate::config::{Config, Source};
+use crate::packages::content::agreement;
+use crate::packages::names::OwnNames;
 use crate::packages::store_of;
 use crate::{Failure, cli, render};
-use consent::{Asked, agrees, difference};
+use consent::{Asked, agrees, difference, is_asked};
 use fetch::Http;
 use learn::tools_of;
 use origin::{Fetched, Origin, fetch_locked, portable};
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<RegistryError> for Failure {
+    fn from(error: RegistryError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<NoSource> for Failure {
+    fn from(error: NoSource) -> Self {
+        Self::failed(error.to_string())
+    }
+}
 
 /// `orla add SOURCE`.
 pub(crate) fn add(add: &cli::Add, source: &Source) -> Result<(), Failure> {
@@ -34,57 +55,66 @@ pub(crate) fn add(add: &cli::Add, source: &Source) -> Result<(), Failure> {
 
 async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let store = store_of(config);
-    let allowed = allowed(&add.consent.allow)?;
-    let parsed = PackageSource::parse(&add.source, |path| Path::new(path).is_dir());
-    let parsed = parsed.map_err(|error| Failure::failed(error.to_string()))?;
-    let origin = Origin { source: portable(parsed, config)?, registry: add.registry.clone() };
-    let Fetched { bytes, sha256, content, registry, resolved, requires } = origin.fetch(config).await?;
-    let name = add.name.clone().unwrap_or_else(|| name_of(&content.name));
+    let mut allowed = allowed(&add.consent.allow)?;
+    let parsed = PackageSource::parse(&add.source, |path| Path::new(path).is_dir())?;
+    let origin = Origin { source: portable(parsed, config)?, registry: add.from.registry.clone() };
+    let archive = origin.fetch(config).await?;
+    let name = add.name.clone().unwrap_or_else(|| name_of(&archive.content.name));
     if !is_name(&name) {
         let what =
             format!("{name:?} is no name: up to 48 letters, digits, `_` and `-` are (--name NAME)");
         return Err(Failure::failed(what));
     }
-    let mut entry = Entry {
-        name,
-        source: origin.source.to_string(),
-        registry,
-        resolved,
-        requires,
-        kind: content.kind,
-        version: content.version.clone(),
-        sha256,
-        tools_digest: String::new(),
-        permissions: Vec::new(),
-    };
-    free(&store, config, &entry)?;
-    let asked = Asked { entry: &entry, content: &content, config, allowed: &allowed };
+    let mut entry = archive.entry(name, origin.source.to_string());
+    if let Some(known) = free(&store, config, &entry)?.filter(|known| known.source != entry.source) {
+        // Another version of what is here keeps what it may do.
+        allowed.extend(known.permissions);
+    }
+    let asked = Asked { entry: &entry, content: &archive.content, config, allowed: &allowed };
     entry.permissions = asked.consent(&add.consent)?;
     let transaction = begin(&store)?;
     // Another command may have taken the name while this one asked.
     let previous = free(&store, config, &entry)?;
-    let tools = match learned(&transaction, config, &entry, &bytes).await {
+    let tools = match learned(&transaction, config, &entry, &archive.bytes).await {
         Ok(tools) => tools,
         Err(failure) => {
-            transaction.abandon().map_err(|error| failed(&error))?;
+            transaction.abandon()?;
             return Err(failure);
         }
     };
-    entry.tools_digest = tools::digest(&tools);
-    let mut lock = store.lock().map_err(|error| failed(&error))?;
-    accept(&transaction, &entry, &tools)?;
-    lock.put(entry.clone());
-    transaction.commit(&lock, previous.as_ref()).map_err(|error| failed(&error))?;
-    store.keep(&bytes);
-    let Entry { name, version, .. } = &entry;
     let names: Vec<&str> =
         tools.iter().map(|tool| tool.name.as_str()).filter(|name| !name.is_empty()).collect();
     let serves = if names.is_empty() { String::new() } else { format!(", with {}", names.join(", ")) };
-    render::note(&format!("added {name} {version}{serves}; a running server takes it up on SIGHUP"));
+    let added = format!("added {} {}{serves}", entry.name, entry.version);
+    put(&transaction, &store, entry, &tools, &archive.bytes, previous.as_ref())?;
+    render::note(&format!("{added}; a running server takes it up on SIGHUP"));
     Ok(())
 }
 
-/// Whether a package may have its name: nothing else has it. What the lock has from the same source is returned.
+/// Puts a package with these tools in force.
+fn put(
+    transaction: &Transaction<'_>,
+    store: &Store,
+    mut entry: Entry,
+    tools: &[Tool],
+    archive: &[u8],
+    previous: Option<&Entry>,
+) -> Result<(), Failure> {
+    (entry.tools_digest, entry.tools) = (tools::digest(tools), tools::digests(tools));
+    let text = serde_json::to_vec(tools).map_err(|error| Failure::failed(error.to_string()))?;
+    transaction.accept_tools(&entry, &text)?;
+    store.agree(&agreement(&entry, store.project()))?;
+    let (mut lock, before) = (store.lock()?, store.lock()?);
+    lock.put(entry);
+    if lock != before {
+        transaction.commit(&lock, previous)?;
+    }
+    store.keep(archive);
+    Ok(())
+}
+
+/// Whether a package may have its name: nothing else has it. What the lock has from the same source, in whatever version,
+/// is returned.
 fn free(store: &Store, config: &Config, entry: &Entry) -> Result<Option<Entry>, Failure> {
     let name = &entry.name;
     if config.servers.iter().any(|server| server.value.name == *name) {
@@ -92,13 +122,28 @@ fn free(store: &Store, config: &Config, entry: &Entry) -> Result<Option<Entry>, 
             "{name} is in mcpServers already: choose another name (--name NAME)"
         )));
     }
-    let lock = store.lock().map_err(|error| failed(&error))?;
-    match lock.get(name) {
-        Some(known) if known.source != entry.source => Err(Failure::failed(format!(
+    let lock = store.lock()?;
+    let Some(known) = lock.get(name) else {
+        let app = App::build(config)?;
+        let ids = app.marketplace().snapshot();
+        let ids = ids.entries().iter().map(|entry| entry.manifest.id.clone());
+        return match OwnNames::of(config, ids).holder(name) {
+            Some(holder) => Err(Failure::failed(format!(
+                "{holder} has the name {name} already: choose another name (--name NAME)"
+            ))),
+            None => Ok(None),
+        };
+    };
+    let plain = |source: &str| {
+        let source = PackageSource::parse(source, |path| store.project().join(path).is_dir());
+        source.map(PackageSource::without_version)
+    };
+    match plain(&known.source)? == plain(&entry.source)? {
+        true => Ok(Some(known.clone())),
+        false => Err(Failure::failed(format!(
             "{name} is there already, from {}: choose another name (--name NAME), or `orla remove {name}` first",
             known.source
         ))),
-        known => Ok(known.cloned()),
     }
 }
 
@@ -109,8 +154,7 @@ async fn learned(
     entry: &Entry,
     bytes: &[u8],
 ) -> Result<Vec<Tool>, Failure> {
-    let installed = transaction.install(&entry.name, &entry.sha256, bytes);
-    tools_of(config, entry, installed.map_err(|error| failed(&error))?).await
+    tools_of(config, entry, transaction.install(&entry.name, &entry.sha256, bytes)?).await
 }
 
 /// `orla remove NAME`.
@@ -118,15 +162,15 @@ pub(crate) fn remove(name: &str, source: &Source) -> Result<(), Failure> {
     let config = load(source)?;
     let store = store_of(&config);
     let unknown = || Failure::failed(format!("no package is named {name} in {FILE}"));
-    if store.lock().map_err(|error| failed(&error))?.get(name).is_none() {
+    if store.lock()?.get(name).is_none() {
         return Err(unknown());
     }
     let transaction = begin(&store)?;
-    let mut lock = store.lock().map_err(|error| failed(&error))?;
+    let mut lock = store.lock()?;
     if !lock.remove(name) {
         return Err(unknown());
     }
-    transaction.commit(&lock, None).map_err(|error| failed(&error))?;
+    transaction.commit(&lock, None)?;
     render::note(&format!("removed {name}"));
     Ok(())
 }
@@ -139,7 +183,7 @@ pub(crate) fn update(update: &cli::Update, source: &Source) -> Result<(), Failur
 
 async fn updated(update: &cli::Update, config: &Config) -> Result<(), Failure> {
     let store = store_of(config);
-    let lock = store.lock().map_err(|error| failed(&error))?;
+    let lock = store.lock()?;
     if let Some(name) = &update.name
         && lock.get(name).is_none()
     {
@@ -153,15 +197,26 @@ async fn updated(update: &cli::Update, config: &Config) -> Result<(), Failure> {
         .entries()
         .iter()
         .filter(|entry| update.name.as_ref().is_none_or(|name| *name == entry.name));
-    let mut failures = Vec::new();
+    let mut failures = Failures::default();
     for entry in chosen {
-        // One that cannot be updated does not keep the others from it.
-        if let Err(failure) = update_one(update, config, &store, entry, &allowed).await {
-            failures
-                .extend(failure.into_lines().into_iter().map(|line| format!("{}: {line}", entry.name)));
-        }
+        failures.note(&entry.name, update_one(update, config, &store, entry, &allowed).await);
     }
-    if failures.is_empty() { Ok(()) } else { Err(Failure::failed_with(failures)) }
+    failures.end()
+}
+
+/// What went wrong with single packages. One that fails does not keep the others from it.
+#[derive(Default)]
+struct Failures(Vec<String>);
+
+impl Failures {
+    fn note(&mut self, package: &str, result: Result<(), Failure>) {
+        let lines = result.err().map(Failure::into_lines).unwrap_or_default();
+        self.0.extend(lines.into_iter().map(|line| format!("{package}: {line}")));
+    }
+
+    fn end(self) -> Result<(), Failure> {
+        if self.0.is_empty() { Ok(()) } else { Err(Failure::failed_with(self.0)) }
+    }
 }
 
 async fn update_one(
@@ -172,124 +227,161 @@ async fn update_one(
     allowed: &BTreeSet<String>,
 ) -> Result<(), Failure> {
     let mut origin = Origin::of(old, config)?;
-    if update.registry.is_some() {
-        origin.registry.clone_from(&update.registry);
+    if update.from.registry.is_some() {
+        origin.registry.clone_from(&update.from.registry);
     }
-    let archive = match origin.is_gone(config) {
-        // Its tools may be other ones all the same.
-        true => {
-            render::note(&format!(
-                "{}: {} is no longer there; what is installed stays",
-                old.name, old.source
-            ));
-            Fetched::installed(store, old)?
+    // What is installed may have other tools all the same, and they can be accepted.
+    let (archive, unreachable) = if origin.is_gone(config) {
+        let what = format!("{}: {} is no longer there; what is installed stays", old.name, old.source);
+        render::note(&what);
+        (Fetched::installed(store, old)?, Ok(()))
+    } else {
+        match origin.fetch(config).await {
+            Ok(archive) => (archive, Ok(())),
+            Err(failure) => match Fetched::installed(store, old) {
+                Ok(archive) => (archive, Err(failure)),
+                Err(_) => return Err(failure),
+            },
         }
-        false => origin.fetch(config).await?,
     };
     let content = &archive.content;
     let mut allowed: BTreeSet<String> = allowed.clone();
     allowed.extend(old.permissions.iter().cloned());
-    let mut entry = Entry {
-        registry: archive.registry.clone(),
-        resolved: archive.resolved.clone(),
-        requires: archive.requires.clone(),
-        kind: content.kind,
-        version: content.version.clone(),
-        sha256: archive.sha256.clone(),
-        permissions: allowed.iter().cloned().collect(),
-        ..old.clone()
-    };
-    if entry.sha256 != old.sha256 {
-        render::out(&format!("{}: {} becomes {}\n", old.name, old.version, content.version));
+    let mut entry = archive.entry(old.name.clone(), old.source.clone());
+    entry.permissions = allowed.iter().cloned().collect();
+    let is_agreed = content.settings.is_empty() || store.is_agreed(&agreement(&entry, store.project()));
+    if entry.sha256 != old.sha256 || !is_agreed {
+        if entry.sha256 != old.sha256 {
+            let (is, was) = (&content.version, &old.version);
+            let older = if is_older(is, was) { ", which is older" } else { "" };
+            render::out(&format!("{}: {was} becomes {is}{older}\n", old.name));
+        }
         let asked = Asked { entry: &entry, content, config, allowed: &allowed };
         entry.permissions = asked.consent(&update.consent)?;
     }
-    let transaction = begin(store)?;
-    let mut lock = store.lock().map_err(|error| failed(&error))?;
-    if lock.get(&old.name) != Some(old) {
-        let what = format!("another command changed it in {FILE} meanwhile: try again");
-        return Err(Failure::failed(what));
-    }
-    let accepted = async {
-        let tools = learned(&transaction, config, &entry, &archive.bytes).await?;
-        let digest = tools::digest(&tools);
-        if digest != old.tools_digest {
-            let before = store.accepted_tools(old).and_then(|text| serde_json::from_slice(&text).ok());
-            render::out(&difference(&old.name, before, &tools));
-            if !update.consent.yes && !agrees(&format!("Accept these tools of {}?", old.name))? {
-                return Err(Failure::failed("its new tools were not accepted, and the old state stays"));
-            }
+    let transaction = begin_unchanged(store, old)?;
+    let tools = learned(&transaction, config, &entry, &archive.bytes).await;
+    let is_changed = tools.as_ref().is_ok_and(|tools| tools::digest(tools) != old.tools_digest);
+    let (tools, transaction) = match tools {
+        Ok(tools) if is_changed => {
+            // Others may change packages while a person reads.
+            transaction.abandon()?;
+            accept(old, &tools, store, update.consent.yes)?;
+            let transaction = begin_unchanged(store, old)?;
+            transaction.install(&entry.name, &entry.sha256, &archive.bytes)?;
+            (tools, transaction)
         }
-        Ok((tools, digest))
-    };
-    let (tools, digest) = match accepted.await {
-        Ok(accepted) => accepted,
+        Ok(tools) => (tools, transaction),
         Err(failure) => {
-            transaction.abandon().map_err(|error| failed(&error))?;
+            transaction.abandon()?;
+            // The source is what is wrong.
+            unreachable?;
             return Err(failure);
         }
     };
-    entry.tools_digest = digest;
-    accept(&transaction, &entry, &tools)?;
-    if entry == *old {
-        render::note(&format!("{} {} is up to date", old.name, old.version));
-        return Ok(());
-    }
     let (name, version) = (entry.name.clone(), entry.version.clone());
-    lock.put(entry);
-    transaction.commit(&lock, Some(old)).map_err(|error| failed(&error))?;
-    store.keep(&archive.bytes);
-    render::note(&format!("updated {name} to {version}; a running server takes it up on SIGHUP"));
+    entry.tools_digest.clone_from(&old.tools_digest);
+    entry.tools.clone_from(&old.tools);
+    let is_same = !is_changed && entry == *old && !old.tools.is_empty();
+    put(&transaction, store, entry, &tools, &archive.bytes, Some(old))?;
+    unreachable?;
+    render::note(&match is_same {
+        true => format!("{name} {version} is up to date"),
+        false => format!("updated {name} to {version}; a running server takes it up on SIGHUP"),
+    });
     Ok(())
 }
 
+/// Begins a change of a package that is still as it was.
+fn begin_unchanged<'a>(store: &'a Store, entry: &Entry) -> Result<Transaction<'a>, Failure> {
+    let transaction = begin(store)?;
+    match store.lock()?.get(&entry.name) == Some(entry) {
+        true => Ok(transaction),
+        false => {
+            Err(Failure::failed(format!("another command changed it in {FILE} meanwhile: try again")))
+        }
+    }
+}
+
+/// Shows how tools have changed, and gets a yes.
+fn accept(old: &Entry, tools: &[Tool], store: &Store, is_yes: bool) -> Result<(), Failure> {
+    let before =
+        store.accepted_tools(old).and_then(|text| serde_json::from_slice::<Vec<Tool>>(&text).ok());
+    let before = before.filter(|before| tools::digest(before) == old.tools_digest);
+    render::err(&difference(old, before, tools));
+    match is_yes || agrees(&format!("Accept these tools of {}?", old.name))? {
+        true => Ok(()),
+        false => Err(Failure::failed("its new tools were not accepted, and the old state stays")),
+    }
+}
+
+/// Whether a version is older than another, as far as both are numbers with dots between them.
+fn is_older(version: &str, than: &str) -> bool {
+    let numbers = |text: &str| -> Option<Vec<u64>> {
+        text.trim_start_matches('v').split('.').map(|part| part.parse().ok()).collect()
+    };
+    numbers(version).zip(numbers(than)).is_some_and(|(version, than)| version < than)
+}
+
 /// `orla outdated`.
-pub(crate) fn outdated(source: &Source) -> Result<(), Failure> {
+pub(crate) fn outdated(json: bool, source: &Source) -> Result<(), Failure> {
     let config = load(source)?;
-    let lock = store_of(&config).lock().map_err(|error| failed(&error))?;
+    let lock = store_of(&config).lock()?;
     super::server_runtime()?.block_on(async {
-        let mut rows = Vec::new();
+        let (mut rows, mut failures) = (Vec::new(), Failures::default());
         for entry in lock.entries() {
             let newest = match Origin::of(entry, &config) {
                 Ok(origin) => origin.newest(entry, &config).await,
-                Err(failure) => failure.into_lines().join("; "),
+                Err(failure) => Err(failure),
             };
-            rows.push(vec![entry.name.clone(), entry.version.clone(), newest, entry.source.clone()]);
+            let error = newest.as_ref().err().map(Failure::text);
+            rows.push((entry, newest.as_ref().ok().cloned(), error));
+            failures.note(&entry.name, newest.map(drop));
         }
-        match rows.is_empty() {
-            true => render::note(&format!("{FILE} names no packages")),
-            false => {
-                let heads = ["NAME", "LOCKED", "NOW", "SOURCE"];
-                render::out(&render::table(&heads, &rows, render::width()));
-            }
+        if json {
+            let rows = rows.into_iter().map(|(entry, newest, error)| {
+                let (now, is_outdated) = newest.map(|now| (now.version, now.is_other)).unzip();
+                serde_json::json!({"name": entry.name, "locked": entry.version, "now": now, "outdated": is_outdated, "source": entry.source, "error": error})
+            });
+            super::print_json(&rows.collect::<Vec<_>>())?;
+        } else if rows.is_empty() {
+            render::note(&format!("{FILE} names no packages"));
+        } else {
+            let rows: Vec<Vec<String>> = rows.into_iter().map(|(entry, newest, _)| {
+                let now = newest.map_or_else(|| "?".to_owned(), |now| match now.is_other && now.version == entry.version {
+                    true => format!("{} (changed)", now.version),
+                    false => now.version,
+                });
+                vec![entry.name.clone(), entry.version.clone(), now, entry.source.clone()]
+            }).collect();
+            let heads = ["NAME", "LOCKED", "NOW", "SOURCE"];
+            render::out(&render::table(&heads, &rows, render::width()));
         }
-        Ok(())
+        failures.end()
     })
 }
 
 /// `orla sync`.
-pub(crate) fn sync(offline: bool, source: &Source) -> Result<(), Failure> {
+pub(crate) fn sync(sync: &cli::Sync, source: &Source) -> Result<(), Failure> {
     let config = load(source)?;
     let store = store_of(&config);
     // What a killed process left is removed, also if nothing is missing.
     drop(begin(&store)?);
-    let lock = store.lock().map_err(|error| failed(&error))?;
-    let missing = lock.entries().iter().filter(|entry| store.presence(entry) != Presence::Installed);
-    let (mut count, mut failures) = (0, Vec::new());
+    let lock = store.lock()?;
+    let (mut count, mut failures) = (0, Failures::default());
     super::server_runtime()?.block_on(async {
-        for entry in missing {
-            match synced(&store, &config, entry, offline).await {
-                Ok(()) => count += 1,
-                Err(failure) => {
-                    let lines = failure.into_lines().into_iter();
-                    failures.extend(lines.map(|line| format!("{}: {line}", entry.name)));
-                }
+        for entry in lock.entries() {
+            if store.presence(entry) != Presence::Installed {
+                let synced = synced(&store, &config, entry, sync.offline).await;
+                count += usize::from(synced.is_ok());
+                failures.note(&entry.name, synced);
+            }
+            if store.presence(entry) == Presence::Installed {
+                failures.note(&entry.name, agreed(&store, &config, entry, sync.yes));
             }
         }
     });
-    if !failures.is_empty() {
-        return Err(Failure::failed_with(failures));
-    }
+    failures.end()?;
     render::note(&match count {
         0 => format!("everything in {FILE} is installed"),
         1 => "installed 1 package".to_owned(),
@@ -307,21 +399,39 @@ async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) ->
         }
         None => fetch_locked(entry, config).await?,
     };
-    let transaction = begin(store)?;
-    if store.lock().map_err(|error| failed(&error))?.get(&entry.name) != Some(entry) {
-        return Err(Failure::failed(format!("another command changed it in {FILE}: try again")));
-    }
-    transaction.install(&entry.name, &entry.sha256, &bytes).map_err(|error| failed(&error))?;
+    let transaction = begin_unchanged(store, entry)?;
+    transaction.install(&entry.name, &entry.sha256, &bytes)?;
     store.keep(&bytes);
     Ok(())
+}
+
+/// Asks whether an archive of the lock gets what is set for its source. It is installed all the same.
+fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result<(), Failure> {
+    let to = agreement(entry, store.project());
+    if entry.kind == PackageKind::Folder || store.is_agreed(&to) {
+        return Ok(());
+    }
+    let content = Fetched::installed(store, entry)?.content;
+    if content.settings.is_empty() {
+        return Ok(());
+    }
+    if !is_yes && !is_asked() {
+        render::note(&format!(
+            "{}: what is set for its source is not given to this archive before you agree: `orla sync --yes`",
+            entry.name
+        ));
+        return Ok(());
+    }
+    let allowed = entry.permissions.iter().cloned().collect();
+    let consent = cli::Consent { allow: Vec::new(), yes: is_yes };
+    Asked { entry, content: &content, config, allowed: &allowed }.consent(&consent)?;
+    Ok(store.agree(&to)?)
 }
 
 /// `orla search --registry URL WORDS`.
 pub(crate) fn search(url: &str, words: &str, limit: usize, json: bool) -> Result<(), Failure> {
     super::server_runtime()?.block_on(async {
-        let registry = Registry::new(url, &Http).map_err(|error| Failure::failed(error.to_string()))?;
-        let found = registry.search(words, limit).await;
-        let (found, has_more) = found.map_err(|error| Failure::failed(error.to_string()))?;
+        let (found, has_more) = Registry::new(url, &Http)?.search(words, limit).await?;
         let shown = found.iter();
         if json {
             let rows = shown.map(|server| {
@@ -360,14 +470,17 @@ fn load(source: &Source) -> Result<Config, Failure> {
 
 fn begin(store: &Store) -> Result<Transaction<'_>, Failure> {
     let waits = || render::note("another orla changes the packages of this project; waiting for it");
-    store.change(waits).map_err(|error| failed(&error))
+    Ok(store.change(waits)?)
 }
 
-fn accept(transaction: &Transaction<'_>, entry: &Entry, tools: &[Tool]) -> Result<(), Failure> {
-    let text = serde_json::to_vec(tools).map_err(|error| Failure::failed(error.to_string()))?;
-    transaction.accept_tools(entry, &text).map_err(|error| failed(&error))
-}
+#[cfg(test)]
+mod tests {
+    use super::is_older;
 
-fn failed(error: &StoreError) -> Failure {
-    Failure::failed(error.to_string())
+    #[test]
+    fn versions_are_compared_as_numbers() {
+        assert!(is_older("1.9.0", "1.10.0") && is_older("1", "1.0"));
+        assert!(!is_older("1.10.0", "1.9.0") && !is_older("1.0.0", "1.0.0"));
+        assert!(!is_older("1.0.0-rc.1", "1.0.0"), "what is no number is not compared");
+    }
 }

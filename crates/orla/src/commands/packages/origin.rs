@@ -1,5 +1,6 @@
 //! Where packages come from: fetches them and says what they are.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use orla_packages::archive::{Archive, MAX_BYTES, pack};
@@ -43,8 +44,7 @@ impl Origin {
     /// Its source was edited, and is none.
     pub(super) fn of(entry: &Entry, config: &Config) -> Result<Self, Failure> {
         let project = project_of(config);
-        let source = Source::parse(&entry.source, |path| project.join(path).is_dir());
-        let source = source.map_err(|error| Failure::failed(error.to_string()))?;
+        let source = Source::parse(&entry.source, |path| project.join(path).is_dir())?;
         Ok(Self { source, registry: entry.registry.clone() })
     }
 
@@ -83,12 +83,7 @@ impl Origin {
             }
             Source::BundleUrl(url) => get(url, None).await?,
             Source::Git { url, revision } => {
-                let place = if url.starts_with('.') {
-                    project.join(url).to_string_lossy().into_owned()
-                } else {
-                    url.clone()
-                };
-                let fetched = git::fetch(&place, revision.as_deref());
+                let fetched = git::fetch(&self.place(url, config), revision.as_deref());
                 let (bytes, commit) = fetched.map_err(|why| at(url, &why))?;
                 resolved = Some(commit);
                 bytes
@@ -100,10 +95,8 @@ impl Origin {
             }
             Source::Registry { name, version } => {
                 let asked = self.registry.as_deref().unwrap_or(OFFICIAL);
-                let asked =
-                    Registry::new(asked, &Http).map_err(|error| Failure::failed(error.to_string()))?;
-                let server = asked.server(name, version.as_deref()).await;
-                let server = server.map_err(|error| Failure::failed(error.to_string()))?;
+                let asked = Registry::new(asked, &Http)?;
+                let server = asked.server(name, version.as_deref()).await?;
                 registry = Some(asked.url().to_owned());
                 match server.install().map_err(Failure::failed)? {
                     Install::Bundle(bundle) => {
@@ -132,33 +125,79 @@ impl Origin {
         Ok(Fetched { sha256: sha256(&bytes), bytes, content, registry, resolved, requires })
     }
 
-    /// What is at the source now, for people.
-    pub(super) async fn newest(&self, entry: &Entry, config: &Config) -> String {
+    /// What is at the source now. Fetches an archive only if the source says nothing else.
+    ///
+    /// # Errors
+    /// The source does not say.
+    pub(super) async fn newest(&self, entry: &Entry, config: &Config) -> Result<Newest, Failure> {
+        let same = |version: String| Newest { is_other: version != entry.version, version };
         if self.is_gone(config) {
-            return "gone".to_owned();
+            return Ok(Newest { version: "gone".to_owned(), is_other: false });
         }
-        let now = match &self.source {
+        let failed = |why: String| Failure::failed(format!("{}: {why}", self.source));
+        let launch = Launch::default();
+        match &self.source {
             Source::Registry { name, version } => {
-                let registry = Registry::new(self.registry.as_deref().unwrap_or(OFFICIAL), &Http);
-                match registry {
-                    Ok(registry) => match registry.server(name, version.as_deref()).await {
-                        Ok(server) => return server.version,
-                        Err(error) => return error.to_string(),
-                    },
-                    Err(error) => return error.to_string(),
+                let registry = Registry::new(self.registry.as_deref().unwrap_or(OFFICIAL), &Http)?;
+                return Ok(same(registry.server(name, version.as_deref()).await?.version));
+            }
+            Source::Npm { name, version } => {
+                let program =
+                    Program { name, version: version.as_deref(), launch: &launch, locked: &[] };
+                return program.newest_by_npm().map(same).map_err(failed);
+            }
+            Source::Pypi { name, version } => {
+                let program =
+                    Program { name, version: version.as_deref(), launch: &launch, locked: &[] };
+                return program.newest_by_pip().map(same).map_err(failed);
+            }
+            Source::Git { url, revision } => {
+                let tip = git::tip(&self.place(url, config), revision.as_deref()).map_err(failed)?;
+                if tip.is_some() && tip == entry.resolved {
+                    return Ok(same(entry.version.clone()));
                 }
             }
-            _ => self.fetch(config).await,
-        };
-        match now {
-            Ok(now) if now.sha256 == entry.sha256 => now.content.version,
-            Ok(now) => format!("{} (changed)", now.content.version),
-            Err(failure) => failure.into_lines().join("; "),
+            Source::Folder(_) | Source::BundleFile(_) | Source::BundleUrl(_) => {}
+        }
+        let now = self.fetch(config).await?;
+        Ok(Newest { is_other: now.sha256 != entry.sha256, version: now.content.version })
+    }
+
+    /// The URL of a repository: a path is relative to the project.
+    fn place(&self, url: &str, config: &Config) -> String {
+        match url.starts_with('.') {
+            true => project_of(config).join(url).to_string_lossy().into_owned(),
+            false => url.to_owned(),
         }
     }
 }
 
+/// What is at a source now.
+#[derive(Clone)]
+pub(super) struct Newest {
+    pub(super) version: String,
+    /// Whether it is not what is locked.
+    pub(super) is_other: bool,
+}
+
 impl Fetched {
+    /// The package as it would be locked. Its tools are not known yet, and nothing is granted.
+    pub(super) fn entry(&self, name: String, source: String) -> Entry {
+        Entry {
+            name,
+            source,
+            registry: self.registry.clone(),
+            resolved: self.resolved.clone(),
+            requires: self.requires.clone(),
+            kind: self.content.kind,
+            version: self.content.version.clone(),
+            sha256: self.sha256.clone(),
+            tools_digest: String::new(),
+            tools: BTreeMap::new(),
+            permissions: Vec::new(),
+        }
+    }
+
     /// What is installed, as if it had been fetched.
     ///
     /// # Errors
@@ -244,7 +283,8 @@ pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failur
     Ok(match source {
         Source::Folder(path) => Source::Folder(place(path)?),
         Source::BundleFile(path) => Source::BundleFile(place(path)?),
-        Source::Git { url, revision } if url.starts_with(['.', '/']) => {
+        // What has no scheme and no host is a path.
+        Source::Git { url, revision } if !url.contains(':') => {
             Source::Git { url: place(url)?, revision }
         }
         other => other,

@@ -1,0 +1,147 @@
+//! What a lock that comes with a project may do, and what it may not.
+
+use super::registry::{Mode, Registry, sha256};
+use super::{bundle, call, folder, ok, project, refused};
+use crate::sh;
+
+#[test]
+fn an_archive_that_others_locked_gets_no_setting_before_the_user_agrees() {
+    let settings =
+        r#"{"user_config": {"key": {"type": "string", "sensitive": true, "required": true}}}"#;
+    let world = project();
+    let registry = Registry::start();
+    let file = bundle(&world, "w.mcpb", "1.0.0", settings, &[]);
+    registry.add("io.github.acme/weather", "1.0.0", &std::fs::read(file).unwrap());
+    let add = ["add", "io.github.acme/weather", "--registry", &registry.url(), "--yes"];
+    let told = world.run(&add).stderr;
+    let name = told.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next());
+    let name = name.expect("a command").to_owned();
+    assert_eq!(world.run_with_input(&["secret", "set", &name], b"s3cr3t-k3y-0123").code, Some(0));
+    ok(&world, &add);
+    assert_eq!(call(&world, "weather.forecast"), "1.0.0 [redacted]");
+    ok(&world, &["sync"]);
+    // Another archive under the same name and source, as a change of the lock alone brings it.
+    let evil =
+        std::fs::read(bundle(&world, "evil.mcpb", "1.0.0", settings, &["100644|evil|x"])).unwrap();
+    registry.serve("/files/evil.mcpb", &evil);
+    let lock = world.read("orla.lock");
+    let value = |key: &str| {
+        let line = lock.lines().find(|line| line.trim().starts_with(&format!("{key}: ")));
+        line.and_then(|line| line.split_once(": ")).expect("it is there").1.trim_matches('"').to_owned()
+    };
+    let digest = sha256(&evil);
+    let lock = lock.replace(&value("sha256"), &digest);
+    let lock = lock.replace(&value("resolved"), &format!("{}/files/evil.mcpb", registry.url()));
+    world.write("orla.lock", lock, 0o644);
+    let told = ok(&world, &["sync"]);
+    assert!(told.contains("before you agree"), "{told}");
+    refused(&world, &["call", "weather.forecast"], &["orla sync"]);
+    // A person may agree to it, having seen it.
+    let told = ok(&world, &["sync", "--yes"]);
+    assert!(told.contains("orla secret set weather-"), "{told}");
+    assert_eq!(call(&world, "weather.forecast"), "1.0.0 [redacted]");
+}
+
+#[test]
+fn a_package_takes_no_name_of_the_user() {
+    let world = project().tool("deploy.sh", sh("echo mine"));
+    folder(&world, "1.0.0", "[]");
+    let add = |name: &'static str| ["add", "./src/greet", "--yes", "--name", name];
+    refused(&world, &add("deploy"), &["a tool has the name deploy", "--name"]);
+    refused(&world, &add("rtfs"), &["has the name rtfs"]);
+    assert!(!world.path("orla.lock").exists());
+    ok(&world, &add("greet"));
+    // The user's own comes later, and wins.
+    let world = world.tool("greet.sh", sh("echo mine, too"));
+    assert_eq!(call(&world, "greet"), "mine, too");
+    refused(&world, &["check"], &["greet of orla.lock: a tool has this name"]);
+    world.remove("tools/greet.sh");
+    assert_eq!(call(&world, "greet"), "greetings 1.0.0");
+}
+
+#[test]
+fn only_the_tools_that_changed_are_held_back_on_a_second_clone() {
+    let world = super::folders::capsule("");
+    ok(&world, &["add", "./src/greet", "--yes"]);
+    assert!(
+        world.read("orla.lock").contains("    tools:\n      bye: \""),
+        "{}",
+        world.read("orla.lock")
+    );
+    for entry in std::fs::read_dir(world.path(".orla/packages")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "json") {
+            std::fs::remove_file(path).unwrap();
+        }
+    }
+    let world = world.env("TOOLS", "hello,more");
+    assert_eq!(call(&world, "greet.hello"), "hello nothing");
+    refused(&world, &["call", "greet.more"], &["orla update greet"]);
+    let told = world.run(&["update"]).all();
+    assert!(told.contains("more: Greets.") && told.contains("- bye"), "{told}");
+    assert!(!told.contains("hello: Greets."), "only what changed is shown: {told}");
+}
+
+#[test]
+fn a_broken_lock_stops_packages_alone() {
+    let world = project().tool("mine.sh", sh("echo mine"));
+    folder(&world, "1.0.0", "[]");
+    ok(&world, &["add", "./src/greet", "--yes"]);
+    world.write("orla.lock", "packages: {", 0o644);
+    assert_eq!(call(&world, "mine"), "mine");
+    assert!(ok(&world, &["list"]).contains("orla.lock:"));
+    refused(&world, &["check"], &["orla.lock:"]);
+    refused(&world, &["call", "greet"], &["greet"]);
+}
+
+#[test]
+fn changed_tools_can_be_accepted_while_the_source_is_down() {
+    let world = project().env("ORLA_PASS_ENV", "E2E_*,SAYS").env("SAYS", "Old.");
+    let registry = Registry::start();
+    let file = bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
+    registry.add("io.github.acme/weather", "1.0.0", &std::fs::read(file).unwrap());
+    ok(&world, &["add", "io.github.acme/weather", "--registry", &registry.url(), "--yes"]);
+    registry.set(Mode::Fails);
+    let world = world.env("SAYS", "New.");
+    refused(&world, &["call", "weather.forecast"], &["orla update weather"]);
+    refused(&world, &["update", "--yes"], &["500"]);
+    assert_eq!(call(&world, "weather.forecast"), "1.0.0 no key");
+}
+
+#[test]
+fn outdated_is_for_programs_too() {
+    let world = project();
+    let registry = Registry::start();
+    let file = bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
+    let bytes = std::fs::read(file).unwrap();
+    registry.add("io.github.acme/weather", "1.0.0", &bytes);
+    ok(&world, &["add", "io.github.acme/weather", "--registry", &registry.url(), "--yes"]);
+    let rows = || -> serde_json::Value {
+        serde_json::from_str(&world.run(&["outdated", "--json"]).stdout).expect("it is JSON")
+    };
+    assert_eq!((&rows()[0]["now"], &rows()[0]["outdated"]), (&"1.0.0".into(), &false.into()));
+    registry.add("io.github.acme/weather", "1.1.0", &bytes);
+    assert_eq!((&rows()[0]["now"], &rows()[0]["outdated"]), (&"1.1.0".into(), &true.into()));
+    registry.set(Mode::Fails);
+    assert!(rows()[0]["error"].to_string().contains("500"));
+    refused(&world, &["outdated"], &["weather: ", "500"]);
+}
+
+#[test]
+fn another_version_keeps_what_was_granted() {
+    let world = project();
+    let registry = Registry::start();
+    for version in ["1.0.0", "1.1.0"] {
+        let file = bundle(&world, &format!("w-{version}.mcpb"), version, "{}", &[]);
+        registry.add("io.github.acme/weather", version, &std::fs::read(file).unwrap());
+    }
+    let url = registry.url();
+    let add =
+        |source: &'static str| ["add", source, "--registry", &url, "--yes", "--allow", "net:a.example"];
+    ok(&world, &add("io.github.acme/weather@1.0.0"));
+    ok(&world, &add("io.github.acme/weather@1.1.0")[..5]);
+    assert_eq!(call(&world, "weather.forecast"), "1.1.0 no key");
+    let lock = world.read("orla.lock");
+    assert!(lock.contains("weather@1.1.0") && lock.contains("net:a.example"), "{lock}");
+    refused(&world, &["add", "mcpb:w-1.0.0.mcpb", "--yes"], &["is there already, from io.github.acme"]);
+}
