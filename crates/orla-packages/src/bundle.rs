@@ -242,7 +242,7 @@ impl Bundle {
 }
 
 /// The text with the values of settings. `None` if one of them has none.
-fn filled(text: &str, values: &BTreeMap<String, Option<Vec<String>>>) -> Option<String> {
+pub(crate) fn filled(text: &str, values: &BTreeMap<String, Option<Vec<String>>>) -> Option<String> {
     const BEGIN: &str = "${user_config.";
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(BEGIN) {

@@ -4,7 +4,9 @@
 //! - [`lock`]: `orla.lock`, which says exactly what a project has
 //! - [`archive`]: bundles and folders as archives, with checks of everything that an archive may do to a machine
 //! - [`bundle`]: the manifest of an `.mcpb` bundle
+//! - [`remote`]: a server behind a URL as an archive
 //! - [`environment`]: programs of npm and PyPI as bundles
+//! - [`publish`]: what a registry is told of a package
 //! - [`registry`]: the API of MCP registries
 //! - [`tools`]: what a package says its tools are
 //! - [`store`]: the directory of what is installed, and its transactions
@@ -24,7 +26,9 @@ pub mod archive;
 pub mod bundle;
 pub mod environment;
 pub mod lock;
+pub mod publish;
 pub mod registry;
+pub mod remote;
 pub mod source;
 pub mod store;
 pub mod tools;

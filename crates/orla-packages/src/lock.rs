@@ -56,6 +56,10 @@ pub enum PackageKind {
     Folder,
     /// An `.mcpb` bundle.
     Bundle,
+    /// Executable files, each of which is a tool.
+    Tools,
+    /// A server behind a URL: nothing of it runs here.
+    Remote,
 }
 
 /// A lock that cannot be used.
@@ -74,6 +78,8 @@ impl PackageKind {
         match self {
             Self::Folder => "folder",
             Self::Bundle => "bundle",
+            Self::Tools => "tools",
+            Self::Remote => "remote",
         }
     }
 }
@@ -240,9 +246,9 @@ impl Entry {
             return Err(error(name_at, what));
         }
         let (kind_at, kind) = required("kind")?;
-        let kind =
-            [PackageKind::Folder, PackageKind::Bundle].into_iter().find(|known| known.word() == kind);
-        let kind = kind.ok_or_else(|| error(kind_at, "kind is folder or bundle"))?;
+        let kinds = [PackageKind::Folder, PackageKind::Bundle, PackageKind::Tools, PackageKind::Remote];
+        let kind = kinds.into_iter().find(|known| known.word() == kind);
+        let kind = kind.ok_or_else(|| error(kind_at, "kind is folder, bundle, tools or remote"))?;
         let permissions = permissions.ok_or_else(|| error(node.at, "permissions are missing"))?;
         Ok(Self {
             name: name.to_owned(),

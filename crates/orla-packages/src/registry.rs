@@ -1,10 +1,13 @@
 //! The API of MCP registries, v0.1: servers by name and version, and search. No I/O but [`Fetch`].
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::environment::{Launch, Variable};
 use crate::lock::is_digest;
+use crate::remote::{Remote, RemoteSetting};
 use crate::source::{Source, is_local_http};
 use crate::{Fetch, FetchError};
 
@@ -38,7 +41,7 @@ pub struct Server {
     pub status: String,
     packages: Vec<Package>,
     /// Where it runs already.
-    remotes: Vec<String>,
+    remotes: Vec<Place>,
 }
 
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -64,6 +67,16 @@ struct Transport {
     kind: String,
 }
 
+/// Where a server runs already.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+struct Place {
+    #[serde(rename = "type")]
+    kind: String,
+    url: String,
+    #[serde(default)]
+    headers: Vec<Input>,
+}
+
 /// An argument or a variable.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
@@ -82,6 +95,8 @@ struct Input {
     description: String,
     #[serde(default)]
     is_required: bool,
+    #[serde(default)]
+    variables: BTreeMap<String, Input>,
 }
 
 /// What a server is installed from.
@@ -91,6 +106,8 @@ pub enum Install {
     Bundle(BundleAt),
     /// A program of npm or PyPI, and how it is started.
     Program(Source, Launch),
+    /// Nothing: it runs elsewhere.
+    Remote(Remote),
 }
 
 /// A bundle that a server is installed from.
@@ -223,7 +240,7 @@ impl<'a> Registry<'a> {
 }
 
 impl Server {
-    /// What the server is installed from: a bundle, or else a program of npm or PyPI.
+    /// What the server is installed from: a bundle, or else a program of npm or PyPI, or else the URL where it runs.
     ///
     /// # Errors
     /// Why there is nothing: a sentence about the server.
@@ -247,17 +264,59 @@ impl Server {
         let mut kinds: Vec<&str> =
             self.packages.iter().map(|package| package.registry_type.as_str()).collect();
         kinds.dedup();
-        Err(match (kinds.is_empty(), self.remotes.first()) {
-            (true, None) => format!("{name} has no packages"),
-            (true, Some(url)) => format!(
-                "{name} is a server behind a URL, which is not installed: write `mcpServers: {{{}: {{url: {url:?}}}}}` into orla.yaml",
-                crate::name_of(name)
-            ),
-            _ => format!(
+        let remote = ["streamable-http", "sse"];
+        let remote = remote.iter().find_map(|kind| self.remotes.iter().find(|one| one.kind == *kind));
+        match remote {
+            Some(remote) => self.remote(remote).map(Install::Remote),
+            None if kinds.is_empty() => Err(format!("{name} has no packages")),
+            None => Err(format!(
                 "{name} has packages of the kinds {}, which are not supported yet: mcpb, npm and pypi are",
                 kinds.join(", ")
-            ),
-        })
+            )),
+        }
+    }
+
+    /// The server as it runs elsewhere. What has no value in its headers is a setting of the person.
+    fn remote(&self, place: &Place) -> Result<Remote, String> {
+        let mut remote = Remote {
+            name: self.name.clone(),
+            version: self.version.clone(),
+            description: self.description.clone(),
+            author: self.name.split('/').next().unwrap_or_default().to_owned(),
+            url: place.url.clone(),
+            headers: BTreeMap::new(),
+            settings: BTreeMap::new(),
+        };
+        let setting = |key: &str, input: &Input| {
+            let title = if input.description.is_empty() { key } else { &input.description };
+            let default = input.value.clone().or_else(|| input.default.clone());
+            RemoteSetting { title: title.to_owned(), default, required: input.is_required }
+        };
+        for header in &place.headers {
+            let Some(name) = &header.name else {
+                return Err(format!("{}: one of its headers has no name", self.name));
+            };
+            let Some(value) = &header.value else {
+                remote.headers.insert(name.clone(), format!("${{user_config.{name}}}"));
+                remote.settings.insert(name.clone(), setting(name, header));
+                continue;
+            };
+            // A dollar sign would begin a reference of ours.
+            let mut text = value.replace("${", "{");
+            for (key, variable) in &header.variables {
+                text = text.replace(&format!("{{{key}}}"), &format!("${{user_config.{key}}}"));
+                remote.settings.insert(key.clone(), setting(key, variable));
+            }
+            if text.replace("${user_config.", "").contains('{') {
+                return Err(format!(
+                    "{}: its header {name} has variables that it does not declare",
+                    self.name
+                ));
+            }
+            remote.headers.insert(name.clone(), text);
+        }
+        remote.check().map_err(|why| format!("{}: {why}", self.name))?;
+        Ok(remote)
     }
 
     fn bundle(&self, package: &Package) -> Result<BundleAt, String> {
@@ -350,7 +409,7 @@ fn server_of(answer: &Value) -> Result<Server, String> {
     // A package of a kind that is not known may have other members.
     let packages = packages.iter().filter_map(|package| serde_json::from_value(package.clone()).ok());
     let remotes = server.get("remotes").and_then(Value::as_array).into_iter().flatten();
-    let remotes = remotes.filter_map(|remote| Some(remote.get("url")?.as_str()?.to_owned()));
+    let remotes = remotes.filter_map(|remote| serde_json::from_value(remote.clone()).ok());
     let official =
         answer.get("_meta").and_then(|meta| meta.get("io.modelcontextprotocol.registry/official"));
     let status = official.and_then(|official| official.get("status")).and_then(Value::as_str);
@@ -441,10 +500,25 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_server_behind_a_url_says_how_to_use_it() {
-        let answer = json!({"server": {"name": "a.b/c", "version": "1", "remotes": [{"type": "sse", "url": "https://c.example/mcp"}]}});
-        let error = ask(Ok(answer.to_string())).await.unwrap().install().unwrap_err();
-        assert!(error.contains(r#"mcpServers: {c: {url: "https://c.example/mcp"}}"#), "{error}");
+    async fn a_server_behind_a_url_has_settings_for_its_headers() {
+        let install = async |headers: Value| {
+            let place =
+                json!({"type": "streamable-http", "url": "https://c.example/mcp", "headers": headers});
+            let answer = json!({"server": {"name": "a.b/c", "version": "1", "remotes": [place]}});
+            ask(Ok(answer.to_string())).await.unwrap().install()
+        };
+        let token = json!({"name": "Authorization", "value": "Bearer {token}", "variables": {"token": {"isRequired": true}}});
+        let region = json!({"name": "X-Region", "description": "Where."});
+        let Ok(Install::Remote(remote)) = install(json!([token, region])).await else {
+            panic!("it is remote")
+        };
+        let headers: Vec<(&str, &str)> =
+            remote.headers.iter().map(|(name, value)| (&**name, &**value)).collect();
+        let token = ("Authorization", "Bearer ${user_config.token}");
+        assert_eq!(headers, [token, ("X-Region", "${user_config.X-Region}")]);
+        assert!(remote.settings["token"].required && !remote.settings["X-Region"].required);
+        let undeclared = json!([{"name": "A", "value": "{token}"}]);
+        assert!(install(undeclared).await.unwrap_err().contains("does not declare"));
     }
 
     #[tokio::test]

@@ -27,7 +27,7 @@ pub(crate) use cluster::Cluster;
 pub(crate) use identity::{
     ApprovalAnswer, Login, Logout, Policy, PolicyExplain, Secret, Token, TokenCreate,
 };
-pub(crate) use packages::{Add, Consent, Sync, Update};
+pub(crate) use packages::{Add, Consent, Publish, Sync, Update};
 pub(crate) use rtfs::{CheckPrograms, Rtfs, RtfsCommand};
 pub(crate) use sandbox::{Sandbox, SandboxExplain, SandboxLearn, SandboxRun};
 pub(crate) use task::{Task, TaskCommand, TaskList, TaskRun};
@@ -146,6 +146,9 @@ pub(crate) enum Command {
     },
     /// Install exactly what orla.lock names
     Sync(Sync),
+    /// Write a tool, a package or a project as a bundle and a server.json for a registry, and tag its commit
+    #[command(after_help = packages::PUBLISH)]
+    Publish(Publish),
     /// Find capabilities by words
     #[command(after_help = SEARCH)]
     Search(Search),

@@ -173,6 +173,10 @@ fn run(cli: Cli) -> Result<(), Failure> {
             let source = Cli::source(before, sync.settings.clone());
             commands::packages::sync(&sync, &source)
         }
+        Some(Command::Publish(publish)) => {
+            let source = Cli::source(before, publish.settings.clone());
+            commands::packages::publish(&publish, &source)
+        }
         Some(Command::Search(search)) => {
             let source = Cli::source(before, search.settings.clone());
             commands::search::run(&search, &source)

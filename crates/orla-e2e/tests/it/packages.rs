@@ -4,6 +4,7 @@ mod elsewhere;
 mod folders;
 mod hostile;
 mod killed;
+mod publishing;
 mod registry;
 mod trust;
 

@@ -90,7 +90,14 @@ impl Loader {
             // One provider as long as the file is the same: so the catalogue knows that nothing changed.
             let made = match same {
                 Some(made) => made,
-                None => match registration(tool, limits, &change, declared, sandbox.as_ref()) {
+                None => match registration(
+                    tool,
+                    limits,
+                    &change,
+                    declared,
+                    sandbox.as_ref(),
+                    Default::default(),
+                ) {
                     Ok(registration) => Made { of: read, limits, change, sandbox, registration },
                     Err(err) => return Err(DirectoryError { path, reason: reason(&err) }),
                 },
@@ -109,6 +116,61 @@ impl Loader {
     }
 }
 
+/// A tool that others wrote, of a directory of theirs.
+#[derive(Debug)]
+pub struct ForeignTool(Found);
+
+/// The tools that others put into a directory, in the order of their names, and what is wrong there. Programs in RTFS are left out.
+///
+/// # Errors
+/// The directory cannot be used.
+pub fn foreign(directory: &Path) -> Result<(Vec<ForeignTool>, Vec<Finding>), DirectoryError> {
+    let found = Scanner::default().scan(directory)?;
+    Ok((found.tools.into_iter().map(ForeignTool).collect(), found.problems))
+}
+
+impl ForeignTool {
+    /// Its name in its directory.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// What it asks for: permissions, and variables as `env:PATTERN`.
+    pub fn wants(&self) -> impl Iterator<Item = String> {
+        let metadata = &self.0.metadata;
+        let declared = metadata.declared.permissions.iter().flatten().cloned();
+        declared.chain(metadata.pass_env.iter().map(|pattern| format!("env:{}", pattern.as_str())))
+    }
+
+    /// The capability with this id. It has `permissions` and nothing else that its header asks for, and may read the directory.
+    ///
+    /// # Errors
+    /// There is no current directory.
+    pub fn registration(
+        mut self,
+        id: String,
+        directory: &Path,
+        permissions: Vec<String>,
+        limits: Limits,
+        sandboxes: &Sandboxes,
+    ) -> io::Result<Registration> {
+        let metadata = &mut self.0.metadata;
+        metadata.pass_env.clear();
+        metadata.prestart = None;
+        let declared = Declared {
+            permissions: Some(permissions),
+            limits: metadata.declared.limits.clone(),
+            is_foreign: true,
+            ..Declared::default()
+        };
+        let sandbox = sandboxes.of(&declared, directory);
+        self.0.name = id;
+        let files = vec![directory.to_owned()];
+        let place = Some(directory.to_owned());
+        registration(self.0, limits, &Override::default(), declared, sandbox.as_ref(), (files, place))
+    }
+}
+
 /// Where the paths of a declaration lead from.
 fn directory_of(file: &Path) -> PathBuf {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -121,12 +183,13 @@ fn registration(
     change: &Override,
     declared: Declared,
     sandbox: Option<&Arc<Sandbox>>,
+    (files, package): (Vec<PathBuf>, Option<PathBuf>),
 ) -> io::Result<Registration> {
     let mut metadata = tool.metadata;
     metadata.pass_env.extend_from_slice(&change.pass_env);
     let mut program = Program::new(&tool.path)?.with_env(Vec::new(), metadata.pass_env);
     if let Some(sandbox) = sandbox {
-        program = program.confined(Arc::clone(sandbox), Vec::new());
+        program = program.confined(Arc::clone(sandbox), files);
     }
     let provider = ToolProvider {
         program: Arc::new(program),
@@ -136,7 +199,7 @@ fn registration(
         has_output_schema: metadata.output_schema.is_some(),
         limits,
         prestart: change.prestart.or(metadata.prestart).unwrap_or_default(),
-        package: None,
+        package,
     };
     let mut manifest =
         CapabilityManifest::new(tool.name, tool.description, ProviderType::Custom(Arc::new(provider)));

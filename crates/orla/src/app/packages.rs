@@ -49,6 +49,9 @@ impl App {
                 None => packages.packages.push(folder),
             }
         }
+        let (tools, unserved) = installed.tools(&base_of(config), process, self.instance.sandboxes());
+        found.registrations.extend(tools);
+        missing.extend(unserved);
         self.refuse(missing, findings);
         let (secrets, mut given) = (Resolver::of_user(), Redactor::default());
         for package in &mut packages.packages {

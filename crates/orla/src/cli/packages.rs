@@ -1,12 +1,14 @@
 //! The command line of packages.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::Settings;
 
 pub(super) const ADD: &str = "\
 Sources:
-  ./greet                     a folder with tool.yaml
+  ./greet                     a folder with tool.yaml, or with executable files
   mcpb:FILE, mcpb:https://…   an .mcpb bundle
   git:URL#REVISION            a folder or a bundle in a git repository; a path is a URL, too
   npm:NAME, pypi:NAME         an MCP server of npm or PyPI; with @VERSION, that version
@@ -18,6 +20,13 @@ what it names.
 Examples:
   orla add ./greet
   orla add mcpb:weather.mcpb --yes --allow net:api.example.com";
+
+pub(super) const PUBLISH: &str = "\
+Examples:
+  orla publish tools/greet --dry-run
+  orla publish greet.sh --name io.github.owner/greet --version 1.0.0 --description 'Greets.' --url https://example.com/greet.mcpb
+
+`orla add` and every program that knows .mcpb bundles can install what is written; the others need orla in PATH to run it.";
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Add {
@@ -61,6 +70,41 @@ pub(crate) struct Sync {
     /// Agree without being asked that archives of the lock get what is set for their sources
     #[arg(long)]
     pub(crate) yes: bool,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Publish {
+    /// A tool, a folder with tool.yaml, of executables or of a bundle [default: the tools directory]
+    pub(crate) path: Option<PathBuf>,
+    /// Its name in the registry [default: io.github.OWNER/NAME, from the repository]
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Its version [default: that of its manifest]
+    #[arg(long)]
+    pub(crate) version: Option<String>,
+    /// What it does, in up to 100 characters [default: that of its manifest]
+    #[arg(long)]
+    pub(crate) description: Option<String>,
+    /// Where the bundle will be [default: the release of that version on GitHub]
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// Where its source code is [default: the repository on GitHub]
+    #[arg(long, value_name = "URL")]
+    pub(crate) repository: Option<String>,
+    /// The directory for the bundle and server.json [default: the current one]
+    #[arg(long, value_name = "DIRECTORY")]
+    pub(crate) output: Option<PathBuf>,
+    /// Make no git tag
+    #[arg(long)]
+    pub(crate) no_tag: bool,
+    /// Replace files that are there with other content
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Print server.json, and write nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
     #[command(flatten)]
     pub(crate) settings: Settings,
 }

@@ -1,19 +1,22 @@
 //! What an archive is: a bundle or a folder, who made it, what it runs and what it wants.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
 use orla_document::{Kind, Node};
 use orla_marketplace::Redactor;
 use orla_packages::archive::Archive;
-use orla_packages::bundle::{self, Bundle, Command, MANIFEST, MAX_MANIFEST, Setting};
+use orla_packages::bundle::{self, Bundle, MANIFEST, MAX_MANIFEST, Setting};
 use orla_packages::lock::{Entry, PackageKind};
+use orla_packages::remote::{DOCUMENT, Remote};
 use orla_packages::source::Source;
 use orla_process::child::NO_PYTHON_CACHE;
 use orla_process::confinement::Declared;
 use orla_providers::capsule::manifest::{self, Form, Manifest};
 use orla_providers::capsule::packages::MANIFESTS;
 use orla_providers::mcp::{Reach, ServerSettings};
+use orla_providers::tool;
 use orla_secrets::{Reference, ReferenceError, Secret, SecretStore};
 
 use crate::config::expand::expand_references;
@@ -30,6 +33,8 @@ pub(crate) struct Content {
     pub(crate) runs: String,
     /// The variables that it sets: `NAME=VALUE`.
     pub(crate) env: Vec<String>,
+    /// Where the data of its tools goes, if nothing of it runs here.
+    pub(crate) url: Option<String>,
     /// The permissions that it declares.
     pub(crate) wants: Vec<String>,
     /// Keys of settings, with what they are and whether they are required.
@@ -38,38 +43,106 @@ pub(crate) struct Content {
 
 /// The name of this system in manifests of bundles.
 const SYSTEM: &str = if cfg!(target_os = "macos") { "darwin" } else { "linux" };
+/// The command of a bundle that orla made of a folder or of executables.
+pub(crate) const PUBLISHED: &str = "orla";
 /// The most permissions that a package may want, and the longest one: a person reads them.
 const MAX_WANTS: usize = 100;
 const MAX_WANT: usize = 400;
 
 impl Content {
-    /// Reads the manifest of an archive.
+    /// Reads the manifest of an archive. `place` is the last part of its source, the name of executables without a manifest.
     ///
     /// # Errors
     /// It has none, or a broken one.
-    pub(crate) fn read(archive: &Archive<'_>) -> Result<Self, String> {
+    pub(crate) fn read(archive: &Archive<'_>, place: &str) -> Result<Self, String> {
         let file = |name: &str| archive.file(name, MAX_MANIFEST).map_err(|error| error.to_string());
+        let mut named = None;
         if let Some(text) = file(MANIFEST)? {
             let bundle = bundle::read(&text, SYSTEM)?;
-            let runs = format!("{} {}", bundle.command, bundle.args.join(" "));
-            return Ok(Self {
-                kind: PackageKind::Bundle,
-                name: bundle.name,
-                version: bundle.version,
-                description: bundle.description,
-                author: bundle.author,
-                runs,
-                env: bundle.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-                wants: Vec::new(),
-                settings: bundle.settings.into_iter().collect(),
-            });
+            // What orla would serve as a program of its own is what it serves itself.
+            if bundle.command == PUBLISHED {
+                named = Some(bundle);
+            } else {
+                return Ok(Self::of_bundle(bundle));
+            }
+        }
+        if let Some(text) = file(DOCUMENT)? {
+            return Remote::read(&text).map(Self::of_remote);
         }
         for name in MANIFESTS {
             if let Some(text) = file(name)? {
                 return Self::of_folder(name, &text);
             }
         }
-        Err(format!("it has neither {MANIFEST} nor {} at its top", MANIFESTS.join(" nor ")))
+        Self::of_tools(archive, named, place)
+    }
+
+    fn of_bundle(bundle: Bundle) -> Self {
+        let runs = format!("{} {}", bundle.command, bundle.args.join(" "));
+        Self {
+            kind: PackageKind::Bundle,
+            name: bundle.name,
+            version: bundle.version,
+            description: bundle.description,
+            author: bundle.author,
+            runs,
+            env: bundle.env.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+            url: None,
+            wants: Vec::new(),
+            settings: bundle.settings.into_iter().collect(),
+        }
+    }
+
+    fn of_remote(remote: Remote) -> Self {
+        let settings = remote.settings().into_iter().collect();
+        Self {
+            kind: PackageKind::Remote,
+            name: remote.name,
+            version: remote.version,
+            description: remote.description,
+            author: remote.author,
+            runs: "nothing on this machine".to_owned(),
+            env: Vec::new(),
+            url: Some(remote.url),
+            wants: Vec::new(),
+            settings,
+        }
+    }
+
+    /// Executable files, each of which is a tool.
+    fn of_tools(archive: &Archive<'_>, named: Option<Bundle>, place: &str) -> Result<Self, String> {
+        let unpacked = tempfile::tempdir().map_err(|error| error.to_string())?;
+        archive.unpack(unpacked.path()).map_err(|error| error.to_string())?;
+        let (tools, problems) = tool::foreign(unpacked.path()).map_err(|error| error.to_string())?;
+        if let Some(problem) = problems.first() {
+            return Err(problem.message.clone());
+        }
+        if tools.is_empty() {
+            return Err(format!(
+                "it has neither {MANIFEST} nor {} at its top, and no executable file",
+                MANIFESTS.join(" nor ")
+            ));
+        }
+        let names: Vec<&str> = tools.iter().map(tool::ForeignTool::name).collect();
+        let runs = names.join(", ");
+        let wants: BTreeSet<String> = tools.iter().flat_map(tool::ForeignTool::wants).collect();
+        let wants = readable(wants.into_iter().collect())?;
+        let (version, description, author) = match named.as_ref() {
+            Some(bundle) => (&*bundle.version, &*bundle.description, &*bundle.author),
+            None => ("0.0.0", "", ""),
+        };
+        Ok(Self {
+            kind: PackageKind::Tools,
+            name: named.as_ref().map_or(place, |bundle| &bundle.name).to_owned(),
+            version: version.to_owned(),
+            description: description.to_owned(),
+            author: author.to_owned(),
+            runs,
+            env: Vec::new(),
+            url: None,
+            wants,
+            settings: Vec::new(),
+        })
     }
 
     fn of_folder(name: &str, bytes: &[u8]) -> Result<Self, String> {
@@ -101,11 +174,7 @@ impl Content {
             // It is not served, and adding it says why.
             None => wants,
         };
-        if wants.len() > MAX_WANTS || wants.iter().any(|word| word.len() > MAX_WANT) {
-            return Err(format!(
-                "{name}: permissions: more than {MAX_WANTS}, or one of more than {MAX_WANT} bytes"
-            ));
-        }
+        let wants = readable(wants).map_err(|why| format!("{name}: {why}"))?;
         let env = manifest.iter().flat_map(|manifest| &manifest.env);
         let env = env.map(|(name, value)| format!("{name}={value}")).collect();
         let mut runs = vec![required("entrypoint")?];
@@ -118,9 +187,18 @@ impl Content {
             author: text("author").unwrap_or_default(),
             runs: runs.join(" "),
             env,
+            url: None,
             wants,
             settings: Vec::new(),
         })
+    }
+}
+
+/// Permissions that a person can read.
+fn readable(wants: Vec<String>) -> Result<Vec<String>, String> {
+    match wants.len() > MAX_WANTS || wants.iter().any(|word| word.len() > MAX_WANT) {
+        true => Err(format!("permissions: more than {MAX_WANTS}, or one of more than {MAX_WANT} bytes")),
+        false => Ok(wants),
     }
 }
 
@@ -177,7 +255,10 @@ pub(crate) fn server(
     let text = std::fs::read(directory.join(MANIFEST))
         .map_err(|error| format!("{name}: {MANIFEST}: {error}"))?;
     let bundle = bundle::read(&text, SYSTEM).map_err(|why| format!("{name}: {why}"))?;
-    let (mut command, given) = command(&bundle, entry, directory, base, has_settings)?;
+    let given = Given::of(entry, base, bundle.settings.keys(), has_settings)?;
+    let home = std::env::var("HOME").unwrap_or_default();
+    let command = bundle.command(&directory.to_string_lossy(), &home, |key| given.get(key));
+    let mut command = command.map_err(|missing| given.missing(&missing))?;
     let (variable, value) = NO_PYTHON_CACHE;
     command.env.insert(variable.to_owned(), value.to_owned());
     let own = format!("fs:read:{}", directory.display());
@@ -201,8 +282,7 @@ pub(crate) fn server(
     let mut settings = ServerSettings::new(name.clone(), reach);
     settings.declared =
         Declared { permissions: Some(permissions), is_foreign: true, ..Declared::default() };
-    let redactor = Redactor::new(given.iter().map(Secret::expose));
-    settings.redaction = (!redactor.is_empty()).then(|| Arc::new(redactor));
+    settings.redaction = given.redactor();
     Ok(settings)
 }
 
@@ -229,40 +309,73 @@ fn runs_own(command: &str, directory: &Path, granted: &[String]) -> Result<Optio
     }
 }
 
-/// What is started, and the secrets in it.
-fn command(
-    bundle: &Bundle,
+/// A server behind a URL as an MCP server, with the settings of the user in its headers.
+///
+/// # Errors
+/// Its document is broken, or a required setting has no value.
+pub(crate) fn remote(
     entry: &Entry,
     directory: &Path,
     project: &Path,
     has_settings: bool,
-) -> Result<(Command, Vec<Secret>), String> {
-    let mut given = Vec::new();
-    let mut set = std::collections::BTreeMap::new();
-    let store = SecretStore::of_user().filter(|_| has_settings && !bundle.settings.is_empty());
-    for key in bundle.settings.keys() {
-        let secret = store.as_ref().map(|store| store.get(&setting(entry, project, key)));
-        if let Some(secret) = secret.transpose().map_err(|error| error.to_string())?.flatten() {
-            set.insert(key.clone(), secret.expose().to_owned());
-            given.push(secret);
+) -> Result<ServerSettings, String> {
+    let name = &entry.name;
+    let text = std::fs::read(directory.join(DOCUMENT))
+        .map_err(|error| format!("{name}: {DOCUMENT}: {error}"))?;
+    let remote = Remote::read(&text).map_err(|why| format!("{name}: {why}"))?;
+    let given = Given::of(entry, project, remote.settings.keys(), has_settings)?;
+    let headers = remote.filled(|key| given.get(key)).map_err(|missing| given.missing(&missing))?;
+    let mut settings = ServerSettings::new(name.clone(), Reach::Http { url: remote.url, headers });
+    settings.redaction = given.redactor();
+    Ok(settings)
+}
+
+/// What is set for a package.
+struct Given<'a> {
+    entry: &'a Entry,
+    project: &'a Path,
+    has_settings: bool,
+    values: BTreeMap<String, Secret>,
+}
+
+impl<'a> Given<'a> {
+    fn of<'k>(
+        entry: &'a Entry,
+        project: &'a Path,
+        keys: impl Iterator<Item = &'k String>,
+        has_settings: bool,
+    ) -> Result<Self, String> {
+        let mut values = BTreeMap::new();
+        let mut keys = keys.filter(|_| has_settings).peekable();
+        let store = keys.peek().and_then(|_| SecretStore::of_user());
+        for (key, store) in keys.filter_map(|key| Some((key, store.as_ref()?))) {
+            let secret = store.get(&setting(entry, project, key)).map_err(|error| error.to_string())?;
+            values.extend(secret.map(|secret| (key.clone(), secret)));
         }
+        Ok(Self { entry, project, has_settings, values })
     }
-    let home = std::env::var("HOME").unwrap_or_default();
-    let command = bundle.command(&directory.to_string_lossy(), &home, |key| set.get(key).cloned());
-    command.map(|command| (command, given)).map_err(|missing| {
-        if !has_settings {
+
+    fn get(&self, key: &str) -> Option<String> {
+        self.values.get(key).map(|secret| secret.expose().to_owned())
+    }
+
+    /// Why it cannot be served without the values of these keys.
+    fn missing(&self, keys: &[String]) -> String {
+        let (name, listed) = (&self.entry.name, keys.join(", "));
+        if !self.has_settings {
             return format!(
-                "{} needs {}, and gets nothing that is set for its source before you agree to this archive: run `orla sync`",
-                entry.name,
-                missing.join(", ")
+                "{name} needs {listed}, and gets nothing that is set for its source before you agree to this archive: run `orla sync`"
             );
         }
-        let commands: Vec<String> = missing
-            .iter()
-            .map(|key| format!("`orla secret set {}`", setting(entry, project, key)))
-            .collect();
-        format!("{} needs {}: run {}", entry.name, missing.join(", "), commands.join(" and "))
-    })
+        let commands = keys.iter().map(|key| setting(self.entry, self.project, key));
+        let commands: Vec<String> = commands.map(|name| format!("`orla secret set {name}`")).collect();
+        format!("{name} needs {listed}: run {}", commands.join(" and "))
+    }
+
+    fn redactor(&self) -> Option<Arc<Redactor>> {
+        let redactor = Redactor::new(self.values.values().map(Secret::expose));
+        (!redactor.is_empty()).then(|| Arc::new(redactor))
+    }
 }
 
 /// The name of the secret that a setting is: `PACKAGE-SOURCE.KEY`. A package chooses its own name, and so that of another
@@ -306,7 +419,7 @@ mod tests {
             version: "1".to_owned(),
             sha256: String::new(),
             tools_digest: String::new(),
-            tools: std::collections::BTreeMap::new(),
+            tools: BTreeMap::new(),
             permissions: Vec::new(),
         };
         let of = |entry: &Entry, project: &str| setting(entry, Path::new(project), "token");

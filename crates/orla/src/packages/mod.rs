@@ -17,9 +17,12 @@ use orla_marketplace::{ANNOTATIONS, Availability, CapabilityManifest, Registrati
 use orla_packages::lock::{Entry, FILE, PackageKind};
 use orla_packages::store::{Own, Presence, Store, StoreError};
 use orla_packages::tools::{self, Tool};
+use orla_process::Limits;
+use orla_process::confinement::Sandboxes;
 use orla_providers::capsule::packages::{self, Package};
 use orla_providers::capsule::{is_unlearned, package_of};
 use orla_providers::mcp::ServerSettings;
+use orla_providers::tool;
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -118,7 +121,8 @@ impl Installed {
     /// paths of permissions begin.
     pub(crate) fn servers(&self, base: &Path) -> (Vec<ServerSettings>, Vec<(String, String)>) {
         let (mut servers, mut refused) = (Vec::new(), Vec::new());
-        for package in self.of_kind(PackageKind::Bundle) {
+        let remote = self.of_kind(PackageKind::Remote);
+        for package in self.of_kind(PackageKind::Bundle).chain(remote) {
             match package.check().and_then(|()| package.server(base)) {
                 Ok(server) => servers.push(server),
                 Err(why) => refused.push((package.entry.name.clone(), why)),
@@ -133,6 +137,23 @@ impl Installed {
         for package in self.of_kind(PackageKind::Folder) {
             match package.check().and_then(|()| package.folder(base)) {
                 Ok(folder) => found.push(folder),
+                Err(why) => refused.push((package.entry.name.clone(), why)),
+            }
+        }
+        (found, refused)
+    }
+
+    /// Executables as tools, likewise. Each call of one is bounded by `limits`.
+    pub(crate) fn tools(
+        &self,
+        base: &Path,
+        limits: Limits,
+        sandboxes: &Sandboxes,
+    ) -> (Vec<Registration>, Vec<(String, String)>) {
+        let (mut found, mut refused) = (Vec::new(), Vec::new());
+        for package in self.of_kind(PackageKind::Tools) {
+            match package.check().and_then(|()| package.tools(base, limits, sandboxes)) {
+                Ok(tools) => found.extend(tools),
                 Err(why) => refused.push((package.entry.name.clone(), why)),
             }
         }
@@ -199,7 +220,52 @@ impl InstalledPackage {
     }
 
     fn server(&self, base: &Path) -> Result<ServerSettings, String> {
-        content::server(&self.entry, &self.directory, base, self.has_settings)
+        match self.entry.kind {
+            PackageKind::Remote => {
+                content::remote(&self.entry, &self.directory, base, self.has_settings)
+            }
+            _ => content::server(&self.entry, &self.directory, base, self.has_settings),
+        }
+    }
+
+    /// Its executables as tools: `NAME.TOOL`, or `NAME` if a tool has the package's name.
+    fn tools(
+        &self,
+        base: &Path,
+        limits: Limits,
+        sandboxes: &Sandboxes,
+    ) -> Result<Vec<Registration>, String> {
+        let name = &self.entry.name;
+        let (tools, problems) = tool::foreign(&self.directory).map_err(|error| error.to_string())?;
+        if let Some(problem) = problems.first() {
+            return Err(format!("{name}: {}", problem.message));
+        }
+        let wanted: Vec<String> = tools.iter().flat_map(tool::ForeignTool::wants).collect();
+        let permissions = self.granted(&wanted, base)?;
+        let tools = tools.into_iter().map(|tool| {
+            let id = if tool.name() == name { name.clone() } else { format!("{name}.{}", tool.name()) };
+            tool.registration(id, &self.directory, permissions.clone(), limits, sandboxes)
+        });
+        tools.collect::<Result<_, _>>().map_err(|error| format!("{name}: {error}"))
+    }
+
+    /// The permissions of the lock. What the package wants itself is relative to it, and what the user grants besides to the
+    /// project.
+    ///
+    /// # Errors
+    /// Something that it wants is not granted.
+    fn granted(&self, wanted: &[String], base: &Path) -> Result<Vec<String>, String> {
+        let Entry { name, permissions, .. } = &self.entry;
+        if let Some(missing) = wanted.iter().find(|word| !permissions.contains(word)) {
+            return Err(format!(
+                "{name}: its manifest wants {missing}, which {FILE} does not grant: run `orla update {name} --allow {missing}`"
+            ));
+        }
+        let granted = permissions.iter().map(|word| match wanted.contains(word) {
+            true => word.clone(),
+            false => orla_process::confinement::placed(word, base),
+        });
+        Ok(granted.collect())
     }
 
     fn folder(&self, base: &Path) -> Result<Package, String> {
@@ -214,18 +280,8 @@ impl InstalledPackage {
         manifest.pass_env.clear();
         // Its names begin with its own, which no tool of the user has then.
         manifest.prefix = None;
-        if let Some(missing) = wanted.iter().find(|word| !self.entry.permissions.contains(word)) {
-            return Err(format!(
-                "{}: its manifest wants {missing}, which {FILE} does not grant: run `orla update {} --allow {missing}`",
-                self.entry.name, self.entry.name
-            ));
-        }
-        // What it wants itself is relative to it, and what the user grants besides to the project.
-        let granted = self.entry.permissions.iter().map(|word| match wanted.contains(word) {
-            true => word.clone(),
-            false => orla_process::confinement::placed(word, base),
-        });
-        package.manifest.declared.permissions = Some(granted.collect());
+        let granted = self.granted(&wanted, base)?;
+        package.manifest.declared.permissions = Some(granted);
         package.manifest.declared.is_foreign = true;
         package.manifest.name.clone_from(&self.entry.name);
         Ok(package)
@@ -234,10 +290,10 @@ impl InstalledPackage {
     fn owns(&self, registration: &Registration) -> bool {
         let manifest = &registration.manifest;
         match self.entry.kind {
-            PackageKind::Folder => {
+            PackageKind::Folder | PackageKind::Tools => {
                 package_of(&manifest.provider).is_some_and(|place| place == self.directory)
             }
-            PackageKind::Bundle => {
+            PackageKind::Bundle | PackageKind::Remote => {
                 let rest = manifest.id.strip_prefix(self.entry.name.as_str());
                 manifest.provider.kind() == "mcp" && rest.is_some_and(|rest| rest.starts_with('.'))
             }

@@ -87,6 +87,19 @@ impl Registry {
         self.state.lock().servers.entry(name.to_owned()).or_default().push(server);
     }
 
+    /// Adds a version of a server, as it was published.
+    pub(crate) fn add_server(&self, server: &Value) {
+        let name = server["name"].as_str().expect("it has a name").to_owned();
+        self.state.lock().servers.entry(name).or_default().push(server.clone());
+    }
+
+    /// Adds a version of a server that runs elsewhere.
+    pub(crate) fn add_remote(&self, name: &str, version: &str, remotes: &Value) {
+        let server =
+            json!({"name": name, "description": "Far.", "version": version, "remotes": remotes});
+        self.state.lock().servers.entry(name.to_owned()).or_default().push(server);
+    }
+
     /// Adds a version of a server, which is a bundle.
     pub(crate) fn add(&self, name: &str, version: &str, bundle: &[u8]) {
         let file = format!("/files/{version}.mcpb");

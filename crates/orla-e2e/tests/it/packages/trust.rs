@@ -145,3 +145,44 @@ fn another_version_keeps_what_was_granted() {
     assert!(lock.contains("weather@1.1.0") && lock.contains("net:a.example"), "{lock}");
     refused(&world, &["add", "mcpb:w-1.0.0.mcpb", "--yes"], &["is there already, from io.github.acme"]);
 }
+
+#[test]
+fn a_server_behind_a_url_is_locked_with_its_headers() {
+    let far = crate::world().tool("hello.sh", sh("echo from afar")).serve();
+    let registry = Registry::start();
+    let token = serde_json::json!({"name": "X-Token", "value": "Bearer {token}", "variables": {"token": {"isRequired": true, "isSecret": true}}});
+    let place =
+        |url: &str| serde_json::json!([{"type": "streamable-http", "url": url, "headers": [token]}]);
+    registry.add_remote("io.github.acme/far", "1.0.0", &place(&format!("http://{}/mcp", far.address())));
+    let world = project();
+    let add = ["add", "io.github.acme/far", "--registry", &registry.url(), "--yes"];
+    let told = world.run(&add).all();
+    for word in
+        ["nothing on this machine", "what its tools are given goes there", "orla secret set far-"]
+    {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    let name = told.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
+    assert_eq!(world.run_with_input(&["secret", "set", name], b"s3cr3t-k3y-0123").code, Some(0));
+    ok(&world, &add);
+    assert_eq!(call(&world, "far.hello"), "from afar");
+    let lock = world.read("orla.lock");
+    assert!(lock.contains("kind: remote") && !lock.contains("s3cr3t"), "{lock}");
+    let other = project();
+    other.write("orla.lock", &lock, 0o644);
+    let told = ok(&other, &["sync"]);
+    assert!(told.contains("before you agree"), "{told}");
+    refused(&other, &["call", "far.hello"], &["orla sync"]);
+    for (url, words) in [
+        ("https://169.254.169.254/mcp", "private address"),
+        ("http://a.example/mcp", "https://"),
+        ("https://a.example/{tenant}", "variables"),
+    ] {
+        registry.add_remote("io.github.acme/bad", "1.0.0", &place(url));
+        refused(
+            &world,
+            &["add", "io.github.acme/bad", "--registry", &registry.url(), "--yes"],
+            &[words],
+        );
+    }
+}

@@ -68,6 +68,9 @@ impl Asked<'_> {
         line("publisher", &format!("{} (as it says itself)", shown(author)));
         line("sha256", sha256);
         line("runs", &shown(&content.runs));
+        if let Some(url) = &content.url {
+            line("connects to", &format!("{}: what its tools are given goes there", shown(url)));
+        }
         for variable in content.env.iter().take(MAX_LINES) {
             line("sets", &shown(variable));
         }
@@ -91,6 +94,7 @@ impl Asked<'_> {
         line(
             "confined",
             match (rules.mode, rules.fallback) {
+                _ if content.url.is_some() => "no: it runs elsewhere",
                 (Mode::Off, _) => "no: `sandbox: off`",
                 (_, Fallback::Allow) => {
                     "as far as this machine can (`sandbox_fallback: allow`), to its own directory and what is granted"

@@ -31,6 +31,29 @@ impl Fetch for Http {
     }
 }
 
+/// Whether a document at `named_by` may lead to this URL.
+///
+/// # Errors
+/// The URL is private, and the document is not of the same network; or one of them has no address.
+pub(crate) async fn permitted(url: &str, named_by: &str) -> Result<(), FetchError> {
+    let parse = |url: &str| Url::parse(url).map_err(|_| failed(url, "it is no URL"));
+    let (place, from) = (parse(url)?, parse(named_by)?);
+    let from = addresses(&from).await.map_err(|why| failed(named_by, &why))?;
+    let from = from.iter().map(|address| Reach::of(address.ip())).min();
+    let here = addresses(&place).await.map_err(|why| failed(url, &why))?;
+    match from.is_some_and(|from| here.iter().all(|address| is_fit(Reach::of(address.ip()), from))) {
+        true => Ok(()),
+        false => {
+            Err(failed(url, "it is at a private address, which only one of the same network may name"))
+        }
+    }
+}
+
+/// Whether a place that is reached like this may be named by one like that: it is public, or of the same kind.
+fn is_fit(reach: Reach, from: Reach) -> bool {
+    reach == Reach::Public || reach == from
+}
+
 async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError> {
     let mut url = Url::parse(first).map_err(|_| failed(first, "it is no URL"))?;
     let mut widest = None;
@@ -45,9 +68,7 @@ async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u
         let Some(from) = reaches().min() else {
             return Err(failed(first, "its host has no address"));
         };
-        // A place is public, or one of the same kind as the one that named it.
-        let is_fit = |from| reaches().all(|reach| reach == Reach::Public || reach == from);
-        if widest.is_some_and(|from| !is_fit(from)) {
+        if widest.is_some_and(|from| !reaches().all(|reach| is_fit(reach, from))) {
             let what = if hop == 0 { "it is at" } else { "it redirects to" };
             return Err(failed(
                 first,

@@ -1,4 +1,4 @@
-//! `orla add`, `remove`, `update`, `outdated`, `sync`, and `orla search --registry`.
+//! `orla add`, `remove`, `update`, `outdated`, `sync`, `publish`, and `orla search --registry`.
 
 mod consent;
 mod environments;
@@ -7,6 +7,7 @@ mod git;
 mod helper;
 mod learn;
 mod origin;
+mod publish;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -408,7 +409,7 @@ async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) ->
 /// Asks whether an archive of the lock gets what is set for its source. It is installed all the same.
 fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result<(), Failure> {
     let to = agreement(entry, store.project());
-    if entry.kind == PackageKind::Folder || store.is_agreed(&to) {
+    if !matches!(entry.kind, PackageKind::Bundle | PackageKind::Remote) || store.is_agreed(&to) {
         return Ok(());
     }
     let content = Fetched::installed(store, entry)?.content;
@@ -426,6 +427,11 @@ fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result
     let consent = cli::Consent { allow: Vec::new(), yes: is_yes };
     Asked { entry, content: &content, config, allowed: &allowed }.consent(&consent)?;
     Ok(store.agree(&to)?)
+}
+
+/// `orla publish [PATH]`.
+pub(crate) fn publish(publish: &cli::Publish, source: &Source) -> Result<(), Failure> {
+    publish::publish(publish, &load(source)?)
 }
 
 /// `orla search --registry URL WORDS`.

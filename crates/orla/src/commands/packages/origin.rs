@@ -12,7 +12,7 @@ use orla_packages::store::{Presence, Store, read_bounded};
 use orla_packages::{Fetch, sha256};
 
 use super::environments::Program;
-use super::fetch::Http;
+use super::fetch::{Http, permitted};
 use super::git;
 use crate::Failure;
 use crate::config::Config;
@@ -116,12 +116,17 @@ impl Origin {
                         (requires, resolved) = (found, Some(source.to_string()));
                         bytes
                     }
+                    Install::Remote(remote) => {
+                        let led = permitted(&remote.url, asked.url()).await;
+                        led.map_err(|error| Failure::failed(error.to_string()))?;
+                        remote.archive().map_err(Failure::failed)?
+                    }
                 }
             }
         };
         let shown = self.source.to_string();
         let archive = Archive::read(&bytes).map_err(|error| at(&shown, &error))?;
-        let content = Content::read(&archive).map_err(|error| at(&shown, &error))?;
+        let content = Content::read(&archive, self.place_name()).map_err(|error| at(&shown, &error))?;
         Ok(Fetched { sha256: sha256(&bytes), bytes, content, registry, resolved, requires })
     }
 
@@ -161,6 +166,13 @@ impl Origin {
         }
         let now = self.fetch(config).await?;
         Ok(Newest { is_other: now.sha256 != entry.sha256, version: now.content.version })
+    }
+
+    /// The name of what is at the source, where it does not say one itself.
+    fn place_name(&self) -> &str {
+        let (Source::Folder(path) | Source::Git { url: path, .. }) = &self.source else { return "" };
+        let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        name.trim_end_matches(".git")
     }
 
     /// The URL of a repository: a path is relative to the project.
@@ -212,7 +224,7 @@ impl Fetched {
             None => pack(&store.directory(entry)).map_err(|error| Failure::failed(error.to_string()))?,
         };
         let archive = Archive::read(&bytes).map_err(|error| Failure::failed(error.to_string()))?;
-        let content = Content::read(&archive).map_err(Failure::failed)?;
+        let content = Content::read(&archive, &entry.name).map_err(Failure::failed)?;
         Ok(Self {
             content,
             bytes,

@@ -1,0 +1,209 @@
+//! What is published of a package: the bundle's manifest and `server.json`, checked by the rules of the registry's schema
+//! (2025-12-11). No I/O.
+
+use serde_json::{Value, json};
+
+use crate::lock::is_digest;
+use crate::source::is_local_http;
+
+/// The schema of `server.json`.
+const SCHEMA: &str = "https://static.modelcontextprotocol.io/schemas/2025-12-11/server.schema.json";
+/// The bounds of the schema, in characters.
+const MAX_DESCRIPTION: usize = 100;
+const MAX_NAME: usize = 200;
+const MAX_VERSION: usize = 255;
+/// What begins or is in a range of versions.
+const RANGE: [char; 7] = ['^', '~', '>', '<', '=', '*', '|'];
+
+/// A version of a server that is to be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Publication {
+    /// Its name in a registry: `io.github.owner/server`.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What it does.
+    pub description: String,
+    /// Where its source code is.
+    pub repository: Option<String>,
+    /// Where its bundle will be.
+    pub url: String,
+}
+
+impl Publication {
+    /// The part of its name after the owner.
+    pub fn short_name(&self) -> &str {
+        self.name.rsplit('/').next().unwrap_or(&self.name)
+    }
+
+    /// Whether a registry takes it.
+    ///
+    /// # Errors
+    /// What it does not take, and what to do.
+    pub fn check(&self) -> Result<(), String> {
+        let fits = |part: &str, more: &[u8]| {
+            let fits = |byte: u8| byte.is_ascii_alphanumeric() || more.contains(&byte);
+            !part.is_empty() && part.bytes().all(fits)
+        };
+        let is_name = self.name.split_once('/').is_some_and(|(owner, server)| {
+            fits(owner, b".-") && fits(server, b"._-") && (3..=MAX_NAME).contains(&self.name.len())
+        });
+        if !is_name {
+            return Err(format!(
+                "{:?} is no name of a server: pass --name, such as io.github.owner/server",
+                self.name
+            ));
+        }
+        let count = self.description.chars().count();
+        if !(1..=MAX_DESCRIPTION).contains(&count) || self.description.contains(char::is_control) {
+            return Err(format!(
+                "its description has {count} characters, and 1 to {MAX_DESCRIPTION} on one line are allowed: pass --description"
+            ));
+        }
+        let version = self.version.as_str();
+        let is_range = version.contains(RANGE)
+            || version.contains(char::is_whitespace)
+            || version.split('.').any(|part| part.eq_ignore_ascii_case("x"));
+        if version.is_empty() || version.len() > MAX_VERSION || version == "latest" || is_range {
+            return Err(format!("{version:?} is no version: pass --version, such as 1.0.0"));
+        }
+        for (what, url) in [("url", Some(&self.url)), ("repository", self.repository.as_ref())] {
+            let is_url = url.is_none_or(|url| {
+                (url.starts_with("https://") || is_local_http(url))
+                    && !url.contains(|ch: char| ch.is_whitespace() || ch.is_control())
+            });
+            if !is_url {
+                return Err(format!("--{what} is not behind https:// (or http:// on this machine)"));
+            }
+        }
+        Ok(())
+    }
+
+    /// `server.json`, for a bundle with this SHA-256.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check), or the digest is no digest.
+    pub fn server_json(&self, sha256: &str) -> Result<Value, String> {
+        self.check()?;
+        if !is_digest(sha256) {
+            return Err(format!("{sha256:?} is no SHA-256"));
+        }
+        let mut server = json!({
+            "$schema": SCHEMA,
+            "name": self.name,
+            "description": self.description,
+            "version": self.version,
+            "packages": [{
+                "registryType": "mcpb",
+                "identifier": self.url,
+                "version": self.version,
+                "fileSha256": sha256,
+                "transport": {"type": "stdio"},
+            }],
+        });
+        if let Some(url) = &self.repository {
+            let source = if url.contains("gitlab") { "gitlab" } else { "github" };
+            server["repository"] = json!({"url": url, "source": source});
+        }
+        Ok(server)
+    }
+
+    /// The manifest of a bundle that orla serves: `command` with the bundle's directory as that of its tools.
+    pub fn manifest(&self, command: &str) -> Value {
+        let owner = self.name.split('/').next().unwrap_or_default();
+        json!({
+            "manifest_version": "0.3",
+            "name": self.short_name(),
+            "version": self.version,
+            "description": self.description,
+            "author": {"name": owner},
+            "server": {
+                "type": "binary",
+                "entry_point": command,
+                "mcp_config": {"command": command, "args": ["--stdio", "--tools-dir", "${__dirname}"], "env": {}},
+            },
+        })
+    }
+}
+
+/// The owner and the name of a repository on GitHub, from the URL of a remote.
+pub fn github(remote: &str) -> Option<(&str, &str)> {
+    let rest = ["https://github.com/", "git@github.com:", "ssh://git@github.com/"]
+        .iter()
+        .find_map(|prefix| remote.strip_prefix(prefix))?;
+    let (owner, repository) = rest.trim_end_matches('/').split_once('/')?;
+    let repository = repository.strip_suffix(".git").unwrap_or(repository);
+    let is_name = |text: &str| {
+        !text.is_empty()
+            && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
+    };
+    (is_name(owner) && is_name(repository)).then_some((owner, repository))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn publication() -> Publication {
+        Publication {
+            name: "io.github.acme/weather".to_owned(),
+            version: "1.0.0".to_owned(),
+            description: "Tells the weather.".to_owned(),
+            repository: Some("https://github.com/acme/weather".to_owned()),
+            url: "https://a.example/weather-1.0.0.mcpb".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_registry_takes_what_is_checked() {
+        let server = publication().server_json(&"a1".repeat(32)).unwrap();
+        assert_eq!(server["packages"][0]["fileSha256"], "a1".repeat(32));
+        assert_eq!(server["repository"]["source"], "github");
+        assert!(publication().server_json("a1").is_err());
+        type Change = fn(&mut Publication);
+        let changes: [(Change, &str); 11] = [
+            (|it| it.name = "weather".into(), "--name"),
+            (|it| it.name = "a/b/c".into(), "--name"),
+            (|it| it.name = "a b/c".into(), "--name"),
+            (|it| it.name = format!("a/{}", "b".repeat(200)), "--name"),
+            (|it| it.description = String::new(), "--description"),
+            (|it| it.description = "ü".repeat(101), "--description"),
+            (|it| it.version = "^1.0".into(), "--version"),
+            (|it| it.version = "1.x".into(), "--version"),
+            (|it| it.version = "latest".into(), "--version"),
+            (|it| it.url = "http://a.example/x".into(), "--url"),
+            (|it| it.repository = Some("git@github.com:a/b".into()), "--repository"),
+        ];
+        for (change, word) in changes {
+            let mut changed = publication();
+            change(&mut changed);
+            assert!(changed.check().unwrap_err().contains(word), "{changed:?}");
+        }
+        let long = Publication { description: "ü".repeat(100), ..publication() };
+        assert_eq!(long.check(), Ok(()));
+    }
+
+    #[test]
+    fn the_manifest_is_one_that_is_read() {
+        let manifest = publication().manifest("orla").to_string();
+        let bundle = crate::bundle::read(manifest.as_bytes(), "linux").unwrap();
+        assert_eq!((&*bundle.name, &*bundle.version, &*bundle.command), ("weather", "1.0.0", "orla"));
+    }
+
+    #[test]
+    fn a_repository_on_github_is_known_by_its_remote() {
+        for remote in [
+            "https://github.com/a/b.git",
+            "git@github.com:a/b.git",
+            "ssh://git@github.com/a/b",
+            "https://github.com/a/b/",
+        ] {
+            assert_eq!(github(remote), Some(("a", "b")), "{remote}");
+        }
+        for remote in
+            ["https://gitlab.com/a/b", "../b", "https://github.com/a", "https://github.com/a/b/c"]
+        {
+            assert_eq!(github(remote), None, "{remote}");
+        }
+    }
+}

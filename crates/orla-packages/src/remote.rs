@@ -1,0 +1,167 @@
+//! A server behind a URL as an archive, which is locked like every other: `remote.json` says where it is and what a person
+//! sets. No I/O.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::archive::{File, assemble};
+use crate::bundle::{Setting, filled};
+use crate::source::is_local_http;
+
+/// The name of the document in the archive.
+pub const DOCUMENT: &str = "remote.json";
+
+/// A server behind a URL.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Remote {
+    /// Its name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What it does.
+    pub description: String,
+    /// Who runs it, as the registry says.
+    pub author: String,
+    /// Its endpoint.
+    pub url: String,
+    /// Sent with every request; `${user_config.KEY}` stands for a setting.
+    pub headers: BTreeMap<String, String>,
+    /// What a person sets, by its key.
+    pub settings: BTreeMap<String, RemoteSetting>,
+}
+
+/// Something that a person sets.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct RemoteSetting {
+    /// What it is.
+    pub title: String,
+    /// Its value if none is set.
+    pub default: Option<String>,
+    /// Whether it cannot be left out.
+    pub required: bool,
+}
+
+impl Remote {
+    /// Reads the document.
+    ///
+    /// # Errors
+    /// It is none, or what it says cannot be used.
+    pub fn read(text: &[u8]) -> Result<Self, String> {
+        let remote: Self =
+            serde_json::from_slice(text).map_err(|error| format!("{DOCUMENT}: {error}"))?;
+        remote.check().map_err(|why| format!("{DOCUMENT}: {why}"))?;
+        Ok(remote)
+    }
+
+    /// Whether a request can be made of it.
+    ///
+    /// # Errors
+    /// What is wrong.
+    pub fn check(&self) -> Result<(), String> {
+        let is_plain = |text: &str| !text.chars().any(|ch| ch.is_control() || ch.is_whitespace());
+        if !self.url.starts_with("https://") && !is_local_http(&self.url) {
+            return Err(format!("{} is not behind https:// (or http:// on this machine)", self.url));
+        }
+        if !is_plain(&self.url) || self.url.contains(['{', '}']) {
+            return Err(format!("{} has variables or spaces, which are not supported", self.url));
+        }
+        for (name, value) in &self.headers {
+            let is_name = !name.is_empty()
+                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
+            if !is_name || value.chars().any(char::is_control) {
+                return Err(format!("{name:?} is no header that can be sent"));
+            }
+        }
+        let is_key = |key: &String| {
+            !key.is_empty()
+                && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        };
+        match self.settings.keys().find(|key| !is_key(key)) {
+            Some(key) => Err(format!("{key:?} is no key: a key has letters, digits, `_` and `-`")),
+            None => Ok(()),
+        }
+    }
+
+    /// The archive, the same for the same server.
+    ///
+    /// # Errors
+    /// It is too large.
+    pub fn archive(&self) -> Result<Vec<u8>, String> {
+        let content = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        let file = File { name: DOCUMENT.to_owned(), is_executable: false, content };
+        assemble(&[file]).map_err(|error| error.to_string())
+    }
+
+    /// The settings as those of a bundle.
+    pub fn settings(&self) -> BTreeMap<String, Setting> {
+        let settings = self.settings.iter().map(|(key, setting)| {
+            let default = setting.default.clone().map(|value| vec![value]);
+            let title = setting.title.clone();
+            (key.clone(), Setting { title, default, is_required: setting.required })
+        });
+        settings.collect()
+    }
+
+    /// The headers with the values that `set` gives for keys. One whose setting has no value is left out.
+    ///
+    /// # Errors
+    /// The keys of required settings without a value.
+    pub fn filled(
+        &self,
+        set: impl Fn(&str) -> Option<String>,
+    ) -> Result<BTreeMap<String, String>, Vec<String>> {
+        let mut values = BTreeMap::new();
+        for (key, setting) in &self.settings {
+            values
+                .insert(key.clone(), set(key).or_else(|| setting.default.clone()).map(|one| vec![one]));
+        }
+        let missing: Vec<String> = self
+            .settings
+            .iter()
+            .filter(|(key, setting)| setting.required && values[*key].is_none())
+            .map(|(key, _)| key.clone())
+            .collect();
+        if !missing.is_empty() {
+            return Err(missing);
+        }
+        let headers = self.headers.iter();
+        Ok(headers.filter_map(|(name, text)| Some((name.clone(), filled(text, &values)?))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_have_the_values_of_a_person() {
+        let setting = |required| RemoteSetting { title: String::new(), default: None, required };
+        let remote = Remote {
+            name: "a.b/c".to_owned(),
+            version: "1.0.0".to_owned(),
+            description: String::new(),
+            author: "a.b".to_owned(),
+            url: "https://a.example/mcp".to_owned(),
+            headers: [
+                ("Authorization", "Bearer ${user_config.token}"),
+                ("X-Region", "${user_config.region}"),
+            ]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into(),
+            settings: [("token".to_owned(), setting(true)), ("region".to_owned(), setting(false))]
+                .into(),
+        };
+        let bytes = remote.archive().unwrap();
+        let archive = crate::archive::Archive::read(&bytes).unwrap();
+        assert_eq!(Remote::read(&archive.file(DOCUMENT, 1000).unwrap().unwrap()).unwrap(), remote);
+        assert_eq!(remote.filled(|_| None).unwrap_err(), ["token"]);
+        let headers = remote.filled(|key| (key == "token").then(|| "s3".to_owned())).unwrap();
+        assert_eq!(headers, [("Authorization".to_owned(), "Bearer s3".to_owned())].into());
+        for url in ["http://a.example", "https://a.example/{x}", "https://a.example/ x", "file:///x"] {
+            assert!(Remote { url: url.to_owned(), ..remote.clone() }.check().is_err(), "{url}");
+        }
+    }
+}

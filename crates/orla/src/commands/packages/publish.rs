@@ -1,0 +1,257 @@
+//! `orla publish`: writes the bundle and the `server.json` of a tool, a folder or a project, and tags its commit. What it
+//! writes is what `orla add` reads.
+
+use std::path::{Path, PathBuf};
+
+use orla_packages::archive::{Archive, File, MAX_FILES, assemble, pack};
+use orla_packages::bundle::{MANIFEST, MAX_MANIFEST};
+use orla_packages::lock::PackageKind;
+use orla_packages::publish::{Publication, github};
+use orla_packages::sha256;
+use orla_packages::store::read_bounded;
+use orla_providers::capsule::packages::is_package;
+
+use super::helper;
+use crate::config::Config;
+use crate::packages::content::{Content, PUBLISHED};
+use crate::{Failure, cli, render};
+
+/// The file that a registry is told.
+const SERVER: &str = "server.json";
+/// Files that are nobody else's business, by the ends of their names.
+const PRIVATE: [&str; 6] = [".env", ".pem", ".key", "id_rsa", "id_ed25519", "orla.tokens.json"];
+
+pub(super) fn publish(publish: &cli::Publish, config: &Config) -> Result<(), Failure> {
+    let source = publish.path.clone().unwrap_or_else(|| config.tools_dir.clone());
+    let failed = |why: String| Failure::failed(format!("{}: {why}", source.display()));
+    let content = content_of(&source).map_err(failed)?;
+    let repository = Repository::around(&source);
+    let publication = described(publish, &source, &content, repository.as_ref()).map_err(failed)?;
+    let file = format!("{}-{}.mcpb", publication.short_name(), publication.version);
+    let publication = Publication { url: publication.url.replace("{file}", &file), ..publication };
+    let bundle = content.bundle(&publication).map_err(failed)?;
+    let server = publication.server_json(&sha256(&bundle)).map_err(Failure::failed)?;
+    let server = serde_json::to_string_pretty(&server)
+        .map_err(|error| Failure::failed(error.to_string()))?
+        + "\n";
+    let tag = format!("v{}", publication.version);
+    let repository = repository.filter(|_| !publish.no_tag);
+    let is_tagged = match &repository {
+        Some(repository) => repository.is_tagged(&tag)?,
+        None => true,
+    };
+    let output = publish.output.clone().unwrap_or_default();
+    let written = [(output.join(&file), bundle.as_slice()), (output.join(SERVER), server.as_bytes())];
+    for (path, text) in &written {
+        if !publish.force && std::fs::read(path).is_ok_and(|there| there != *text) {
+            return Err(Failure::failed(format!(
+                "{} is there already, with other content: pass --force to replace it, or --output DIRECTORY",
+                path.display()
+            )));
+        }
+    }
+    for name in content.names() {
+        render::note(&format!("  {name}"));
+    }
+    if publish.dry_run {
+        render::out(&server);
+        render::note(&format!("{file} and {SERVER} would be written; nothing was"));
+        return Ok(());
+    }
+    for (path, text) in &written {
+        write(path, text)?;
+    }
+    if let Some(repository) = repository.filter(|_| !is_tagged) {
+        repository.tag(&tag)?;
+        render::note(&format!("tagged {tag}; `git push origin {tag}` publishes the tag"));
+    }
+    render::note(&format!(
+        "wrote {file} and {SERVER}: upload the bundle to {}, then give {SERVER} to a registry (`mcp-publisher publish`)",
+        publication.url
+    ));
+    Ok(())
+}
+
+/// What is to be published.
+struct Published {
+    files: Vec<File>,
+    /// The version and the description that it has itself.
+    version: Option<String>,
+    description: String,
+    /// Whether it brings the manifest of a bundle along.
+    is_bundle: bool,
+}
+
+impl Published {
+    fn names(&self) -> impl Iterator<Item = &str> {
+        self.files.iter().map(|file| file.name.as_str())
+    }
+
+    /// The archive, with a manifest by which other programs start it, too.
+    fn bundle(&self, publication: &Publication) -> Result<Vec<u8>, String> {
+        let mut files = self.files.clone();
+        if !self.is_bundle {
+            let text = serde_json::to_string_pretty(&publication.manifest(PUBLISHED));
+            let content = text.map_err(|error| error.to_string())?.into_bytes();
+            files.push(File { name: MANIFEST.to_owned(), is_executable: false, content });
+            files.sort_by(|a, b| a.name.cmp(&b.name));
+        }
+        assemble(&files).map_err(|error| error.to_string())
+    }
+}
+
+/// Reads a tool, a folder, or the tools of a project.
+fn content_of(source: &Path) -> Result<Published, String> {
+    let text = |error: std::io::Error| error.to_string();
+    let bytes = if source.is_dir() {
+        let inner = std::fs::read_dir(source).map_err(text)?.filter_map(Result::ok);
+        let inner = inner.map(|entry| entry.path()).find(|path| path.is_dir() && is_package(path));
+        if let Some(inner) = inner.filter(|_| !is_package(source)) {
+            return Err(format!(
+                "{0} is a package: publish it by itself, `orla publish {0}`",
+                inner.display()
+            ));
+        }
+        pack(source).map_err(|error| error.to_string())?
+    } else {
+        let name = source.file_name().and_then(|name| name.to_str()).ok_or("it has no name")?;
+        let content = read_bounded(source).map_err(text)?;
+        let mut files = vec![File { name: name.to_owned(), is_executable: true, content }];
+        // What stands beside a tool that cannot have a header.
+        let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name);
+        let beside = [name, stem].map(|name| format!("{name}.orla.yaml"));
+        let beside = beside.iter().find_map(|name| {
+            let content = read_bounded(&source.with_file_name(name)).ok()?;
+            Some(File { name: name.clone(), is_executable: false, content })
+        });
+        files.extend(beside);
+        assemble(&files).map_err(|error| error.to_string())?
+    };
+    let archive = Archive::read(&bytes).map_err(|error| error.to_string())?;
+    // A manifest that an earlier publication left is made anew.
+    let manifest = archive.file(MANIFEST, MAX_MANIFEST).map_err(|error| error.to_string())?;
+    let content = Content::read(&archive, "tools")?;
+    let is_bundle = content.kind == PackageKind::Bundle;
+    let mut files = archive.contents().map_err(|error| error.to_string())?;
+    // Nor is what it wrote.
+    let is_own = |name: &str| name == SERVER || (name.ends_with(".mcpb") && !name.contains('/'));
+    files.retain(|file| {
+        !is_own(&file.name) && (is_bundle || manifest.is_none() || file.name != MANIFEST)
+    });
+    let private = |file: &&File| PRIVATE.iter().any(|end| file.name.to_lowercase().ends_with(end));
+    if let Some(file) = files.iter().find(private) {
+        return Err(format!(
+            "{} looks private: move it elsewhere, so that it is not published",
+            file.name
+        ));
+    }
+    if files.len() >= MAX_FILES {
+        return Err(format!("it has more than {} files", MAX_FILES - 1));
+    }
+    // Executables have no version of their own.
+    let version = (content.kind != PackageKind::Tools).then_some(content.version);
+    Ok(Published { files, version, description: content.description, is_bundle })
+}
+
+/// What a registry is told, from the command line, or else from the package and the repository around it.
+fn described(
+    publish: &cli::Publish,
+    source: &Path,
+    content: &Published,
+    repository: Option<&Repository>,
+) -> Result<Publication, String> {
+    let remote = repository.and_then(|repository| repository.remote.as_deref());
+    let on_github = remote.and_then(github);
+    let stem = std::path::absolute(source).unwrap_or_else(|_| source.to_owned());
+    let stem = stem.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    let name = publish.name.clone();
+    let name = name.or_else(|| on_github.map(|(owner, _)| format!("io.github.{owner}/{stem}")));
+    let name = name.ok_or("it needs a name in the registry: pass --name io.github.owner/server")?;
+    let version = match (&content.version, &publish.version) {
+        (Some(own), Some(given)) if own != given => {
+            return Err(format!("its manifest says version {own}, and --version {given}"));
+        }
+        (Some(version), _) | (None, Some(version)) => version.clone(),
+        (None, None) => return Err("it has no version: pass --version 1.0.0".to_owned()),
+    };
+    let repository_url = on_github.map(|(owner, name)| format!("https://github.com/{owner}/{name}"));
+    let released =
+        repository_url.as_ref().map(|url| format!("{url}/releases/download/v{version}/{{file}}"));
+    let url = publish.url.clone().or(released);
+    let publication = Publication {
+        description: publish.description.clone().unwrap_or_else(|| content.description.clone()),
+        repository: publish.repository.clone().or(repository_url),
+        url: url.ok_or("its bundle needs a place: pass --url https://…, where it will be")?,
+        name,
+        version,
+    };
+    publication.check()?;
+    Ok(publication)
+}
+
+/// The git repository around what is published.
+struct Repository {
+    directory: PathBuf,
+    /// The URL of `origin`.
+    remote: Option<String>,
+}
+
+impl Repository {
+    /// `None` if there is none, or no git.
+    fn around(source: &Path) -> Option<Self> {
+        let directory = if source.is_dir() { source } else { source.parent()? };
+        let directory = std::path::absolute(directory).ok()?;
+        let mut repository = Self { directory, remote: None };
+        repository.git(&["rev-parse", "--verify", "HEAD"]).ok()?;
+        repository.remote = repository.git(&["remote", "get-url", "origin"]).ok();
+        Some(repository)
+    }
+
+    fn git(&self, arguments: &[&str]) -> Result<String, String> {
+        let mut git = helper::program("git");
+        let said = helper::output(git.arg("-C").arg(&self.directory).args(arguments))?;
+        Ok(String::from_utf8_lossy(&said).trim().to_owned())
+    }
+
+    /// Whether the tag is at this commit already.
+    ///
+    /// # Errors
+    /// It is elsewhere, or what is published is not in this commit.
+    fn is_tagged(&self, tag: &str) -> Result<bool, Failure> {
+        let changed = self.git(&["status", "--porcelain", "--untracked-files=no", "--", "."]);
+        if !changed.map_err(Failure::failed)?.is_empty() {
+            return Err(Failure::failed(format!(
+                "{} has changes that are not committed, and {tag} would not have them: commit them, or pass --no-tag",
+                self.directory.display()
+            )));
+        }
+        let Ok(tagged) =
+            self.git(&["rev-parse", "--verify", "--quiet", &format!("refs/tags/{tag}^{{commit}}")])
+        else {
+            return Ok(false);
+        };
+        match self.git(&["rev-parse", "HEAD"]).map_err(Failure::failed)? == tagged {
+            true => Ok(true),
+            false => Err(Failure::failed(format!(
+                "the tag {tag} is at another commit: choose another version, or pass --no-tag"
+            ))),
+        }
+    }
+
+    fn tag(&self, tag: &str) -> Result<(), Failure> {
+        self.git(&["tag", tag]).map(drop).map_err(Failure::failed)
+    }
+}
+
+/// Writes a file as a whole.
+fn write(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let failed = |error: std::io::Error| Failure::failed(format!("{}: {error}", path.display()));
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    std::fs::create_dir_all(directory).map_err(failed)?;
+    let mut half = tempfile::NamedTempFile::new_in(directory).map_err(failed)?;
+    std::io::Write::write_all(&mut half, content).map_err(failed)?;
+    half.persist(path).map_err(|error| failed(error.error))?;
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+    std::fs::set_permissions(path, mode).map_err(failed)
+}
