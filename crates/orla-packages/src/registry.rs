@@ -96,7 +96,7 @@ struct Input {
     #[serde(default)]
     is_required: bool,
     #[serde(default)]
-    variables: BTreeMap<String, Input>,
+    variables: BTreeMap<String, Self>,
 }
 
 /// What a server is installed from.

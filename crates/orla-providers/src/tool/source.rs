@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use orla_marketplace::id::Pattern;
+use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{ANNOTATIONS, CapabilityManifest, ProviderType, Registration, TITLE};
 use orla_process::Limits;
 use orla_process::child::Program;
@@ -120,6 +120,21 @@ impl Loader {
 #[derive(Debug)]
 pub struct ForeignTool(Found);
 
+/// How tools of others are served.
+#[derive(Clone, Copy, Debug)]
+pub struct ForeignTerms<'a> {
+    /// Their directory, which they may read.
+    pub directory: &'a Path,
+    /// What they may do, whatever their headers ask for.
+    pub permissions: &'a [String],
+    /// What bounds each call.
+    pub limits: Limits,
+    /// What the user changes of single tools, by their ids.
+    pub changes: &'a HashMap<String, Override>,
+    /// What confines them.
+    pub sandboxes: &'a Sandboxes,
+}
+
 /// The tools that others put into a directory, in the order of their names, and what is wrong there. Programs in RTFS are left out.
 ///
 /// # Errors
@@ -142,32 +157,28 @@ impl ForeignTool {
         declared.chain(metadata.pass_env.iter().map(|pattern| format!("env:{}", pattern.as_str())))
     }
 
-    /// The capability with this id. It has `permissions` and nothing else that its header asks for, and may read the directory.
+    /// The capability with this id.
     ///
     /// # Errors
     /// There is no current directory.
-    pub fn registration(
-        mut self,
-        id: String,
-        directory: &Path,
-        permissions: Vec<String>,
-        limits: Limits,
-        sandboxes: &Sandboxes,
-    ) -> io::Result<Registration> {
+    pub fn registration(mut self, id: String, terms: ForeignTerms<'_>) -> io::Result<Registration> {
+        let change = terms.changes.get(&id).or_else(|| terms.changes.get(&mcp_name(&id)));
+        let change = change.cloned().unwrap_or_default();
         let metadata = &mut self.0.metadata;
         metadata.pass_env.clear();
         metadata.prestart = None;
         let declared = Declared {
-            permissions: Some(permissions),
+            permissions: Some(terms.permissions.to_vec()),
             limits: metadata.declared.limits.clone(),
             is_foreign: true,
             ..Declared::default()
         };
-        let sandbox = sandboxes.of(&declared, directory);
+        let declared = declared.changed_by(&change.declared);
+        let sandbox = terms.sandboxes.of(&declared, terms.directory);
         self.0.name = id;
-        let files = vec![directory.to_owned()];
-        let place = Some(directory.to_owned());
-        registration(self.0, limits, &Override::default(), declared, sandbox.as_ref(), (files, place))
+        let place = terms.directory.to_owned();
+        let place = (vec![place.clone()], Some(place));
+        registration(self.0, terms.limits, &change, declared, sandbox.as_ref(), place)
     }
 }
 

@@ -355,7 +355,7 @@ fn agent(_: &Config, _: &mut Findings) -> Option<Registration> {
 }
 
 /// What is changed of single tools before they are loaded, by their names.
-fn overrides(config: &Config) -> HashMap<String, Override> {
+pub(super) fn overrides(config: &Config) -> HashMap<String, Override> {
     let changes = config.tools.iter().map(|(name, change)| {
         let declared = declared(config, change);
         let change = Override { pass_env: change.pass_env.clone(), prestart: change.prestart, declared };

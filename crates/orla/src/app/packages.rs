@@ -16,7 +16,7 @@ use crate::governance::Rules;
 use crate::package_secrets;
 use crate::packages::Installed;
 
-use super::load::{base_of, declared, gate};
+use super::load::{base_of, declared, gate, overrides};
 use super::{App, is_alone, policy};
 
 impl App {
@@ -49,7 +49,9 @@ impl App {
                 None => packages.packages.push(folder),
             }
         }
-        let (tools, unserved) = installed.tools(&base_of(config), process, self.instance.sandboxes());
+        let sandboxes = self.instance.sandboxes();
+        let (tools, unserved) =
+            installed.tools(&base_of(config), process, &overrides(config), sandboxes);
         found.registrations.extend(tools);
         missing.extend(unserved);
         self.refuse(missing, findings);

@@ -74,7 +74,7 @@ impl Content {
                 return Self::of_folder(name, &text);
             }
         }
-        Self::of_tools(archive, named, place)
+        Self::of_tools(archive, named.as_ref(), place)
     }
 
     fn of_bundle(bundle: Bundle) -> Self {
@@ -110,7 +110,7 @@ impl Content {
     }
 
     /// Executable files, each of which is a tool.
-    fn of_tools(archive: &Archive<'_>, named: Option<Bundle>, place: &str) -> Result<Self, String> {
+    fn of_tools(archive: &Archive<'_>, named: Option<&Bundle>, place: &str) -> Result<Self, String> {
         let unpacked = tempfile::tempdir().map_err(|error| error.to_string())?;
         archive.unpack(unpacked.path()).map_err(|error| error.to_string())?;
         let (tools, problems) = tool::foreign(unpacked.path()).map_err(|error| error.to_string())?;
@@ -127,13 +127,13 @@ impl Content {
         let runs = names.join(", ");
         let wants: BTreeSet<String> = tools.iter().flat_map(tool::ForeignTool::wants).collect();
         let wants = readable(wants.into_iter().collect())?;
-        let (version, description, author) = match named.as_ref() {
+        let (version, description, author) = match named {
             Some(bundle) => (&*bundle.version, &*bundle.description, &*bundle.author),
             None => ("0.0.0", "", ""),
         };
         Ok(Self {
             kind: PackageKind::Tools,
-            name: named.as_ref().map_or(place, |bundle| &bundle.name).to_owned(),
+            name: named.map_or(place, |bundle| &bundle.name).to_owned(),
             version: version.to_owned(),
             description: description.to_owned(),
             author: author.to_owned(),

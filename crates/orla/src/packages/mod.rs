@@ -7,7 +7,7 @@
 pub(crate) mod content;
 pub(crate) mod names;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use orla_process::confinement::Sandboxes;
 use orla_providers::capsule::packages::{self, Package};
 use orla_providers::capsule::{is_unlearned, package_of};
 use orla_providers::mcp::ServerSettings;
-use orla_providers::tool;
+use orla_providers::tool::{self, ForeignTerms, Override};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -143,16 +143,17 @@ impl Installed {
         (found, refused)
     }
 
-    /// Executables as tools, likewise. Each call of one is bounded by `limits`.
+    /// Executables as tools, likewise. Each call of one is bounded by `limits`; `changes` are those of the user.
     pub(crate) fn tools(
         &self,
         base: &Path,
         limits: Limits,
+        changes: &HashMap<String, Override>,
         sandboxes: &Sandboxes,
     ) -> (Vec<Registration>, Vec<(String, String)>) {
         let (mut found, mut refused) = (Vec::new(), Vec::new());
         for package in self.of_kind(PackageKind::Tools) {
-            match package.check().and_then(|()| package.tools(base, limits, sandboxes)) {
+            match package.check().and_then(|()| package.tools(base, limits, changes, sandboxes)) {
                 Ok(tools) => found.extend(tools),
                 Err(why) => refused.push((package.entry.name.clone(), why)),
             }
@@ -233,6 +234,7 @@ impl InstalledPackage {
         &self,
         base: &Path,
         limits: Limits,
+        changes: &HashMap<String, Override>,
         sandboxes: &Sandboxes,
     ) -> Result<Vec<Registration>, String> {
         let name = &self.entry.name;
@@ -241,10 +243,12 @@ impl InstalledPackage {
             return Err(format!("{name}: {}", problem.message));
         }
         let wanted: Vec<String> = tools.iter().flat_map(tool::ForeignTool::wants).collect();
-        let permissions = self.granted(&wanted, base)?;
+        let permissions = &self.granted(&wanted, base)?;
+        let directory = &self.directory;
+        let terms = ForeignTerms { directory, permissions, limits, changes, sandboxes };
         let tools = tools.into_iter().map(|tool| {
             let id = if tool.name() == name { name.clone() } else { format!("{name}.{}", tool.name()) };
-            tool.registration(id, &self.directory, permissions.clone(), limits, sandboxes)
+            tool.registration(id, terms)
         });
         tools.collect::<Result<_, _>>().map_err(|error| format!("{name}: {error}"))
     }

@@ -17,8 +17,10 @@ fn round_trip(world: &World, arguments: &[&str], short: &str, tool: &str) -> Str
     let told = ok(world, &[&["publish"], arguments, &["--name", &name, "--url", &url]].concat());
     let server: Value = serde_json::from_str(&world.read("server.json")).expect("it is JSON");
     let version = server["version"].as_str().expect("a version");
-    registry
-        .serve("/files/it.mcpb", &std::fs::read(world.path(format!("{short}-{version}.mcpb"))).unwrap());
+    registry.serve(
+        "/files/it.mcpb",
+        &std::fs::read(world.path(format!("{short}-{version}.mcpb"))).expect("it was written"),
+    );
     registry.add_server(&server);
     let other = project();
     ok(&other, &["add", &name, "--registry", &registry.url(), "--yes"]);
@@ -50,6 +52,7 @@ fn a_tool_and_the_tools_of_a_project_are_published() {
     let given = ["--version", "1.0.0", "--description", "Greets."];
     let one = [&["tools/greet.sh"], &given[..]].concat();
     assert_eq!(round_trip(&world, &one, "greet", "greet"), "hi");
+    world.remove("server.json");
     let all = ["--version", "1.0.0", "--description", "Two tools."];
     assert_eq!(round_trip(&world, &all, "two", "two.bye"), "bye");
     refused(
@@ -98,7 +101,8 @@ fn nothing_is_overwritten_unasked_or_written_without_being_meant() {
         (["--description", &"x".repeat(101)], "--description"),
     ] {
         let given = [NAME, ["--url", "https://a.example/x.mcpb"], change];
-        let given = given.iter().filter(|pair| pair[0] != change[0] || **pair == change).flatten().copied();
+        let given =
+            given.iter().filter(|pair| pair[0] != change[0] || **pair == change).flatten().copied();
         let arguments: Vec<&str> =
             ["publish", "src/greet", "--output", "new"].into_iter().chain(given).collect();
         refused(&world, &arguments, &[word]);
