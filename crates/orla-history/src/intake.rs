@@ -38,6 +38,8 @@ pub(crate) struct Intake {
     /// Whether it has been said that calls are dropped.
     is_drop_said: AtomicBool,
     changes: watch::Sender<u64>,
+    /// Whether the calls that begin now are kept.
+    pub(crate) is_keeping: AtomicBool,
     pub(crate) tracing: OnceLock<Tracing>,
 }
 
@@ -65,6 +67,7 @@ impl Intake {
             dropped: AtomicU64::new(0),
             is_drop_said: AtomicBool::new(false),
             changes: watch::Sender::new(0),
+            is_keeping: AtomicBool::new(true),
             tracing: OnceLock::new(),
         })
     }
@@ -165,12 +168,16 @@ impl Intake {
                 tracing.sink.take(&sampled);
             }
             preparation.forget(&calls);
+            let kept = calls.iter().zip(rows).filter(|(call, _)| call.is_kept);
+            let rows: Vec<Row> = kept.filter_map(|(_, row)| row).collect();
+            let is_empty = calls.is_empty();
             calls.clear();
             spare = calls;
-            if rows.is_empty() {
-                store.tidy();
-            } else {
-                store.write(rows.into_iter().flatten().collect());
+            match rows.is_empty() {
+                true => store.tidy(),
+                false => store.write(rows),
+            }
+            if !is_empty {
                 self.changed();
             }
             let mut queue = self.queue.lock();

@@ -25,14 +25,16 @@ mod trace;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::{
-    Call as NewCall, CallScope, CapabilityMarketplace, JsonText, Payload, Redactor, RuntimeError,
+    Call as NewCall, CallScope, CapabilityMarketplace, JsonText, Payload, Principal, Redactor,
+    RuntimeError,
 };
-use parking_lot::RwLock;
-use tokio::sync::watch;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::{Semaphore, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -55,6 +57,8 @@ use store::{Disk, Memory, Nothing, Store};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
+    /// Whether anything is kept.
+    pub enabled: bool,
     /// How long a call is kept.
     pub keep: Duration,
     /// The most calls that are kept.
@@ -72,6 +76,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
+            enabled: true,
             keep: Duration::from_secs(7 * 24 * 60 * 60),
             max_rows: 1000,
             max_body_bytes: 64 << 10,
@@ -82,6 +87,13 @@ impl Default for Options {
     }
 }
 
+/// Requests that read the history at once. Further ones wait.
+const MAX_READS: usize = 8;
+/// Calls of one caller that are made again at once.
+const MAX_REPLAYS: usize = 64;
+/// How often it is looked whether the caller of a call that is made again is still known.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
 /// Keeps what was called. Cloning shares it.
 #[derive(Clone)]
 pub struct History(Arc<Inner>);
@@ -90,17 +102,27 @@ struct Inner {
     intake: Arc<Intake>,
     preparation: Arc<Preparation>,
     store: Arc<dyn Store>,
+    is_in_file: bool,
     market: Arc<CapabilityMarketplace>,
     options: Arc<RwLock<Options>>,
-    /// The calls that are made again.
+    reads: Semaphore,
+    /// The calls that are made again, and whose they are.
     replays: TaskTracker,
+    replaying: Mutex<Vec<Option<Arc<str>>>>,
     ending: CancellationToken,
 }
 
 /// Why the history could not be read.
 #[derive(Debug, thiserror::Error)]
-#[error("the history cannot be read: {0}")]
-pub struct HistoryError(String);
+#[non_exhaustive]
+pub enum HistoryError {
+    /// The store failed.
+    #[error("the history cannot be read: {0}")]
+    Failed(String),
+    /// The question took longer than one may.
+    #[error("the history has too many calls to look through for this: narrow the filter")]
+    TooSlow,
+}
 
 /// Why a call is not made again.
 #[derive(Debug, thiserror::Error)]
@@ -112,6 +134,9 @@ pub enum ReplayError {
     /// The input was not kept, only its beginning was, or a part of it was a secret.
     #[error("the call cannot be made again: its whole input was not kept; give an input")]
     NoInput,
+    /// The caller makes as many calls again as it may.
+    #[error("{MAX_REPLAYS} calls of yours that are made again still run: try again later")]
+    TooMany,
     /// The call would be refused.
     #[error(transparent)]
     Refused(RuntimeError),
@@ -159,7 +184,7 @@ impl History {
     pub fn in_memory(market: &Arc<CapabilityMarketplace>, options: Options) -> std::io::Result<Self> {
         let options = Arc::new(RwLock::new(options));
         let store = Memory::new(Arc::clone(&options));
-        Self::start(market, options, Arc::new(store))
+        Self::start(market, options, Arc::new(store), false)
     }
 
     /// Keeps the calls of this marketplace in a file from now on. The file is made with the first call. A file that cannot be
@@ -174,7 +199,7 @@ impl History {
     ) -> Result<Self, OpenError> {
         let options = Arc::new(RwLock::new(options));
         let store = Disk::open(path, Arc::clone(&options))?;
-        Self::start(market, options, Arc::new(store))
+        Self::start(market, options, Arc::new(store), true)
             .map_err(|source| OpenError::Failed { path: path.to_owned(), source })
     }
 
@@ -183,8 +208,8 @@ impl History {
     /// # Errors
     /// The system gives no thread.
     pub fn of_nothing(market: &Arc<CapabilityMarketplace>) -> std::io::Result<Self> {
-        let options = Options { bodies: false, ..Options::default() };
-        Self::start(market, Arc::new(RwLock::new(options)), Arc::new(Nothing))
+        let options = Options { enabled: false, bodies: false, ..Options::default() };
+        Self::start(market, Arc::new(RwLock::new(options)), Arc::new(Nothing), false)
     }
 
     /// Traces calls from now on. The first tracing stays.
@@ -196,6 +221,7 @@ impl History {
         market: &Arc<CapabilityMarketplace>,
         options: Arc<RwLock<Options>>,
         store: Arc<dyn Store>,
+        is_in_file: bool,
     ) -> std::io::Result<Self> {
         let intake = Intake::new();
         let preparation = Arc::new(Preparation::new(market, Arc::clone(&options)));
@@ -209,16 +235,30 @@ impl History {
             intake,
             preparation,
             store,
+            is_in_file,
             market: Arc::clone(market),
             options,
+            reads: Semaphore::new(MAX_READS),
             replays: TaskTracker::new(),
+            replaying: Mutex::default(),
             ending: CancellationToken::new(),
         })))
     }
 
-    /// Applies other options from now on.
+    /// Applies other options from now on. If nothing is kept any more, what is in memory is forgotten within a minute.
     pub fn configure(&self, options: Options) {
+        self.0.intake.is_keeping.store(options.enabled, Ordering::Relaxed);
         *self.0.options.write() = options;
+    }
+
+    /// Whether calls are kept.
+    pub fn is_enabled(&self) -> bool {
+        self.0.options.read().enabled
+    }
+
+    /// Whether calls are kept in a file.
+    pub fn is_in_file(&self) -> bool {
+        self.0.is_in_file
     }
 
     /// The finished calls that are wanted and seen, the one that ended last first.
@@ -269,12 +309,14 @@ impl History {
         &self,
         read: impl FnOnce(&dyn Store) -> Result<T, HistoryError> + Send + 'static,
     ) -> Result<T, HistoryError> {
+        // Threads for work that blocks are few, and others need them too.
+        let _place = self.0.reads.acquire().await;
         let inner = Arc::clone(&self.0);
         let reading = tokio::task::spawn_blocking(move || {
             inner.intake.flush();
             read(&*inner.store)
         });
-        reading.await.unwrap_or_else(|err| Err(HistoryError(err.to_string())))
+        reading.await.unwrap_or_else(|err| Err(HistoryError::Failed(err.to_string())))
     }
 
     /// The calls that run and that the viewer sees, the one that began last first.
@@ -326,12 +368,30 @@ impl History {
         let mut call = NewCall::to(detail.row.call.capability).with(Payload::from_json(input));
         let market = &self.0.market;
         call.scope = scope;
-        call.scope.cancellation = self.0.ending.child_token();
+        let cancellation = self.0.ending.child_token();
+        call.scope.cancellation = cancellation.clone();
         market.check(call.clone()).await.map_err(ReplayError::Refused)?;
+        let caller = call.scope.principal.clone();
+        let place = Replaying::of(&self.0, caller.as_ref())?;
         let id = market.reserve_call_id();
         call.scope.call_id = Some(Arc::clone(&id));
         let market = Arc::clone(market);
-        self.0.replays.spawn(async move { drop(market.call(call).await) });
+        self.0.replays.spawn(async move {
+            let _place = place;
+            let called = market.call(call);
+            tokio::pin!(called);
+            loop {
+                tokio::select! {
+                    biased;
+                    _ = &mut called => return,
+                    () = tokio::time::sleep(CHECK_EVERY) => {}
+                }
+                // It ends with the credential of its caller.
+                if !caller.as_ref().is_none_or(|caller| market.approvals().knows(caller)) {
+                    cancellation.cancel();
+                }
+            }
+        });
         Ok(id)
     }
 
@@ -342,5 +402,33 @@ impl History {
         self.0.replays.wait().await;
         let intake = Arc::clone(&self.0.intake);
         drop(tokio::task::spawn_blocking(move || intake.close()).await);
+    }
+}
+
+/// The place of a call that is made again, among those of its caller.
+struct Replaying {
+    history: Arc<Inner>,
+    caller: Option<Arc<str>>,
+}
+
+impl Replaying {
+    fn of(history: &Arc<Inner>, caller: Option<&Principal>) -> Result<Self, ReplayError> {
+        let caller: Option<Arc<str>> = caller.map(|caller| caller.id().to_string().into());
+        let mut replaying = history.replaying.lock();
+        if replaying.iter().filter(|other| **other == caller).count() >= MAX_REPLAYS {
+            return Err(ReplayError::TooMany);
+        }
+        replaying.push(caller.clone());
+        drop(replaying);
+        Ok(Self { history: Arc::clone(history), caller })
+    }
+}
+
+impl Drop for Replaying {
+    fn drop(&mut self) {
+        let mut replaying = self.history.replaying.lock();
+        if let Some(at) = replaying.iter().position(|other| *other == self.caller) {
+            replaying.swap_remove(at);
+        }
     }
 }

@@ -5,6 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -45,6 +46,7 @@ pub(crate) struct LiveCall {
     started: Instant,
     cancellation: CancellationToken,
     pub(crate) trace: Option<Context>,
+    pub(crate) is_kept: bool,
     said: Mutex<Told>,
     pub(crate) end: OnceLock<End>,
 }
@@ -55,6 +57,8 @@ pub(crate) struct Told {
     queued: Duration,
     pub(crate) notices: Vec<NoticeLine>,
     pub(crate) more: u64,
+    /// Bytes that the notices hold.
+    bytes: usize,
     progress: Option<Progress>,
 }
 
@@ -96,6 +100,7 @@ impl CallObserver for Observer {
             started: Instant::now(),
             cancellation: scope.cancellation.clone(),
             trace,
+            is_kept: self.0.is_keeping.load(Ordering::Relaxed),
             said: Mutex::default(),
             end: OnceLock::new(),
         });
@@ -136,6 +141,7 @@ impl NoticeObserver for LiveCall {
                 Some(Progress { progress, total: line.total, message: line.message.clone() });
         }
         if said.notices.len() < MAX_NOTICES {
+            said.bytes += size_of::<NoticeLine>() + line.message.as_deref().map_or(0, str::len);
             said.notices.push(line);
         } else {
             said.more += 1;
@@ -186,7 +192,7 @@ impl LiveCall {
     /// Bytes that it holds as long as it waits for the writer, as far as they are known.
     pub(crate) fn bytes(&self) -> usize {
         let output = self.end.get().and_then(|end| end.output.as_ref());
-        self.input.text_bytes() + output.map_or(0, Outcome::bytes)
+        self.input.text_bytes() + output.map_or(0, Outcome::bytes) + self.said.lock().bytes
     }
 
     /// The row without data.

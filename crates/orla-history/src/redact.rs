@@ -10,6 +10,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use orla_marketplace::REDACTED;
+use percent_encoding::percent_decode_str;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -226,7 +227,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The schemas with those that they refer to or are made of. `None` if there are too many.
+    /// The schemas with those that they refer to or are made of. `None` if there are too many, or if one refers to what is not
+    /// found here: that may mark anything.
     fn expanded(&self, schemas: &[&'a Value]) -> Option<Vec<&'a Value>> {
         let mut all: Vec<&Value> = Vec::new();
         let mut rest = schemas.to_vec();
@@ -242,18 +244,45 @@ impl<'a> Walk<'a> {
                 rest.extend(schema[key].as_array().into_iter().flatten());
             }
             rest.extend(["if", "then", "else"].iter().filter_map(|key| schema.get(*key)));
-            rest.extend(schema["dependentSchemas"].as_object().into_iter().flat_map(|of| of.values()));
-            if let Some(target) = schema["$ref"].as_str() {
-                rest.extend(self.referred(target));
+            for key in ["dependentSchemas", "dependencies"] {
+                rest.extend(schema[key].as_object().into_iter().flat_map(|of| of.values()));
+            }
+            for key in ["$ref", "$dynamicRef", "$recursiveRef"] {
+                if let Some(target) = schema[key].as_str() {
+                    let found = self.referred(target);
+                    if found.is_empty() {
+                        return None;
+                    }
+                    rest.extend(found);
+                }
             }
         }
         Some(all)
     }
 
-    /// The schema that a reference within the document names.
-    fn referred(&self, target: &str) -> Option<&'a Value> {
-        let pointer = target.strip_prefix('#')?;
-        self.root?.pointer(&pointer.replace("%25", "%"))
+    /// The schemas that a reference within the document may name: one by a pointer, any number by the name of an anchor.
+    fn referred(&self, target: &str) -> Vec<&'a Value> {
+        let (Some(root), Some(fragment)) = (self.root, target.strip_prefix('#')) else {
+            return Vec::new();
+        };
+        let fragment = percent_decode_str(fragment).decode_utf8_lossy();
+        if fragment.is_empty() || fragment.starts_with('/') {
+            return root.pointer(&fragment).into_iter().collect();
+        }
+        let mut found = Vec::new();
+        let mut rest = vec![root];
+        while let Some(value) = rest.pop() {
+            let is_named = |key: &&str| value[*key].as_str() == Some(&*fragment);
+            if ["$anchor", "$dynamicAnchor"].iter().any(is_named) {
+                found.push(value);
+            }
+            match value {
+                Value::Array(items) => rest.extend(items),
+                Value::Object(members) => rest.extend(members.values()),
+                _ => {}
+            }
+        }
+        found
     }
 }
 
@@ -380,6 +409,25 @@ mod tests {
     fn a_schema_that_refers_to_itself_ends() {
         let schema = json!({"$ref": "#", "anyOf": [{"$ref": "#"}], "properties": {"a": {"$ref": "#"}}, "title": "password"});
         assert_eq!(applied(r#"{"a":{"a":1}}"#, Some(&schema), &[]), r#"{"a":{"a":1}}"#);
+    }
+
+    #[test]
+    fn every_kind_of_reference_is_followed_and_what_is_not_found_is_blotted() {
+        for (reference, defs) in [
+            (json!({"$ref": "#/$defs/a%20b"}), json!({"a b": {"writeOnly": true}})),
+            (json!({"$ref": "#pin"}), json!({"p": {"$anchor": "pin", "writeOnly": true}})),
+            (
+                json!({"$dynamicRef": "#pin"}),
+                json!({"p": {"$dynamicAnchor": "pin", "format": "password"}}),
+            ),
+            (json!({"$ref": "https://example.com/pin.json"}), json!({"p": {"writeOnly": false}})),
+            (json!({"$ref": "#/$defs/gone"}), json!({})),
+        ] {
+            let schema =
+                json!({"properties": {"a": reference, "b": {"type": "integer"}}, "$defs": defs});
+            let done = applied(r#"{"a":1234,"b":5}"#, Some(&schema), &[]);
+            assert_eq!(done, r#"{"a":"[redacted]","b":5}"#, "{schema}");
+        }
     }
 
     #[test]

@@ -75,9 +75,9 @@ impl NoticeSink {
         Self { observed: Some(observed), ..self }
     }
 
-    /// Whether anyone listens. If not, notices need not be made.
+    /// Whether anyone listens, the caller or what follows the call. If not, notices need not be made.
     pub fn is_wanted(&self) -> bool {
-        self.take.is_some()
+        self.take.is_some() || self.observed.is_some()
     }
 
     /// Passes a notice to the listener.

@@ -148,7 +148,7 @@ impl Core {
 
     /// What was called, if the program keeps it.
     pub(crate) fn history(&self) -> Option<&History> {
-        self.history.get()
+        self.history.get().filter(|history| history.is_enabled())
     }
 
     /// Sets the history. The first one stays.

@@ -6,7 +6,7 @@ use orla_history::{History, OpenError, Options};
 use orla_marketplace::{CapabilityMarketplace, Redactor};
 
 use crate::Failure;
-use crate::config::Config;
+use crate::config::{Config, names_secret};
 
 /// The fewest bytes of a value of the environment that is taken for a secret. A shorter one would hide words.
 const MIN_SECRET: usize = 8;
@@ -38,24 +38,25 @@ pub(crate) fn of_server(
         let calls = is_traced.then(|| History::of_nothing(market)).transpose().map_err(failed)?;
         return Ok(Followed { history: None, calls, unkept: None });
     }
-    let options = options(config);
     let mut unkept = None;
     let in_file = config.history_file().and_then(|path| {
-        History::in_file(market, options.clone(), &path).map_err(|error| unkept = Some(error)).ok()
+        let options = options(config, true);
+        History::in_file(market, options, &path).map_err(|error| unkept = Some(error)).ok()
     });
     let history = match in_file {
         Some(history) => history,
-        None => History::in_memory(market, options).map_err(failed)?,
+        None => History::in_memory(market, options(config, false)).map_err(failed)?,
     };
     Ok(Followed { history: Some(history.clone()), calls: Some(history), unkept })
 }
 
-/// What is kept by this configuration.
-pub(crate) fn options(config: &Config) -> Options {
+/// What is kept by this configuration, in a file or in memory.
+pub(crate) fn options(config: &Config, is_in_file: bool) -> Options {
     let own = &config.history;
     let mut options = Options::default();
+    options.enabled = own.enabled;
     options.keep = own.keep;
-    options.max_rows = config.history_rows();
+    options.max_rows = config.history_rows(is_in_file);
     options.max_body_bytes = own.max_body_bytes;
     options.bodies = own.bodies;
     options.redact.clone_from(&own.redact);
@@ -63,14 +64,16 @@ pub(crate) fn options(config: &Config) -> Options {
     options
 }
 
-/// What the configuration knows as secrets besides its references to secrets, which the marketplace knows: tokens, and what it
-/// takes from the environment.
+/// What the configuration knows as secrets besides its references to secrets, which the marketplace knows: tokens, literal
+/// credentials, and what it takes from the environment.
 fn secrets(config: &Config) -> Redactor {
     let tokens = config.auth_tokens.iter().map(|token| token.secret.clone());
     let variables = config.secret_variables();
     let values = variables.iter().filter(|name| !PLAIN.contains(&name.as_str()));
-    let values = values.filter_map(|name| std::env::var(name).ok());
-    let values = values.filter(|value| value.len() >= MIN_SECRET);
+    let values = values.filter_map(|name| Some((name, std::env::var(name).ok()?)));
+    let values = values.filter(|(name, value)| value.len() >= MIN_SECRET || names_secret(name));
+    let values = values.map(|(_, value)| value);
+    let literals = config.literal_secrets.iter().cloned();
     let headers = config.telemetry.headers.values().filter(|value| value.len() >= MIN_SECRET).cloned();
-    Redactor::new(tokens.chain(values).chain(headers))
+    Redactor::new(tokens.chain(values).chain(headers).chain(literals))
 }

@@ -1,6 +1,8 @@
 //! What is kept of calls: who sees it, what a running call shows, and that a secret of a call is not in the rows of the calls around it.
 
-use orla_e2e::{Server, eventually};
+use std::process::{Child, Command, Stdio};
+
+use orla_e2e::{Request, Server, World, eventually};
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -92,4 +94,181 @@ fn a_call_of_a_running_server_is_shown_and_exported_by_its_id() {
         let done = other.run(&["calls", command, &id, "--url", &format!("http://{}", server.address())]);
         assert!(done.code == Some(0) && done.stdout.contains(shown), "{}", done.all());
     }
+}
+
+#[test]
+fn a_program_over_http_is_a_call_with_the_calls_within_it() {
+    let server = world().tool("hello", sh("echo hello")).serve();
+    let request = Request::new("POST", "/rtfs").header("content-type", "application/json");
+    let program = json!({"program": "(:stdout (call :hello {}))"}).to_string();
+    assert_eq!(server.http().send(&request.body(program)).expect("an answer").status, 200);
+    let all = server.http().get("/calls").json();
+    let (hello, program) = (&all[1], &all[0]);
+    assert_eq!((&program["capability"], &program["parent"]), (&json!("rtfs"), &Value::Null), "{all}");
+    assert_eq!((&hello["capability"], &hello["parent"]), (&json!("hello"), &program["id"]), "{all}");
+    let detail = server.http().get(&format!("/calls/{}", program["id"].as_str().unwrap())).json();
+    assert_eq!(detail["children"][0]["id"], hello["id"], "{detail}");
+}
+
+#[test]
+fn a_history_that_is_turned_off_keeps_nothing_more() {
+    let server = world().tool("hello", sh("echo hello")).config("log_level: info\n").serve();
+    server.client().call("hello", json!({}));
+    assert_eq!(server.http().get("/calls").json().as_array().map(Vec::len), Some(1));
+    server.write("orla.yaml", "history: false\n", 0o644);
+    server.reload();
+    eventually("nothing is shown", || server.http().get("/calls").status == 404);
+    server.client().call("hello", json!({}));
+    assert!(!server.http().get("/console/catalogue").text().contains(">Calls<"));
+    server.write("orla.yaml", "history: true\n", 0o644);
+    server.reload();
+    let shown = eventually("it is shown again", || {
+        Some(server.http().get("/calls")).filter(|answer| answer.status == 200)
+    });
+    assert!(shown.json().as_array().is_some_and(|calls| calls.len() < 2), "{}", shown.text());
+}
+
+#[test]
+fn credentials_that_stand_in_the_configuration_are_blotted() {
+    let config = "mcpServers:\n  far: {url: 'http://ada:pass-in-url@127.0.0.1:9/mcp', headers: {Authorization: 'Bearer literal-credential'}}\n\
+                  telemetry: {otlp: 'http://127.0.0.1:9', headers: {x-token: header-of-telemetry}}\n";
+    let server = world()
+        .tool("tell", sh("echo \"the literal-credential and pass-in-url and header-of-telemetry\""))
+        .config(config)
+        .serve();
+    server.client().call("tell", json!({"note": "literal-credential"}));
+    let all = server.http().get("/calls").json();
+    let detail = server.http().get(&format!("/calls/{}", all[0]["id"].as_str().unwrap())).text();
+    for secret in ["literal-credential", "pass-in-url", "header-of-telemetry"] {
+        assert!(!detail.contains(secret), "{secret}: {detail}");
+    }
+    assert!(detail.contains("the [redacted] and [redacted] and [redacted]"), "{detail}");
+}
+
+/// An MCP server that tells how far it is, if it is asked to.
+const TELLS: &str = r#"
+import json, sys
+def out(m): print(json.dumps({"jsonrpc": "2.0", **m}), flush=True)
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m: continue
+    p = m.get("params") or {}
+    if m["method"] == "initialize":
+        result = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "tells", "version": "1"}}
+    elif m["method"] == "tools/list":
+        result = {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]}
+    else:
+        token = (p.get("_meta") or {}).get("progressToken")
+        if token is not None:
+            out({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2, "message": "half-way"}})
+        result = {"content": []}
+    out({"id": m["id"], "result": result})
+"#;
+
+#[test]
+fn what_an_mcp_server_tells_is_kept_though_its_caller_does_not_listen() {
+    let config = "mcpServers: {far: {command: python3, args: [tells.py]}}\n";
+    let server = world().file("tells.py", TELLS).config(config).serve();
+    eventually("the server is known", || server.client().tool_names().contains(&"far__work".to_owned()));
+    let result = server.client().call("far__work", json!({}));
+    assert!(result.notifications.is_empty(), "{result:?}");
+    let all = server.http().get("/calls").json();
+    let detail = server.http().get(&format!("/calls/{}", all[0]["id"].as_str().unwrap())).json();
+    let said = &detail["notices"][0];
+    assert_eq!((&said["message"], &said["total"]), (&json!("half-way"), &json!(2.0)), "{detail}");
+}
+
+#[test]
+fn a_call_that_is_made_again_ends_with_its_callers_credential() {
+    let tokens = |bob: &str| format!("auth_tokens: {{ada: token-of-ada{bob}}}\n");
+    let server = world()
+        .tool("hello", sh("if [ -e again ]; then echo $$ > started; exec sleep 600; fi"))
+        .config(&tokens(", bob: token-of-bob"))
+        .serve();
+    server.client_as("token-of-bob").call("hello", json!({}));
+    let id = id_of(&calls(&server, "token-of-bob"), "hello").expect("a call");
+    server.write("again", "", 0o644);
+    let again = || server.send_as("POST", &format!("/calls/{id}/replay"), "token-of-bob", "{}");
+    assert_eq!(again().status, 202);
+    eventually("it runs", || server.path("started").exists());
+    // One caller has only so many of them.
+    eventually("further ones are refused", || again().status == 429);
+    server.write("orla.yaml", tokens(""), 0o644);
+    server.signal(rustix::process::Signal::HUP);
+    server.assert_no_tool_is_left();
+}
+
+/// A program that keeps the file of a history locked until a file `unlock` is there.
+const LOCKS: &str = "
+import os, sqlite3, time
+c = sqlite3.connect('calls.db', isolation_level=None)
+c.execute('BEGIN EXCLUSIVE')
+open('locked', 'w').close()
+while not os.path.exists('unlock'): time.sleep(0.01)
+c.execute('ROLLBACK')
+";
+
+/// A child that ends with its test.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn kept_in_file() -> World {
+    world().tool("hello", sh("echo hello")).config("history: {path: ./calls.db}\n")
+}
+
+fn count(server: &Server) -> usize {
+    server.http().get("/calls?limit=1000").json().as_array().map_or(0, Vec::len)
+}
+
+#[test]
+fn a_locked_file_costs_no_call_and_one_line_and_nothing_is_lost() {
+    let mut server = kept_in_file().serve();
+    server.client().call("hello", json!({}));
+    assert_eq!(count(&server), 1);
+    let mut locks = Command::new("python3");
+    let locks = locks.args(["-c", LOCKS]).current_dir(server.dir()).stdin(Stdio::null()).spawn();
+    let _locks = Ends(locks.expect("python3 runs"));
+    eventually("the file is locked", || server.path("locked").exists());
+    for _ in 0..20 {
+        assert!(!server.client().call("hello", json!({})).is_error());
+    }
+    server.log_says(&["the history cannot be written"]);
+    assert_eq!(count(&server), 1, "what was written can be read");
+    server.write("unlock", "", 0o644);
+    eventually("what waited is written", || count(&server) == 21);
+    server.log_says(&["the history is written again"]);
+    assert_eq!(server.log().matches("the history cannot be written").count(), 1);
+    assert!(server.terminate().success());
+    let listed = server.run(&["calls", "--json"]);
+    assert_eq!(serde_json::from_str::<Vec<Value>>(&listed.stdout).map(|rows| rows.len()).ok(), Some(21));
+}
+
+#[test]
+fn a_full_disk_costs_no_call_and_one_line_and_what_was_written_stays() {
+    // No file of the server grows beyond 400 KiB.
+    let limited = r#"trap '' XFSZ; ulimit -f 800; exec "$@""#;
+    let server = kept_in_file()
+        .tool("large", sh("head -c 40000 /dev/zero | tr '\\0' x"))
+        .config("history: {path: ./calls.db}\nlog_level: warn\n")
+        .through(&["sh", "-c", limited, "--"])
+        .serve_quietly();
+    server.client().call("hello", json!({}));
+    assert_eq!(count(&server), 1);
+    for _ in 0..40 {
+        assert!(!server.client().call("large", json!({})).is_error());
+    }
+    server.log_says(&["the history cannot be written"]);
+    for _ in 0..5 {
+        assert!(!server.client().call("hello", json!({})).is_error());
+    }
+    let rows = server.http().get("/calls?limit=1000").json();
+    let rows = rows.as_array().expect("a list");
+    assert!(rows.iter().any(|row| row["capability"] == "hello"), "what was written is there: {rows:?}");
+    assert_eq!(server.log().matches("the history cannot be written").count(), 1);
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use parking_lot::{Mutex, RwLock};
 use rusqlite::types::Value as Sql;
-use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params, params_from_iter};
+use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params, params_from_iter};
 
 use super::Store;
 use super::memory::size;
@@ -27,8 +27,13 @@ const APPLICATION: u32 = 0x6f72_6c63;
 const FORMAT: u32 = 1;
 /// Bytes of the header of a file of SQLite.
 const HEADER: usize = 100;
-/// How long a lock of another program is waited for.
+/// How long a lock of another program is waited for, and while the file cannot be written anyway.
 const LOCKED: Duration = Duration::from_secs(1);
+const STILL_LOCKED: Duration = Duration::from_millis(10);
+/// How long a question may take.
+const MAX_QUESTION: Duration = Duration::from_secs(1);
+/// Instructions of SQLite between two looks at the clock.
+const LOOK: i32 = 20_000;
 /// Rows that are kept while the file cannot be written, and their bytes.
 const MAX_PENDING: usize = 10_000;
 const MAX_PENDING_BYTES: usize = 64 << 20;
@@ -74,7 +79,9 @@ CREATE INDEX calls_within ON calls (root) WHERE depth > 0;
 CREATE INDEX calls_of_principal ON calls (principal_id, seq);
 CREATE INDEX calls_of_capability ON calls (capability, seq);
 CREATE INDEX calls_by_time ON calls (started_at);
+CREATE INDEX calls_of_name ON calls (principal, seq) WHERE principal IS NOT NULL;
 CREATE INDEX calls_failed ON calls (seq) WHERE outcome <> 'ok';
+CREATE INDEX calls_outermost ON calls (seq) WHERE parent IS NULL;
 ";
 
 const CALL_COLUMNS: &str = "id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
@@ -117,7 +124,8 @@ pub(crate) struct Disk {
     path: PathBuf,
     options: Arc<RwLock<Options>>,
     writer: Mutex<Writer>,
-    reader: Mutex<Option<Connection>>,
+    /// Two, so that one slow question does not hold up the others.
+    readers: [Mutex<Option<Connection>>; 2],
     /// Whether it has been said that the file cannot be written.
     is_failing: AtomicBool,
 }
@@ -142,7 +150,7 @@ impl Disk {
             path,
             options,
             writer: Mutex::default(),
-            reader: Mutex::default(),
+            readers: Default::default(),
             is_failing: AtomicBool::new(false),
         })
     }
@@ -153,7 +161,11 @@ impl Disk {
             none => {
                 check(&self.path).map_err(|err| err.to_string())?;
                 create(&self.path).map_err(|err| err.to_string())?;
-                none.insert(connect(&self.path).map_err(|err| err.to_string())?)
+                let patience = match self.is_failing.load(Ordering::Relaxed) {
+                    true => STILL_LOCKED,
+                    false => LOCKED,
+                };
+                none.insert(connect(&self.path, patience).map_err(|err| err.to_string())?)
             }
         };
         let written = insert(connection, &writer.pending, &self.options.read().clone());
@@ -169,26 +181,36 @@ impl Disk {
         none: T,
         read: impl FnOnce(&Connection) -> Result<T, rusqlite::Error>,
     ) -> Result<T, HistoryError> {
-        let mut reader = self.reader.lock();
+        let [first, second] = &self.readers;
+        let mut reader = first.try_lock().or_else(|| second.try_lock()).unwrap_or_else(|| first.lock());
         let connection = match &mut *reader {
             Some(connection) => connection,
             empty => {
-                check(&self.path).map_err(|err| HistoryError(err.to_string()))?;
+                check(&self.path).map_err(|err| HistoryError::Failed(err.to_string()))?;
                 if !self.path.exists() {
                     return Ok(none);
                 }
-                let opened = connect(&self.path).and_then(|connection| {
+                let opened = connect(&self.path, LOCKED).and_then(|connection| {
                     connection.pragma_update(None, "query_only", true)?;
                     Ok(connection)
                 });
-                empty.insert(opened.map_err(|err| HistoryError(err.to_string()))?)
+                empty.insert(opened.map_err(|err| HistoryError::Failed(err.to_string()))?)
             }
         };
-        let done = read(connection);
-        if done.is_err() {
-            *reader = None;
+        let end = Instant::now() + MAX_QUESTION;
+        let done = connection
+            .progress_handler(LOOK, Some(move || Instant::now() > end))
+            .and_then(|()| read(connection));
+        match done {
+            Ok(done) => Ok(done),
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => {
+                Err(HistoryError::TooSlow)
+            }
+            Err(error) => {
+                *reader = None;
+                Err(HistoryError::Failed(error.to_string()))
+            }
         }
-        done.map_err(|err| HistoryError(err.to_string()))
     }
 }
 
@@ -202,6 +224,8 @@ impl Disk {
                 writer.pending_bytes = 0;
                 let dropped = std::mem::take(&mut writer.dropped);
                 if self.is_failing.swap(false, Ordering::Relaxed) {
+                    // The next one is as patient as the first was.
+                    writer.connection = None;
                     tracing::info!(dropped, "the history is written again");
                 }
             }
@@ -338,9 +362,9 @@ fn create(path: &Path) -> io::Result<()> {
     linked
 }
 
-fn connect(path: &Path) -> Result<Connection, rusqlite::Error> {
+fn connect(path: &Path, patience: Duration) -> Result<Connection, rusqlite::Error> {
     let connection = Connection::open_with_flags(path, flags())?;
-    connection.busy_timeout(LOCKED)?;
+    connection.busy_timeout(patience)?;
     connection.pragma_update(None, "trusted_schema", false)?;
     // In WAL mode a crash of the process loses nothing, and one of the machine the last moments.
     connection.pragma_update(None, "synchronous", "NORMAL")?;

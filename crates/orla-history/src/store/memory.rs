@@ -36,7 +36,7 @@ impl Memory {
     fn remove(&self, kept: &mut Rows) {
         let (keep, max_rows) = {
             let options = self.options.read();
-            (options.keep, options.max_rows)
+            (options.keep, if options.enabled { options.max_rows } else { 0 })
         };
         let since = SystemTime::now().checked_sub(keep);
         loop {

@@ -124,6 +124,9 @@ async fn replay(
             json_response(status_of(&error), described(&error).to_string())
         }
         Err(ReplayError::Unreadable(error)) => unreadable(&error),
+        Err(error @ ReplayError::TooMany) => {
+            refused(StatusCode::TOO_MANY_REQUESTS, "busy", &error.to_string())
+        }
         Err(error) => refused(StatusCode::CONFLICT, "conflict", &error.to_string()),
     }
 }
@@ -145,6 +148,9 @@ fn unknown(message: &str) -> Response<Body> {
 }
 
 fn unreadable(error: &HistoryError) -> Response<Body> {
+    if matches!(error, HistoryError::TooSlow) {
+        return refused(StatusCode::SERVICE_UNAVAILABLE, "unavailable", &error.to_string());
+    }
     tracing::warn!(%error, "a request about calls failed");
     refused(
         StatusCode::SERVICE_UNAVAILABLE,

@@ -278,7 +278,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
                 schedules.configure(config.owned_schedules());
             }
             if let Some(history) = &history {
-                history.configure(crate::history::options(config));
+                history.configure(crate::history::options(config, history.is_in_file()));
             }
             if let Some(audit) = &audit {
                 audit.reloaded(app.marketplace());

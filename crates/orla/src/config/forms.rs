@@ -21,7 +21,7 @@ use orla_process::confinement::{self, Fallback, Limits, Mode};
 use orla_process::environment::check_pattern;
 use serde_json::{Value as Json, json};
 
-use super::read::{Reader, excerpt, shown, unexpected};
+use super::read::{Reader, excerpt, secrets_in, shown, unexpected};
 use crate::text::list_of;
 
 /// A day, in seconds: the longest time limit of a call.
@@ -664,6 +664,10 @@ impl Reader<'_> {
             }
             Shape::Scalar(_) | Shape::List(_) | Shape::Map(_) => Err(plain()),
         };
+        if let Ok(secret) = &secret {
+            let name = path.rsplit('.').next().unwrap_or(path);
+            self.literal_secrets.extend(secrets_in(name, secret));
+        }
         self.noted(path, node, secret)
     }
 

@@ -62,9 +62,9 @@ impl Config {
         }
     }
 
-    /// The most calls that are kept.
-    pub(crate) fn history_rows(&self) -> usize {
-        let default = if self.history_file().is_some() { IN_FILE } else { IN_MEMORY };
+    /// The most calls that are kept, in a file or in memory.
+    pub(crate) fn history_rows(&self, is_in_file: bool) -> usize {
+        let default = if is_in_file { IN_FILE } else { IN_MEMORY };
         self.history.max_rows.unwrap_or(default)
     }
 }
@@ -137,8 +137,9 @@ mod tests {
         assert!(of("history: {path: h.db}\n").unwrap().ends_with("h.db"));
         assert!(of("state_dir: ./st\n").unwrap().ends_with("st/history.db"));
         assert_eq!(of("state: memory\nstate_dir: ./st\n"), None);
-        assert_eq!(read("").unwrap().history_rows(), 1000);
-        assert_eq!(read("history: {path: h.db}\n").unwrap().history_rows(), 1_000_000);
+        let rows = |text: &str, is_in_file| read(text).unwrap().history_rows(is_in_file);
+        assert_eq!((rows("", false), rows("", true)), (1000, 1_000_000));
+        assert_eq!(rows("history: {max_rows: 7}\n", true), 7);
     }
 
     #[test]

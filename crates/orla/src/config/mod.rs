@@ -84,6 +84,7 @@ pub(crate) use file::read_text;
 pub(crate) use governance::{AuditHeads, AuditSync, GovernanceConfig};
 pub(crate) use orla_process::file::reason;
 pub(crate) use provider::description as description_of;
+pub(crate) use read::names_secret;
 use table::KEYS;
 
 use crate::exposure::Exposure;
@@ -173,6 +174,8 @@ pub(crate) struct Config {
     pub(crate) pass_env: Vec<Pattern>,
     /// Knows all secrets that the file refers to.
     pub(crate) secrets: Arc<Redactor>,
+    /// Credentials that stand in the file itself.
+    pub(crate) literal_secrets: Vec<String>,
     /// The environment variables that the file expands.
     pub(crate) expanded: BTreeSet<String>,
     /// The MCP servers, in the order of the file; their names are unique, and part of MCP names.
@@ -423,6 +426,7 @@ impl Default for Config {
             sandbox: confinement::Rules::default(),
             pass_env: Vec::new(),
             secrets: Arc::default(),
+            literal_secrets: Vec::new(),
             expanded: BTreeSet::new(),
             servers: Vec::new(),
             agents: Vec::new(),

@@ -51,6 +51,7 @@ pub(super) fn file(
         unreported: 0,
         warnings: Vec::new(),
         sign_ins: Vec::new(),
+        literal_secrets: Vec::new(),
     };
     match root {
         Ok(None) => {}
@@ -68,6 +69,7 @@ pub(super) fn file(
     }
     reader.named_files.extend(secrets.files());
     config.secrets = redactor;
+    config.literal_secrets.append(&mut reader.literal_secrets);
     config.warnings.append(&mut reader.warnings);
     config.named_files.append(&mut reader.named_files);
     config.file = Some(path.to_owned());
@@ -87,6 +89,8 @@ pub(super) struct Reader<'a> {
     warnings: Vec<Problem>,
     /// The sign-ins of what is no MCP server.
     pub(super) sign_ins: Vec<Placed<SignIn>>,
+    /// Credentials that stand in the file.
+    pub(super) literal_secrets: Vec<String>,
 }
 
 /// A scalar with its variables filled in.
@@ -206,6 +210,39 @@ impl Reader<'_> {
             self.warnings.push(Problem::at(self.path, at, text()));
         }
     }
+}
+
+/// Whether the name of a setting, a variable or a header field is one of a secret.
+pub(crate) fn names_secret(name: &str) -> bool {
+    const WORDS: [&str; 9] = [
+        "token",
+        "secret",
+        "passw",
+        "apikey",
+        "accesskey",
+        "privatekey",
+        "credential",
+        "authorization",
+        "cookie",
+    ];
+    const PLACES: [&str; 6] = ["url", "uri", "endpoint", "file", "path", "dir"];
+    let name: String =
+        name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
+    WORDS.iter().any(|word| name.contains(word)) && !PLACES.iter().any(|place| name.ends_with(place))
+}
+
+/// What is secret in the text of a setting with this name: the whole of it, what stands behind the scheme of an
+/// `Authorization`, or the password of an address.
+pub(super) fn secrets_in(name: &str, text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    if names_secret(name) {
+        found.push(text.to_owned());
+        found.extend(text.split_once(' ').map(|(_, credential)| credential.trim().to_owned()));
+    }
+    let authority = text.split_once("://").map(|(_, rest)| rest.split('/').next().unwrap_or_default());
+    let password = authority.and_then(|authority| authority.rsplit_once('@')?.0.split_once(':'));
+    found.extend(password.map(|(_, password)| password.to_owned()));
+    found
 }
 
 /// The beginning of a key that a message shows.
