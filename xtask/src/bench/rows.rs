@@ -38,6 +38,7 @@ pub(super) const ROWS: &[(&str, Prepare)] = &[
     ("Node script", node),
     (EMBEDDED, embedded),
     ("built-in", builtin),
+    (FOLLOWED, followed),
     ("program of ten calls", program),
     ("capsule call", capsule),
     ("plugin call", plugin),
@@ -50,6 +51,9 @@ pub(super) const ROWS: &[(&str, Prepare)] = &[
 
 /// The comparison that the official SDK takes part in.
 pub(super) const EMBEDDED: &str = "capability without a process";
+
+/// The comparison of what is kept of a call.
+const FOLLOWED: &str = "call that is followed";
 
 fn arguments() -> Value {
     json!({"city": "Paris", "count": 3})
@@ -126,6 +130,25 @@ fn builtin(programs: &Programs, _: Effort) -> Result<Prepared, String> {
         sides.push(Side::served(&orla.name, orla.start(&folder)?, call.clone()));
     }
     Ok(row("built-in", MANY, sides))
+}
+
+/// A built-in function on servers that keep less or more of its calls.
+fn followed(programs: &Programs, _: Effort) -> Result<Prepared, String> {
+    let settings = [
+        ("not kept", "history: false"),
+        ("in memory", ""),
+        ("in a file", "history: {path: ./calls.db}"),
+        ("traced, not sampled", "telemetry: {otlp: 'http://127.0.0.1:9', sample_ratio: 0}"),
+    ];
+    let call = client::call("math__add", &json!({"a": 1, "b": 2}));
+    let mut sides = Vec::new();
+    for (name, setting) in settings {
+        let folder = programs.fresh(&format!("followed, {name}"))?;
+        let config = format!("builtins: true\n{setting}\n");
+        fs::write(folder.join("orla.yaml"), config).map_err(|err| err.to_string())?;
+        sides.push(Side::served(name, programs.orlas[0].start(&folder)?, call.clone()));
+    }
+    Ok(row(FOLLOWED, FEW, sides))
 }
 
 /// A program in RTFS that makes ten calls at once.
