@@ -1,5 +1,9 @@
 //! What only the program knows that serves the console.
 
+use std::sync::Arc;
+
+use orla_server::NodeRow;
+
 /// The program around the console.
 pub trait Inside: Send + Sync {
     /// How clients on this machine connect, each with the text for its configuration.
@@ -13,6 +17,54 @@ pub trait Inside: Send + Sync {
 
     /// Reads the configuration and the tools again, as after SIGHUP.
     fn reload(&self);
+
+    /// The audit log, if one is kept.
+    fn audit(&self) -> Option<Arc<dyn AuditLog>>;
+
+    /// The process of a provider with this kind and this name, if it has one that can be looked at.
+    fn process(&self, kind: &str, name: &str) -> Option<Arc<dyn Process>>;
+
+    /// The nodes of the cluster that this server is one of; `None` if it is no node.
+    fn nodes(&self) -> Option<Vec<NodeRow>>;
+}
+
+/// The process of a provider.
+pub trait Process: Send + Sync {
+    /// Ends it once its calls in flight are over, and starts another one. One that does not run is started.
+    fn restart(&self);
+
+    /// What it wrote to standard error last, a line each, the oldest first.
+    fn said(&self) -> Vec<String>;
+}
+
+/// The audit log. All of it blocks, and says in one line why it failed.
+pub trait AuditLog: Send + Sync {
+    /// How many bytes it has.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn bytes(&self) -> Result<u64, String>;
+
+    /// Walks the chain from its beginning to its end.
+    ///
+    /// # Errors
+    /// Which line is broken, and how.
+    fn verify(&self) -> Result<Verified, String>;
+
+    /// The whole lines among the last `most` bytes, the oldest first.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    fn newest(&self, most: u64) -> Result<Vec<String>, String>;
+}
+
+/// An audit log whose chain is whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// How many records it has.
+    pub records: u64,
+    /// The hash of the last one.
+    pub hash: String,
 }
 
 /// How one client connects.

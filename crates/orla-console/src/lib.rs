@@ -46,7 +46,7 @@ use orla_marketplace::{CapabilityMarketplace, Catalog, Principal};
 use orla_server::{PageBody, Pages, Visit, Visitor};
 use orla_tasks::Tasks;
 
-pub use crate::inside::{Connection, Inside, Setting};
+pub use crate::inside::{AuditLog, Connection, Inside, Process, Setting, Verified};
 
 use crate::form::Fields;
 use crate::runs::Runs;
@@ -77,6 +77,13 @@ struct Ask<'a> {
     /// The fields of the query.
     query: Vec<(String, String)>,
     catalog: Arc<Catalog>,
+}
+
+impl Inner {
+    /// The history, if calls are kept.
+    fn history(&self) -> Option<&History> {
+        self.history.as_ref().filter(|history| history.is_enabled())
+    }
 }
 
 impl Console {

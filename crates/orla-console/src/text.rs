@@ -37,6 +37,43 @@ pub(crate) fn visible(text: &str) -> String {
     out
 }
 
+/// JSON, or a program, in which characters of strings that act on their reader are written as `\uXXXX`. It means the same.
+pub(crate) fn escaped_strings(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if acts(c) {
+            let mut units = [0; 2];
+            c.encode_utf16(&mut units).iter().for_each(|unit| out.push_str(&format!("\\u{unit:04x}")));
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
+/// A word as a shell takes it literally. One with characters that act on their reader needs a shell that knows `$'…'`.
+pub(crate) fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        return word.to_owned();
+    }
+    if !word.contains(acts) {
+        return format!("'{}'", word.replace('\'', r"'\''"));
+    }
+    let mut out = String::from("$'");
+    for c in word.chars() {
+        match c {
+            '\'' | '\\' => out.extend(['\\', c]),
+            c if acts(c) => {
+                let bytes = c.encode_utf8(&mut [0; 4]).to_owned();
+                bytes.bytes().for_each(|byte| out.push_str(&format!("\\{byte:03o}")));
+            }
+            c => out.push(c),
+        }
+    }
+    out + "'"
+}
+
 /// The first line of a text, for lists.
 pub(crate) fn first_line(text: &str) -> &str {
     let line = text.trim_start().lines().next().unwrap_or_default();
@@ -87,6 +124,20 @@ pub(crate) fn acts(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_copied_means_what_was_called() {
+        let json = "{\"a\":\"x\u{202e}y\u{e0041}\\n\"}";
+        let escaped = escaped_strings(json);
+        assert_eq!(escaped, r#"{"a":"x\u202ey\udb40\udc41\n"}"#);
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
+        assert_eq!(value(&escaped), value(json));
+        assert_eq!(
+            (quoted("a-b"), quoted("it's"), quoted("")),
+            ("a-b".into(), r"'it'\''s'".into(), "''".into())
+        );
+        assert_eq!(quoted("a\u{200d}'\\\u{1b}"), r"$'a\342\200\215\'\\\033'");
+    }
 
     #[test]
     fn characters_that_act_are_shown_as_escapes() {

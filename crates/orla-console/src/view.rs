@@ -216,8 +216,11 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// A text that can be copied, with its name.
+/// A text that can be copied, with its name. One that would have to be cut is left out.
 pub(crate) fn snippet(name: &str, text: &str) -> Markup {
+    if text.len() > MAX_SHOWN {
+        return html! { p.note { (name) ": too long to be shown" } };
+    }
     html! {
         div.snippet {
             div.label { span { (name) } button.small type="button" data-copy hidden { "Copy" span.unseen { " " (name) } } }

@@ -26,7 +26,7 @@ use orla_marketplace::{
 };
 use orla_process::environment::Environment;
 use orla_process::standby::Standby;
-use orla_process::supervisor::Policy;
+use orla_process::supervisor::{Managed, Policy};
 use orla_process::{Instance, start_failure};
 use orla_providers::a2a::{A2AExecutor, Agents};
 use orla_providers::builtin::LocalExecutor;
@@ -234,6 +234,18 @@ impl App {
 
     pub(crate) fn marketplace(&self) -> &Arc<CapabilityMarketplace> {
         &self.marketplace
+    }
+
+    /// Finds the process of a provider by its kind and its name, now and after later reloads.
+    pub(crate) fn processes(
+        &self,
+    ) -> impl Fn(&str, &str) -> Option<Arc<dyn Managed>> + Send + Sync + use<> {
+        let (capsules, servers) = (Arc::clone(&self.capsules), Arc::clone(&self.servers));
+        move |kind, name| match kind {
+            "capsule" => capsules.supervisor().managed(name),
+            "mcp" => servers.managed(name),
+            _ => None,
+        }
     }
 
     /// The cluster that this instance is a node of, if it is one.

@@ -17,7 +17,7 @@ use crate::Ask;
 use crate::exact::Json;
 use crate::plot::waterfall;
 use crate::site::{query, reply};
-use crate::text::{duration, plain};
+use crate::text::{duration, escaped_strings, plain};
 use crate::view;
 
 /// The most calls of a waterfall.
@@ -231,7 +231,7 @@ fn elsewhere(ask: &Ask<'_>, detail: &Detail) -> Markup {
         details {
             summary { "The same call elsewhere" }
             (copies(ask, &call.capability, &input, program.as_deref().unwrap_or_default()))
-            @if let Some(case) = case { (view::snippet("Test", &case.pretty())) }
+            @if let Some(case) = case { (view::snippet("Test", &escaped_strings(&case.pretty()))) }
         }
     }
 }
@@ -307,6 +307,6 @@ pub(crate) async fn settle(history: &History, id: &str) {
 
 /// The input of a call of the history, for its form.
 pub(crate) async fn input_of(ask: &Ask<'_>, id: &str) -> Option<String> {
-    let detail = ask.console.history.as_ref()?.detail(id, &ask.viewer()).await.ok()??;
+    let detail = ask.console.history()?.detail(id, &ask.viewer()).await.ok()??;
     detail.row.input.as_ref()?.original().map(str::to_owned)
 }

@@ -16,7 +16,7 @@ use crate::exact::Json;
 use crate::form::{Form, MAX_INPUT};
 use crate::runs::Run;
 use crate::site::{query, reply};
-use crate::text::plain;
+use crate::text::{escaped_strings, plain, quoted};
 use crate::view;
 
 /// What a violation says of a value that is missing.
@@ -301,12 +301,12 @@ pub(crate) fn copies(ask: &Ask<'_>, id: &str, input: &Json, rtfs: &str) -> Marku
     let token = if ask.principal.is_some() { " -H \"Authorization: Bearer $ORLA_TOKEN\"" } else { "" };
     let curl = format!(
         "curl {scheme}://{host}/rtfs{token} -H 'Content-Type: application/json' -d {}",
-        quoted(&body.to_string())
+        quoted(&escaped_strings(&body.to_string()))
     );
     html! {
         (view::snippet("orla call", &command(id, input)))
         (view::snippet("curl", &curl))
-        @if !rtfs.is_empty() { (view::snippet("RTFS", rtfs)) }
+        @if !rtfs.is_empty() { (view::snippet("RTFS", &escaped_strings(rtfs))) }
     }
 }
 
@@ -324,15 +324,6 @@ fn command(id: &str, input: &Json) -> String {
         }
     }
     words.join(" ")
-}
-
-/// A word as a POSIX shell takes it literally.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        return word.to_owned();
-    }
-    format!("'{}'", word.replace('\'', r"'\''"))
 }
 
 fn schemas(described: &Value) -> Markup {

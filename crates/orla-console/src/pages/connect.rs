@@ -9,7 +9,7 @@ use super::shell::Page;
 use crate::Ask;
 use crate::exact::Json;
 use crate::site::sessions;
-use crate::text::plain;
+use crate::text::{escaped_strings, plain};
 use crate::view::snippet;
 
 pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
@@ -19,7 +19,7 @@ pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
     if ask.principal.is_some() {
         entry["headers"] = json!({"Authorization": "Bearer ${ORLA_TOKEN}"});
     }
-    let entry = Json::of(&json!({"mcpServers": {"orla": entry}})).pretty();
+    let entry = escaped_strings(&Json::of(&json!({"mcpServers": {"orla": entry}})).pretty());
     // Paths of this machine are for those who see the configuration.
     let local = if ask.may_configure() { ask.console.inside.connections() } else { Vec::new() };
     let body = html! {

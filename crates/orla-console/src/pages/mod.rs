@@ -1,11 +1,13 @@
 //! The pages: which one answers a request, one file for each.
 
+mod audit;
 mod call;
 pub(crate) mod calls;
 mod capability;
 mod catalogue;
 mod configuration;
 mod connect;
+mod nodes;
 mod policy;
 mod programs;
 mod providers;
@@ -30,7 +32,7 @@ pub(crate) async fn answer(ask: &Ask<'_>) -> Response<PageBody> {
     let parts = parts.unwrap_or_default();
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
     let is_post = ask.visit.head.method == Method::POST;
-    if let Some(history) = &ask.console.history {
+    if let Some(history) = ask.console.history() {
         match (is_post, &parts[..]) {
             (false, [] | ["calls"]) => return calls::page(ask, history).await,
             (false, ["live"]) => return calls::live(ask, history),
@@ -56,12 +58,28 @@ pub(crate) async fn answer(ask: &Ask<'_>) -> Response<PageBody> {
         }
     }
     match (is_post, &parts[..]) {
+        (false, ["audit"]) => match ask.audit() {
+            Some(log) => audit::page(ask, log).await,
+            None => missing(ask, "No audit log is kept, or it is not for you."),
+        },
+        (false, ["audit", "export"]) => match ask.audit() {
+            Some(log) => audit::export(ask, log).await,
+            None => missing(ask, "No audit log is kept, or it is not for you."),
+        },
+        (false, ["nodes"]) => match ask.console.inside.nodes() {
+            Some(nodes) => nodes::page(ask, &nodes),
+            None => missing(ask, "This server is no node of a cluster."),
+        },
+        (true, ["programs", "check"]) => programs::checked(ask).await,
         (false, ["connect"]) => connect::page(ask),
         (false, ["policy"]) => policy::page(ask),
         (true, ["policy", id]) => policy::answer(ask, id),
         (false, ["programs"]) => programs::page(ask),
         (true, ["programs"]) => programs::submit(ask).await,
         (false, ["providers"]) => providers::page(ask).await,
+        (false, ["providers", kind, name]) => providers::process(ask, kind, name).await,
+        (false, ["providers", kind, name, "live"]) => providers::live(ask, kind, name).await,
+        (true, ["providers", kind, name, "restart"]) => providers::restart(ask, kind, name).await,
         (false, [] | ["catalogue"]) => catalogue::page(ask).await,
         (false, ["catalogue", id]) => capability::page(ask, id).await,
         (true, ["catalogue", id]) => capability::submit(ask, id).await,

@@ -83,6 +83,18 @@ pub(crate) async fn submit(ask: &Ask<'_>) -> Response<PageBody> {
     reply::see(&format!("/console/runs/{}", run.id))
 }
 
+/// What was found in a program that is being typed, for the page that shows it.
+pub(crate) async fn checked(ask: &Ask<'_>) -> Response<PageBody> {
+    let Some(fields) = ask.change() else { return expired(ask) };
+    if !ask.may_program() {
+        return missing(ask, "Programs are not served to you.");
+    }
+    let program = fields.get("program").unwrap_or_default();
+    let found = check(ask, program).await;
+    let found = found.as_ref().map(Vec::as_slice);
+    reply::page(StatusCode::OK, findings(program, Some(found)))
+}
+
 /// What the checker says, in the name of the visitor.
 async fn check(ask: &Ask<'_>, program: &str) -> Result<Vec<Finding>, String> {
     let input = JsonText::of(&json!({"program": program})).map_err(|err| err.to_string())?;
@@ -123,13 +135,15 @@ fn shown(
     let body = html! {
         p.note { "A program in RTFS calls what is served to you, within the limits of the server. It runs as one call, with its calls below it in the history." }
         @if !problem.is_empty() { p.problem role="alert" { (plain(problem)) } }
-        @if let Some(found) = found { (findings(program, found)) }
+        (findings(program, found.map(Ok)))
         form method="post" action="/console/programs" {
             (change_token(ask))
             div.field {
                 label for="program" { "Program" }
                 textarea.code id="program" name="program" rows=(program.lines().count().clamp(8, 30)) spellcheck="false"
-                    aria-invalid=[is_bad.then_some("true")] aria-describedby=[found.is_some().then_some("findings")] {
+                    aria-invalid=[is_bad.then_some("true")] aria-describedby="findings"
+                    hx-post="/console/programs/check" hx-trigger="input changed delay:700ms" hx-include="closest form"
+                    hx-target="#findings" hx-select="#findings" hx-swap="outerHTML" {
                     @if program.starts_with('\n') { "\n" }
                     (program)
                 }
@@ -153,25 +167,34 @@ fn shown(
     Page::new("Programs").part("Programs").status(status).reply(ask, &body)
 }
 
-/// The program with what was found under its lines.
-fn findings(program: &str, found: &[Finding]) -> Markup {
-    if found.is_empty() {
-        return html! { p.state id="findings" role="status" { span.badge.good { "ok" } " No mistakes were found." } };
+/// What was found, or why nothing could be; empty before a program was checked.
+fn findings(program: &str, found: Option<Result<&[Finding], &String>>) -> Markup {
+    html! {
+        div id="findings" role="status" {
+            @match found {
+                None => {}
+                Some(Err(why)) => p.problem { (plain(why)) },
+                Some(Ok([])) => p.state { span.badge.good { "ok" } " No mistakes were found." },
+                Some(Ok(found)) => (lines(program, found)),
+            }
+        }
     }
+}
+
+/// The program with what was found under its lines.
+fn lines(program: &str, found: &[Finding]) -> Markup {
     let lines = crate::text::shortened(program, MAX_LISTED).0.lines();
     let of_line = |number: usize| found.iter().filter(move |finding| finding.line == number as u64);
     let beyond = found.iter().filter(|finding| finding.line as usize > program.lines().count().max(1));
     html! {
-        div id="findings" role="status" {
-            ol.program {
-                @for (at, line) in lines.enumerate() {
-                    li {
-                        code { (plain(line)) }
-                        @for finding in of_line(at + 1) { (said(finding)) }
-                    }
+        ol.program {
+            @for (at, line) in lines.enumerate() {
+                li {
+                    code { (plain(line)) }
+                    @for finding in of_line(at + 1) { (said(finding)) }
                 }
-                @for finding in beyond { li { (said(finding)) } }
             }
+            @for finding in beyond { li { (said(finding)) } }
         }
     }
 }

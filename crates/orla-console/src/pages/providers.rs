@@ -4,16 +4,25 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+use futures_util::stream::unfold;
 use http::Response;
 use maud::{Markup, html};
-use orla_marketplace::Entry;
+use orla_marketplace::{Catalog, Entry, Item, Permission, Principal, Redactor};
 use orla_server::{PageBody, StatusRow};
 
-use super::missing;
-use super::shell::Page;
-use crate::Ask;
-use crate::site::query;
+use super::run::event;
+use super::shell::{Page, button};
+use super::{expired, missing};
+use crate::site::{query, reply};
 use crate::text::{duration, plain};
+use crate::{Ask, Process};
+
+/// The permission to restart the processes of providers, and to see what they write.
+const PERMISSION: &str = "providers:manage";
+/// How often it is looked whether a process wrote something, and after how many quiet looks a stream says that it lives.
+const PACE: Duration = Duration::from_secs(1);
+const KEEP_ALIVE: u32 = 15;
 
 /// One provider, with what it serves.
 struct Provider {
@@ -21,7 +30,13 @@ struct Provider {
     count: usize,
 }
 
-pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
+/// What serves what is permitted, by kind and name, and the problems of providers.
+struct Gathered {
+    providers: BTreeMap<(&'static str, String), Provider>,
+    problems: Vec<(String, String)>,
+}
+
+async fn gathered(ask: &Ask<'_>) -> Option<Gathered> {
     let (market, catalog) = (Arc::clone(&ask.console.market), Arc::clone(&ask.catalog));
     let principal = ask.principal.clone();
     let gathered = tokio::task::spawn_blocking(move || {
@@ -41,11 +56,14 @@ pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
                 .or_insert_with(|| Provider { row: StatusRow::of(&market, entry), count: 1 });
         }
         let problems = market.provider_problems_for(&catalog, principal.as_ref(), None);
-        let problems: Vec<(String, String)> =
-            problems.into_iter().map(|problem| (problem.name, problem.text)).collect();
-        (providers, problems)
+        let problems = problems.into_iter().map(|problem| (problem.name, problem.text)).collect();
+        Gathered { providers, problems }
     });
-    let Ok((providers, problems)) = gathered.await else {
+    gathered.await.ok()
+}
+
+pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
+    let Some(Gathered { providers, problems }) = gathered(ask).await else {
         return missing(ask, "The providers cannot be shown now.");
     };
     let redactor = ask.console.market.redaction();
@@ -59,28 +77,24 @@ pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
         }
         table.list {
             thead { tr { th scope="col" { "Provider" } th scope="col" { "State" } th.amount scope="col" { "Serves" } th.wide scope="col" { "Process" } th.wide scope="col" { "Sandbox" } } }
-            tbody { @for ((kind, name), provider) in &providers { (row(kind, name, provider, &redactor)) } }
+            tbody { @for ((kind, name), provider) in &providers { (row(ask, kind, name, provider, &redactor)) } }
         }
-        p.note { "A SIGHUP to the server reads the configuration and the tools again." }
+        @if ask.may_configure() {
+            div.actions { (button(ask, "/console/configuration/reload", "Read the configuration and the tools again", "")) }
+        }
     };
     Page::new("Providers").part("Providers").reply(ask, &body)
 }
 
-fn row(kind: &str, name: &str, provider: &Provider, redactor: &orla_marketplace::Redactor) -> Markup {
+fn row(ask: &Ask<'_>, kind: &str, name: &str, provider: &Provider, redactor: &Redactor) -> Markup {
     let row = &provider.row;
+    let place = ask.process(kind, name).map(|_| address(kind, name));
     let shown = match (kind, name) {
         ("tool", _) => "Tools directory",
         ("local", _) => "Built-ins",
         ("rtfs", _) => "Programs",
         ("discovery", _) => "Search",
         (_, name) => name,
-    };
-    let state = row.state.as_deref();
-    let class = match state.map(str::to_ascii_lowercase).as_deref() {
-        Some("ready" | "connected" | "available" | "running") => "good",
-        Some("stopped" | "crashed" | "unavailable" | "failed") => "bad",
-        Some("starting" | "reloading" | "stopping") => "busy",
-        _ => "",
     };
     html! {
         tr {
@@ -89,8 +103,8 @@ fn row(kind: &str, name: &str, provider: &Provider, redactor: &orla_marketplace:
                 " " span.badge { (kind) }
             }
             td {
-                @if let Some(state) = state { span class={ "badge " (class) } { (plain(state)) } } @else { span.note { "–" } }
-                @if let Some(failure) = &row.last_failure { " " span.note { (plain(&redactor.text(failure))) } }
+                (state(row, redactor))
+                @if let Some(place) = &place { " " a href=(place) { "Process" span.unseen { " of " (plain(shown)) } } }
             }
             td.amount { (provider.count) }
             td.wide {
@@ -100,5 +114,119 @@ fn row(kind: &str, name: &str, provider: &Provider, redactor: &orla_marketplace:
             }
             td.wide { @if let (Some(sandbox), false) = (&row.sandbox, name.is_empty()) { span.badge { (sandbox.level) } } }
         }
+    }
+}
+
+/// Its state, and why it failed last.
+fn state(row: &StatusRow, redactor: &Redactor) -> Markup {
+    let state = row.state.as_deref();
+    let class = match state.map(str::to_ascii_lowercase).as_deref() {
+        Some("ready" | "connected" | "available" | "running") => "good",
+        Some("stopped" | "crashed" | "unavailable" | "failed") => "bad",
+        Some("starting" | "reloading" | "stopping") => "busy",
+        _ => "",
+    };
+    html! {
+        @if let Some(state) = state { span class={ "badge " (class) } { (plain(state)) } } @else { span.note { "–" } }
+        @if let Some(failure) = &row.last_failure { " " span.note { (plain(&redactor.text(failure))) } }
+    }
+}
+
+fn address(kind: &str, name: &str) -> String {
+    format!("/console/providers/{}/{}", query::part(kind), query::part(name))
+}
+
+/// The process of one provider: how it is, and what it wrote to standard error.
+pub(crate) async fn process(ask: &Ask<'_>, kind: &str, name: &str) -> Response<PageBody> {
+    let Some((provider, process)) = permitted(ask, kind, name).await else {
+        return missing(ask, NO_PROCESS);
+    };
+    let (place, redactor) = (address(kind, name), ask.console.market.redaction());
+    let row = &provider.row;
+    let body = html! {
+        dl.facts {
+            div { dt { "State" } dd { (state(row, &redactor)) } }
+            @if let Some(pid) = row.pid { div { dt { "Process" } dd { (pid) @if let Some(uptime) = row.uptime_ms { ", up " (duration(Duration::from_millis(uptime))) } } } }
+            @if let Some(restarts) = row.restarts { div { dt { "Restarts" } dd { (restarts) } } }
+            div { dt { "Serves" } dd { a href={ "/console/catalogue?q=" (query::part(name)) } { (provider.count) } } }
+        }
+        div.actions { (button(ask, &format!("{place}/restart"), "Restart", name)) }
+        section aria-labelledby="said" {
+            h2 id="said" { "What it wrote to standard error" }
+            div id="tail" hx-sse:connect={ (place) "/live" } hx-swap="innerHTML" { (tail(&process.said(), &redactor)) }
+        }
+    };
+    Page::new(name).part("Providers").reply(ask, &body)
+}
+
+fn tail(lines: &[String], redactor: &Redactor) -> Markup {
+    if lines.is_empty() {
+        return html! { p.note { "Nothing yet." } };
+    }
+    let text: Vec<_> = lines.iter().map(|line| redactor.text(line)).collect();
+    html! { pre tabindex="0" { (plain(&text.join("\n"))) } }
+}
+
+/// What it writes, as it writes it, as server-sent events.
+pub(crate) async fn live(ask: &Ask<'_>, kind: &str, name: &str) -> Response<PageBody> {
+    let Some((_, process)) = permitted(ask, kind, name).await else { return missing(ask, NO_PROCESS) };
+    let (console, principal) = (Arc::clone(&ask.console.market), ask.principal.clone());
+    let state = (process, console, principal, None::<Vec<String>>, 0_u32);
+    let events = unfold(state, |(process, market, principal, mut shown, mut quiet)| async move {
+        loop {
+            tokio::time::sleep(PACE).await;
+            if !may_manage(&market.snapshot(), principal.as_ref()) {
+                return None;
+            }
+            let said = process.said();
+            if shown.as_ref() != Some(&said) {
+                let page = event("", &tail(&said, &market.redaction()).into_string());
+                return Some((page, (process, market, principal, Some(said), 0)));
+            }
+            quiet += 1;
+            if quiet >= KEEP_ALIVE {
+                shown = Some(said);
+                return Some((Bytes::from_static(b": \n\n"), (process, market, principal, shown, 0)));
+            }
+        }
+    });
+    reply::events(events)
+}
+
+/// Restarts the process of a provider.
+pub(crate) async fn restart(ask: &Ask<'_>, kind: &str, name: &str) -> Response<PageBody> {
+    if ask.change().is_none() {
+        return expired(ask);
+    }
+    let Some((_, process)) = permitted(ask, kind, name).await else { return missing(ask, NO_PROCESS) };
+    process.restart();
+    reply::see(&address(kind, name))
+}
+
+/// A provider that serves the visitor something, with its process.
+async fn permitted(ask: &Ask<'_>, kind: &str, name: &str) -> Option<(Provider, Arc<dyn Process>)> {
+    let process = ask.process(kind, name)?;
+    let providers = gathered(ask).await?.providers;
+    let found = providers.into_iter().find(|((own, of), _)| *own == kind && *of == name);
+    found.map(|(_, provider)| (provider, process))
+}
+
+const NO_PROCESS: &str = "No provider with this name has a process, or it is not for you.";
+
+/// Without a policy, nobody has granted one caller what serves the others.
+fn may_manage(catalog: &Catalog, principal: Option<&Principal>) -> bool {
+    let item = Item {
+        id: "orla.providers".to_owned(),
+        name: "orla__providers".to_owned(),
+        needs: vec![Permission::needed(PERMISSION)],
+    };
+    catalog.permits_item(principal, &item).is_ok() && (principal.is_none() || catalog.has_policy())
+}
+
+impl Ask<'_> {
+    /// The process of a provider, if it has one and the visitor may look at it.
+    fn process(&self, kind: &str, name: &str) -> Option<Arc<dyn Process>> {
+        let process = self.console.inside.process(kind, name)?;
+        may_manage(&self.catalog, self.principal.as_ref()).then_some(process)
     }
 }

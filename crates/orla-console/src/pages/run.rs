@@ -54,7 +54,7 @@ fn show(ask: &Ask<'_>, run: &Arc<Run>, form: Option<&Form>) -> Response<PageBody
         div.actions {
             @if is_over {
                 a.button href=(again(&run.target, &run.id)) { "Edit and run again" }
-                @if ask.console.history.is_some() { a.button href=(calls::address(&run.call)) { "In the history" } }
+                @if ask.console.history().is_some() { a.button href=(calls::address(&run.call)) { "In the history" } }
             } @else {
                 (button(ask, &format!("{address}/cancel"), "Cancel", ""))
             }

@@ -16,7 +16,9 @@ const PARTS: &[(&str, &str)] = &[
     ("/console/programs", "Programs"),
     ("/console/providers", "Providers"),
     ("/console/tasks", "Tasks"),
+    ("/console/nodes", "Nodes"),
     ("/console/policy", "Policy"),
+    ("/console/audit", "Audit"),
     ("/console/configuration", "Configuration"),
     ("/console/connect", "Connect"),
 ];
@@ -68,9 +70,11 @@ impl Ask<'_> {
     /// Whether the console has this part.
     fn has(&self, part: &str) -> bool {
         match part {
-            "Calls" => self.console.history.is_some(),
+            "Calls" => self.console.history().is_some(),
             "Programs" => self.may_program(),
             "Tasks" => self.console.tasks.get().is_some(),
+            "Nodes" => self.console.inside.nodes().is_some(),
+            "Audit" => self.audit().is_some(),
             "Configuration" => self.may_configure(),
             _ => true,
         }

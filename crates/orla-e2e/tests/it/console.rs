@@ -104,7 +104,9 @@ impl<'a> Visitor<'a> {
                 continue;
             }
             let (response, page) = self.open(&path);
-            todo.extend(page.links.iter().filter(|link| !link.contains("all=1")).cloned());
+            // An export is a file.
+            let is_page = |link: &&String| !link.contains("all=1") && !link.contains("/export");
+            todo.extend(page.links.iter().filter(is_page).cloned());
             pages.push((path, response, page));
         }
         pages
@@ -126,6 +128,7 @@ fn busy() -> Server {
         .tool("book", BOOK)
         .tool("hello", sh("echo hello"))
         .tool("fails", sh("echo the-reason >&2; exit 3"))
+        .config("audit: audit.jsonl\n")
         .serve();
     let mut client = server.client();
     client.call("hello", json!({}));
@@ -383,4 +386,174 @@ fn a_call_is_made_again_and_a_running_one_is_cancelled() {
     let (response, _) = visitor.submit(&page_of(&visitor, &call), &format!("{call}/again"), &[]);
     assert_eq!(response.status, 200);
     eventually("it runs again", || server.read("runs").lines().count() == 3);
+}
+
+#[test]
+fn the_audit_log_is_shown_checked_and_exported() {
+    let server = busy();
+    let visitor = Visitor::of(&server);
+    let shown = eventually("the calls are in the log", || {
+        let (response, _) = visitor.open("/console/audit?capability=fails");
+        Some(response.text()).filter(|text| text.contains(">failed<"))
+    });
+    assert!(shown.contains("whole") && !shown.contains(">hello<"), "{shown}");
+    let export = visitor.open("/console/audit/export?event=call&capability=hello").0;
+    assert_eq!(export.header("content-type"), Some("application/x-ndjson"));
+    let log = server.read("audit.jsonl");
+    let exported = export.text();
+    let lines: Vec<&str> = exported.lines().collect();
+    assert!(
+        lines.len() == 2 && lines.iter().all(|line| log.lines().any(|own| own == *line)),
+        "{exported}"
+    );
+    server.write(
+        "audit.jsonl",
+        log.replace(r#""capability":"fails""#, r#""capability":"nails""#),
+        0o600,
+    );
+    let broken = visitor.open("/console/audit").0.text();
+    assert!(broken.contains("broken") && broken.contains("line "), "{broken}");
+}
+
+#[test]
+fn the_audit_log_is_for_those_whom_the_policy_lets_read_it() {
+    let tokens = "audit: audit.jsonl\nauth_tokens: {ada: token-of-ada, bob: token-of-bob}\n";
+    let policy = "policy:\n  - {to: [ada], allow: [\"*\"]}\n  - {to: [bob], allow: [\"exec:*\"]}\n";
+    for (config, ada, bob) in [(tokens.to_owned(), 404, 404), (format!("{tokens}{policy}"), 200, 404)] {
+        let server = world().tool("hello", sh("echo hello")).config(&config).serve();
+        for (token, status) in [("token-of-ada", ada), ("token-of-bob", bob)] {
+            for path in ["/console/audit", "/console/audit/export"] {
+                assert_eq!(server.get_as(path, token).status, status, "{token} {path} {config}");
+            }
+            let first = server.get_as("/console/catalogue", token).text();
+            assert_eq!(first.contains("/console/audit"), status == 200, "{first}");
+        }
+        assert_eq!(server.http().get("/console/audit").status, 401);
+    }
+    let without = world().serve();
+    assert_eq!(without.http().get("/console/audit").status, 404);
+}
+
+#[test]
+fn nodes_are_shown_if_the_server_is_one() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).unwrap();
+    let config = format!("cluster: {{nats: 'nats://{free}', name: t, node: alpha}}\n");
+    let server = world().tool("hello", sh("echo hello")).config(&config).serve();
+    let page = Visitor::of(&server).open("/console/nodes").0.text();
+    assert!(page.contains("alpha") && page.contains(">gone<"), "{page}");
+    let without = world().serve();
+    assert_eq!(without.http().get("/console/nodes").status, 404);
+    assert!(!without.http().get("/console").text().contains("/console/nodes"));
+}
+
+#[test]
+fn a_program_is_checked_while_it_is_typed() {
+    let server = world().serve();
+    let visitor = Visitor::of(&server);
+    let (_, page) = visitor.open("/console/programs");
+    let wrong = [("program", "(let [a 1]\n  (+ a unknown-name))")];
+    let checked = visitor.post(
+        "/console/programs/check",
+        &page.fields("/console/programs", &wrong),
+        &visitor.origin(),
+    );
+    let text = checked.text();
+    assert!(checked.status == 200 && text.contains("unknown-name") && text.contains("2:"), "{text}");
+    assert!(!text.contains("<main"), "a part of the page: {text}");
+    let right = page.fields("/console/programs", &[("program", "(+ 1 2)")]);
+    assert!(
+        visitor
+            .post("/console/programs/check", &right, &visitor.origin())
+            .text()
+            .contains("No mistakes")
+    );
+    // Like every change it needs its token, though nothing changes: a program costs something to be checked.
+    let fields: Vec<_> = right.into_iter().filter(|(name, _)| name != "_csrf").collect();
+    assert_eq!(visitor.post("/console/programs/check", &fields, &visitor.origin()).status, 403);
+}
+
+#[test]
+fn the_first_page_with_everything_is_small() {
+    let server = busy();
+    let (response, page) = Visitor::of(&server).open("/console");
+    let mut whole = response.text().into_bytes();
+    let mut asked = vec![format!("the page: {}", whole.len())];
+    for asset in &page.assets {
+        let answer = server.http().send(&Request::new("GET", asset).header("accept-encoding", "gzip"));
+        let answer = answer.expect("an answer");
+        asked.push(format!("{asset}: {} {:?}", answer.body.len(), answer.header("content-encoding")));
+        whole.extend(answer.body);
+    }
+    assert!(page.assets.len() >= 4, "{asked:?}");
+    assert!(whole.len() <= 60 << 10, "{} bytes: {asked:?}", whole.len());
+}
+
+/// An MCP server that says on standard error that it began.
+const SPEAKS: &str = r#"
+import json, os, sys
+print("began as", os.getpid(), file=sys.stderr, flush=True)
+for line in sys.stdin:
+    m = json.loads(line)
+    if "id" not in m: continue
+    p = m.get("params") or {}
+    if m["method"] == "initialize":
+        result = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "speaks", "version": "1"}}
+    elif m["method"] == "tools/list":
+        result = {"tools": [{"name": "one", "inputSchema": {"type": "object"}}]}
+    else:
+        result = {"content": [{"type": "text", "text": str(os.getpid())}]}
+    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
+"#;
+
+#[test]
+fn a_process_is_restarted_and_what_it_writes_is_shown_as_it_writes_it() {
+    let config = "mcpServers: {far: {command: python3, args: [speaks.py]}}\n";
+    let server = world().file("speaks.py", SPEAKS).config(config).serve();
+    eventually("the server is known", || server.client().tool_names().contains(&"far__one".to_owned()));
+    let visitor = Visitor::of(&server);
+    assert!(
+        visitor.open("/console/providers").1.links.contains(&"/console/providers/mcp/far".to_owned())
+    );
+    let pid = server.client().call("far__one", json!({})).text();
+    let (response, page) = visitor.open("/console/providers/mcp/far");
+    assert_eq!((response.status, page.problems()), (200, Vec::new()));
+    assert!(response.text().contains(&format!("began as {pid}")), "{}", response.text());
+    let request =
+        Request::new("GET", "/console/providers/mcp/far/live").header("accept", "text/event-stream");
+    let mut live = server.http().write(&request).and_then(orla_e2e::Unanswered::head).expect("a stream");
+    assert!(live.next_event().expect("an event").expect("an event").contains(&pid));
+    let fields = page.fields("/console/providers/mcp/far/restart", &[]);
+    let without: Vec<_> = fields.iter().filter(|(name, _)| name != "_csrf").cloned().collect();
+    assert_eq!(
+        visitor.post("/console/providers/mcp/far/restart", &without, &visitor.origin()).status,
+        403
+    );
+    assert_eq!(server.client().call("far__one", json!({})).text(), pid);
+    assert_eq!(
+        visitor.post("/console/providers/mcp/far/restart", &fields, &visitor.origin()).status,
+        303
+    );
+    let new = eventually("another process answers", || {
+        Some(server.client().call("far__one", json!({})).text()).filter(|new| *new != pid)
+    });
+    let event = live.next_event().expect("an event").expect("an event");
+    assert!(event.contains(&format!("began as {new}")), "{event}");
+    assert_eq!(visitor.open("/console/providers/mcp/near").0.status, 404);
+    assert_eq!(visitor.open("/console/providers/tool/far").0.status, 404);
+}
+
+#[test]
+fn processes_are_for_those_whom_the_policy_lets_manage_them() {
+    let servers = "mcpServers: {far: {command: python3, args: [speaks.py]}}\nauth_tokens: {ada: token-of-ada, bob: token-of-bob}\n";
+    let policy = "policy:\n  - {to: [ada], allow: [\"*\"]}\n  - {to: [bob], allow: [\"mcp:far/*\"]}\n";
+    for (config, ada, bob) in [(servers.to_owned(), 404, 404), (format!("{servers}{policy}"), 200, 404)]
+    {
+        let server = world().file("speaks.py", SPEAKS).config(&config).serve();
+        for (token, status) in [("token-of-ada", ada), ("token-of-bob", bob)] {
+            let mut client = server.client_as(token);
+            eventually("the server is known", || client.tool_names().contains(&"far__one".to_owned()));
+            let answer = server.get_as("/console/providers/mcp/far", token);
+            assert_eq!(answer.status, status, "{token} {config}");
+        }
+    }
 }

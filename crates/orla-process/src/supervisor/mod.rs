@@ -192,6 +192,12 @@ impl<S: Service> Supervisor<S> {
         self.services.lock().current.clone()
     }
 
+    /// The one with this name, for people who look at it.
+    pub fn managed(&self, name: &str) -> Option<Arc<dyn Managed>> {
+        let named = self.current().into_iter().find(|service| service.name() == name)?;
+        Some(named as Arc<dyn Managed>)
+    }
+
     /// For each whose files mention variables of the server that it does not get: its name, and these.
     pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
         let environment = self.instance.environment();
@@ -274,6 +280,26 @@ pub enum NoResponse {
         /// Why the process cannot answer at the moment, where that is so.
         not_ready: Option<String>,
     },
+}
+
+/// A supervised process that people look at.
+pub trait Managed: Send + Sync {
+    /// Ends the process once its calls in flight are over, and starts another one. One that does not run is started.
+    fn restart(&self);
+
+    /// What its processes wrote to standard error last, a line each, the oldest first.
+    fn said(&self) -> Vec<String>;
+}
+
+impl<S: Service> Managed for Supervised<S> {
+    fn restart(&self) {
+        self.run();
+        self.shared.command(|commands| commands.restart = true);
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.shared.said()
+    }
 }
 
 impl<S: Service> Supervised<S> {

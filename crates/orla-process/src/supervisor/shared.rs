@@ -1,5 +1,6 @@
 //! What the task of a service and its handles both see.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
@@ -13,6 +14,10 @@ use super::protocol::Protocol;
 use super::service::Service;
 use super::state::{Policy, State};
 use crate::reaper::Instance;
+
+/// Lines of standard error that are kept to be shown, and characters of each.
+const MAX_SAID: usize = 200;
+const MAX_SAID_CHARS: usize = 500;
 
 /// See [`Protocol::Info`] and [`Protocol::Shared`].
 pub(super) type Info<S> = <<S as Service>::Protocol as Protocol>::Info;
@@ -33,6 +38,8 @@ pub(super) struct Shared<S: Service> {
     /// Held by the task of this name that has a process: one that is ending is waited for.
     pub(super) process_lock: Arc<AsyncMutex<()>>,
     pub(super) of_protocol: Arc<OfProtocol<S>>,
+    /// What its processes wrote to standard error last, a line each.
+    said: Mutex<VecDeque<String>>,
     policy: Arc<Mutex<Policy>>,
     gate: Arc<Mutex<Option<Gate>>>,
     service: Mutex<Arc<S>>,
@@ -57,6 +64,8 @@ pub(super) struct Cancelled {
 pub(super) struct PendingCommands<S> {
     /// Start the process.
     pub(super) start: bool,
+    /// End the process, and start another one.
+    pub(super) restart: bool,
     /// The configuration was reloaded; the service may be another.
     pub(super) loaded: Option<Arc<S>>,
     /// Tell the protocol that what it shares with the handles has changed.
@@ -65,7 +74,7 @@ pub(super) struct PendingCommands<S> {
 
 impl<S> Default for PendingCommands<S> {
     fn default() -> Self {
-        Self { start: false, loaded: None, shared_changed: false }
+        Self { start: false, restart: false, loaded: None, shared_changed: false }
     }
 }
 
@@ -113,6 +122,7 @@ impl<S: Service> Shared<S> {
             commands: Mutex::default(),
             process_lock,
             of_protocol: Arc::default(),
+            said: Mutex::default(),
             policy,
             gate,
             service: Mutex::new(service),
@@ -167,6 +177,20 @@ impl<S: Service> Shared<S> {
 
     pub(super) fn take_commands(&self) -> PendingCommands<S> {
         std::mem::take(&mut *self.commands.lock())
+    }
+
+    /// Notes a line that the process wrote to standard error.
+    pub(super) fn note_line(&self, line: &str) {
+        let mut said = self.said.lock();
+        if said.len() >= MAX_SAID {
+            said.pop_front();
+        }
+        said.push_back(line.chars().take(MAX_SAID_CHARS).collect());
+    }
+
+    /// The newest lines that were noted, the oldest first.
+    pub(super) fn said(&self) -> Vec<String> {
+        self.said.lock().iter().cloned().collect()
     }
 
     pub(super) fn policy(&self) -> Policy {

@@ -405,7 +405,7 @@ impl<S: Service> Task<S> {
     }
 
     async fn take_commands(&mut self) {
-        let PendingCommands { start, loaded, shared_changed } = self.shared.take_commands();
+        let PendingCommands { start, restart, loaded, shared_changed } = self.shared.take_commands();
         if shared_changed {
             self.protocol.shared_changed();
         }
@@ -419,6 +419,10 @@ impl<S: Service> Task<S> {
             }
             Some(_) => self.happened(Event::Revived, "the configuration was reloaded").await,
             None => {}
+        }
+        if restart && !self.inbox.stop.is_cancelled() {
+            self.happened(Event::Changed, "someone restarts it").await;
+            self.start().await;
         }
         if start {
             self.start().await;

@@ -16,7 +16,7 @@ use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
 use orla_oauth::metadata::is_loopback;
 use orla_process::confinement::Sandbox;
-use orla_process::supervisor::{Policy, Supervisor};
+use orla_process::supervisor::{Managed, Policy, Supervisor};
 use orla_process::{Command, Instance};
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -89,6 +89,11 @@ pub(super) struct Connected {
 }
 
 impl McpServers {
+    /// The process of the server with this name, if it is one of this machine.
+    pub fn managed(&self, name: &str) -> Option<Arc<dyn Managed>> {
+        self.processes.managed(name)
+    }
+
     /// See [`Supervisor::withheld`].
     pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
         self.processes.withheld()

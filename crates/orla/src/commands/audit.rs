@@ -106,6 +106,18 @@ fn is_locked(log: &File) -> bool {
     matches!(locked, Err(TryLockError::WouldBlock))
 }
 
+/// Walks a whole log: how many records it has, and the hash of the last one.
+///
+/// # Errors
+/// Which line is broken, or why the log cannot be read.
+pub(super) fn walk_whole(log: File) -> Result<(u64, String), String> {
+    match walk(BufReader::new(log), Walk::checking(Vec::new(), None)) {
+        Ok(End { chain, .. }) => Ok((chain.seq, chain.hash)),
+        Err(Stop::Unreadable(why)) => Err(format!("the audit log cannot be read: {why}")),
+        Err(Stop::Broken(Break { line, reason })) => Err(format!("line {line} is broken: {reason}")),
+    }
+}
+
 /// Where a log ends.
 #[derive(Debug, PartialEq)]
 struct End {

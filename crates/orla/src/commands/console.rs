@@ -1,14 +1,21 @@
 //! What the console shows of the program itself.
 
-use std::sync::Arc;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
-use orla_console::{Connection, Inside, Setting};
+use orla_cluster::Cluster;
+use orla_console::{AuditLog, Connection, Inside, Process, Setting, Verified};
+use orla_process::supervisor::Managed;
+use orla_server::{NodeRow, Nodes};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use super::connect;
+use super::{audit, connect};
 use crate::app::App;
-use crate::config::{Config, Source};
+use crate::config::{Config, Source, reason};
+use crate::nodes::ClusterNodes;
 
 /// The program, as the console sees it.
 pub(crate) struct Facts {
@@ -16,12 +23,37 @@ pub(crate) struct Facts {
     newest: Mutex<(Vec<Setting>, Vec<String>)>,
     /// Wakes the server to read everything again.
     wanted: Notify,
+    audit: OnceLock<PathBuf>,
+    cluster: OnceLock<Arc<Cluster>>,
+    processes: OnceLock<Box<Processes>>,
 }
+
+/// Finds the process of a provider by its kind and its name.
+type Processes = dyn Fn(&str, &str) -> Option<Arc<dyn Managed>> + Send + Sync;
 
 impl Facts {
     /// Of a program that was started like this. There are none before [`update`](Self::update).
     pub(crate) fn new(source: &Source) -> Arc<Self> {
-        Arc::new(Self { source: source.clone(), newest: Mutex::default(), wanted: Notify::new() })
+        Arc::new(Self {
+            source: source.clone(),
+            newest: Mutex::default(),
+            wanted: Notify::new(),
+            audit: OnceLock::new(),
+            cluster: OnceLock::new(),
+            processes: OnceLock::new(),
+        })
+    }
+
+    /// Shows the audit log, the nodes and the processes of a program.
+    pub(crate) fn show(&self, config: &Config, app: &App) {
+        drop(self.processes.set(Box::new(app.processes())));
+        let path = &config.governance.audit;
+        if !path.as_os_str().is_empty() {
+            drop(self.audit.set(path.clone()));
+        }
+        if let Some(cluster) = app.cluster() {
+            drop(self.cluster.set(Arc::clone(cluster)));
+        }
     }
 
     /// Takes over the configuration in force, and what was found in it.
@@ -54,4 +86,68 @@ impl Inside for Facts {
     fn reload(&self) {
         self.wanted.notify_one();
     }
+
+    fn audit(&self) -> Option<Arc<dyn AuditLog>> {
+        self.audit.get().map(|path| Arc::new(LogFile(path.clone())) as Arc<dyn AuditLog>)
+    }
+
+    fn process(&self, kind: &str, name: &str) -> Option<Arc<dyn Process>> {
+        let found = self.processes.get()?(kind, name)?;
+        Some(Arc::new(OfProvider(found)))
+    }
+
+    fn nodes(&self) -> Option<Vec<NodeRow>> {
+        self.cluster.get().map(|cluster| ClusterNodes(Arc::clone(cluster)).rows())
+    }
+}
+
+/// The process of a provider, as the console sees it.
+struct OfProvider(Arc<dyn Managed>);
+
+impl Process for OfProvider {
+    fn restart(&self) {
+        self.0.restart();
+    }
+
+    fn said(&self) -> Vec<String> {
+        self.0.said()
+    }
+}
+
+/// The file of an audit log.
+struct LogFile(PathBuf);
+
+impl AuditLog for LogFile {
+    fn bytes(&self) -> Result<u64, String> {
+        Ok(self.open()?.metadata().map_err(|err| failed(&err))?.len())
+    }
+
+    fn verify(&self) -> Result<Verified, String> {
+        let (records, hash) = audit::walk_whole(self.open()?)?;
+        Ok(Verified { records, hash })
+    }
+
+    fn newest(&self, most: u64) -> Result<Vec<String>, String> {
+        let mut file = self.open()?;
+        let from = file.metadata().map_err(|err| failed(&err))?.len().saturating_sub(most);
+        file.seek(SeekFrom::Start(from)).map_err(|err| failed(&err))?;
+        let mut bytes = Vec::new();
+        file.take(most).read_to_end(&mut bytes).map_err(|err| failed(&err))?;
+        let text = String::from_utf8_lossy(&bytes);
+        // The first line is cut off unless it is the first of all; the last one may be in the making.
+        let whole = if from > 0 { text.split_once('\n').map_or("", |(_, rest)| rest) } else { &text };
+        let whole = whole.rsplit_once('\n').map_or("", |(lines, _)| lines);
+        Ok(whole.lines().map(str::to_owned).collect())
+    }
+}
+
+impl LogFile {
+    fn open(&self) -> Result<File, String> {
+        File::open(&self.0).map_err(|err| failed(&err))
+    }
+}
+
+/// Says why, without the place of the file.
+fn failed(error: &std::io::Error) -> String {
+    format!("the audit log cannot be read: {}", reason(error))
 }

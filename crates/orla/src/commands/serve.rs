@@ -139,6 +139,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     };
     let facts = Facts::new(&source);
     facts.update(&config, &app);
+    facts.show(&config, &app);
     let pages = Arc::clone(&facts) as Arc<dyn Inside>;
     let console = Console::new(Arc::clone(app.marketplace()), history.clone(), pages);
     let audit = audit_of(&config)?;

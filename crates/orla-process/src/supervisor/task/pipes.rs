@@ -194,6 +194,7 @@ impl<S: Service> Task<S> {
         if !line.is_empty() {
             let [capsule, server, plugin] = self.log_fields();
             tracing::info!(capsule, server, plugin, line = &*line, "stderr");
+            self.shared.note_line(&line);
             if tells_why(&line) || !tells_why(&self.last_words) {
                 let shown = line.chars().take(MAX_LAST_WORDS);
                 self.last_words = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
