@@ -31,6 +31,7 @@ mod discovery;
 mod discovery_search;
 mod environment;
 mod fairness;
+mod files_of_before;
 mod guard;
 mod history;
 mod http_endpoints;
