@@ -51,6 +51,8 @@ pub(crate) fn run() -> Outcome {
         fs::write(&path, text).map_err(|err| format!("{}: {err}", path.display()))?;
     }
 
+    succeed(Command::new(&binary).arg("man").arg(folder.join("man")))?;
+
     let archive = format!("{name}.tar.gz");
     succeed(
         Command::new("tar").args(["--create", "--gzip", "--file", &archive, &name]).current_dir(&dist),

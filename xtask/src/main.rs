@@ -97,7 +97,7 @@ usage: cargo xtask COMMAND
                      end of a page's path (default: all; --quick: without what needs the network); --bless writes what the
                      commands print into the pages
   dist               build target/dist/orla-VERSION-HOST.tar.gz: the binary with every feature
-                     (WebAssembly too), completions, licences, and its checksum
+                     (WebAssembly too), completions, manual pages, licences, and its checksum
   licences           check the licences of all dependencies against the list of accepted ones
 ";
 

@@ -310,6 +310,89 @@ const KINDS: [&str; 12] = [
     "limit",
 ];
 
+/// What a kind of error means, for the documentation.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct ErrorKind {
+    /// The word: what [`RuntimeError::kind`] gives, or the kind of a program's error.
+    pub word: &'static str,
+    /// When a call ends with it.
+    pub meaning: &'static str,
+    /// What its caller can do.
+    pub remedy: &'static str,
+}
+
+const fn kind(word: &'static str, meaning: &'static str, remedy: &'static str) -> ErrorKind {
+    ErrorKind { word, meaning, remedy }
+}
+
+/// Every kind of error that a call can end with.
+pub const ERROR_KINDS: [ErrorKind; 15] = [
+    kind(
+        "unknown-capability",
+        "No capability has this id or name, or the policy conceals it",
+        "Use the name that the message suggests, or search",
+    ),
+    kind(
+        "invalid-input",
+        "The input violates the schema; nothing has run",
+        "Correct what the violations name, and call again",
+    ),
+    kind(
+        "invalid-output",
+        "The capability ran, and its output violates its schema",
+        "Tell the author of the capability",
+    ),
+    kind(
+        "denied",
+        "The policy does not allow the call, or a confinement does not; nothing has run",
+        "Ask who administers the server",
+    ),
+    kind(
+        "approval",
+        "Nobody approved the call in time, or somebody denied it; nothing has run",
+        "Ask the approver",
+    ),
+    kind("quota", "A quota is exceeded; nothing has run", "Call again after the time in the message"),
+    kind("busy", "Too many calls run and wait; nothing has run", "Call again later"),
+    kind(
+        "unavailable",
+        "The provider cannot be reached, or its declaration cannot be enforced",
+        "Call again later; `orla list` shows the reason",
+    ),
+    kind(
+        "timeout",
+        "The call reached its deadline. It may have had an effect",
+        "Call again only if that is safe, or give it more time",
+    ),
+    kind("cancelled", "The caller, or a person at the server, withdrew the call", "Nothing"),
+    kind(
+        "interrupted",
+        "The server ended during a task that must not be repeated. It may have had an effect",
+        "Look at what was done before you start it again",
+    ),
+    kind(
+        "limit",
+        "A program or a run reached a limit of the server",
+        "Do less at once, or raise the limit",
+    ),
+    kind(
+        "failed",
+        "The capability ran and reports a failure",
+        "Read the message: it is the capability's own",
+    ),
+    kind(
+        "suspended",
+        "A program of a task waits; the task calls it again",
+        "Nothing: callers do not see it",
+    ),
+    kind(
+        "panicked",
+        "An internal error; this call alone is lost",
+        "Look at the server's log, and report it",
+    ),
+];
+
 /// The member of `_meta` that says which quota is exceeded.
 const QUOTA: &str = "orla/quota";
 
@@ -402,6 +485,31 @@ pub fn seconds(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_kind_is_explained_once() {
+        let id = || "id".to_owned();
+        let outcome = || Box::new(Outcome::default());
+        let program = |word: &'static str| RuntimeError::Structured {
+            id: id(),
+            message: String::new(),
+            error: Box::new(rtfs::Error::new(word, "")),
+            outcome: None,
+        };
+        let others = [
+            RuntimeError::Failed { id: id(), message: String::new(), outcome: None },
+            RuntimeError::Reported { id: id(), message: String::new(), outcome: outcome() },
+            RuntimeError::Suspended { id: id() },
+            RuntimeError::Panicked { id: id() },
+        ];
+        let mut given: Vec<&str> = others.iter().map(RuntimeError::kind).collect();
+        given.extend(KINDS.iter().map(|word| program(word).kind()));
+        given.sort_unstable();
+        given.dedup();
+        let mut explained: Vec<&str> = ERROR_KINDS.iter().map(|kind| kind.word).collect();
+        explained.sort_unstable();
+        assert_eq!(explained, given);
+    }
 
     #[test]
     fn says_what_happened_in_one_sentence() {

@@ -21,7 +21,8 @@ What orla can do by itself, without a program or a server: functions that comput
 read no file, open no connection and know no clock; the same arguments always give the same result.
 
 Each can be called by its id, `orla call math.add a=1 b=2`, from RTFS as `(call :math.add {:a 1 :b 2})`, and by MCP
-clients under its name, `math__add`. Search finds them. Lists of tools leave them out unless `orla.yaml` says otherwise:
+clients under its name, `math__add`. Search finds them, and `orla describe math.add` has the whole
+JSON Schemas. Lists of tools leave them out unless `orla.yaml` says otherwise:
 
 ```yaml
 builtins: [math.*, date.*]   # or true for all of them; false removes them
@@ -73,23 +74,23 @@ fn page() -> String {
             )
             .unwrap();
         }
+        let schema = value_from_json(&builtin.input_schema()).unwrap();
         let arguments: Vec<_> = builtin
             .parameters
             .iter()
             .map(|parameter| {
-                if parameter.required {
-                    parameter.name.to_owned()
-                } else {
-                    format!("{}?", parameter.name)
-                }
+                let mark = if parameter.required { "" } else { "?" };
+                let schema = member(&schema, "properties").and_then(|all| member(all, parameter.name));
+                format!("{}{mark}: {}", parameter.name, schema.map_or("any".to_owned(), type_of))
             })
             .collect();
+        let output = type_of(&value_from_json(&builtin.output_schema()).unwrap());
         let example = &builtin.examples[0];
         writeln!(
             out,
-            "| `{}`<br>{} | {} | `{}` → `{}` |",
+            "| `{}`<br>{} → {output} | {} | `{}` → `{}` |",
             builtin.name,
-            arguments.join(", "),
+            cell(&arguments.join(", ")),
             cell(builtin.description),
             cell(&arguments_of(example.input)),
             cell(example.output)
@@ -97,6 +98,28 @@ fn page() -> String {
         .unwrap();
     }
     out
+}
+
+fn member<'a>(value: &'a Value, name: &str) -> Option<&'a Value> {
+    let Value::Map(map) = value else { return None };
+    map.get_keyword(name)
+}
+
+/// The type in a JSON Schema, in words: `number`, `text or null`, `array of any`.
+fn type_of(schema: &Value) -> String {
+    let word = |value: &Value| match value {
+        Value::Str(word) => word.as_str().to_owned(),
+        _ => String::new(),
+    };
+    match member(schema, "type") {
+        Some(Value::Vector(words)) => words.items().iter().map(word).collect::<Vec<_>>().join(" or "),
+        Some(kind) if word(kind) == "array" => {
+            let items = member(schema, "items").map_or("any".to_owned(), type_of);
+            format!("array of {items}")
+        }
+        Some(kind) => word(kind),
+        None => "any".to_owned(),
+    }
 }
 
 /// `a=1 b="x"`

@@ -281,6 +281,12 @@ pub(crate) enum Command {
         after_help = "Examples:\n  orla completions bash > ~/.local/share/bash-completion/completions/orla\n  orla completions fish > ~/.config/fish/completions/orla.fish"
     )]
     Completions { shell: clap_complete::Shell },
+    /// Write a manual page for each command
+    #[command(hide = true)]
+    Man {
+        /// Where to write; made if it does not exist
+        dir: PathBuf,
+    },
     /// Show the calls of a running server that wait for an approval, and answer them
     #[command(after_help = identity::APPROVALS, args_conflicts_with_subcommands = false)]
     Approvals {

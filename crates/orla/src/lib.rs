@@ -27,6 +27,8 @@ mod cli;
 mod commands;
 mod config;
 mod confined;
+#[cfg(test)]
+mod documentation;
 mod exposure;
 mod extensions;
 mod findings;
@@ -135,6 +137,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
             commands::connect::run(&client, write, &name, &Cli::source(before, settings))
         }
         Some(Command::Completions { shell }) => commands::completions(shell),
+        Some(Command::Man { dir }) => commands::manual(&dir),
         Some(Command::List(list)) => {
             let source = Cli::source(before, list.settings.clone());
             commands::list::run(&list, &source)

@@ -33,6 +33,7 @@ pub(crate) mod token;
 pub(crate) mod verify;
 mod watch;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::CommandFactory;
@@ -50,6 +51,14 @@ use crate::render;
 /// `orla schema`: the JSON Schema of the configuration.
 pub(crate) fn schema() -> Result<(), Failure> {
     print_json(&config_schema())
+}
+
+/// `orla man DIR`.
+pub(crate) fn manual(dir: &Path) -> Result<(), Failure> {
+    let failed = |err| Failure::failed(format!("{}: {err}", dir.display()));
+    std::fs::create_dir_all(dir).map_err(failed)?;
+    let root = Cli::command().disable_help_subcommand(true);
+    clap_mangen::generate_to(root, dir).map_err(failed)
 }
 
 /// `orla completions SHELL`.

@@ -2,6 +2,7 @@ use orla_marketplace::id::Pattern;
 use orla_secrets::SecretStore;
 
 use super::*;
+use crate::documentation::assert_current;
 
 fn problems(text: &str) -> Vec<String> {
     match Config::of(text) {
@@ -264,17 +265,6 @@ fn an_address_of_this_machine_needs_no_token() {
     {
         assert_eq!(problems(&format!("host: 0.0.0.0\n{extra}\n")), Vec::<String>::new(), "{extra}");
     }
-}
-
-/// Compares a file of the repository with what it must contain. With `ORLA_WRITE_DOCS=1`, writes the file instead.
-fn assert_current(file: &str, current: impl Fn(&str) -> String) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
-    let published = std::fs::read_to_string(&path).unwrap();
-    let current = current(&published);
-    if std::env::var_os("ORLA_WRITE_DOCS").is_some() {
-        return std::fs::write(&path, current).unwrap();
-    }
-    assert!(published == current, "{file} is out of date: run this test with ORLA_WRITE_DOCS=1");
 }
 
 #[test]
