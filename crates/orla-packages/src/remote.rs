@@ -48,7 +48,7 @@ impl Remote {
     /// Reads the document.
     ///
     /// # Errors
-    /// It is none, or what it says cannot be used.
+    /// It is not such a document, or what it says cannot be used.
     pub fn read(text: &[u8]) -> Result<Self, String> {
         let remote: Self =
             serde_json::from_slice(text).map_err(|error| format!("{DOCUMENT}: {error}"))?;

@@ -12,12 +12,13 @@ mod publish;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use orla_packages::archive::ArchiveError;
 use orla_packages::lock::{Entry, FILE, PackageKind};
 use orla_packages::registry::{Registry, RegistryError};
 use orla_packages::source::{NoSource, Source as PackageSource};
 use orla_packages::store::{Presence, Store, StoreError, Transaction};
 use orla_packages::tools::{self, Tool};
-use orla_packages::{is_name, name_of};
+use orla_packages::{FetchError, is_name, name_of};
 
 use crate::app::App;
 use crate::config::{Config, Source};
@@ -38,6 +39,18 @@ impl From<StoreError> for Failure {
 
 impl From<RegistryError> for Failure {
     fn from(error: RegistryError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<FetchError> for Failure {
+    fn from(error: FetchError) -> Self {
+        Self::failed(error.to_string())
+    }
+}
+
+impl From<ArchiveError> for Failure {
+    fn from(error: ArchiveError) -> Self {
         Self::failed(error.to_string())
     }
 }

@@ -117,8 +117,7 @@ impl Origin {
                         bytes
                     }
                     Install::Remote(remote) => {
-                        let led = permitted(&remote.url, asked.url()).await;
-                        led.map_err(|error| Failure::failed(error.to_string()))?;
+                        permitted(&remote.url, asked.url()).await?;
                         remote.archive().map_err(Failure::failed)?
                     }
                 }
@@ -221,9 +220,9 @@ impl Fetched {
         let bytes = match store.cached(&entry.sha256) {
             Some(bytes) => bytes,
             // Its content is the same; only an archive that orla has packed has the same digest, too.
-            None => pack(&store.directory(entry)).map_err(|error| Failure::failed(error.to_string()))?,
+            None => pack(&store.directory(entry))?,
         };
-        let archive = Archive::read(&bytes).map_err(|error| Failure::failed(error.to_string()))?;
+        let archive = Archive::read(&bytes)?;
         let content = Content::read(&archive, &entry.name).map_err(Failure::failed)?;
         Ok(Self {
             content,
@@ -274,7 +273,7 @@ fn program(
 
 async fn get(url: &str, named_by: Option<&str>) -> Result<Vec<u8>, Failure> {
     let max = usize::try_from(MAX_BYTES).unwrap_or(usize::MAX);
-    Http.get(url, named_by, max).await.map_err(|error| Failure::failed(error.to_string()))
+    Ok(Http.get(url, named_by, max).await?)
 }
 
 /// A source as the lock has it: a path below the project is relative to it.
