@@ -396,3 +396,14 @@ fn an_unknown_function_of_a_plugin_and_a_wrong_url_are_one_error_each() {
     let called = world.run(&["call", "calc", "--url", "http://127.0.0.1:1/rtfs"]);
     assert!(called.stderr.contains("expected http://HOST:PORT, without /rtfs"), "{called:?}");
 }
+
+#[test]
+fn every_command_has_a_manual_page() {
+    let world = world();
+    let done = world.run(&["man", "manual"]);
+    assert_eq!(done.code, Some(0), "{}", done.all());
+    for (page, shown) in [("orla.1", "orla-call(1)"), ("orla-task-run.1", "orla-task-run")] {
+        let text = world.read(format!("manual/{page}")).replace("\\-", "-");
+        assert!(text.contains(shown), "{page}: {text}");
+    }
+}
