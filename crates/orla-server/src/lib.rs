@@ -119,6 +119,12 @@ impl Server {
         self.core.keep_answers(state);
     }
 
+    /// Shares the sessions of MCP with all servers of this state: each serves the sessions that another began. The first
+    /// state stays.
+    pub fn share_sessions(&self, state: Arc<dyn StateStore>) {
+        self.core.share_sessions(state);
+    }
+
     /// Serves these tasks. They are closed when the server ends. Without them, clients find none. The first ones stay.
     pub fn serve_tasks(&self, tasks: orla_tasks::Tasks) {
         self.core.serve_tasks(tasks);

@@ -18,6 +18,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::http::idle_timeout::{IdleTimeoutStream, Serving};
 use crate::mcp::notify::changes::fan_out;
+use crate::mcp::session::shared;
 use crate::routes::{self, ConnectionInfo};
 use crate::state::Core;
 use crate::tls::{self, ClientCertificate, Tls, TlsError};
@@ -245,6 +246,7 @@ async fn sweep(core: Arc<Core>) {
             () = tokio::time::sleep(pause) => {
                 core.end_unknown();
                 core.sessions.sweep(idle);
+                shared::sweep(&core, idle).await;
             }
         }
     }

@@ -22,6 +22,7 @@ use crate::http::guard::Denied;
 use crate::http::json_body;
 use crate::http::response::{json, names, not_allowed, text};
 use crate::mcp::http::endpoint;
+use crate::mcp::session::shared;
 use crate::metrics;
 use crate::nodes;
 use crate::options::Unauthenticated;
@@ -216,8 +217,14 @@ async fn answer(
             Method::POST => {
                 Box::pin(endpoint::post(core, settings, principal, parts, body, &mut log.method)).await
             }
-            Method::GET => endpoint::get(core, settings, principal.as_ref(), &parts.headers),
-            Method::DELETE => endpoint::delete(core, settings, principal.as_ref(), &parts.headers),
+            Method::GET => {
+                Box::pin(shared::settle(core, principal.as_ref(), &parts.headers)).await;
+                endpoint::get(core, settings, principal.as_ref(), &parts.headers)
+            }
+            Method::DELETE => {
+                Box::pin(shared::settle(core, principal.as_ref(), &parts.headers)).await;
+                Box::pin(endpoint::delete(core, settings, principal.as_ref(), &parts.headers)).await
+            }
             _ => not_allowed("GET, POST, DELETE, OPTIONS"),
         },
         "/rtfs" => match parts.method {

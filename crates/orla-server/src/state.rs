@@ -26,6 +26,7 @@ use crate::mcp::dispatch::pending::PendingRequests;
 use crate::mcp::notify::changes::Lists;
 use crate::mcp::notify::subscriptions::Subscriptions;
 use crate::mcp::session::Sessions;
+use crate::mcp::session::shared::SharedSessions;
 use crate::mcp::surfaces;
 use crate::mcp::tools::{CacheHint, Listings};
 use crate::metrics::Metrics;
@@ -71,6 +72,7 @@ pub(crate) struct Core {
     cluster: OnceLock<Box<dyn Nodes>>,
     answers: OnceLock<Arc<Answers>>,
     history: OnceLock<History>,
+    shared_sessions: OnceLock<SharedSessions>,
     agent: OnceLock<Agent>,
     /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
@@ -124,6 +126,7 @@ impl Core {
             cluster: OnceLock::new(),
             answers: OnceLock::new(),
             history: OnceLock::new(),
+            shared_sessions: OnceLock::new(),
             agent: OnceLock::new(),
             push: OnceLock::new(),
             fetch: OnceLock::new(),
@@ -189,6 +192,16 @@ impl Core {
     /// Keeps those answers in a state. The first one stays.
     pub(crate) fn keep_answers(&self, state: Arc<dyn StateStore>) {
         drop(self.answers.set(Answers::new(state)));
+    }
+
+    /// Where sessions are shared with other servers, if they are.
+    pub(crate) fn shared_sessions(&self) -> Option<&SharedSessions> {
+        self.shared_sessions.get()
+    }
+
+    /// Shares sessions with the other servers of a state. The first one stays.
+    pub(crate) fn share_sessions(&self, state: Arc<dyn StateStore>) {
+        drop(self.shared_sessions.set(SharedSessions::new(state)));
     }
 
     /// The pages for people, if there are any and they are on.

@@ -8,8 +8,10 @@
 //! does not expire.
 
 pub(super) mod client;
+pub(crate) mod shared;
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -26,6 +28,7 @@ use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber, Subscript
 use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::Id;
 use crate::mcp::session::client::Questions;
+use crate::mcp::session::shared::Kept;
 
 /// How long a client may come back for the rest of a stream that has ended.
 const KEEP_STREAM: Duration = Duration::from_secs(60);
@@ -55,6 +58,8 @@ pub(crate) struct Session {
     /// Made when it subscribes or listens.
     subscriber: OnceLock<Arc<Subscriber>>,
     streams: Mutex<Vec<Arc<Stream>>>,
+    /// What is known of its record, if several servers share sessions.
+    kept: Mutex<Option<Kept>>,
     next_stream: AtomicU64,
     /// Open connections that wait for something of this session.
     open: AtomicUsize,
@@ -100,6 +105,7 @@ impl Session {
                 has_listed_surfaces: false,
             }),
             streams: Mutex::default(),
+            kept: Mutex::default(),
             next_stream: AtomicU64::new(1),
             open: AtomicUsize::new(0),
             last_used: AtomicU64::new(0),
@@ -372,14 +378,40 @@ impl Sessions {
         make: impl FnOnce(SessionId) -> Session,
     ) -> Result<Arc<Session>, &'static str> {
         let id = SessionId::random().map_err(|_| "the system has no random bytes for a session")?;
+        self.add_as(id, max, make)
+    }
+
+    /// Adds the session that `make` makes for an id, unless there is one. At the bound, a long idle one is removed.
+    ///
+    /// # Errors
+    /// Every session is in use.
+    pub(crate) fn add_as(
+        &self,
+        id: SessionId,
+        max: usize,
+        make: impl FnOnce(SessionId) -> Session,
+    ) -> Result<Arc<Session>, &'static str> {
         let session = Arc::new(make(id));
         session.last_used.store(self.now(), Ordering::Relaxed);
         if self.count.load(Ordering::Relaxed) >= max && !self.evict_one(id) {
             return Err("too many sessions; try again later");
         }
-        self.shard(id).insert(id, Arc::clone(&session));
+        match self.shard(id).entry(id) {
+            Entry::Occupied(known) => return Ok(Arc::clone(known.get())),
+            Entry::Vacant(place) => drop(place.insert(Arc::clone(&session))),
+        }
         self.count.fetch_add(1, Ordering::Relaxed);
         Ok(session)
+    }
+
+    /// A session is in use.
+    pub(crate) fn touch(&self, session: &Session) {
+        session.last_used.store(self.now(), Ordering::Relaxed);
+    }
+
+    /// The session with this id, whoever it belongs to. It is not in use by that.
+    pub(crate) fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
+        self.shard(id).get(&id).cloned()
     }
 
     /// Makes room: of the first shard from `near` on that has idle sessions, the longest idle goes.
@@ -458,6 +490,15 @@ impl Sessions {
                 shard.shrink_to_fit();
             }
         }
+    }
+
+    /// The sessions in which something runs or waits.
+    pub(crate) fn in_use(&self) -> Vec<Arc<Session>> {
+        let mut in_use = Vec::new();
+        for shard in &self.shards {
+            in_use.extend(shard.lock().values().filter(|session| !session.is_idle()).cloned());
+        }
+        in_use
     }
 
     /// The number of sessions.

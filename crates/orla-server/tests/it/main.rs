@@ -6,6 +6,7 @@ mod http;
 mod lifecycle;
 mod questions;
 mod sessions;
+mod shared_sessions;
 mod stdio;
 mod subscriptions;
 mod support;

@@ -164,6 +164,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut alone = None;
     if let Some(cluster) = app.cluster() {
         alone = cluster.start().await.map_err(|err| Failure::usage(format!("cluster: {err}")))?;
+        server.share_sessions(cluster.store());
         server.show_nodes(ClusterNodes(Arc::clone(cluster)));
     }
     if let ServerState::Usable(store) = &state {

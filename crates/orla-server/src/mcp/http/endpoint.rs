@@ -24,7 +24,7 @@ use crate::mcp::notify::stream::{Stream, event, parse_event_id};
 use crate::mcp::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
 use crate::mcp::request_mode::{self, RequestMode};
 use crate::mcp::rpc::{self, Id, Message, Notification};
-use crate::mcp::session::{Session, SessionId};
+use crate::mcp::session::{Session, SessionId, shared};
 use crate::state::{Core, Settings};
 
 /// The most connections that wait for something of one session.
@@ -57,6 +57,7 @@ pub(crate) async fn post(
         Ok(body) => body,
         Err(status) => return unreadable(status, options.max_body_bytes),
     };
+    shared::settle(core, principal.as_ref(), headers).await;
     match rpc::parse(&body) {
         Err(malformed) => {
             dispatch::log_refused(None, &malformed.error);
@@ -94,7 +95,7 @@ pub(crate) async fn post(
                 };
             match mode {
                 RequestMode::Initialize { requested } => {
-                    initialize(core, settings, principal, headers, &request, &requested)
+                    initialize(core, settings, principal, headers, &request, &requested).await
                 }
                 RequestMode::Sessionless => {
                     let job = Job::of(request, meta, &body);
@@ -181,8 +182,11 @@ async fn in_session(
         return answer.into_response();
     }
     let work = dispatch::answer(Arc::clone(core), job, caller);
+    let (saved, of) = (Arc::clone(&session), Arc::clone(core));
     let work = Box::pin(async move {
         let answer = work.await;
+        // The next request may come to another server.
+        shared::save(&of, &saved).await;
         let withdrawn = running.token.is_cancelled();
         (!withdrawn).then_some(answer)
     });
@@ -192,7 +196,7 @@ async fn in_session(
         .await
 }
 
-fn initialize(
+async fn initialize(
     core: &Arc<Core>,
     settings: &Settings,
     principal: Option<Principal>,
@@ -221,6 +225,7 @@ fn initialize(
             return refuse(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
         }
     };
+    shared::save(core, &session).await;
     let mut response = json(StatusCode::OK, dispatch::initialize(core, id, revision));
     if let Ok(value) = HeaderValue::from_str(&session.id.to_string()) {
         response.headers_mut().insert(SESSION_ID, value);
@@ -289,7 +294,7 @@ pub(crate) fn get(
 }
 
 /// Ends a session.
-pub(crate) fn delete(
+pub(crate) async fn delete(
     core: &Arc<Core>,
     settings: &Settings,
     principal: Option<&Principal>,
@@ -301,6 +306,7 @@ pub(crate) fn delete(
     match session_of(core, settings, principal, headers, None) {
         Ok(session) => {
             core.sessions.remove(&session);
+            shared::end(core, session.id).await;
             let mut response = Response::new(Body::empty());
             *response.status_mut() = StatusCode::NO_CONTENT;
             response
