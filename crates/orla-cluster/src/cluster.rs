@@ -158,6 +158,24 @@ impl Cluster {
         Ok(())
     }
 
+    /// Whether this node takes no more calls and tasks of others.
+    pub fn is_draining(&self) -> bool {
+        self.shared.is_draining()
+    }
+
+    /// Whether this node would run this for another one: what it shares, for callers that it takes calls of. A program makes
+    /// calls that only its text names, so it needs all to be shared.
+    pub fn admits(&self, capability: &Entry, is_program: bool, is_identified: bool) -> bool {
+        let is_shared = match is_program {
+            true => self.link.settings.share.is_none(),
+            false => {
+                self.link.settings.shares(&capability.manifest.id)
+                    && (self.describe)(capability).is_some()
+            }
+        };
+        is_shared && (is_identified || self.link.admits_anonymous.load(Ordering::Relaxed))
+    }
+
     /// Whether this node hears the others.
     pub fn is_connected(&self) -> bool {
         self.link.is_connected()

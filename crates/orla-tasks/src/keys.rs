@@ -47,6 +47,11 @@ pub(crate) fn state(id: &TaskId) -> String {
     format!("{}state", run(id))
 }
 
+/// Which life of which node goes on with a program, if several share the store.
+pub(crate) fn holder(id: &TaskId) -> String {
+    format!("{}holder", run(id))
+}
+
 /// What a program had used when it fell asleep.
 pub(crate) fn used(id: &TaskId) -> String {
     format!("{}used", run(id))

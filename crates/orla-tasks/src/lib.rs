@@ -24,8 +24,11 @@ mod ahead;
 mod awaited;
 mod client;
 mod error;
+mod follow;
 mod keys;
 mod live;
+#[cfg(test)]
+mod nodes_tests;
 mod options;
 pub mod program;
 mod queue;
@@ -34,8 +37,10 @@ mod resume;
 mod run;
 mod schedule;
 mod service;
+mod shared;
 mod start;
 mod state;
+mod take;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -45,6 +50,7 @@ pub use error::TaskError;
 pub use options::TaskOptions;
 pub use schedule::{Expression, ExpressionError, Overlap, Schedule, ScheduleStatus, Schedules};
 pub use service::{Filter, Started, TaskCounts, Tasks, Viewer};
+pub use shared::{Foreign, Sharing};
 pub use start::NewTask;
 pub use state::{Event, Recovery, Repeat, State, may_begin, recovery};
 pub use task::{

@@ -1,6 +1,6 @@
 //! What is known of tasks in this process alone: those that run, and those who look on.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -53,6 +53,8 @@ pub(crate) struct Running {
     /// Set when the call runs, with what may be done after a crash. The record says so with its next write, if nothing can
     /// have happened before that.
     pub(crate) begun: OnceLock<Repeat>,
+    /// Whether the record may say that the call ran though it did not: that was to be written, and its answer was lost.
+    pub(crate) is_unbegun: AtomicBool,
     said: Mutex<Said>,
 }
 
@@ -85,6 +87,15 @@ impl Live {
 
     pub(crate) fn running(&self, id: &TaskId) -> Option<Arc<Running>> {
         self.running.lock().get(id).cloned()
+    }
+
+    /// The tasks that run here or that someone looks at.
+    pub(crate) fn ids(&self) -> HashSet<TaskId> {
+        let mut ids: HashSet<TaskId> = self.running.lock().keys().cloned().collect();
+        for watched in [&self.watched, &self.states] {
+            ids.extend(watched.senders.lock().keys().cloned());
+        }
+        ids
     }
 
     /// Ends the calls of all tasks that run here.

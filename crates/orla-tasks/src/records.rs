@@ -9,7 +9,7 @@ use orla_state::{Change, Expect, Pages, Record, Revision, StateError, WriteError
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::service::Inner;
-use crate::state::Event;
+use crate::state::{Event, Repeat};
 use crate::task::{Task, TaskId, Timestamp};
 
 /// Why a task was not changed.
@@ -19,6 +19,8 @@ pub(crate) enum Unchanged {
     Unknown,
     /// The event cannot happen: this is the task.
     Refused(Box<Task>),
+    /// Another node runs it.
+    Lost,
     /// Another record that is written with it is not as expected.
     Conflict,
     /// The state cannot be read or written.
@@ -39,6 +41,7 @@ impl Unchanged {
             Self::Conflict => {
                 TaskError::State(StateError::new("the task is changed by another at this moment"))
             }
+            Self::Lost => TaskError::State(StateError::new("another node runs the task now")),
             Self::State(error) => TaskError::State(error),
         }
     }
@@ -79,6 +82,11 @@ impl Inner {
                 Some(task) => (task, true),
                 None => (self.load(id).await?.ok_or(Unchanged::Unknown)?, false),
             };
+            // Anyone may cancel a task. Everything else is for the one who runs it.
+            let is_cancelled = events.contains(&Event::Cancel);
+            if running.is_some() && !is_cancelled && self.is_lost(&task) {
+                return Err(Unchanged::Lost);
+            }
             let before = running.as_ref().map_or(task.state, |running| running.seen(task.state));
             let (now, revision) = (Timestamp::now(), task.revision);
             if !events.iter().all(|event| task.apply(*event, now)) {
@@ -91,7 +99,6 @@ impl Inner {
             let mut changes = edit(&mut task)?;
             // A task that is cancelled while it sleeps has no run that gives its place back. It neither falls asleep
             // nor wakes at that moment.
-            let is_cancelled = events.contains(&Event::Cancel);
             let open = if is_cancelled { self.store.get(&keys::open(id)).await? } else { None };
             let asleep = open.as_ref().and_then(|row| OwnerKey::read(&row.value));
             if task.state.is_terminal() {
@@ -108,13 +115,16 @@ impl Inner {
                     }
                     self.counts.moved(before, task.state);
                     self.live.publish(&task);
-                    if let Some(owner) = &asleep {
+                    if let (Some(owner), false) = (&asleep, self.is_shared()) {
                         self.give_place_back(owner);
                     }
                     if task.state.is_terminal()
                         && let Err(error) = self.wake_awaiting(id).await
                     {
-                        // They are woken when the process starts again.
+                        // They are woken when the process starts again, or soon.
+                        if let Some(shared) = &self.shared {
+                            shared.look_soon();
+                        }
                         tracing::error!(task = %id, %error, "tasks that await this one are not woken");
                     }
                     return Ok(task);
@@ -133,10 +143,15 @@ impl Inner {
         let id = &task.id;
         let expires = task.updated_at.plus_millis(self.keep_millis(task));
         let open = open.map_or(Expect::Anything, Expect::Revision);
-        vec![
+        let mut changes = vec![
             Change::remove(keys::open(id)).expecting(open),
             Change::put(keys::timer(expires, crate::timers::KEEP, id.as_str()), Bytes::new()),
-        ]
+        ];
+        // Nobody goes on with the run.
+        if self.is_shared() && task.begun == Some(Repeat::Journaled) {
+            changes.push(Change::put(keys::holder(id), Bytes::new()));
+        }
+        changes
     }
 
     /// How long a task is kept after its end.
@@ -215,6 +230,11 @@ pub(crate) fn read(id: &TaskId, record: &Record) -> Option<Task> {
 pub(crate) fn text(record: Record) -> Result<JsonText, StateError> {
     JsonText::parse(record.value)
         .map_err(|err| StateError::new(format!("{} of the state is no JSON: {err}", record.key)))
+}
+
+/// The record of a task, if it is as the task was read.
+pub(crate) fn put(task: &Task) -> Result<Change, StateError> {
+    Ok(Change::put(keys::task(&task.id), record(task)?).expecting(Expect::Revision(task.revision)))
 }
 
 /// The value of a task's record.

@@ -40,6 +40,12 @@ impl Tasks {
             Some(held) => held,
             None => Arc::clone(&self.0.taking_up).write_owned().await,
         };
+        if self.0.is_shared() {
+            self.serve_shared();
+            self.serve_queue(SETTLE);
+            self.serve_timers();
+            return Ok(());
+        }
         let mut pages = Pages::below(&*self.0.store, keys::OPEN, BATCH);
         loop {
             let rows = pages.next().await?;

@@ -26,6 +26,7 @@ use crate::program::{Parts, RunJournal};
 use crate::records::Unchanged;
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
+use crate::take::Claim;
 use crate::task::{Failure, Task, TaskId, Timestamp};
 
 /// The longest wait before the state is written again after a failure, or a call is made again that found no room.
@@ -82,6 +83,28 @@ impl Place<'_> {
     }
 }
 
+/// A task that waits or runs here, until this is dropped.
+struct Here<'a> {
+    inner: &'a Inner,
+    id: TaskId,
+    is_kept: bool,
+}
+
+impl Here<'_> {
+    /// It waits here still.
+    fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        if let Some(shared) = self.inner.shared.as_ref().filter(|_| !self.is_kept) {
+            shared.leaves(&self.id);
+        }
+    }
+}
+
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
@@ -126,6 +149,23 @@ impl Inner {
         self.queued.notify_one();
     }
 
+    /// A task that slept goes on.
+    pub(crate) fn awakes(&self, owner: OwnerKey, id: TaskId) {
+        match self.is_shared() {
+            // It was not counted while it slept, since any node may go on with it.
+            true => self.enter(owner, id),
+            false => self.enqueue(owner, id),
+        }
+    }
+
+    /// Counts a task of a store that several nodes share, and puts it into the queue, unless it waits or runs here.
+    pub(crate) fn enter(&self, owner: OwnerKey, id: TaskId) {
+        if self.shared.as_ref().is_some_and(|shared| shared.enters(&id)) {
+            *self.unfinished.lock().entry(owner.clone()).or_default() += 1;
+            self.enqueue(owner, id);
+        }
+    }
+
     /// Sets a task aside until fewer tasks wait for an approval.
     fn set_aside(&self, owner: OwnerKey, id: TaskId) {
         self.aside.lock().push(owner, id);
@@ -154,7 +194,13 @@ impl Inner {
     async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
         let mut known = self.ahead.take(&id);
         // If it runs still, it falls asleep, and sees then that it was woken.
-        let Some(registered) = self.live.register(&id) else { return };
+        let Some(registered) = self.live.register(&id) else {
+            if self.is_shared() {
+                self.give_place_back(&owner);
+            }
+            return;
+        };
+        let here = Here { inner: self, id: id.clone(), is_kept: false };
         let running = Arc::clone(&registered.running);
         let place = Arc::new(Mutex::new(Some(place)));
         let mut wait = Duration::from_millis(50);
@@ -171,6 +217,7 @@ impl Inner {
                 Attempt::Closing => return,
                 Attempt::Aside => {
                     drop(registered);
+                    here.keep();
                     self.set_aside(owner, id);
                     return;
                 }
@@ -184,8 +231,17 @@ impl Inner {
                             () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST),
                         }
                     }
+                    if let Some(shared) = &self.shared {
+                        self.give_place_back(&owner);
+                        drop(here);
+                        // Another node may have woken it before it slept.
+                        if self.look_at(&id).await.is_err() {
+                            shared.look_soon();
+                        }
+                        return;
+                    }
                     if running.again.load(Ordering::Acquire) {
-                        self.enqueue(owner, id);
+                        self.awakes(owner, id);
                     }
                     return;
                 }
@@ -210,8 +266,12 @@ impl Inner {
         known: Option<ToRun>,
     ) -> Attempt {
         let to_run = match known {
-            Some(known) => Ok(Some(known)),
-            None => self.to_run(id).await,
+            Some(known) if !self.is_lost(&known.task) => Ok(Some(known)),
+            _ => match self.claim(id).await {
+                Ok(Claim::Mine) => self.to_run(id).await,
+                Ok(Claim::NotMine) => return Attempt::Gone,
+                Err(error) => Err(error),
+            },
         };
         let ToRun { task, input, used, kept, open } = match to_run {
             Ok(Some(to_run)) if !to_run.task.state.is_terminal() => to_run,
@@ -224,9 +284,10 @@ impl Inner {
             tasks: Arc::downgrade(self),
             id: id.clone(),
             owner: task.principal(),
+            is_own: self.shared.as_ref().is_none_or(|shared| shared.is_own(&task)),
             running: Arc::clone(running),
             place: Arc::clone(place),
-            before: task.begun,
+            before: task.begun.filter(|_| !running.is_unbegun.load(Ordering::Acquire)),
             is_marked: task.state == State::Working,
             asking: Mutex::default(),
             seen: Mutex::default(),
@@ -365,7 +426,7 @@ impl Inner {
             match ended.await {
                 Ok(task) => return Attempt::Over(Box::new(task)),
                 Err(Unchanged::Refused(task)) => return Attempt::Over(task),
-                Err(Unchanged::Unknown) => return Attempt::Gone,
+                Err(Unchanged::Unknown | Unchanged::Lost) => return Attempt::Gone,
                 Err(unchanged) => {
                     // The call has run: its result is written as soon as that is possible.
                     let error = unchanged.of(id);
@@ -446,6 +507,8 @@ struct Mark {
     tasks: Weak<Inner>,
     id: TaskId,
     owner: Option<Principal>,
+    /// Whether the task was accepted here.
+    is_own: bool,
     running: Arc<Running>,
     /// Given back when the call begins.
     place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
@@ -522,7 +585,9 @@ impl Checkpoint for Mark {
             *self.seen.lock() = Seen::Closing;
             return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });
         };
-        if !self.owner.as_ref().is_none_or(|owner| tasks.market.approvals().knows(owner)) {
+        // The node that accepted the task knows the credential of its caller, and need not be this one.
+        let is_known = |owner: &Principal| !self.is_own || tasks.market.approvals().knows(owner);
+        if !self.owner.as_ref().is_none_or(is_known) {
             let permission = "a credential that has not been withdrawn".to_owned();
             return Err(RuntimeError::Denied {
                 id: capability.name.to_string(),
@@ -541,6 +606,12 @@ impl Checkpoint for Mark {
             *self.seen.lock() = Seen::MayNotRepeat;
             return Err(refused());
         }
+        // For the others, it would be a task of a node that is gone.
+        if tasks.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
+            let why = "this node does not hear the others of the cluster".to_owned();
+            *self.seen.lock() = Seen::NotWritten(why);
+            return Err(refused());
+        }
         // What a program does is noted before it leaves the process, and what only computes leaves nothing.
         if self.before.is_none() && (now == Repeat::Journaled || capability.manifest.provider.is_pure())
         {
@@ -552,13 +623,20 @@ impl Checkpoint for Mark {
             });
             match begun.await {
                 Ok(_) => {}
-                Err(Unchanged::Unknown | Unchanged::Refused(_)) => return Err(refused()),
+                Err(Unchanged::Unknown | Unchanged::Lost | Unchanged::Refused(_)) => {
+                    return Err(refused());
+                }
                 Err(unchanged) => {
+                    // It may be written all the same.
+                    if self.before.is_none() {
+                        self.running.is_unbegun.store(true, Ordering::Release);
+                    }
                     *self.seen.lock() = Seen::NotWritten(unchanged.of(&self.id).to_string());
                     return Err(refused());
                 }
             }
         }
+        self.running.is_unbegun.store(false, Ordering::Release);
         *self.seen.lock() = Seen::Begun;
         drop(self.place.lock().take());
         drop(self.asking.lock().take());

@@ -21,6 +21,7 @@ use crate::keys::{self, OwnerKey};
 use crate::live::Live;
 use crate::options::TaskOptions;
 use crate::queue::Queue;
+use crate::shared::{Shared, Sharing};
 use crate::state::{Event, State};
 use crate::task::{Owner, Task, TaskId, Timestamp};
 
@@ -38,6 +39,8 @@ pub struct Tasks(pub(crate) Arc<Inner>);
 pub(crate) struct Inner {
     pub(crate) store: Arc<dyn StateStore>,
     pub(crate) market: Arc<CapabilityMarketplace>,
+    /// Set if several nodes share the store.
+    pub(crate) shared: Option<Shared>,
     pub(crate) options: ArcSwap<TaskOptions>,
     pub(crate) live: Arc<Live>,
     pub(crate) ahead: Ahead,
@@ -59,6 +62,10 @@ pub(crate) struct Inner {
     pub(crate) tracker: TaskTracker,
     /// No task begins any more.
     pub(crate) closing: CancellationToken,
+    /// Nothing runs here any more that is to be written.
+    pub(crate) drained: CancellationToken,
+    /// What says that this node is there, if several share the store.
+    pub(crate) node: TaskTracker,
     /// Everything ends at once.
     pub(crate) abort: CancellationToken,
     /// Held to read by what changes tasks for clients, and to write while the tasks of the process before this one are
@@ -139,6 +146,25 @@ impl Tasks {
         market: Arc<CapabilityMarketplace>,
         options: TaskOptions,
     ) -> Self {
+        Self::open_with(store, market, options, None)
+    }
+
+    /// The tasks in a store that several nodes share.
+    pub fn open_shared(
+        store: Arc<dyn StateStore>,
+        market: Arc<CapabilityMarketplace>,
+        options: TaskOptions,
+        sharing: Sharing,
+    ) -> Self {
+        Self::open_with(store, market, options, Some(Shared::new(sharing)))
+    }
+
+    fn open_with(
+        store: Arc<dyn StateStore>,
+        market: Arc<CapabilityMarketplace>,
+        options: TaskOptions,
+        shared: Option<Shared>,
+    ) -> Self {
         /// How many tasks may wait for a permit of the marketplace at once. The others wait in the queue of tasks, so
         /// that calls find room in that of the marketplace.
         const PLACES: usize = 64;
@@ -148,6 +174,7 @@ impl Tasks {
         Self(Arc::new(Inner {
             store,
             market,
+            shared,
             options: ArcSwap::from_pointee(options),
             live: Arc::default(),
             ahead: Ahead::default(),
@@ -162,6 +189,8 @@ impl Tasks {
             timer_set: Notify::new(),
             tracker: TaskTracker::new(),
             closing: CancellationToken::new(),
+            drained: CancellationToken::new(),
+            node: TaskTracker::new(),
             abort: CancellationToken::new(),
             taking_up: Arc::default(),
             held: Mutex::default(),
@@ -182,6 +211,7 @@ impl Tasks {
     pub async fn get(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
         let unknown = || TaskError::Unknown(orla_marketplace::rtfs::text::excerpt(id, 100));
         let parsed = TaskId::parse(id).ok_or_else(unknown)?;
+        self.0.store.sync().await?;
         let task = self.0.load(&parsed).await?.ok_or_else(unknown)?;
         if !viewer.sees(&task) {
             return Err(unknown());
@@ -214,6 +244,7 @@ impl Tasks {
         /// How many records are read at once.
         const BATCH: usize = 256;
         let limit = filter.limit.unwrap_or(100).min(1000);
+        self.0.store.sync().await?;
         let prefix = match viewer {
             Viewer::Operator => keys::TASKS.to_owned(),
             Viewer::Caller(caller) => keys::owned(&OwnerKey::of_caller(caller)),
@@ -319,6 +350,9 @@ impl Tasks {
         let was_queued = self.0.queue.lock().remove(&owner, id);
         if was_queued || self.0.aside.lock().remove(&owner, id) {
             self.0.ahead.take(id);
+            if let Some(shared) = &self.0.shared {
+                shared.leaves(id);
+            }
             self.0.left(&task);
         }
         // It may have left the queue meanwhile.
@@ -431,12 +465,15 @@ impl Tasks {
     pub async fn close(&self, drain: Duration) {
         self.drain();
         self.0.tracker.close();
-        if tokio::time::timeout(drain, self.0.tracker.wait()).await.is_ok() {
-            return;
+        if tokio::time::timeout(drain, self.0.tracker.wait()).await.is_err() {
+            self.0.abort.cancel();
+            self.0.live.cancel_all();
+            self.0.tracker.wait().await;
         }
-        self.0.abort.cancel();
-        self.0.live.cancel_all();
-        self.0.tracker.wait().await;
+        self.0.drained.cancel();
+        // It says that this node is gone, if it can.
+        self.0.node.close();
+        self.0.node.wait().await;
     }
 }
 

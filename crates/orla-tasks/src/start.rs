@@ -13,6 +13,7 @@ use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::records::record;
 use crate::service::{Inner, Started, Tasks};
+use crate::shared::Shared;
 use crate::state::State;
 use crate::task::{Owner, Task, TaskId, Timestamp, raw};
 
@@ -114,6 +115,8 @@ impl Tasks {
             created_at: now,
             updated_at: now,
             begun: None,
+            node: inner.shared.as_ref().map(|shared| shared.me.node.clone()),
+            runner: None,
             progress: None,
             log: Vec::new(),
             client: new.client.as_ref().and_then(raw),
@@ -121,6 +124,12 @@ impl Tasks {
             error: None,
             keep_ms: new.keep_ms,
         };
+        // Another node may run it, too, unless it can begin here at once. A node that others have not heard yet is none, for
+        // them.
+        let runs_here = inner.shared.as_ref().is_none_or(|shared| shared.runs(&inner.market, &task));
+        let is_there = inner.shared.as_ref().is_none_or(Shared::is_there);
+        let is_here = runs_here && is_there && inner.places.available_permits() > 0;
+        task.runner = inner.shared.as_ref().filter(|_| is_here).map(|shared| shared.me.clone());
         let id = &task.id;
         let mut changes = vec![
             Change::put(keys::task(id), record(&task)?).expecting(Expect::Absent),
@@ -132,22 +141,50 @@ impl Tasks {
             let key = keys::idempotency(&owner, key);
             changes.push(Change::put(key, id.to_string()).expecting(Expect::Absent));
         }
+        // Until it is known whether it is accepted, it is nobody's to take here.
+        if let Some(shared) = &inner.shared {
+            if runs_here {
+                shared.enters(id);
+            } else {
+                shared.offers(id, &owner);
+            }
+        }
         // Those of the record and of the row below `open/`, in the order of the changes.
         let (revision, open) = match inner.store.write(changes).await {
             Ok(revisions) => (revisions.first().copied().unwrap_or_default(), revisions.get(3).copied()),
-            Err(WriteError::Failed(error)) => return Err(error.into()),
+            Err(WriteError::Failed(error)) => {
+                if let Some(shared) = &inner.shared {
+                    // If it was accepted all the same, it is found.
+                    shared.leaves(&task.id);
+                    shared.look_soon();
+                    if !runs_here && shared.taken(&task.id).is_none() {
+                        place.keep();
+                    }
+                }
+                return Err(error.into());
+            }
             Err(WriteError::Conflict { .. }) => {
                 drop(place);
+                if let Some(shared) = &inner.shared {
+                    shared.leaves(&task.id);
+                    shared.taken(&task.id);
+                }
                 // Another request with the key was faster.
                 let key = new.key.as_deref().unwrap_or_default();
                 let task = inner.same(&new, key).await?.ok_or(TaskError::Closing)?;
                 return Ok(Started { task: inner.shown(task), is_new: false });
             }
         };
+        if inner.is_shared() && !runs_here {
+            // Another node takes it. Until then it counts here.
+            place.keep();
+            task.revision = revision;
+            return Ok(Started { task: Arc::new(task), is_new: true });
+        }
         place.keep();
         inner.counts.entered(State::Queued);
         task.revision = revision;
-        if inner.started.get().is_some() && inner.places.available_permits() > 0 {
+        if inner.started.get().is_some() && is_here {
             let (task, kept) = (task.clone(), Kept::State(None));
             inner.ahead.keep(ToRun { task, input, used: Duration::ZERO, kept, open });
         }

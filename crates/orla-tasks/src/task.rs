@@ -54,6 +54,12 @@ pub struct Task {
     /// Set once its call may have run: what may be done after a crash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Repeat>,
+    /// The node that accepted it, if several share the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) node: Option<String>,
+    /// The node that runs it, if several share the store.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) runner: Option<Runner>,
     /// How far it is, as it last said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<TaskProgress>,
@@ -88,6 +94,13 @@ pub struct Owner {
     fingerprint: Option<[u8; 32]>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     expires_at: Option<Timestamp>,
+}
+
+/// One life of a node: its name, and a number that no other life of it has. It is the fencing token of what the node runs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct Runner {
+    pub(crate) node: String,
+    pub(crate) life: String,
 }
 
 /// How far a task is.

@@ -15,6 +15,8 @@ pub(crate) const KEEP: &str = "keep";
 
 /// The longest time until the rows are looked at again: clocks are set, and other processes write rows.
 const LOOK: Duration = Duration::from_secs(60);
+/// How soon they are looked at again after an error. Each further error doubles it.
+const AGAIN: Duration = Duration::from_millis(500);
 /// How many rows are handled at once.
 const BATCH: usize = 1000;
 /// How long the next ones that sleep wait until those before them have begun.
@@ -25,12 +27,20 @@ impl Tasks {
     pub(crate) fn serve_timers(&self) {
         let inner = Arc::clone(&self.0);
         self.0.tracker.spawn(async move {
+            let mut again = AGAIN;
             loop {
                 let set = inner.timer_set.notified();
-                let wait = inner.do_due().await.unwrap_or_else(|error| {
-                    tracing::warn!(%error, "timers cannot be read");
-                    LOOK
-                });
+                let wait = match inner.do_due().await {
+                    Ok(wait) => {
+                        again = AGAIN;
+                        wait
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "timers cannot be read");
+                        again = (again * 2).min(LOOK);
+                        again / 2
+                    }
+                };
                 tokio::select! {
                     () = inner.closing.cancelled() => return,
                     () = set => {}

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orla_cluster::{Cluster, NodeStatus, OrderError};
 use orla_server::{DrainError, NodeRow, Nodes};
+use orla_tasks::{Foreign, Sharing};
 
 /// The nodes of the cluster that this instance is one of.
 pub(crate) struct ClusterNodes(pub(crate) Arc<Cluster>);
@@ -34,4 +35,20 @@ impl Nodes for ClusterNodes {
 fn row(status: NodeStatus) -> NodeRow {
     let NodeStatus { node, alive, draining, capabilities, running, lag_ms, .. } = status;
     NodeRow { node, alive, draining, capabilities, running, lag_ms }
+}
+
+/// How this node shares the tasks of its cluster: it runs those of the capabilities that it has itself.
+pub(crate) fn sharing(cluster: &Arc<Cluster>) -> Sharing {
+    let draining = Arc::clone(cluster);
+    Sharing {
+        node: cluster.node().to_owned(),
+        runs: Box::new(|entry| entry.manifest.provider.kind() != orla_cluster::KIND),
+        admits: {
+            let cluster = Arc::clone(cluster);
+            Box::new(move |task: Foreign<'_>| {
+                cluster.admits(task.capability, task.is_program, task.is_identified)
+            })
+        },
+        takes: Box::new(move || !draining.is_draining()),
+    }
 }

@@ -48,6 +48,10 @@ pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, F
         let what = "state: memory keeps nothing for a command: name a server with --url";
         return Err(Failure::usage(what));
     }
+    if config.cluster.is_some() {
+        let what = "the tasks of a cluster are kept by NATS: name a server with --url";
+        return Err(Failure::usage(what));
+    }
     open(config).await.map_err(|error| match error {
         held @ OpenError::Held { .. } => {
             Failure::usage(format!("{held}: name that server with --url http://HOST:PORT"))

@@ -61,6 +61,10 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     tally.check("a node that drains finishes its calls and takes no more", world.draining());
     tally.check("a call runs on the node that it names, or fails", world.pinned());
     tally.check("the store keeps what every store promises", world.store());
+    tally.check("a task is run by any node, and goes on when its node is gone", world.tasks());
+    tally.check("a program goes on at another node", world.programs());
+    tally.check("a node that stood still or starts alone takes nothing of others", world.judging());
+    tally.check("a session is served by every node", world.sessions());
     tally.check("a node needs the documented subjects alone", world.permitted());
     tally.check("what keeps a node from joining is one line", world.refused());
     tally.check("what a call costs", world.cost(calls));
@@ -325,7 +329,7 @@ impl World {
         // Beta finds the buckets that alpha makes.
         let user = |node: &str, api: &str| {
             let publish = format!(
-                r#""orla.t.to.>", "$KV.orla-t-leases.{node}", "$KV.orla-t-offers.{node}.>", {api}"#
+                r#""orla.t.to.>", "orla.t.state.>", "orla.t.values.>", "$KV.orla-t-leases.{node}", "$KV.orla-t-offers.{node}.>", {api}"#
             );
             let subscribe = format!(
                 r#""orla.t.to.{node}.>", "orla.t.drain.{node}", "$KV.orla-t-leases.>", "_INBOX.{node}.>""#
@@ -339,7 +343,17 @@ impl World {
                 r#""$JS.API.STREAM.INFO.KV_orla-t-{bucket}", "$JS.API.DIRECT.GET.KV_orla-t-{bucket}.>""#
             )
         });
-        let little = format!(r#""$JS.API.INFO", {}"#, api.join(", "));
+        let store = [
+            "$JS.API.STREAM.INFO.orla-t-state",
+            "$JS.API.STREAM.INFO.orla-t-values",
+            "$JS.API.STREAM.MSG.GET.orla-t-state",
+            "$JS.API.STREAM.MSG.GET.orla-t-values",
+            "$JS.API.STREAM.PURGE.orla-t-values",
+            "$JS.API.CONSUMER.CREATE.orla-t-state",
+            "$JS.API.CONSUMER.MSG.NEXT.orla-t-state.>",
+        ];
+        let store = store.map(|subject| format!("\"{subject}\""));
+        let little = format!(r#""$JS.API.INFO", {}, {}"#, api.join(", "), store.join(", "));
         let users = [user("alpha", r#""$JS.API.>""#), user("beta", &little)].join(", ");
         let config = self.fresh("permissions")?.join("nats.conf");
         write(&config, &format!("authorization: {{users: [{users}]}}\n"))?;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::consumer::{DeliverPolicy, pull};
 use async_nats::jetstream::stream::{self, Config, Stream};
 use async_nats::jetstream::{Context, Message};
-use async_nats::{HeaderMap, HeaderValue};
+use async_nats::{HeaderMap, HeaderValue, datetime};
 use futures_util::StreamExt;
 use tokio::time::{interval, sleep};
 use tokio_util::sync::CancellationToken;
@@ -23,6 +23,8 @@ const DESCRIPTION: &str = "orla cluster state 1";
 const AGAIN: Duration = Duration::from_millis(500);
 /// How long messages that are to come may take. Those that expire meanwhile do not come.
 const COMES: Duration = Duration::from_secs(5);
+/// How far clocks may be apart.
+const MAX_OFF: Duration = Duration::from_secs(5);
 /// How often a stream that has too few replicas is given more.
 const RAISE: Duration = Duration::from_secs(60);
 /// After so long without the stream, removals may have expired that this node has not seen: everything is read anew.
@@ -47,6 +49,23 @@ struct Known {
     created: Option<i128>,
     last_seen: Option<Instant>,
     said: String,
+    /// Whether the clock of this machine was off last.
+    is_off: bool,
+}
+
+impl Known {
+    /// Compares the clock of NATS with that of this machine.
+    fn compare(&mut self, nats: Option<&str>) {
+        let Some(Ok(nats)) = nats.map(datetime::parse_rfc3339) else { return };
+        let off = datetime::now().unix_timestamp() - nats.unix_timestamp();
+        let was_off = std::mem::replace(&mut self.is_off, off.unsigned_abs() > MAX_OFF.as_secs());
+        if self.is_off && !was_off {
+            tracing::error!(
+                seconds = off,
+                "the clock of this machine and that of NATS differ: instants of tasks and schedules of the cluster are not kept; set the clocks"
+            );
+        }
+    }
 }
 
 impl ClusterStore {
@@ -99,9 +118,10 @@ async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
     let (name, below) = (values::stream(inner), values::prefix(inner));
     let values = open(&context, &name, format!("{below}>"), false).await?;
     let mut stream = open(&context, &inner.stream(), format!("{}>", inner.prefix()), true).await?;
-    let mut raise = interval(RAISE);
-    let mut has_replicas = false;
     let info = stream.info().await.map_err(passing)?;
+    if let Ok(nats) = inner.info().await.map(|info| info.ts) {
+        known.compare(nats.as_deref());
+    }
     let (created, target) = (info.created.unix_timestamp_nanos(), info.state.last_sequence);
     let applied = inner.progress.borrow().applied;
     let is_same = known.created == Some(created) && applied <= target;
@@ -117,6 +137,17 @@ async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
     let consumer = stream.create_consumer(config).await.map_err(passing)?;
     let pending = consumer.cached_info().num_pending;
     let mut messages = consumer.messages().await.map_err(passing)?;
+    let replicas = async {
+        let mut raise = interval(RAISE);
+        loop {
+            raise.tick().await;
+            if raised(&context, &values).await & raised(&context, &stream).await {
+                return;
+            }
+        }
+    };
+    tokio::pin!(replicas);
+    let mut has_replicas = false;
     let kicked = inner.kick.notified();
     tokio::pin!(kicked);
     let mut loading = is_anew.then(Replica::default);
@@ -144,8 +175,8 @@ async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
             () = sleep(COMES), if !is_complete => {
                 return Ok(Ended::Passing("messages do not come".to_owned()));
             }
-            _ = raise.tick(), if !has_replicas => {
-                has_replicas = raised(&context, &values).await & raised(&context, &stream).await;
+            () = &mut replicas, if !has_replicas => {
+                has_replicas = true;
                 continue;
             }
             () = &mut kicked => return Ok(Ended::Passing("the consumer has stalled".to_owned())),
@@ -282,7 +313,8 @@ async fn open(context: &Context, name: &str, subjects: String, is_state: bool) -
 async fn raised(context: &Context, stream: &Stream) -> bool {
     let info = stream.cached_info();
     // A server that is no cluster has no more.
-    if info.config.num_replicas >= REPLICAS || info.cluster.is_none() {
+    let is_cluster = info.cluster.as_ref().is_some_and(|cluster| cluster.name.is_some());
+    if info.config.num_replicas >= REPLICAS || !is_cluster {
         return true;
     }
     let config = Config { num_replicas: REPLICAS, ..info.config.clone() };

@@ -73,6 +73,20 @@ struct Inner {
     tracker: TaskTracker,
 }
 
+/// What JetStream says of the stream.
+#[derive(Deserialize)]
+struct Info {
+    state: Last,
+    /// Its clock.
+    ts: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Last {
+    /// The number of the last message.
+    last_seq: u64,
+}
+
 /// How far the copy is.
 #[derive(Clone, Debug, Default)]
 struct Progress {
@@ -156,7 +170,7 @@ impl Inner {
     /// Waits until the copy has what the server has now.
     async fn catch_up(&self) -> Result<(), StateError> {
         self.ready().await?;
-        let last = self.last_sequence().await?;
+        let last = self.info().await?.state.last_seq;
         let mut progress = self.progress.subscribe();
         let reached = |progress: &Progress| progress.applied >= last;
         // A consumer that has stalled is made again.
@@ -169,23 +183,13 @@ impl Inner {
         Ok(())
     }
 
-    /// The number of the last message of the stream.
-    async fn last_sequence(&self) -> Result<u64, StateError> {
-        #[derive(Deserialize)]
-        struct Info {
-            state: State,
-        }
-        #[derive(Deserialize)]
-        struct State {
-            last_seq: u64,
-        }
+    /// How the stream stands.
+    async fn info(&self) -> Result<Info, StateError> {
         let subject = format!("$JS.API.STREAM.INFO.{}", self.stream());
         let request = Request::new().payload(Bytes::new()).timeout(Some(ANSWER));
         let answer = self.client()?.send_request(subject, request).await;
         let answer = answer.map_err(|err| unreachable(&err.to_string()))?;
-        let info: Info =
-            serde_json::from_slice(&answer.payload).map_err(|err| unreachable(&err.to_string()))?;
-        Ok(info.state.last_seq)
+        serde_json::from_slice(&answer.payload).map_err(|err| unreachable(&err.to_string()))
     }
 
     /// Applies changes to the copy, all at one moment.

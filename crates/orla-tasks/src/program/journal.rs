@@ -9,7 +9,7 @@ use bytes::Bytes;
 use orla_marketplace::program::{Asked, Journal, Past};
 use orla_marketplace::rtfs::{self, Error, Ticket, Value, Wait, json::value_from_json};
 use orla_marketplace::{JsonText, Principal};
-use orla_state::{Change, Pages, Query, Revision, StateError};
+use orla_state::{Change, Expect, Pages, Query, Revision, StateError, WriteError};
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
@@ -26,6 +26,12 @@ use crate::service::{Inner, Viewer};
 use crate::state::{Event, Repeat};
 use crate::task::{Task, TaskId, Timestamp};
 
+/// The most records of notes since a state, where a store takes so many changes at once and not many more.
+const MAX_RECORDS: u64 = 800;
+
+/// The first and the longest pause before a change of a run is made again whose answer was lost.
+const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
+
 /// Keeps the answers of a task's program.
 pub(crate) struct RunJournal {
     me: Weak<Self>,
@@ -40,6 +46,8 @@ pub(crate) struct RunJournal {
     waits: Mutex<Waits>,
     /// When the run began or went on in this process.
     began: OnceLock<Instant>,
+    /// The revision of the record that says that this node goes on with the run, if several share the store and it is known.
+    held: Mutex<Option<Revision>>,
     /// The revision of the task's row below `open/`, if it is known. If it is not the newest, falling asleep conflicts, and
     /// the row is read the next time.
     open: Mutex<Option<Revision>>,
@@ -89,6 +97,7 @@ impl RunJournal {
             written: watch::Sender::default(),
             waits: Mutex::default(),
             began: OnceLock::new(),
+            held: Mutex::default(),
             open: Mutex::new(parts.open),
             is_held: AtomicBool::new(false),
             suspended: Mutex::default(),
@@ -115,23 +124,87 @@ impl RunJournal {
 
     /// Makes changes of the run, and with the first of them notes that the task runs. `false` if a record is not as a change
     /// expects it.
+    ///
+    /// If several nodes share the store, every change is made only if this one still goes on with the run: the first one by
+    /// the record of the task, and the others by that of the run, which each of them writes.
+    ///
+    /// There, a change that fails is made again until it is known whether it was made: the store is away for a while now
+    /// and then, and what runs beside the run must not be lost for that.
     async fn put(&self, tasks: &Inner, changes: Vec<Change>) -> Result<bool, StateError> {
-        if self.is_marked.load(Ordering::Acquire) {
+        if !tasks.is_shared() {
+            return self.put_once(tasks, changes).await;
+        }
+        let id = &self.parts.id;
+        let before = tasks.held_run(id).await?;
+        let mut wait = AGAIN.0;
+        let mut has_failed = false;
+        loop {
+            let put = self.put_once(tasks, changes.clone()).await;
+            match &put {
+                Err(_) => has_failed = true,
+                Ok(false) if has_failed => {}
+                Ok(_) => return put,
+            }
+            // Each change of the run writes who holds it.
+            if tasks.store.sync().await.is_ok() {
+                let held = tasks.held_run(id).await?;
+                if held.is_some() && held != before {
+                    self.is_marked.store(true, Ordering::Release);
+                    *self.held.lock() = held;
+                    return Ok(true);
+                }
+                if put.is_ok() {
+                    return put;
+                }
+            }
+            tokio::select! {
+                () = tasks.closing.cancelled() => return put,
+                () = self.parts.cancellation.cancelled() => return put,
+                () = tokio::time::sleep(wait) => wait = (wait * 2).min(AGAIN.1),
+            }
+        }
+    }
+
+    async fn put_once(&self, tasks: &Inner, mut changes: Vec<Change>) -> Result<bool, StateError> {
+        let held = *self.held.lock();
+        let is_marked = self.is_marked.load(Ordering::Acquire);
+        if is_marked && !tasks.is_shared() {
             return tasks.write_if(changes).await;
         }
-        let marked = tasks.change(&self.parts.id, &[Event::Begin], |task| {
+        let Some(held) = held.filter(|_| is_marked) else { return self.mark(tasks, changes).await };
+        changes.extend(tasks.hold_run(&self.parts.id, Expect::Revision(held)));
+        match tasks.store.write(changes).await {
+            Ok(revisions) => {
+                *self.held.lock() = revisions.last().copied();
+                Ok(true)
+            }
+            Err(WriteError::Conflict { .. }) => Ok(false),
+            Err(WriteError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Makes changes of the run with that of the task's record, which says that the task runs.
+    async fn mark(&self, tasks: &Inner, mut changes: Vec<Change>) -> Result<bool, StateError> {
+        let id = &self.parts.id;
+        changes.extend(tasks.hold_run(id, Expect::Anything));
+        let marked = tasks.change(id, &[Event::Begin], |task| {
             task.begun = Some(Repeat::Journaled);
             Ok(changes.clone())
         });
         match marked.await {
             Ok(_) => {
                 self.is_marked.store(true, Ordering::Release);
+                *self.held.lock() = tasks.held_run(id).await?;
                 Ok(true)
             }
             Err(Unchanged::Conflict) => Ok(false),
             Err(Unchanged::State(error)) => Err(error),
-            Err(over @ (Unchanged::Unknown | Unchanged::Refused(_))) => {
-                Err(StateError::new(over.of(&self.parts.id).to_string()))
+            // Another node has it, or it is over.
+            Err(Unchanged::Unknown | Unchanged::Lost | Unchanged::Refused(_)) if tasks.is_shared() => {
+                Ok(false)
+            }
+            Err(over @ (Unchanged::Unknown | Unchanged::Lost | Unchanged::Refused(_))) => {
+                Err(StateError::new(over.of(id).to_string()))
             }
         }
     }
@@ -292,6 +365,7 @@ impl RunJournal {
         let viewer = Viewer::Caller(self.parts.owner.as_ref());
         let unseen = |error: crate::TaskError| match error {
             crate::TaskError::Unknown(_) => Error::new("unknown-task", error.to_string()),
+            crate::TaskError::State(error) => self.fail(error),
             other => broken(&other.to_string()),
         };
         let mut changes = tasks.states(id, viewer).await.map_err(unseen)?;
@@ -345,14 +419,18 @@ impl Journal for RunJournal {
     fn answered(&self, asked: &Asked, answer: Vec<u8>, failed: Option<&str>) -> Result<(), Error> {
         let used = self.waits.lock().used(asked.ticket);
         let max = self.parts.max_bytes;
-        let (left, bytes) = self.with(|notes| {
+        let (left, bytes, records) = self.with(|notes| {
             let left = notes.has_begun(asked.ticket);
             notes.add(answered(asked, answer, failed));
             used.into_iter().for_each(|key| notes.also(Change::remove(key)));
-            (left, notes.bytes())
+            (left, notes.bytes(), notes.records())
         })?;
         if bytes > max {
             return Err(too_large(max));
+        }
+        if records > MAX_RECORDS && self.inner()?.is_shared() {
+            let what = "the program has made too many calls while a stream was open, with which it cannot be saved";
+            return Err(Error::new("limit", what));
         }
         // What left the process is written at once. The run does not wait for it.
         if left {
@@ -408,7 +486,14 @@ impl Journal for RunJournal {
             notes.save(state);
             (notes.take(), notes.last_trail())
         })?;
-        let Batch { changes, noted } = batch.unwrap_or_default();
+        let Batch { mut changes, noted } = batch.unwrap_or_default();
+        // In the change with which it falls asleep, the task is nobody's any more.
+        if tasks.is_shared() && self.held.lock().is_none() {
+            let marked = self.put(&tasks, std::mem::take(&mut changes)).await;
+            if !marked.map_err(|error| self.fail(error))? {
+                return Err(self.fail(taken_over()));
+            }
+        }
         let Parts { id, owner, arrived, used, .. } = &self.parts;
         let used = *used + self.began.get().map(Instant::elapsed).unwrap_or_default();
         let open = self.open.lock().take();

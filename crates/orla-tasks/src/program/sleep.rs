@@ -55,6 +55,15 @@ impl Inner {
         let mut changes = sleep_changes(id, owner, waits, revision);
         let used = format!("{} {last_trail}", used.as_millis());
         changes.push(Change::put(keys::used(id), used));
+        if self.is_shared() {
+            // Any node goes on with it.
+            let Some(mut task) = self.load(id).await? else { return Ok(None) };
+            if self.is_lost(&task) {
+                return Ok(None);
+            }
+            task.runner = None;
+            changes.push(crate::records::put(&task)?);
+        }
         Ok(Some(changes))
     }
 
@@ -109,7 +118,7 @@ impl Inner {
                 continue;
             }
             if let Some(owner) = OwnerKey::read(&row.value) {
-                self.enqueue(owner, id.clone());
+                self.awakes(owner, id.clone());
             } else if let Some(running) = self.live.running(id) {
                 running.arrived.notify_waiters();
             }
@@ -176,7 +185,7 @@ impl Inner {
             self.ahead.keep(ToRun { open: revisions.get(touched).copied(), ..to_run });
         }
         for (owner, id) in awake {
-            self.enqueue(owner, id.clone());
+            self.awakes(owner, id.clone());
         }
         Ok(true)
     }
@@ -200,7 +209,7 @@ impl Inner {
         }
     }
 
-    /// Wakes the tasks that wait for one that is over, as far as the process before this one did not.
+    /// Wakes the tasks that wait for one that is over, as far as the process before this one, or another node, did not.
     pub(crate) async fn wake_all_awaiting(self: &Arc<Self>) -> Result<(), StateError> {
         /// How many rows are read at once.
         const PAGE: usize = 1000;
@@ -209,7 +218,10 @@ impl Inner {
         loop {
             let rows = pages.next().await?;
             if rows.is_empty() {
-                self.awaited.begin(left);
+                // Of programs of other nodes, nothing is known here.
+                if !self.is_shared() {
+                    self.awaited.begin(left);
+                }
                 return Ok(());
             }
             let awaited = |row: &Record| row.key.split('/').nth(1).and_then(TaskId::parse);

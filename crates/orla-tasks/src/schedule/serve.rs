@@ -162,7 +162,7 @@ impl Inner {
     /// Fires what is due of one schedule. Gives the time until it has to be called again, and why a task was not started.
     async fn fire(&self, schedule: &Schedule) -> Result<(Duration, Option<String>), TaskError> {
         let now = Timestamp::now();
-        let (record, is_new) = self.record(schedule, now).await?;
+        let (record, is_new, expect) = self.record(schedule, now).await?;
         let due = plan::due(&schedule.expression, record.last, self.since, now, schedule.catch_up);
         let is_running = self.is_running(&record).await?;
         let step = plan::step(schedule.overlap, is_running, record.waiting.clone(), &due);
@@ -185,7 +185,10 @@ impl Inner {
         if is_new || after != record {
             let value = serde_json::to_vec(&after).map_err(|err| StateError::new(err.to_string()))?;
             let key = format!("{PREFIX}{}", schedule.name);
-            self.tasks.0.write(vec![Change::put(key, value).expecting(Expect::Anything)]).await?;
+            if !self.tasks.0.write_if(vec![Change::put(key, value).expecting(expect)]).await? {
+                // Another node has fired it. What this one has started has the same keys.
+                return Ok((SOON, problem));
+            }
         }
         let next = schedule.expression.next(Timestamp::now());
         let until =
@@ -194,10 +197,15 @@ impl Inner {
         Ok((until, problem))
     }
 
-    /// What is kept of a schedule, and whether it has to be written.
-    async fn record(&self, schedule: &Schedule, now: Timestamp) -> Result<(Record, bool), StateError> {
+    /// What is kept of a schedule, whether it has to be written, and what is there until then.
+    async fn record(
+        &self,
+        schedule: &Schedule,
+        now: Timestamp,
+    ) -> Result<(Record, bool, Expect), StateError> {
         let key = format!("{PREFIX}{}", schedule.name);
         let kept = self.tasks.0.store.get(&key).await?;
+        let expect = kept.as_ref().map_or(Expect::Absent, |kept| Expect::Revision(kept.revision));
         let kept = kept.and_then(|kept| serde_json::from_slice::<Record>(&kept.value).ok());
         let (expression, zone) = (schedule.expression.as_str(), schedule.expression.time_zone());
         match kept {
@@ -206,7 +214,7 @@ impl Inner {
                     && kept.time_zone == zone
                     && kept.last.0 <= now.0.saturating_add(WRONG_CLOCK) =>
             {
-                Ok((kept, false))
+                Ok((kept, false, expect))
             }
             kept => {
                 let record = Record {
@@ -216,7 +224,7 @@ impl Inner {
                     waiting: Vec::new(),
                     task: kept.and_then(|kept| kept.task),
                 };
-                Ok((record, true))
+                Ok((record, true, expect))
             }
         }
     }
@@ -233,6 +241,10 @@ impl Inner {
 
     /// Removes the records of schedules that are not configured any more. One that comes back begins anew.
     async fn forget_removed(&self) {
+        // Other nodes may have other schedules.
+        if self.tasks.0.is_shared() {
+            return;
+        }
         /// More schedules than a configuration has.
         const MAX: usize = 10_000;
         let Ok(records) = self.tasks.0.store.list(Query::below(PREFIX, MAX)).await else { return };

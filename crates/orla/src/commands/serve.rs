@@ -26,7 +26,7 @@ use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
 use crate::governance::audit::Audit;
 use crate::logging::Logging;
-use crate::nodes::ClusterNodes;
+use crate::nodes::{ClusterNodes, sharing};
 use crate::packages::store_of;
 use crate::quota_days::QuotaDays;
 use crate::reload::Reloader;
@@ -154,12 +154,13 @@ async fn serve(source: Source) -> Result<(), Failure> {
     crate::authorization_servers::prepare(&server);
     let shutdown = CancellationToken::new();
     let state = state::of_server(&config).await?;
-    let tasks = match &state {
-        ServerState::Usable(store) => {
-            let (store, market) = (Arc::clone(store), Arc::clone(app.marketplace()));
-            Some(Tasks::open(store, market, config.task_options.clone()))
+    let (market, task_options) = (Arc::clone(app.marketplace()), config.task_options.clone());
+    let tasks = match (app.cluster(), &state) {
+        (Some(cluster), _) => {
+            Some(Tasks::open_shared(cluster.store(), market, task_options, sharing(cluster)))
         }
-        ServerState::InUse(_) => None,
+        (None, ServerState::Usable(store)) => Some(Tasks::open(Arc::clone(store), market, task_options)),
+        (None, ServerState::InUse(_)) => None,
     };
     let mut alone = None;
     if let Some(cluster) = app.cluster() {
@@ -209,8 +210,8 @@ async fn serve(source: Source) -> Result<(), Failure> {
     log_unwatched(followed.err());
 
     match &state {
-        ServerState::InUse(why) => tracing::warn!("{why}: this server has no tasks"),
-        ServerState::Usable(_) => {}
+        ServerState::InUse(why) if tasks.is_none() => tracing::warn!("{why}: this server has no tasks"),
+        ServerState::InUse(_) | ServerState::Usable(_) => {}
     }
     if let Some(tasks) = &tasks {
         tasks.resume().await.map_err(|err| Failure::usage(err.to_string()))?;

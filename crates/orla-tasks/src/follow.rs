@@ -1,0 +1,342 @@
+//! Following what other nodes do.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use orla_state::{Change, Expect, Pages, Query, Record, Revision, StateError, WriteError};
+use tokio::sync::broadcast;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::keys::{self, OwnerKey};
+use crate::service::{Inner, Tasks};
+use crate::shared::Shared;
+use crate::task::{Runner, TaskId};
+
+/// What the records of nodes are below.
+const NODES: &str = "node/";
+/// How often a node says that it is there.
+const BEAT: Duration = Duration::from_secs(3);
+/// How often nodes are looked for that say nothing any more.
+const LOOK: Duration = Duration::from_secs(1);
+/// A node that looks so late has stood still, and has not heard the others.
+const LATE: Duration = Duration::from_secs(4);
+/// How often all tasks are looked at, so that none is forgotten.
+const ALL: Duration = Duration::from_secs(60);
+/// How many records are read at once.
+const PAGE: usize = 1000;
+/// How many nodes a cluster may have.
+const MAX_NODES: usize = 10_000;
+
+impl Tasks {
+    /// Is a node until the tasks are closed.
+    pub(crate) fn serve_shared(&self) {
+        let Some(changes) = self.0.store.changed_keys() else { return };
+        let inner = Arc::clone(&self.0);
+        self.0.node.spawn(async move { inner.be_there().await });
+        let inner = Arc::clone(&self.0);
+        self.0.node.spawn(async move { inner.follow(changes).await });
+    }
+}
+
+impl Inner {
+    /// Says that this node is there, until nothing runs here any more.
+    async fn be_there(self: Arc<Self>) {
+        let Some(shared) = &self.shared else { return };
+        let mut own = None;
+        let mut beat = interval(BEAT);
+        beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                biased;
+                () = self.drained.cancelled() => break,
+                _ = beat.tick() => {}
+            }
+            let begun = Instant::now();
+            let is_there = match self.beat(shared, &mut own).await {
+                Ok(is_there) => is_there && (shared.is_there() || self.comes_back(shared).await.is_ok()),
+                Err(error) => {
+                    tracing::debug!(%error, "this node cannot say that it is there");
+                    false
+                }
+            };
+            shared.said(is_there.then_some(begun));
+            if !is_there {
+                beat.reset_after(LOOK);
+            }
+        }
+        // What ran here has ended, or is written, before others learn that this node is gone.
+        if let Some(revision) = own {
+            let gone = Change::remove(key(&shared.me.node)).expecting(Expect::Revision(revision));
+            drop(tokio::time::timeout(BEAT, self.store.write(vec![gone])).await);
+        }
+    }
+
+    /// Says once that this node is there. `false` if others had to believe that it was gone, or another instance has its
+    /// name.
+    async fn beat(&self, shared: &Shared, own: &mut Option<Revision>) -> Result<bool, StateError> {
+        if shared.is_replaced.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let value = serde_json::to_vec(&shared.me).map_err(|err| StateError::new(err.to_string()))?;
+        let put = Change::put(key(&shared.me.node), value.clone());
+        // The life before this one is over.
+        let expect = own.map_or(Expect::Anything, Expect::Revision);
+        match self.store.write(vec![put.expecting(expect)]).await {
+            Ok(revisions) => {
+                *own = revisions.first().copied();
+                Ok(true)
+            }
+            Err(WriteError::Failed(error)) => Err(error),
+            Err(WriteError::Conflict { key }) => {
+                let record = self.store.get(&key).await?;
+                let is_other = record.as_ref().is_some_and(|record| record.value != value);
+                if is_other && !shared.is_replaced.swap(true, Ordering::Relaxed) {
+                    let node = &shared.me.node;
+                    tracing::error!(
+                        node,
+                        "another instance is this node of the cluster: this one takes no tasks any more"
+                    );
+                }
+                // Others have removed it, it was lost with its stream, or a request wrote it whose answer was lost.
+                *own = record.filter(|_| !is_other).map(|record| record.revision);
+                Ok(false)
+            }
+        }
+    }
+
+    /// Learns who is there, after nobody could be heard. From then on this node judges the others.
+    async fn comes_back(&self, shared: &Shared) -> Result<(), StateError> {
+        self.store.sync().await?;
+        self.hear_all(shared).await?;
+        shared.nodes.lock().excuse(Instant::now());
+        self.refresh().await?;
+        self.timer_set.notify_one();
+        shared.look_soon();
+        Ok(())
+    }
+
+    /// Follows the changes of all nodes, and takes what is left by those that are gone, until nothing runs here any more.
+    async fn follow(self: Arc<Self>, mut changes: broadcast::Receiver<Arc<str>>) {
+        let Some(shared) = &self.shared else { return };
+        let (mut look, mut all) = (interval(LOOK), interval(ALL));
+        for ticks in [&mut look, &mut all] {
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        }
+        let mut market = self.market.changes();
+        let mut looked = Instant::now();
+        let mut has_taken = shared.takes();
+        loop {
+            tokio::select! {
+                biased;
+                () = self.drained.cancelled() => return,
+                _ = look.tick() => {
+                    let is_late = looked.elapsed() > LATE;
+                    looked = Instant::now();
+                    if is_late {
+                        shared.nodes.lock().excuse(looked);
+                    }
+                    let takes = shared.takes();
+                    if takes && !has_taken {
+                        shared.look_soon();
+                    }
+                    has_taken = takes;
+                    if let Err(error) = self.look(shared).await {
+                        tracing::debug!(%error, "the tasks of the cluster cannot be looked at");
+                        shared.look_soon();
+                    }
+                }
+                _ = all.tick() => shared.look_soon(),
+                // A capability may be here now.
+                changed = market.changed() => match changed {
+                    Ok(()) => shared.look_soon(),
+                    Err(_) => return,
+                },
+                key = changes.recv() => {
+                    let followed = match key {
+                        Ok(key) => self.changed(shared, &key).await,
+                        Err(RecvError::Lagged(_)) => self.catch_up(shared).await,
+                        Err(RecvError::Closed) => return,
+                    };
+                    if let Err(error) = followed {
+                        tracing::debug!(%error, "a change of another node cannot be followed");
+                        shared.look_soon();
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks whether a node is gone, and at all tasks if there is a reason.
+    async fn look(self: &Arc<Self>, shared: &Shared) -> Result<(), StateError> {
+        if !shared.is_there() || self.closing.is_cancelled() {
+            return Ok(());
+        }
+        let is_silent = shared.nodes.lock().is_anyone_silent(Instant::now());
+        if is_silent {
+            // What it has said until now may not have come here yet.
+            let asked = Instant::now();
+            self.store.sync().await?;
+            self.hear_all(shared).await?;
+            let gone = shared.nodes.lock().expire(asked);
+            for (node, revision) in gone {
+                tracing::warn!(node, "a node of the cluster is gone: its tasks are taken by others");
+                shared.look_soon();
+                let record = Change::remove(key(&node)).expecting(Expect::Revision(revision));
+                // Another node may have removed it.
+                drop(self.store.write(vec![record]).await);
+            }
+        }
+        if shared.is_to_look() {
+            for id in shared.offered() {
+                let task = self.load(&id).await?;
+                self.is_taken(shared, &id, task.as_ref());
+            }
+            self.look_at_all().await?;
+            self.wake_all_awaiting().await?;
+        }
+        Ok(())
+    }
+
+    /// Learns what changed while this node did not listen.
+    async fn catch_up(&self, shared: &Shared) -> Result<(), StateError> {
+        self.hear_all(shared).await?;
+        self.refresh().await?;
+        self.timer_set.notify_one();
+        shared.look_soon();
+        Ok(())
+    }
+
+    /// Hears everyone who is there.
+    async fn hear_all(&self, shared: &Shared) -> Result<(), StateError> {
+        for record in self.store.list(Query::below(NODES, MAX_NODES)).await? {
+            hear(shared, &record.key, Some(&record));
+        }
+        Ok(())
+    }
+
+    /// Whether nobody runs a task. What is kept of its node may be newer than what was heard of it.
+    pub(crate) async fn is_free(&self, shared: &Shared, task: &crate::Task) -> Result<bool, StateError> {
+        if shared.is_free(task)
+            && let Some(runner) = &task.runner
+        {
+            let key = key(&runner.node);
+            hear(shared, &key, self.store.get(&key).await?.as_ref());
+        }
+        Ok(shared.is_free(task))
+    }
+
+    /// Learns how the tasks stand that run here or are watched here.
+    async fn refresh(&self) -> Result<(), StateError> {
+        for id in self.live.ids() {
+            let Some(task) = self.load(&id).await? else { continue };
+            self.live.publish(&self.shown(task.clone()));
+            self.end_if_lost(&task);
+            if let Some(running) = self.live.running(&id) {
+                running.arrived.notify_waiters();
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the place of a task that was accepted here, when another node has taken it.
+    fn is_taken(&self, shared: &Shared, id: &TaskId, task: Option<&crate::Task>) {
+        let is_taken = task.is_none_or(|task| task.runner.is_some() || task.state.is_terminal());
+        if is_taken && let Some(owner) = shared.taken(id) {
+            self.give_place_back(&owner);
+        }
+    }
+
+    /// Ends a run here of a task that is over, or that another node runs now.
+    fn end_if_lost(&self, task: &crate::Task) {
+        let Some(running) = self.live.running(&task.id) else { return };
+        // One that falls asleep here gives up the task itself.
+        let has_other = task.runner.is_some() && self.is_lost(task);
+        if task.state.is_terminal() || has_other {
+            running.cancellation.cancel();
+        }
+    }
+
+    /// A record has changed.
+    async fn changed(self: &Arc<Self>, shared: &Shared, key: &str) -> Result<(), StateError> {
+        let Some((kind, rest)) = key.split_once('/') else { return Ok(()) };
+        match kind {
+            "node" => {
+                let record = self.store.get(key).await?;
+                hear(shared, key, record.as_ref());
+            }
+            "timer" => self.timer_set.notify_one(),
+            "task" => {
+                let Some(id) = TaskId::parse(rest) else { return Ok(()) };
+                let Some(task) = self.load(&id).await? else { return Ok(()) };
+                self.live.publish(&self.shown(task.clone()));
+                self.end_if_lost(&task);
+                self.is_taken(shared, &id, Some(&task));
+                if !task.state.is_terminal() {
+                    self.look_at(&id).await?;
+                }
+            }
+            "open" => {
+                let Some(id) = TaskId::parse(rest) else { return Ok(()) };
+                // An event may have come for it.
+                if let Some(running) = self.live.running(&id) {
+                    running.arrived.notify_waiters();
+                }
+                self.look_at(&id).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Looks whether this node is to do something about any task.
+    async fn look_at_all(self: &Arc<Self>) -> Result<(), StateError> {
+        let mut pages = Pages::below(&*self.store, keys::OPEN, PAGE);
+        loop {
+            let rows = pages.next().await?;
+            if rows.is_empty() {
+                return Ok(());
+            }
+            let awake = rows.iter().filter(|row| OwnerKey::read(&row.value).is_none());
+            let ids: Vec<TaskId> = awake
+                .filter_map(|row| row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse))
+                .collect();
+            for task in self.load_all(&ids).await?.into_iter().flatten() {
+                self.consider(&task).await?;
+            }
+        }
+    }
+
+    /// Looks whether this node is to do something about a task.
+    pub(crate) async fn look_at(self: &Arc<Self>, id: &TaskId) -> Result<(), StateError> {
+        let Some(row) = self.store.get(&keys::open(id)).await? else { return Ok(()) };
+        if OwnerKey::read(&row.value).is_none()
+            && let Some(task) = self.load(id).await?
+        {
+            self.consider(&task).await?;
+        }
+        Ok(())
+    }
+}
+
+/// Takes what a node says of itself. If that ends a life of it, what that one ran is looked at.
+fn hear(shared: &Shared, key: &str, record: Option<&Record>) {
+    let node = key.strip_prefix(NODES).unwrap_or_default();
+    let is_over = match record {
+        None => shared.nodes.lock().left(node),
+        Some(Record { value, revision, .. }) => match serde_json::from_slice::<Runner>(value) {
+            Ok(runner) if runner.node == node => {
+                shared.nodes.lock().heard(runner, *revision, Instant::now())
+            }
+            _ => false,
+        },
+    };
+    if is_over {
+        shared.look_soon();
+    }
+}
+
+fn key(node: &str) -> String {
+    format!("{NODES}{node}")
+}

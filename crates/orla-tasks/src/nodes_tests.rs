@@ -1,0 +1,610 @@
+//! Several nodes in one process, on one store. Each can be stopped at any write.
+
+use std::any::{Any, TypeId};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::program::{LanguageExecutor, registrations};
+use orla_marketplace::rtfs::Value;
+use orla_marketplace::testing::{Canned, MockExecutor, PATIENCE};
+use orla_marketplace::{
+    ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
+    CustomProvider, JsonText, Limits, Outcome, Payload, ProviderType, RuntimeResult,
+};
+use orla_state::{
+    Change, Limits as StateLimits, MAX_CHANGES, Memory, Query, Record, Revision, StateError, StateStore,
+    WriteError,
+};
+use parking_lot::Mutex;
+use tokio::sync::{broadcast, watch};
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use crate::shared::LEASE;
+use crate::task::Timestamp;
+use crate::{NewTask, Sharing, State, Task, TaskError, TaskOptions, Tasks, Viewer};
+
+const ANYONE: Viewer<'_> = Viewer::Caller(None);
+
+/// A store that several nodes share.
+struct Common {
+    records: Memory,
+    changed: broadcast::Sender<Arc<str>>,
+}
+
+/// How a node reaches it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Open,
+    /// Nothing can be written, and nothing is heard.
+    Away,
+    /// The node stands still: what it began goes on when it does.
+    Stopped,
+}
+
+/// What happens to a write that changes a key with this text, when it is the one of this number.
+#[derive(Clone, Copy, Debug)]
+enum At {
+    /// The node stands still before it is made.
+    Before(&'static str, usize),
+    /// The node stands still when it is made.
+    After(&'static str, usize),
+    /// It is made, and the answer is lost.
+    Unanswered(&'static str, usize),
+}
+
+/// How one node reaches the store.
+struct Reached {
+    common: Arc<Common>,
+    way: watch::Sender<Way>,
+    at: Arc<Mutex<Option<At>>>,
+    changed: broadcast::Sender<Arc<str>>,
+}
+
+impl Reached {
+    async fn goes(&self) -> Result<(), StateError> {
+        // The sender is this.
+        let way = *self.way.subscribe().wait_for(|way| *way != Way::Stopped).await.unwrap();
+        match way {
+            Way::Away => Err(StateError::new("there is no connection")),
+            _ => Ok(()),
+        }
+    }
+
+    /// What happens to a write of these keys, if it is its turn.
+    fn turn(&self, changes: &[Change]) -> Option<At> {
+        let mut at = self.at.lock();
+        let (At::Before(text, left) | At::After(text, left) | At::Unanswered(text, left)) =
+            at.as_mut()?;
+        if !changes.iter().any(|change| change.key.contains(*text)) {
+            return None;
+        }
+        *left -= 1;
+        if *left == 0 { at.take() } else { None }
+    }
+}
+
+#[async_trait]
+impl StateStore for Reached {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        let turn = self.turn(&changes);
+        if let Some(At::Before(..)) = turn {
+            self.way.send_replace(Way::Stopped);
+        }
+        self.goes().await?;
+        let keys: Vec<Arc<str>> = changes.iter().map(|change| (*change.key).into()).collect();
+        let revisions = self.common.records.write(changes).await?;
+        for key in keys {
+            drop(self.common.changed.send(key));
+        }
+        match turn {
+            Some(At::After(..)) => {
+                self.way.send_replace(Way::Stopped);
+                self.goes().await?;
+                Ok(revisions)
+            }
+            Some(At::Unanswered(..)) => Err(StateError::new("the answer is lost").into()),
+            _ => Ok(revisions),
+        }
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        drop(self.goes().await);
+        self.common.records.get(key).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        drop(self.goes().await);
+        self.common.records.list(query).await
+    }
+
+    async fn sync(&self) -> Result<(), StateError> {
+        self.goes().await
+    }
+
+    fn changed_keys(&self) -> Option<broadcast::Receiver<Arc<str>>> {
+        Some(self.changed.subscribe())
+    }
+}
+
+/// Counts its calls, outside of all nodes.
+#[derive(Debug)]
+struct Counts;
+
+impl CustomProvider for Counts {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "counts"
+    }
+}
+
+type Calls = Arc<Mutex<Vec<String>>>;
+
+struct Counter(Calls);
+
+#[async_trait]
+impl CapabilityExecutor for Counter {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<Counts>()
+    }
+
+    async fn execute(
+        &self,
+        _: &ProviderType,
+        input: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        self.0.lock().push(format!("{} {}", ctx.name, input.json()?.as_str()));
+        tokio::task::yield_now().await;
+        Ok(Outcome { structured: Some(input.clone()), ..Outcome::default() })
+    }
+}
+
+struct Node {
+    tasks: Tasks,
+    way: watch::Sender<Way>,
+    at: Arc<Mutex<Option<At>>>,
+}
+
+fn common() -> Arc<Common> {
+    let limits = StateLimits { changes: MAX_CHANGES, ..StateLimits::default() };
+    Arc::new(Common { records: Memory::new(limits), changed: broadcast::Sender::new(100_000) })
+}
+
+/// A node with the capabilities `once` and `again`, of which the second can be made again.
+async fn node(common: &Arc<Common>, name: &str, canned: Canned, has_them: bool) -> Node {
+    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
+    market.register_executor(Arc::new(MockExecutor)).unwrap();
+    register(&market, |id| canned.clone().manifest(id));
+    open(common, name, market, has_them, Way::Open).await
+}
+
+/// A node that runs programs, whose calls of `once` and `again` are counted.
+async fn counting(common: &Arc<Common>, name: &str, calls: &Calls) -> Node {
+    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
+    market.register_executor(Arc::new(Counter(Arc::clone(calls)))).unwrap();
+    register(&market, |id| {
+        CapabilityManifest::new(id, "Counts.", ProviderType::Custom(Arc::new(Counts)))
+    });
+    market.register_executor(Arc::new(LanguageExecutor::new(&market))).unwrap();
+    for registration in registrations() {
+        market.register_capability(registration).unwrap();
+    }
+    open(common, name, market, true, Way::Open).await
+}
+
+fn register(market: &CapabilityMarketplace, manifest: impl Fn(&str) -> CapabilityManifest) {
+    for (id, hint) in [("once", false), ("again", true)] {
+        let mut manifest = manifest(id);
+        let hints = format!(r#"{{"idempotentHint": {hint}}}"#);
+        manifest.metadata.insert(ANNOTATIONS.to_owned(), hints);
+        market.register_capability(manifest).unwrap();
+    }
+}
+
+async fn open(
+    common: &Arc<Common>,
+    name: &str,
+    market: Arc<CapabilityMarketplace>,
+    has_them: bool,
+    way: Way,
+) -> Node {
+    let (way, at) = (watch::Sender::new(way), Arc::default());
+    let changed = broadcast::Sender::new(100_000);
+    let store = Reached {
+        common: Arc::clone(common),
+        way: way.clone(),
+        at: Arc::clone(&at),
+        changed: changed.clone(),
+    };
+    // What it hears of the others waits while it hears nothing.
+    let (mut keys, mut open) = (common.changed.subscribe(), way.subscribe());
+    TaskTracker::new().spawn(async move {
+        while let Ok(key) = keys.recv().await {
+            if open.wait_for(|way| *way == Way::Open).await.is_err() {
+                return;
+            }
+            drop(changed.send(key));
+        }
+    });
+    let is_closed = name == "closed";
+    let sharing = Sharing {
+        node: name.to_owned(),
+        runs: Box::new(move |_| has_them),
+        admits: Box::new(move |_| !is_closed),
+        takes: Box::new(|| true),
+    };
+    let tasks = Tasks::open_shared(Arc::new(store), market, TaskOptions::default(), sharing);
+    tasks.resume().await.unwrap();
+    Node { tasks, way, at }
+}
+
+fn program(text: &str) -> NewTask {
+    let input = serde_json::json!({ "program": text });
+    NewTask::program(Payload::from_json(JsonText::of(&input).unwrap()), None)
+}
+
+impl Node {
+    async fn start(&self, capability: &str) -> String {
+        let new = NewTask::call(capability, Payload::from_value(Value::from(7)), None);
+        self.tasks.start(new).await.unwrap().task.id.to_string()
+    }
+
+    async fn start_program(&self, text: &str) -> String {
+        self.tasks.start(program(text)).await.unwrap().task.id.to_string()
+    }
+
+    /// Waits until the node stands still. `false` if the task is over or sleeps before.
+    async fn stands_still(&self, id: &str, other: &Self) -> bool {
+        let stops = async {
+            loop {
+                if *self.way.borrow() == Way::Stopped {
+                    return true;
+                }
+                let task = other.tasks.get(id, ANYONE).await.unwrap();
+                if task.state.is_terminal() || other.tasks.asleep(id).await {
+                    return false;
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, stops).await.unwrap()
+    }
+
+    async fn falls_asleep(&self, id: &str) {
+        let asleep = async {
+            while !self.tasks.asleep(id).await {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(PATIENCE, asleep).await.unwrap();
+    }
+
+    async fn close(&self) {
+        self.tasks.close(PATIENCE).await;
+    }
+
+    async fn reaches(&self, id: &str, state: State) -> Arc<Task> {
+        let mut changes = self.tasks.subscribe(id, ANYONE).await.unwrap();
+        let reached = changes.wait_for(|task| task.state == state);
+        Arc::clone(&*tokio::time::timeout(PATIENCE, reached).await.unwrap().unwrap())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_is_run_by_a_node_that_has_its_capability() {
+    let common = common();
+    let alpha = node(&common, "alpha", Canned::Echoes, true).await;
+    let beta = node(&common, "beta", Canned::Echoes, false).await;
+    let id = beta.start("once").await;
+    let task = beta.reaches(&id, State::Completed).await;
+    assert_eq!(task.runner.as_ref().unwrap().node, "alpha");
+    let result = beta.tasks.result(&task.id).await.unwrap().unwrap();
+    assert!(result.as_str().contains(r#""structuredContent":7"#), "{result}");
+    alpha.tasks.close(PATIENCE).await;
+    beta.tasks.close(PATIENCE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_accepted_for_others_is_bounded_until_they_take_it() {
+    let common = common();
+    let beta = node(&common, "beta", Canned::Echoes, false).await;
+    beta.tasks.configure(TaskOptions { max_tasks: 3, ..TaskOptions::default() });
+    let new = || NewTask::call("once", Payload::from_value(Value::from(7)), None);
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        ids.push(beta.tasks.start(new()).await.unwrap().task.id.to_string());
+    }
+    assert!(matches!(beta.tasks.start(new()).await, Err(TaskError::Full(3))));
+    let alpha = node(&common, "alpha", Canned::Echoes, true).await;
+    for id in &ids {
+        beta.reaches(id, State::Completed).await;
+    }
+    let has_room = async {
+        while beta.tasks.start(new()).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, has_room).await.unwrap();
+    alpha.close().await;
+    beta.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_runs_no_task_of_others_that_it_does_not_share() {
+    let (common, calls) = (common(), Calls::default());
+    let beta = node(&common, "beta", Canned::Echoes, false).await;
+    let closed = counting(&common, "closed", &calls).await;
+    let of_beta = beta.start("once").await;
+    let own = closed.start("once").await;
+    closed.reaches(&own, State::Completed).await;
+    tokio::time::sleep(10 * LEASE).await;
+    let task = beta.tasks.get(&of_beta, ANYONE).await.unwrap();
+    assert_eq!((task.state, calls.lock().len()), (State::Queued, 1));
+    let alpha = node(&common, "alpha", Canned::Echoes, true).await;
+    let task = beta.reaches(&of_beta, State::Completed).await;
+    assert_eq!(task.runner.as_ref().unwrap().node, "alpha");
+    alpha.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_goes_on_through_a_short_loss_of_the_store() {
+    let (common, calls) = (common(), Calls::default());
+    let alpha = counting(&common, "alpha", &calls).await;
+    // Each of its changes is made, and the answer is lost.
+    for at in 1..8 {
+        *alpha.at.lock() = Some(At::Unanswered("run/", at));
+        let id = alpha.start_program("[(:n (call :once {:n 1})) (:n (call :once {:n 2}))]").await;
+        alpha.reaches(&id, State::Completed).await;
+        assert_eq!(std::mem::take(&mut *calls.lock()).len(), 2, "{at}");
+        *alpha.at.lock() = None;
+    }
+    // It is away while a call is made.
+    *alpha.at.lock() = Some(At::Before("run/", 2));
+    let beta = counting(&common, "beta", &calls).await;
+    let id = alpha.start_program("[(:n (call :once {:n 1})) (:n (call :once {:n 2}))]").await;
+    assert!(alpha.stands_still(&id, &beta).await);
+    alpha.way.send_replace(Way::Away);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    alpha.way.send_replace(Way::Open);
+    alpha.reaches(&id, State::Completed).await;
+    assert_eq!(calls.lock().len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_is_cancelled_at_any_node() {
+    let common = common();
+    let alpha = node(&common, "alpha", Canned::Hangs, true).await;
+    let beta = node(&common, "beta", Canned::Hangs, false).await;
+    let id = beta.start("once").await;
+    beta.reaches(&id, State::Working).await;
+    beta.tasks.cancel(&id, ANYONE).await.unwrap();
+    assert_eq!(alpha.reaches(&id, State::Cancelled).await.state, State::Cancelled);
+    // Its call has ended.
+    alpha.tasks.close(PATIENCE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_lost_its_task_changes_nothing_of_it() {
+    let common = common();
+    let alpha = node(&common, "alpha", Canned::Hangs, true).await;
+    let (again, once) = (alpha.start("again").await, alpha.start("once").await);
+    alpha.reaches(&again, State::Working).await;
+    alpha.reaches(&once, State::Working).await;
+    let beta = node(&common, "beta", Canned::Echoes, true).await;
+
+    alpha.way.send_replace(Way::Away);
+    let taken = beta.reaches(&again, State::Completed).await;
+    assert_eq!(taken.runner.as_ref().unwrap().node, "beta");
+    let interrupted = beta.reaches(&once, State::Interrupted).await;
+    assert_eq!(interrupted.error.as_ref().unwrap().kind, "interrupted");
+    let refused = alpha.tasks.get(&again, ANYONE).await.unwrap_err();
+    assert!(matches!(refused, TaskError::State(_)), "{refused}");
+
+    alpha.way.send_replace(Way::Open);
+    alpha.tasks.close(PATIENCE).await;
+    for before in [taken, interrupted] {
+        let after = beta.tasks.get(before.id.as_str(), ANYONE).await.unwrap();
+        assert_eq!((after.state, after.revision), (before.state, before.revision));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_ends_leaves_its_tasks_to_others() {
+    let common = common();
+    let alpha = node(&common, "alpha", Canned::Hangs, true).await;
+    let id = alpha.start("again").await;
+    alpha.reaches(&id, State::Working).await;
+    let beta = node(&common, "beta", Canned::Echoes, true).await;
+    let begun = Instant::now();
+    alpha.tasks.close(Duration::ZERO).await;
+    beta.reaches(&id, State::Completed).await;
+    assert!(begun.elapsed() < LEASE, "nobody waits for the lease");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_whose_node_was_stopped_makes_no_call_that_another_node_made() {
+    const PROGRAM: &str = "(let [a (try (call :again {:n 1}) (catch :interrupted e 0)) \
+        b (try (call :once {:n 2}) (catch :interrupted e 0)) \
+        e (await-event \"go\") \
+        c (try (call :once {:n 3}) (catch :interrupted e 0)) \
+        d (try (call :once {:n 4}) (catch :interrupted e 0))] 1)";
+    let mut stopped = 0;
+    for (at, is_early) in (1..=40).flat_map(|at| [(at, false), (at, true)]) {
+        let (common, calls) = (common(), Calls::default());
+        let alpha = counting(&common, "alpha", &calls).await;
+        let beta = counting(&common, "beta", &calls).await;
+        *alpha.at.lock() = Some(At::Before("run/", at));
+        let id = alpha.start_program(PROGRAM).await;
+        if is_early {
+            // The run does not fall asleep.
+            beta.tasks.event(&id, ANYONE, "go", JsonText::default()).await.unwrap();
+        }
+        let mut has_stopped = alpha.stands_still(&id, &beta).await;
+        if !is_early {
+            beta.falls_asleep(&id).await;
+            beta.tasks.event(&id, ANYONE, "go", JsonText::default()).await.unwrap();
+            has_stopped |= alpha.stands_still(&id, &beta).await;
+        }
+        stopped += usize::from(has_stopped);
+        let before = beta.reaches(&id, State::Completed).await;
+        let rows = async || common.records.list(Query::below("run/", 1000)).await.unwrap();
+        let kept = rows().await;
+        alpha.way.send_replace(Way::Open);
+        alpha.close().await;
+        let after = beta.tasks.get(&id, ANYONE).await.unwrap();
+        assert_eq!((after.state, after.revision), (before.state, before.revision), "{at} {is_early}");
+        assert_eq!(rows().await, kept, "{at} {is_early}: it has written what is not its own any more");
+        let calls = calls.lock().clone();
+        for call in calls.iter().filter(|call| call.starts_with("once")) {
+            assert_eq!(calls.iter().filter(|other| *other == call).count(), 1, "{at}: {calls:?}");
+        }
+        beta.close().await;
+    }
+    assert!(stopped >= 8, "it stood still only {stopped} times");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_stood_still_takes_no_task_of_nodes_that_are_there() {
+    let common = common();
+    let alpha = node(&common, "alpha", Canned::Hangs, true).await;
+    let gamma = node(&common, "gamma", Canned::Echoes, true).await;
+    let (again, once) = (alpha.start("again").await, alpha.start("once").await);
+    for id in [&again, &once] {
+        gamma.reaches(id, State::Working).await;
+    }
+    for way in [Way::Stopped, Way::Away] {
+        gamma.way.send_replace(way);
+        tokio::time::sleep(3 * LEASE).await;
+        gamma.way.send_replace(Way::Open);
+        tokio::time::sleep(3 * LEASE).await;
+        for id in [&again, &once] {
+            let task = gamma.tasks.get(id, ANYONE).await.unwrap();
+            let runner = task.runner.as_ref().unwrap();
+            assert_eq!((task.state, &*runner.node), (State::Working, "alpha"), "after {way:?}");
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_starts_alone_judges_nobody_before_it_has_heard_them() {
+    let common = common();
+    let alpha = node(&common, "alpha", Canned::Hangs, true).await;
+    let (again, once) = (alpha.start("again").await, alpha.start("once").await);
+    alpha.reaches(&once, State::Working).await;
+    alpha.reaches(&again, State::Working).await;
+    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
+    market.register_executor(Arc::new(MockExecutor)).unwrap();
+    register(&market, |id| Canned::Echoes.manifest(id));
+    let gamma = open(&common, "gamma", market, true, Way::Away).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // All that is kept comes to it at once, before it says that it is there.
+    for record in common.records.list(Query::below("", usize::MAX)).await.unwrap() {
+        drop(common.changed.send((*record.key).into()));
+    }
+    gamma.way.send_replace(Way::Open);
+    tokio::time::sleep(3 * LEASE).await;
+    for id in [&again, &once] {
+        let task = gamma.tasks.get(id, ANYONE).await.unwrap();
+        let runner = task.runner.as_ref().unwrap();
+        assert_eq!((task.state, &*runner.node), (State::Working, "alpha"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_of_a_node_that_nobody_has_heard_yet_is_not_interrupted() {
+    let common = common();
+    let alpha = node(&common, "alpha", Canned::Echoes, true).await;
+    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
+    market.register_executor(Arc::new(MockExecutor)).unwrap();
+    register(&market, |id| Canned::Echoes.manifest(id));
+    let gamma = open(&common, "gamma", market, true, Way::Away).await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    gamma.way.send_replace(Way::Open);
+    // It says that it is there half a second from now.
+    let ids = [gamma.start("once").await, gamma.start("again").await];
+    for id in &ids {
+        gamma.reaches(id, State::Completed).await;
+    }
+    alpha.close().await;
+    gamma.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_acceptance_was_not_answered_runs() {
+    let common = common();
+    let alpha = node(&common, "alpha", Canned::Echoes, true).await;
+    let new = || {
+        let mut new = NewTask::call("once", Payload::from_value(Value::from(7)), None);
+        new.key = Some("k".to_owned());
+        new
+    };
+    *alpha.at.lock() = Some(At::Unanswered("idempotency/", 1));
+    let error = alpha.tasks.start(new()).await.unwrap_err();
+    assert!(matches!(error, TaskError::State(_)), "{error}");
+    let started = alpha.tasks.start(new()).await.unwrap();
+    assert!(!started.is_new);
+    alpha.reaches(started.task.id.as_str(), State::Completed).await;
+    alpha.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_whose_begin_was_not_answered_is_made() {
+    let (common, calls) = (common(), Calls::default());
+    let alpha = counting(&common, "alpha", &calls).await;
+    // The first write of the record accepts the task, the second one says that it runs.
+    *alpha.at.lock() = Some(At::Unanswered("task/", 2));
+    let id = alpha.start("once").await;
+    alpha.reaches(&id, State::Completed).await;
+    assert_eq!(calls.lock().len(), 1);
+    alpha.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_program_goes_on_though_the_node_that_ended_what_it_awaits_is_gone() {
+    let (common, calls) = (common(), Calls::default());
+    let alpha = counting(&common, "alpha", &calls).await;
+    let awaited = alpha.start_program("(do (await-event \"go\") (call :once {:n 1}))").await;
+    alpha.falls_asleep(&awaited).await;
+    let waits = format!("(:n (await-task \"{awaited}\"))");
+    let waiting = alpha.start_program(&waits).await;
+    alpha.falls_asleep(&waiting).await;
+    // The end of the task is the last that it does.
+    *alpha.at.lock() = Some(At::After("result/", 1));
+    alpha.tasks.event(&awaited, ANYONE, "go", JsonText::default()).await.unwrap();
+    let beta = counting(&common, "beta", &calls).await;
+    beta.reaches(&waiting, State::Completed).await;
+    assert_eq!(calls.lock().len(), 1);
+    beta.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn six_hundred_programs_that_are_woken_at_once_all_go_on() {
+    let (common, calls) = (common(), Calls::default());
+    let alpha = counting(&common, "alpha", &calls).await;
+    let mut ids = Vec::new();
+    for _ in 0..600 {
+        let id = alpha.start_program("(do (await-event \"go\") 1)").await;
+        alpha.falls_asleep(&id).await;
+        ids.push(id);
+    }
+    // They are due at one instant, which is over.
+    for id in &ids {
+        let timer = crate::keys::timer(Timestamp(1), crate::program::SLEEP, id);
+        common.records.write(vec![Change::put(timer, "")]).await.unwrap();
+    }
+    for record in common.records.list(Query::below("timer/", 1)).await.unwrap() {
+        drop(common.changed.send((*record.key).into()));
+    }
+    let is_woken = async {
+        while !common.records.list(Query::below("timer/0000000000000001", 1)).await.unwrap().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, is_woken).await.unwrap();
+    alpha.tasks.close(Duration::ZERO).await;
+}

@@ -1,0 +1,131 @@
+//! Which nodes are there. No I/O.
+//!
+//! A node says every few seconds that it is there, by a change of its record. The times are those of this machine, so no
+//! clock is compared with another.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use orla_state::Revision;
+use tokio::time::Instant;
+
+use crate::task::Runner;
+
+/// A node is gone when it has said nothing for so long.
+pub(crate) const LEASE: Duration = Duration::from_secs(10);
+
+/// A node takes itself for gone somewhat sooner than others do.
+pub(crate) const TRUSTED: Duration = Duration::from_secs(8);
+
+/// The nodes that were heard of.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes(HashMap<String, Heard>);
+
+#[derive(Debug)]
+struct Heard {
+    life: String,
+    /// That of its record. A node is heard only if that has changed.
+    revision: Revision,
+    at: Instant,
+    is_gone: bool,
+}
+
+impl Nodes {
+    /// The record of a node has this revision. Gives whether that ends another life of it.
+    pub(crate) fn heard(&mut self, runner: Runner, revision: Revision, now: Instant) -> bool {
+        let Runner { node, life } = runner;
+        if self.0.get(&node).is_some_and(|known| known.revision == revision) {
+            return false;
+        }
+        let heard = Heard { life: life.clone(), revision, at: now, is_gone: false };
+        let before = self.0.insert(node, heard);
+        before.is_some_and(|before| before.life != life)
+    }
+
+    /// A node has said that it ends, or others have found that it is gone.
+    pub(crate) fn left(&mut self, node: &str) -> bool {
+        self.0.remove(node).is_some()
+    }
+
+    /// Nobody could be heard until now.
+    pub(crate) fn excuse(&mut self, now: Instant) {
+        self.0.values_mut().filter(|heard| !heard.is_gone).for_each(|heard| heard.at = now);
+    }
+
+    /// Whether a node has said nothing for so long that it may be gone.
+    pub(crate) fn is_anyone_silent(&self, now: Instant) -> bool {
+        self.0.values().any(|heard| heard.is_silent(now))
+    }
+
+    /// Gives the nodes that are gone now, with the revisions of their records.
+    pub(crate) fn expire(&mut self, now: Instant) -> Vec<(String, Revision)> {
+        let silent = self.0.iter_mut().filter(|(_, heard)| heard.is_silent(now));
+        let expired = silent.map(|(node, heard)| {
+            heard.is_gone = true;
+            (node.clone(), heard.revision)
+        });
+        expired.collect()
+    }
+
+    pub(crate) fn is_alive(&self, runner: &Runner) -> bool {
+        self.0.get(&runner.node).is_some_and(|heard| heard.life == runner.life && !heard.is_gone)
+    }
+}
+
+impl Heard {
+    fn is_silent(&self, now: Instant) -> bool {
+        !self.is_gone && now.duration_since(self.at) >= LEASE
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(node: &str, life: &str) -> Runner {
+        Runner { node: node.to_owned(), life: life.to_owned() }
+    }
+
+    #[test]
+    fn a_node_is_there_as_long_as_it_is_heard() {
+        let (mut nodes, start) = (Nodes::default(), Instant::now());
+        let (first, second) = (life("a", "1"), life("a", "2"));
+        assert!(!nodes.is_alive(&first), "it was never heard");
+        assert!(!nodes.heard(first.clone(), 1, start));
+        assert!(nodes.is_alive(&first) && !nodes.is_alive(&second));
+        assert!(!nodes.is_anyone_silent(start + LEASE / 2));
+        assert!(!nodes.heard(first.clone(), 2, start + LEASE / 2));
+        assert_eq!(nodes.expire(start + LEASE), [], "it was heard in between");
+        nodes.excuse(start + LEASE * 2);
+        assert_eq!(nodes.expire(start + LEASE * 2), [], "nobody could be heard");
+        assert!(nodes.is_anyone_silent(start + LEASE * 3));
+        assert_eq!(nodes.expire(start + LEASE * 3), [("a".to_owned(), 2)]);
+        assert!(!nodes.is_alive(&first) && !nodes.is_anyone_silent(start + LEASE * 3));
+        assert!(!nodes.heard(first.clone(), 3, start + LEASE * 3));
+        assert!(nodes.is_alive(&first), "it is back");
+        // The store was made anew, and its numbers begin again.
+        nodes.heard(first.clone(), 1, start + LEASE * 6);
+        assert!(!nodes.is_anyone_silent(start + LEASE * 6) && nodes.is_alive(&first));
+    }
+
+    #[test]
+    fn what_was_heard_before_says_nothing() {
+        let (mut nodes, start) = (Nodes::default(), Instant::now());
+        let node = life("a", "1");
+        nodes.heard(node.clone(), 7, start);
+        // Its record is read again.
+        nodes.heard(node.clone(), 7, start + LEASE);
+        assert_eq!(nodes.expire(start + LEASE).len(), 1);
+        nodes.heard(node.clone(), 7, start + LEASE);
+        assert!(!nodes.is_alive(&node));
+    }
+
+    #[test]
+    fn another_life_of_a_node_ends_the_one_before() {
+        let (mut nodes, now) = (Nodes::default(), Instant::now());
+        nodes.heard(life("a", "1"), 1, now);
+        assert!(nodes.heard(life("a", "2"), 2, now));
+        assert!(!nodes.is_alive(&life("a", "1")));
+        assert!(nodes.left("a") && !nodes.is_alive(&life("a", "2")));
+    }
+}
