@@ -7,21 +7,27 @@
 //! runs in this process. A note without an answer and without a call that runs is what a process left that was killed:
 //! whether its call ran is unknown, and it is not made again.
 //!
+//! If several servers share the state, the note names the one that makes the call, and changes every few seconds while the
+//! call runs. A request with the key at another one waits for the answer; a note that has not changed for [`LEASE`] is
+//! that of a server that is gone.
+//!
 //! An answer is not kept if nothing of the call has run (the server was busy, a quota refused it): the key is free again.
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::StatusCode;
 use orla_marketplace::{JsonText, Principal};
-use orla_state::{Change, Expect, Query, Record, StateError, StateStore, WriteError};
+use orla_state::{Change, Expect, Query, Record, Revision, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use tokio::sync::OnceCell;
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
 /// The most bytes of a key.
 pub(crate) const MAX_KEY: usize = 256;
@@ -40,12 +46,22 @@ const REMOVED_AT_ONCE: usize = 32;
 /// How often a note is tried if others remove the same expired keys at this moment.
 const ATTEMPTS: usize = 16;
 
+/// How often the note of a call that runs changes, if several servers share the state.
+const RENEW: Duration = Duration::from_secs(3);
+/// A note that has not changed for so long is that of a server that is gone.
+const LEASE: Duration = Duration::from_secs(10);
+/// How often a note of another server is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
 const ANSWERS: &str = "rest/answer/";
 const TIMES: &str = "rest/time/";
 
 /// The answers that are kept.
 pub(crate) struct Answers {
     store: Arc<dyn StateStore>,
+    /// What tells this process from others, if several share the state.
+    life: Option<String>,
+    tracker: TaskTracker,
     /// The calls that run in this process, by their place in the store.
     running: Mutex<HashMap<String, CancellationToken>>,
     /// How much is kept, once it is counted.
@@ -124,6 +140,8 @@ pub(crate) struct Reserved {
     answers: Arc<Answers>,
     attempt: Attempt,
     noted_at: u64,
+    /// The revision of the note, as this process wrote it last.
+    noted: Arc<AsyncMutex<Option<Revision>>>,
     ended: CancellationToken,
 }
 
@@ -139,6 +157,9 @@ struct Head {
     retry_after: Option<u64>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_cut: bool,
+    /// The process that makes the call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    life: Option<String>,
 }
 
 impl Attempt {
@@ -153,7 +174,13 @@ impl Attempt {
 
 impl Answers {
     pub(crate) fn new(store: Arc<dyn StateStore>) -> Arc<Self> {
-        Arc::new(Self { store, running: Mutex::default(), usage: OnceCell::new() })
+        Arc::new(Self {
+            life: store.changed_keys().map(|_| life()),
+            store,
+            tracker: TaskTracker::new(),
+            running: Mutex::default(),
+            usage: OnceCell::new(),
+        })
     }
 
     /// Claims a key, and waits while another request with it runs.
@@ -179,26 +206,81 @@ impl Answers {
             }
             other.cancelled().await;
         };
-        let now = now();
-        let mut reserved = Reserved { answers: Arc::clone(self), attempt, noted_at: now, ended };
-        let record = self.store.get(&reserved.attempt.place).await?;
-        if let Some(record) = &record
-            && let Some((head, body)) = parse(&record.value)
-            && now.saturating_sub(head.at) < KEPT_MS
-        {
-            reserved.noted_at = head.at;
-            return match StatusCode::from_u16(head.status) {
-                _ if head.fingerprint != reserved.attempt.fingerprint => Err(Refused::Conflict),
-                _ if head.is_cut => Err(Refused::TooLarge),
-                Ok(status) => {
-                    let retry_after = head.retry_after;
-                    Ok(Claim::Answered(KeptAnswer { status, retry_after, body }))
-                }
-                Err(_) => Err(Refused::Interrupted),
-            };
+        let noted = Arc::default();
+        let mut reserved =
+            Reserved { answers: Arc::clone(self), attempt, noted_at: now(), noted, ended };
+        // The note of another server, and when it was first seen so.
+        let mut seen: Option<(Revision, Instant)> = None;
+        loop {
+            let now = now();
+            let record = self.store.get(&reserved.attempt.place).await?;
+            if let Some(record) = &record
+                && let Some((head, body)) = parse(&record.value)
+                && now.saturating_sub(head.at) < KEPT_MS
+            {
+                reserved.noted_at = head.at;
+                let is_elsewhere = self.life.is_some() && head.life.is_some() && head.life != self.life;
+                return match StatusCode::from_u16(head.status) {
+                    _ if head.fingerprint != reserved.attempt.fingerprint => Err(Refused::Conflict),
+                    _ if head.is_cut => Err(Refused::TooLarge),
+                    Ok(status) => {
+                        let retry_after = head.retry_after;
+                        Ok(Claim::Answered(KeptAnswer { status, retry_after, body }))
+                    }
+                    Err(_) if is_elsewhere => {
+                        let (revision, first) = *seen.get_or_insert((record.revision, Instant::now()));
+                        if revision != record.revision {
+                            seen = None;
+                        } else if first.elapsed() >= LEASE {
+                            // What it has said may not have come here yet.
+                            self.store.sync().await?;
+                            let now = self.store.get(&reserved.attempt.place).await?;
+                            if now.is_some_and(|now| now.revision == revision) {
+                                return Err(Refused::Interrupted);
+                            }
+                            seen = None;
+                        }
+                        tokio::time::sleep(LOOK).await;
+                        continue;
+                    }
+                    Err(_) => Err(Refused::Interrupted),
+                };
+            }
+            reserved.noted_at = now;
+            if self.note(&reserved, record).await? {
+                self.renew(&reserved);
+                return Ok(Claim::New(reserved));
+            }
         }
-        self.note(&reserved, record).await?;
-        Ok(Claim::New(reserved))
+    }
+
+    /// Changes the note of a call now and then while it runs, if several servers share the state.
+    fn renew(self: &Arc<Self>, reserved: &Reserved) {
+        if self.life.is_none() {
+            return;
+        }
+        let (answers, noted, ended) =
+            (Arc::clone(self), Arc::clone(&reserved.noted), reserved.ended.clone());
+        let place = reserved.attempt.place.clone();
+        let value = record(&reserved.head(), &[]);
+        self.tracker.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = ended.cancelled() => return,
+                    () = tokio::time::sleep(RENEW) => {}
+                }
+                let mut noted = noted.lock().await;
+                let Some(revision) = *noted else { return };
+                let put = Change::put(&*place, value.clone()).expecting(Expect::Revision(revision));
+                match answers.store.write(vec![put]).await {
+                    Ok(revisions) => *noted = revisions.first().copied(),
+                    Err(WriteError::Conflict { .. }) => return,
+                    Err(WriteError::Failed(error)) => {
+                        tracing::debug!(%error, "the note of a call is not renewed");
+                    }
+                }
+            }
+        });
     }
 
     async fn usage(&self) -> Result<&Mutex<Usage>, StateError> {
@@ -214,8 +296,8 @@ impl Answers {
         self.usage.get_or_try_init(count).await
     }
 
-    /// Notes that the call is about to be made, and removes expired keys.
-    async fn note(&self, reserved: &Reserved, mut old: Option<Record>) -> Result<(), Refused> {
+    /// Notes that the call is about to be made, and removes expired keys. `false` if another server has noted it meanwhile.
+    async fn note(&self, reserved: &Reserved, mut old: Option<Record>) -> Result<bool, Refused> {
         let own = &*reserved.attempt.place;
         let usage = self.usage().await?;
         for _ in 0..ATTEMPTS {
@@ -238,15 +320,10 @@ impl Answers {
                     removed.push((owner(row.place).to_owned(), row.bytes));
                 }
             }
-            let expect = old.map_or(Expect::Absent, |old| Expect::Revision(old.revision));
-            let head = Head {
-                fingerprint: reserved.attempt.fingerprint.clone(),
-                at: reserved.noted_at,
-                status: 0,
-                retry_after: None,
-                is_cut: false,
-            };
-            changes.push(Change::put(own, record(&head, &[])).expecting(expect));
+            let before = old.as_ref().map(|old| old.revision);
+            let expect = before.map_or(Expect::Absent, Expect::Revision);
+            let noted = changes.len();
+            changes.push(Change::put(own, record(&reserved.head(), &[])).expecting(expect));
             changes.push(reserved.time_row(0));
             let is_full = {
                 let usage = usage.lock();
@@ -256,15 +333,22 @@ impl Answers {
                 return Err(Refused::Full);
             }
             match self.store.write(changes).await {
-                Ok(_) => {
+                Ok(revisions) => {
+                    *reserved.noted.lock().await = revisions.get(noted).copied();
                     let mut usage = usage.lock();
                     for (owner, bytes) in removed {
                         usage.remove(&owner, Amount { keys: 1, bytes });
                     }
                     usage.add(owner(own), Amount { keys: 1, bytes: 0 });
-                    return Ok(());
+                    return Ok(true);
                 }
-                Err(WriteError::Conflict { .. }) => old = self.store.get(own).await?,
+                Err(WriteError::Conflict { .. }) => {
+                    self.store.sync().await?;
+                    old = self.store.get(own).await?;
+                    if old.as_ref().map(|old| old.revision) != before {
+                        return Ok(false);
+                    }
+                }
                 Err(WriteError::Failed(error)) => return Err(error.into()),
             }
         }
@@ -330,8 +414,22 @@ impl Reserved {
         }
     }
 
+    /// The note of the call.
+    fn head(&self) -> Head {
+        Head {
+            fingerprint: self.attempt.fingerprint.clone(),
+            at: self.noted_at,
+            status: 0,
+            retry_after: None,
+            is_cut: false,
+            life: self.answers.life.clone(),
+        }
+    }
+
     async fn note_end(&self, ended: Ended<'_>) -> Result<(), WriteError> {
         let place = &*self.attempt.place;
+        // It is not renewed any more.
+        *self.noted.lock().await = None;
         let answer = match ended {
             Ended::Unknown => return Ok(()),
             Ended::NeverRan => {
@@ -360,6 +458,7 @@ impl Reserved {
             status: answer.status.as_u16(),
             retry_after: answer.retry_after,
             is_cut: !is_kept,
+            life: None,
         };
         let body: &[u8] = if is_kept { &answer.body } else { &[] };
         let changes = vec![Change::put(place, record(&head, body)), self.time_row(body.len())];
@@ -425,6 +524,14 @@ fn record(head: &Head, body: &[u8]) -> Vec<u8> {
 fn parse(record: &Bytes) -> Option<(Head, Bytes)> {
     let end = record.iter().position(|byte| *byte == b'\n')?;
     Some((serde_json::from_slice(&record[..end]).ok()?, record.slice(end + 1..)))
+}
+
+/// What tells this process from others.
+fn life() -> String {
+    let mut bytes = [0; 16];
+    // Without randomness, the notes of others are taken for those of this process: their calls are not waited for.
+    let _ = getrandom::fill(&mut bytes);
+    hex::encode(bytes)
 }
 
 fn now() -> u64 {
@@ -532,6 +639,72 @@ mod tests {
         assert!(matches!(answers.claim(attempt("other", r#"{"a":1}"#)).await, Ok(Claim::New(_))));
     }
 
+    /// A state that other servers use, too.
+    struct Common(Arc<Memory>, tokio::sync::broadcast::Sender<Arc<str>>);
+
+    #[async_trait::async_trait]
+    impl StateStore for Common {
+        async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+            self.0.write(changes).await
+        }
+
+        async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+            self.0.get(key).await
+        }
+
+        async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+            self.0.list(query).await
+        }
+
+        fn changed_keys(&self) -> Option<tokio::sync::broadcast::Receiver<Arc<str>>> {
+            Some(self.1.subscribe())
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn servers_of_one_state_make_the_call_of_a_key_once() {
+        let state = Arc::new(Memory::new(Limits::default()));
+        let server = || {
+            let common = Common(Arc::clone(&state), tokio::sync::broadcast::Sender::new(1));
+            Answers::new(Arc::new(common))
+        };
+        let (one, other) = (server(), server());
+        let running = new(&one, "{}").await;
+        let waiting = {
+            let other = Arc::clone(&other);
+            TaskTracker::new().spawn(async move { other.claim(attempt("k", "{}")).await })
+        };
+        // The call takes longer than a lease.
+        tokio::time::sleep(3 * LEASE).await;
+        assert!(!waiting.is_finished());
+        assert!(matches!(other.claim(attempt("k", r#"{"a":1}"#)).await, Err(Refused::Conflict)));
+        running.end(Ended::Answered(&answer(200))).await;
+        assert!(matches!(waiting.await.unwrap(), Ok(Claim::Answered(_))));
+
+        // Of two that begin at once, one makes the call.
+        let [first, second] = [&one, &other].map(|server| {
+            let server = Arc::clone(server);
+            TaskTracker::new().spawn(async move {
+                match server.claim(attempt("at once", "{}")).await {
+                    Ok(Claim::New(reserved)) => {
+                        reserved.end(Ended::Answered(&answer(200))).await;
+                        1
+                    }
+                    Ok(Claim::Answered(_)) => 0,
+                    Err(_) => panic!("it is refused"),
+                }
+            })
+        });
+        assert_eq!(first.await.unwrap() + second.await.unwrap(), 1);
+
+        // One that is gone leaves it unknown whether the call was made.
+        let lost = new_of(&one, "lost").await;
+        drop(lost);
+        let begun = Instant::now();
+        assert!(matches!(other.claim(attempt("lost", "{}")).await, Err(Refused::Interrupted)));
+        assert!(begun.elapsed() >= LEASE);
+    }
+
     #[tokio::test]
     async fn a_key_is_free_again_if_nothing_has_run() {
         let answers = answers();
@@ -552,7 +725,13 @@ mod tests {
             let attempt = attempt(&format!("old{key}"), "{}");
             let noted_at = now() - ago;
             let ended = CancellationToken::new();
-            let reserved = Reserved { answers: Arc::clone(answers), attempt, noted_at, ended };
+            let reserved = Reserved {
+                answers: Arc::clone(answers),
+                attempt,
+                noted_at,
+                noted: Arc::default(),
+                ended,
+            };
             answers.note(&reserved, None).await.ok().unwrap();
             reserved.end(Ended::Answered(&answer(200))).await;
         }

@@ -166,9 +166,10 @@ async fn serve(source: Source) -> Result<(), Failure> {
     if let Some(cluster) = app.cluster() {
         alone = cluster.start().await.map_err(|err| Failure::usage(format!("cluster: {err}")))?;
         server.share_sessions(cluster.store());
+        server.keep_answers(cluster.store());
         server.show_nodes(ClusterNodes(Arc::clone(cluster)));
     }
-    if let ServerState::Usable(store) = &state {
+    if let (ServerState::Usable(store), None) = (&state, app.cluster()) {
         server.keep_answers(Arc::clone(store));
     }
     if let Some(history) = &history {
