@@ -314,8 +314,13 @@ impl Transaction<'_> {
     /// # Errors
     /// It cannot be written: then the old one is in force.
     pub fn commit(&self, lock: &Lock, previous: Option<&Entry>) -> Result<(), StoreError> {
-        let path = self.store.lock_file();
-        write_whole(&path, lock.text().as_bytes()).map_err(io_at(&path))?;
+        let (path, text) = (self.store.lock_file(), lock.text());
+        // What a package says of itself is in it. A lock that cannot be read again would stop all packages.
+        if text.len() as u64 > MAX_LOCK || Lock::parse(&text).as_ref() != Ok(lock) {
+            let what = "the names of its tools cannot be locked: they are too long, too many, or have control characters";
+            return Err(io_at(&path)(io::Error::other(what)));
+        }
+        write_whole(&path, text.as_bytes()).map_err(io_at(&path))?;
         self.sweep(lock, previous)
     }
 
@@ -567,6 +572,23 @@ mod tests {
         assert!(both, "a running server still uses the old one");
         transaction.commit(&Lock::default(), None).unwrap();
         assert_eq!(found(&store), [""; 0]);
+    }
+
+    #[test]
+    fn a_lock_that_could_not_be_read_again_is_not_written() {
+        let world = World::new();
+        let store = world.store();
+        let bytes = archive("x");
+        for name in ["n".repeat(1100), "\u{7f}\u{85}".to_owned()] {
+            let mut lock = Lock::default();
+            let mut bad = entry("a", &bytes);
+            bad.tools.insert(name, "0".repeat(64));
+            lock.put(bad);
+            let is_read = Lock::parse(&lock.text()).is_ok_and(|read| read == lock);
+            let transaction = store.change(|| {}).unwrap();
+            assert_eq!(transaction.commit(&lock, None).is_ok(), is_read);
+            assert!(store.lock().is_ok());
+        }
     }
 
     #[test]

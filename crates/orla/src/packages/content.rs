@@ -388,7 +388,8 @@ pub(crate) fn setting(entry: &Entry, project: &Path, key: &str) -> String {
 /// What the user agrees to before an archive gets what is set for its source. The lock comes with a project, and so from
 /// others: they may name another archive in it.
 pub(crate) fn agreement(entry: &Entry, project: &Path) -> String {
-    format!("{}\n{}", origin(entry, project), entry.sha256)
+    let permissions = entry.permissions.join("\n");
+    format!("{}\n{}\n{}\n{permissions}", origin(entry, project), entry.sha256, entry.kind.word())
 }
 
 /// Where a package comes from, in whatever version.
