@@ -213,7 +213,7 @@ fn within(total: &mut u64, files: &[File]) -> Result<(), String> {
 /// The bundle of a program of npm, made of the archives that it requires.
 ///
 /// # Errors
-/// An archive is broken, or the package is no program.
+/// An archive is broken, or the package is not a program.
 pub fn npm_bundle(
     name: &str,
     archives: &[(Requirement, Vec<u8>)],
@@ -250,7 +250,7 @@ pub fn npm_bundle(
         _ => None,
     };
     let program = program
-        .ok_or_else(|| format!("{name} is no program: its package.json has no `bin` of this name"))?;
+        .ok_or_else(|| format!("{name} is not a program: its package.json has no `bin` of this name"))?;
     let main = format!("${{__dirname}}/{place}/{}", program.trim_start_matches("./"));
     let text = |key: &str| package[key].as_str().unwrap_or_default();
     let author = package["author"]["name"].as_str().unwrap_or_else(|| text("author"));
@@ -265,7 +265,7 @@ pub fn npm_bundle(
 /// The bundle of a program of PyPI, made of the wheels that it requires. It runs in the version of Python that they are for.
 ///
 /// # Errors
-/// A wheel is broken, or the package is no program.
+/// A wheel is broken, or the package is not a program.
 pub fn pypi_bundle(
     name: &str,
     wheels: &[(Requirement, Vec<u8>)],
@@ -296,9 +296,9 @@ pub fn pypi_bundle(
         }
     }
     let (requirement, points) =
-        found.ok_or_else(|| format!("{name} is no program: it has no entry points"))?;
+        found.ok_or_else(|| format!("{name} is not a program: it has no entry points"))?;
     let (module, function) = entry_point(&points, name)
-        .ok_or_else(|| format!("{name} is no program: it has no console script of this name"))?;
+        .ok_or_else(|| format!("{name} is not a program: it has no console script of this name"))?;
     // The names are checked: they cannot end the texts.
     let code = format!(
         "import sys, functools, importlib; sys.exit(functools.reduce(getattr, '{function}'.split('.'), importlib.import_module('{module}'))())"

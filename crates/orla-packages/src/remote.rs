@@ -80,7 +80,7 @@ impl Remote {
                 && key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
         };
         match self.settings.keys().find(|key| !is_key(key)) {
-            Some(key) => Err(format!("{key:?} is no key: a key has letters, digits, `_` and `-`")),
+            Some(key) => Err(format!("{key:?} is not a key: a key has letters, digits, `_` and `-`")),
             None => Ok(()),
         }
     }

@@ -374,7 +374,7 @@ fn real_directory(path: &Path) -> io::Result<()> {
     }
     match fs::symlink_metadata(path)?.is_dir() {
         true => Ok(()),
-        false => Err(io::Error::other("it is no directory, or a link to one: remove it")),
+        false => Err(io::Error::other("it is not a directory, or a link to one: remove it")),
     }
 }
 
@@ -400,7 +400,7 @@ fn read(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let flags = OFlags::NONBLOCK.bits().cast_signed();
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is no file"));
+        return Err(io::Error::other("it is not a file"));
     }
     let mut bytes = Vec::new();
     file.take(max + 1).read_to_end(&mut bytes)?;

@@ -18,7 +18,7 @@ use crate::archive::names::MAX_DEPTH;
 pub(super) fn digest(directory: &Path) -> io::Result<String> {
     let mut files = Vec::new();
     if !fs::symlink_metadata(directory)?.is_dir() {
-        return Err(io::Error::other("it is no directory"));
+        return Err(io::Error::other("it is not a directory"));
     }
     walk(directory, "", 0, &mut files)?;
     files.sort();

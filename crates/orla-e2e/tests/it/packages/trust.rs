@@ -147,6 +147,24 @@ fn another_version_keeps_what_was_granted() {
 }
 
 #[test]
+fn a_program_does_not_become_a_server_behind_a_url() {
+    let world = project();
+    let registry = Registry::start();
+    let file = bundle(&world, "w-1.0.0.mcpb", "1.0.0", "{}", &[]);
+    registry.add("io.github.acme/weather", "1.0.0", &std::fs::read(file).unwrap());
+    let url = registry.url();
+    ok(&world, &["add", "io.github.acme/weather", "--registry", &url, "--yes"]);
+    let far = crate::world().tool("hello.sh", sh("echo from afar")).serve();
+    let place = format!("http://{}/mcp", far.address());
+    let remotes = serde_json::json!([{"type": "streamable-http", "url": place}]);
+    registry.add_remote("io.github.acme/weather", "1.1.0", &remotes);
+    let lock = world.read("orla.lock");
+    refused(&world, &["update", "--yes"], &["weather", "was a bundle", "remote"]);
+    assert_eq!(world.read("orla.lock"), lock);
+    assert_eq!(call(&world, "weather.forecast"), "1.0.0 no key");
+}
+
+#[test]
 fn a_server_behind_a_url_is_locked_with_its_headers() {
     let far = crate::world().tool("hello.sh", sh("echo from afar")).serve();
     let registry = Registry::start();

@@ -35,7 +35,7 @@ impl Program<'_> {
     /// The bundle of a program of npm, and what it requires.
     ///
     /// # Errors
-    /// It cannot be fetched, is no program, or is not what the lock says.
+    /// It cannot be fetched, is not a program, or is not what the lock says.
     pub(super) fn by_npm(&self) -> Result<(Vec<u8>, Vec<String>), String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
         let requirements = match self.locked() {
@@ -169,7 +169,7 @@ impl Program<'_> {
 
     fn locked(&self) -> Option<Result<Vec<Requirement>, String>> {
         let read = |text: &String| {
-            let wrong = || format!("the lock requires {text:?}, which is no requirement");
+            let wrong = || format!("the lock requires {text:?}, which is not a requirement");
             Requirement::parse(text).ok_or_else(wrong)
         };
         (!self.locked.is_empty()).then(|| self.locked.iter().map(read).collect())

@@ -36,7 +36,7 @@ impl Fetch for Http {
 /// # Errors
 /// The URL is private, and the document is not of the same network; or one of them has no address.
 pub(crate) async fn permitted(url: &str, named_by: &str) -> Result<(), FetchError> {
-    let parse = |url: &str| Url::parse(url).map_err(|_| failed(url, "it is no URL"));
+    let parse = |url: &str| Url::parse(url).map_err(|_| failed(url, "it is not a URL"));
     let (place, from) = (parse(url)?, parse(named_by)?);
     let from = addresses(&from).await.map_err(|why| failed(named_by, &why))?;
     let from = from.iter().map(|address| Reach::of(address.ip())).min();
@@ -55,10 +55,10 @@ fn is_fit(reach: Reach, from: Reach) -> bool {
 }
 
 async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError> {
-    let mut url = Url::parse(first).map_err(|_| failed(first, "it is no URL"))?;
+    let mut url = Url::parse(first).map_err(|_| failed(first, "it is not a URL"))?;
     let mut widest = None;
     if let Some(named_by) = named_by {
-        let document = Url::parse(named_by).map_err(|_| failed(named_by, "it is no URL"))?;
+        let document = Url::parse(named_by).map_err(|_| failed(named_by, "it is not a URL"))?;
         let addresses = addresses(&document).await.map_err(|why| failed(named_by, &why))?;
         widest = addresses.iter().map(|address| Reach::of(address.ip())).min();
     }

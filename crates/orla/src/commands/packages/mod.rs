@@ -76,11 +76,12 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let name = add.name.clone().unwrap_or_else(|| name_of(&archive.content.name));
     if !is_name(&name) {
         let what =
-            format!("{name:?} is no name: up to 48 letters, digits, `_` and `-` are (--name NAME)");
+            format!("{name:?} is not a name: up to 48 letters, digits, `_` and `-` are (--name NAME)");
         return Err(Failure::failed(what));
     }
     let mut entry = archive.entry(name, origin.source.to_string());
     if let Some(known) = free(&store, config, &entry)?.filter(|known| known.source != entry.source) {
+        is_of_kind(&entry, &known)?;
         // Another version of what is here keeps what it may do.
         allowed.extend(known.permissions);
     }
@@ -262,6 +263,7 @@ async fn update_one(
     let mut allowed: BTreeSet<String> = allowed.clone();
     allowed.extend(old.permissions.iter().cloned());
     let mut entry = archive.entry(old.name.clone(), old.source.clone());
+    is_of_kind(&entry, old)?;
     entry.permissions = allowed.iter().cloned().collect();
     let is_agreed = content.settings.is_empty() || store.is_agreed(&agreement(&entry, store.project()));
     if entry.sha256 != old.sha256 || !is_agreed {
@@ -304,6 +306,20 @@ async fn update_one(
         false => format!("updated {name} to {version}; a running server takes it up on SIGHUP"),
     });
     Ok(())
+}
+
+/// A package stays what it was: the user agreed to a program that runs here, and not to a server elsewhere that gets its
+/// settings.
+fn is_of_kind(entry: &Entry, old: &Entry) -> Result<(), Failure> {
+    if entry.kind == old.kind {
+        return Ok(());
+    }
+    Err(Failure::failed(format!(
+        "{0}: it was a {1}, and its source has a {2} now; run `orla remove {0}` and `orla add` to take that instead",
+        entry.name,
+        old.kind.word(),
+        entry.kind.word()
+    )))
 }
 
 /// Begins a change of a package that is still as it was.

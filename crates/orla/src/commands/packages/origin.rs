@@ -74,7 +74,7 @@ impl Origin {
             Source::Folder(path) => {
                 let folder = project.join(path);
                 if !folder.is_dir() {
-                    return Err(at(path, &"it is no directory"));
+                    return Err(at(path, &"it is not a directory"));
                 }
                 pack(&folder).map_err(|error| at(path, &error))?
             }
