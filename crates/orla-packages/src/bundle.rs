@@ -54,8 +54,7 @@ struct Raw {
     server: Server,
     #[serde(default)]
     user_config: BTreeMap<String, RawSetting>,
-    #[serde(default)]
-    compatibility: Compatibility,
+    compatibility: Option<Compatibility>,
 }
 
 #[derive(Default, Deserialize)]
@@ -119,7 +118,8 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
     if !["node", "python", "binary", "uv"].contains(&raw.server.kind.as_str()) {
         return Err(format!("{MANIFEST}: server.type {:?} is not known", raw.server.kind));
     }
-    let platforms = &raw.compatibility.platforms;
+    let compatibility = raw.compatibility.unwrap_or_default();
+    let platforms = &compatibility.platforms;
     if !platforms.is_empty() && !platforms.iter().any(|platform| platform == system) {
         let platforms = platforms.join(", ");
         return Err(format!(

@@ -127,6 +127,7 @@ impl Content {
         let runs = names.join(", ");
         let wants: BTreeSet<String> = tools.iter().flat_map(tool::ForeignTool::wants).collect();
         let wants = readable(wants.into_iter().collect())?;
+        writes_elsewhere(wants.iter())?;
         let (version, description, author) = match named {
             Some(bundle) => (&*bundle.version, &*bundle.description, &*bundle.author),
             None => ("0.0.0", "", ""),
@@ -228,7 +229,11 @@ pub(crate) fn check_folder(manifest: &Manifest) -> Result<(), String> {
             crate::text::cut(text, 100)
         ));
     }
-    let mut words = manifest.declared.permissions.iter().flatten();
+    writes_elsewhere(manifest.declared.permissions.iter().flatten())
+}
+
+/// Refuses to write to the package's own files.
+fn writes_elsewhere<'w>(mut words: impl Iterator<Item = &'w String>) -> Result<(), String> {
     let writes = |word: &&String| {
         word.strip_prefix("fs:write:").is_some_and(|path| !path.starts_with(['/', '~', '$']))
     };

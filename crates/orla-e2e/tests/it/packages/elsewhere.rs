@@ -141,7 +141,7 @@ fn a_program_of_npm_is_locked_with_all_that_it_requires() {
         "no script of a package runs"
     );
 
-    refused(&world, &["add", "npm:weather-words", "--name", "n", "--yes"], &["no program"]);
+    refused(&world, &["add", "npm:weather-words", "--name", "n", "--yes"], &["not a program"]);
     refused(&world, &["add", "npm:weather-git", "--yes"], &["npm:weather-git"]);
     refused(&world, &["add", "npm:weather-url", "--yes"], &["not npm's registry"]);
     refused(&world, &["add", "npm:nowhere", "--yes"], &["npm:nowhere"]);
@@ -195,6 +195,6 @@ fn a_program_of_pypi_is_locked_with_all_that_it_requires() {
     std::fs::remove_dir_all(world.path(".cache")).unwrap();
     ok(&world, &["sync"]);
     assert_eq!(call(&world, "weather.forecast"), "sunny");
-    refused(&world, &["add", "pypi:weather-words", "--name", "n", "--yes"], &["no program"]);
+    refused(&world, &["add", "pypi:weather-words", "--name", "n", "--yes"], &["not a program"]);
     refused(&world, &["add", "pypi:nowhere", "--yes"], &["pypi:nowhere"]);
 }

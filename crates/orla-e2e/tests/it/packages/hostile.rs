@@ -116,6 +116,6 @@ fn a_bundle_that_is_none_is_refused() {
         assert!(!world.path("orla.lock").exists(), "{manifest}");
     }
     refused(&world, &["add", "mcpb:none.mcpb", "--yes"], &["none.mcpb"]);
-    refused(&world, &["add", "mcpb:.", "--yes"], &["no file"]);
+    refused(&world, &["add", "mcpb:.", "--yes"], &["not a file"]);
     ok(&world, &["add", "mcpb:good.mcpb", "--yes"]);
 }

@@ -18,8 +18,10 @@ use crate::{Failure, cli, render};
 
 /// The file that a registry is told.
 const SERVER: &str = "server.json";
-/// Files that are nobody else's business, by the ends of their names.
-const PRIVATE: [&str; 6] = [".env", ".pem", ".key", "id_rsa", "id_ed25519", "orla.tokens.json"];
+/// Files that are nobody else's business, by the beginnings of their names, and by the ends.
+const PRIVATE: [&str; 7] = [".env", ".npmrc", ".netrc", ".pypirc", "orla.yaml", "orla.yml", "orla.lock"];
+const PRIVATE_ENDS: [&str; 8] =
+    [".env", ".pem", ".key", ".p12", ".pfx", "id_rsa", "id_ed25519", "orla.tokens.json"];
 
 pub(super) fn publish(publish: &cli::Publish, config: &Config) -> Result<(), Failure> {
     let source = publish.path.clone().unwrap_or_else(|| config.tools_dir.clone());
@@ -138,7 +140,11 @@ fn content_of(source: &Path) -> Result<Published, String> {
     files.retain(|file| {
         !is_own(&file.name) && (is_bundle || manifest.is_none() || file.name != MANIFEST)
     });
-    let private = |file: &&File| PRIVATE.iter().any(|end| file.name.to_lowercase().ends_with(end));
+    let private = |file: &&File| {
+        let name = file.name.rsplit('/').next().unwrap_or_default().to_lowercase();
+        PRIVATE.iter().any(|start| name.starts_with(start))
+            || PRIVATE_ENDS.iter().any(|end| name.ends_with(end))
+    };
     if let Some(file) = files.iter().find(private) {
         return Err(format!(
             "{} looks private: move it elsewhere, so that it is not published",
