@@ -1,15 +1,13 @@
 //! What holds of a node without NATS. `cargo xtask cluster` shows several nodes over the real server.
 
-use std::net::TcpListener;
-
 use serde_json::json;
 
+use crate::remotes::free_port;
 use crate::{sh, world};
 
 /// An address at which no NATS server listens.
 fn unused_address() -> String {
-    let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
-    format!("nats://{}", socket.local_addr().expect("an address"))
+    format!("nats://127.0.0.1:{}", free_port())
 }
 
 #[test]

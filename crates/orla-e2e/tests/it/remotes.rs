@@ -1,6 +1,7 @@
 //! Instances that serve each other's capabilities (RTFS capability system §3.3).
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU16, Ordering};
 
 use orla_e2e::{Request, Server, World, eventually};
 use serde_json::{Value, json};
@@ -124,9 +125,16 @@ fn the_time_that_a_caller_has_is_the_time_of_the_call_there() {
     third.assert_no_tool_is_left();
 }
 
-/// A port that is free at the moment.
+/// A port of this machine that nothing uses. It is below those that the system chooses, so that no other test gets it.
 pub(crate) fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port()
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = 16_000 + u16::try_from(std::process::id() % 10_000).expect("it is small");
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed) % 6_000;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
 }
 
 #[test]

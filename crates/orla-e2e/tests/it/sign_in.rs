@@ -5,6 +5,7 @@ use std::process::Child;
 use orla_e2e::{Http, Request, Server, World, eventually};
 use serde_json::{Value, json};
 
+use crate::remotes::free_port;
 use crate::world;
 
 /// The two servers, on one port.
@@ -237,9 +238,7 @@ fn a_link_of_another_sign_in_changes_nothing() {
 fn the_links_of_several_callers_return_to_one_fixed_port() {
     const TOKENS: &str = "auth_tokens:\n  ada: ada-token-0123456789\n  bob: bob-token-0123456789\n";
     let authority = Authority::start();
-    let free = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-    let port = free.local_addr().expect("an address").port();
-    drop(free);
+    let port = free_port();
     let server = authority.world(&format!("{{per: caller, redirect_port: {port}}}"), TOKENS).serve();
     let call = |token: &str| server.client_as(token).call("up__who", json!({}));
     let people = [("ada", "ada-token-0123456789"), ("bob", "bob-token-0123456789")];
