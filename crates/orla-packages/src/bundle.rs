@@ -191,18 +191,7 @@ impl Bundle {
         home: &str,
         set: impl Fn(&str) -> Option<String>,
     ) -> Result<Command, Vec<String>> {
-        let mut values: BTreeMap<String, Option<Vec<String>>> = BTreeMap::new();
-        for (key, setting) in &self.settings {
-            let own = |text: &String| self.place(text, directory, home);
-            let default = || setting.default.as_ref().map(|texts| texts.iter().map(own).collect());
-            values.insert(key.clone(), set(key).map(|value| vec![value]).or_else(default));
-        }
-        let missing =
-            self.settings.iter().filter(|(key, setting)| setting.is_required && values[*key].is_none());
-        let missing: Vec<String> = missing.map(|(key, _)| key.clone()).collect();
-        if !missing.is_empty() {
-            return Err(missing);
-        }
+        let values = chosen(&self.settings, set, |text| self.place(text, directory, home))?;
         let filled = |text: &str| filled(&self.place(text, directory, home), &values);
         let mut args: Vec<String> = Vec::new();
         let mut is_option = false;
@@ -241,8 +230,35 @@ impl Bundle {
     }
 }
 
+/// The values of settings, by their keys.
+pub(crate) type Values = BTreeMap<String, Option<Vec<String>>>;
+
+/// What is set for each setting, or else its default as `default` gives it.
+///
+/// # Errors
+/// The keys of required settings without a value.
+pub(crate) fn chosen(
+    settings: &BTreeMap<String, Setting>,
+    set: impl Fn(&str) -> Option<String>,
+    default: impl Fn(&str) -> String,
+) -> Result<Values, Vec<String>> {
+    let (mut values, mut missing) = (Values::new(), Vec::new());
+    for (key, setting) in settings {
+        let by_default = || {
+            let texts = setting.default.as_ref()?;
+            Some(texts.iter().map(|text| default(text)).collect())
+        };
+        let value = set(key).map(|value| vec![value]).or_else(by_default);
+        if setting.is_required && value.is_none() {
+            missing.push(key.clone());
+        }
+        values.insert(key.clone(), value);
+    }
+    if missing.is_empty() { Ok(values) } else { Err(missing) }
+}
+
 /// The text with the values of settings. `None` if one of them has none.
-pub(crate) fn filled(text: &str, values: &BTreeMap<String, Option<Vec<String>>>) -> Option<String> {
+pub(crate) fn filled(text: &str, values: &Values) -> Option<String> {
     const BEGIN: &str = "${user_config.";
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(BEGIN) {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::archive::{File, assemble};
-use crate::bundle::{Setting, filled};
+use crate::bundle::{Setting, chosen, filled};
 use crate::source::is_local_http;
 
 /// The name of the document in the archive.
@@ -113,20 +113,7 @@ impl Remote {
         &self,
         set: impl Fn(&str) -> Option<String>,
     ) -> Result<BTreeMap<String, String>, Vec<String>> {
-        let mut values = BTreeMap::new();
-        for (key, setting) in &self.settings {
-            values
-                .insert(key.clone(), set(key).or_else(|| setting.default.clone()).map(|one| vec![one]));
-        }
-        let missing: Vec<String> = self
-            .settings
-            .iter()
-            .filter(|(key, setting)| setting.required && values[*key].is_none())
-            .map(|(key, _)| key.clone())
-            .collect();
-        if !missing.is_empty() {
-            return Err(missing);
-        }
+        let values = chosen(&self.settings(), set, str::to_owned)?;
         let headers = self.headers.iter();
         Ok(headers.filter_map(|(name, text)| Some((name.clone(), filled(text, &values)?))).collect())
     }

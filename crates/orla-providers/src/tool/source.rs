@@ -152,9 +152,7 @@ impl ForeignTool {
 
     /// What it asks for: permissions, and variables as `env:PATTERN`.
     pub fn wants(&self) -> impl Iterator<Item = String> {
-        let metadata = &self.0.metadata;
-        let declared = metadata.declared.permissions.iter().flatten().cloned();
-        declared.chain(metadata.pass_env.iter().map(|pattern| format!("env:{}", pattern.as_str())))
+        self.0.metadata.declared.wanted(&self.0.metadata.pass_env)
     }
 
     /// The capability with this id.

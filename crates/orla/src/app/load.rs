@@ -87,13 +87,17 @@ impl App {
             }),
         };
         let mut builtins = builtins(config);
-        let ids = found.registrations.iter().chain(&builtins).map(|one| one.manifest.id.clone());
-        let own_names = OwnNames::of(config, ids);
-        let installed = installed.without(|name| {
-            let why = format!("{name} of orla.lock: {} has this name", own_names.holder(name)?);
-            findings.problems.push(why.clone());
-            Some(why)
-        });
+        let installed = if installed.is_empty() {
+            installed
+        } else {
+            let ids = found.registrations.iter().chain(&builtins).map(|one| one.manifest.id.clone());
+            let own_names = OwnNames::of(config, ids);
+            installed.without(|name| {
+                let why = format!("{name} of orla.lock: {} has this name", own_names.holder(name)?);
+                findings.problems.push(why.clone());
+                Some(why)
+            })
+        };
         let of_packages =
             self.load_packages(config, &installed, process, &rules, &mut found, &mut findings);
         let secrets = Arc::new(config.secrets.and(&of_packages));

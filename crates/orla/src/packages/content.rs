@@ -205,10 +205,8 @@ fn readable(wants: Vec<String>) -> Result<Vec<String>, String> {
 
 /// What a folder wants: the permissions that it declares, and the variables that are passed to it.
 pub(crate) fn wants(manifest: &Manifest) -> Vec<String> {
-    let declared = manifest.declared.permissions.iter().flatten().cloned();
-    let passed = manifest.pass_env.iter().map(|pattern| format!("env:{}", pattern.as_str()));
     let mut wants: Vec<String> = Vec::new();
-    for word in declared.chain(passed) {
+    for word in manifest.declared.wanted(&manifest.pass_env) {
         if !wants.contains(&word) {
             wants.push(word);
         }
@@ -437,7 +435,11 @@ mod tests {
         let version = entry("github", "io.github.a/b@1", Some("https://r.example"));
         assert_eq!(good, of(&version, "/p"), "another version of it has the same settings");
         let other = Entry { sha256: "1".to_owned(), ..version.clone() };
-        assert_ne!(agreement(&version, Path::new("/p")), agreement(&other, Path::new("/p")));
+        let remote = Entry { kind: PackageKind::Remote, ..version.clone() };
+        let granted = Entry { permissions: vec!["net".to_owned()], ..version.clone() };
+        for other in [other, remote, granted] {
+            assert_ne!(agreement(&version, Path::new("/p")), agreement(&other, Path::new("/p")));
+        }
         let file = entry("w", "mcpb:./w.mcpb", None);
         assert_ne!(of(&file, "/p"), of(&file, "/q"));
     }

@@ -28,12 +28,14 @@ use serde_json::Value;
 
 use crate::config::Config;
 
+/// The name of a package that cannot be served, and the reason.
+pub(crate) type Refused = (String, String);
+
 /// What is installed.
 #[derive(Clone, Default)]
 pub(crate) struct Installed {
     packages: Vec<InstalledPackage>,
-    /// The names of those that cannot be served, with the reasons.
-    refused: Vec<(String, String)>,
+    refused: Vec<Refused>,
     /// What the packages say their tools are, by their names.
     seen: Arc<Mutex<BTreeMap<String, Vec<Tool>>>>,
 }
@@ -107,8 +109,8 @@ impl Installed {
         self
     }
 
-    /// The names of those that cannot be served whatever they are, with the reasons.
-    pub(crate) fn refused(&self) -> &[(String, String)] {
+    /// Those whose name is the user's.
+    pub(crate) fn refused(&self) -> &[Refused] {
         &self.refused
     }
 
@@ -117,30 +119,15 @@ impl Installed {
         self.packages.is_empty()
     }
 
-    /// Bundles as MCP servers, and the names of those that cannot be served, with the reasons. `base` is where relative
-    /// paths of permissions begin.
-    pub(crate) fn servers(&self, base: &Path) -> (Vec<ServerSettings>, Vec<(String, String)>) {
-        let (mut servers, mut refused) = (Vec::new(), Vec::new());
-        let remote = self.of_kind(PackageKind::Remote);
-        for package in self.of_kind(PackageKind::Bundle).chain(remote) {
-            match package.check().and_then(|()| package.server(base)) {
-                Ok(server) => servers.push(server),
-                Err(why) => refused.push((package.entry.name.clone(), why)),
-            }
-        }
-        (servers, refused)
+    /// Bundles and servers behind a URL as MCP servers, and the names of those that cannot be served, with the reasons.
+    /// `base` is where relative paths of permissions begin.
+    pub(crate) fn servers(&self, base: &Path) -> (Vec<ServerSettings>, Vec<Refused>) {
+        self.served(&[PackageKind::Bundle, PackageKind::Remote], |package| package.server(base))
     }
 
     /// Folders as packages, likewise.
-    pub(crate) fn folders(&self, base: &Path) -> (Vec<Package>, Vec<(String, String)>) {
-        let (mut found, mut refused) = (Vec::new(), Vec::new());
-        for package in self.of_kind(PackageKind::Folder) {
-            match package.check().and_then(|()| package.folder(base)) {
-                Ok(folder) => found.push(folder),
-                Err(why) => refused.push((package.entry.name.clone(), why)),
-            }
-        }
-        (found, refused)
+    pub(crate) fn folders(&self, base: &Path) -> (Vec<Package>, Vec<Refused>) {
+        self.served(&[PackageKind::Folder], |package| package.folder(base))
     }
 
     /// Executables as tools, likewise. Each call of one is bounded by `limits`; `changes` are those of the user.
@@ -150,19 +137,28 @@ impl Installed {
         limits: Limits,
         changes: &HashMap<String, Override>,
         sandboxes: &Sandboxes,
-    ) -> (Vec<Registration>, Vec<(String, String)>) {
+    ) -> (Vec<Registration>, Vec<Refused>) {
+        let tools = |package: &InstalledPackage| package.tools(base, limits, changes, sandboxes);
+        let (found, refused) = self.served(&[PackageKind::Tools], tools);
+        (found.into_iter().flatten().collect(), refused)
+    }
+
+    /// What `serve` makes of the packages of these kinds, and those of which nothing can be made.
+    fn served<T>(
+        &self,
+        kinds: &[PackageKind],
+        serve: impl Fn(&InstalledPackage) -> Result<T, String>,
+    ) -> (Vec<T>, Vec<Refused>) {
         let (mut found, mut refused) = (Vec::new(), Vec::new());
-        for package in self.of_kind(PackageKind::Tools) {
-            match package.check().and_then(|()| package.tools(base, limits, changes, sandboxes)) {
-                Ok(tools) => found.extend(tools),
-                Err(why) => refused.push((package.entry.name.clone(), why)),
+        for kind in kinds {
+            for package in self.packages.iter().filter(|package| package.entry.kind == *kind) {
+                match package.check().and_then(|()| serve(package)) {
+                    Ok(served) => found.push(served),
+                    Err(why) => refused.push((package.entry.name.clone(), why)),
+                }
             }
         }
         (found, refused)
-    }
-
-    fn of_kind(&self, kind: PackageKind) -> impl Iterator<Item = &InstalledPackage> {
-        self.packages.iter().filter(move |package| package.entry.kind == kind)
     }
 
     /// Makes the tools unavailable that are not what the lock says.

@@ -36,10 +36,8 @@ impl Fetch for Http {
 /// # Errors
 /// The URL is private, and the document is not of the same network; or one of them has no address.
 pub(crate) async fn permitted(url: &str, named_by: &str) -> Result<(), FetchError> {
-    let parse = |url: &str| Url::parse(url).map_err(|_| failed(url, "it is not a URL"));
-    let (place, from) = (parse(url)?, parse(named_by)?);
-    let from = addresses(&from).await.map_err(|why| failed(named_by, &why))?;
-    let from = from.iter().map(|address| Reach::of(address.ip())).min();
+    let from = nearest(named_by).await?;
+    let place = Url::parse(url).map_err(|_| failed(url, "it is not a URL"))?;
     let here = addresses(&place).await.map_err(|why| failed(url, &why))?;
     match from.is_some_and(|from| here.iter().all(|address| is_fit(Reach::of(address.ip()), from))) {
         true => Ok(()),
@@ -54,14 +52,19 @@ fn is_fit(reach: Reach, from: Reach) -> bool {
     reach == Reach::Public || reach == from
 }
 
+/// How the place of a document is reached. A name with addresses of both kinds counts as public for what it leads to.
+async fn nearest(url: &str) -> Result<Option<Reach>, FetchError> {
+    let place = Url::parse(url).map_err(|_| failed(url, "it is not a URL"))?;
+    let addresses = addresses(&place).await.map_err(|why| failed(url, &why))?;
+    Ok(addresses.iter().map(|address| Reach::of(address.ip())).min())
+}
+
 async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError> {
     let mut url = Url::parse(first).map_err(|_| failed(first, "it is not a URL"))?;
-    let mut widest = None;
-    if let Some(named_by) = named_by {
-        let document = Url::parse(named_by).map_err(|_| failed(named_by, "it is not a URL"))?;
-        let addresses = addresses(&document).await.map_err(|why| failed(named_by, &why))?;
-        widest = addresses.iter().map(|address| Reach::of(address.ip())).min();
-    }
+    let mut widest = match named_by {
+        Some(named_by) => nearest(named_by).await?,
+        None => None,
+    };
     for hop in 0..=MAX_REDIRECTS {
         let addresses = addresses(&url).await.map_err(|why| failed(first, &why))?;
         let reaches = || addresses.iter().map(|address| Reach::of(address.ip()));
@@ -75,12 +78,11 @@ async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u
                 &format!("{what} a private address, which only one of the same network may name"),
             ));
         }
-        // In between, anybody could change what is fetched.
+        // Without encryption, others on the way could change what is fetched.
         if url.scheme() != "https" && !reaches().all(|reach| reach == Reach::Loopback) {
             let what = if hop == 0 { "it is not" } else { "it redirects to what is not" };
             return Err(failed(first, &format!("{what} behind https:// (or http:// on this machine)")));
         }
-        // A name with addresses of both kinds counts as public for what it leads to.
         widest.get_or_insert(from);
         let client = client(&url, &addresses).map_err(|error| failed(first, &root_cause(&error)))?;
         let sent = tokio::time::timeout(SILENT, client.get(url.clone()).send()).await;

@@ -119,7 +119,8 @@ fn put(
     let text = serde_json::to_vec(tools).map_err(|error| Failure::failed(error.to_string()))?;
     transaction.accept_tools(&entry, &text)?;
     store.agree(&agreement(&entry, store.project()))?;
-    let (mut lock, before) = (store.lock()?, store.lock()?);
+    let before = store.lock()?;
+    let mut lock = before.clone();
     lock.put(entry);
     if lock != before {
         transaction.commit(&lock, previous)?;
