@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{CapabilityMarketplace, Item, Permission, Principal};
+use orla_marketplace::{CapabilityMarketplace, Principal};
 
 use crate::call::Call;
 
@@ -84,18 +84,9 @@ impl Viewer {
     }
 
     fn with(market: &CapabilityMarketplace, principal: Option<&Principal>, permission: &str) -> Self {
-        let item = Item {
-            id: "orla.history".to_owned(),
-            name: "orla__history".to_owned(),
-            needs: vec![Permission::needed(permission)],
-        };
-        let catalog = market.snapshot();
-        // Without a policy, nobody has granted one caller what others call.
-        let is_granted = catalog.permits_item(principal, &item).is_ok();
-        match principal {
-            None if is_granted => Self::All,
-            Some(_) if is_granted && catalog.has_policy() => Self::All,
-            principal => Self::Own(principal.map(|principal| principal.id().to_string())),
+        match market.snapshot().permits_of_others(principal, "history", permission) {
+            true => Self::All,
+            false => Self::Own(principal.map(|principal| principal.id().to_string())),
         }
     }
 

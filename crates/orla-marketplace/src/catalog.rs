@@ -329,6 +329,26 @@ impl Catalog {
         missing.map_or(Ok(()), |need| Err(need.to_string()))
     }
 
+    /// Whether this caller may use a part of the server itself. A policy knows it as `orla.PART`, which needs the permission.
+    pub fn permits_part(&self, principal: Option<&Principal>, part: &str, permission: &str) -> bool {
+        let item = Item {
+            id: format!("orla.{part}"),
+            name: format!("orla__{part}"),
+            needs: vec![Permission::needed(permission)],
+        };
+        self.permits_item(principal, &item).is_ok()
+    }
+
+    /// The same for what concerns other callers, too. Without a policy, no caller that was identified is granted that.
+    pub fn permits_of_others(
+        &self,
+        principal: Option<&Principal>,
+        part: &str,
+        permission: &str,
+    ) -> bool {
+        self.permits_part(principal, part, permission) && (principal.is_none() || self.has_policy())
+    }
+
     /// Whether a policy says what callers may do. Without one, everybody may do everything.
     pub fn has_policy(&self) -> bool {
         self.access.is_some()

@@ -5,7 +5,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use orla_marketplace::{Item, Permission, Principal};
+use orla_marketplace::Principal;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -102,12 +102,7 @@ pub(crate) async fn drain(
     let Some(cluster) = core.cluster() else {
         return refused(StatusCode::NOT_FOUND, "not-found", "this server is no node of a cluster");
     };
-    let item = Item {
-        id: "orla.cluster".to_owned(),
-        name: "orla__cluster".to_owned(),
-        needs: vec![Permission::needed(DRAIN)],
-    };
-    if core.market.snapshot().permits_item(principal, &item).is_err() {
+    if !core.market.snapshot().permits_part(principal, "cluster", DRAIN) {
         let what = format!("the policy does not grant {DRAIN}");
         return refused(StatusCode::FORBIDDEN, "denied", &what);
     }

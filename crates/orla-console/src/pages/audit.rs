@@ -6,7 +6,6 @@ use std::time::SystemTime;
 use http::{HeaderValue, Response, StatusCode, header};
 use maud::{Markup, html};
 use orla_history::{time_of, timestamp};
-use orla_marketplace::{Item, Permission};
 use orla_server::PageBody;
 use serde_json::Value;
 
@@ -219,16 +218,9 @@ fn row(record: &Value) -> Markup {
 }
 
 impl Ask<'_> {
-    /// The audit log, if there is one and the visitor may see it. Without a policy, nobody has granted one caller what others
-    /// do.
+    /// The audit log, if there is one and the visitor may see it.
     pub(crate) fn audit(&self) -> Option<Arc<dyn AuditLog>> {
-        let item = Item {
-            id: "orla.audit".to_owned(),
-            name: "orla__audit".to_owned(),
-            needs: vec![Permission::needed(PERMISSION)],
-        };
-        let is_granted = self.catalog.permits_item(self.principal.as_ref(), &item).is_ok();
-        let is_allowed = is_granted && (self.principal.is_none() || self.catalog.has_policy());
+        let is_allowed = self.catalog.permits_of_others(self.principal.as_ref(), "audit", PERMISSION);
         self.console.inside.audit().filter(|_| is_allowed)
     }
 }

@@ -2,7 +2,6 @@
 
 use http::Response;
 use maud::{Markup, html};
-use orla_marketplace::{Item, Permission};
 use orla_server::PageBody;
 
 use super::expired;
@@ -62,11 +61,6 @@ pub(crate) fn reload(ask: &Ask<'_>) -> Response<PageBody> {
 impl Ask<'_> {
     /// Whether the visitor may see the configuration.
     pub(crate) fn may_configure(&self) -> bool {
-        let item = Item {
-            id: "orla.configuration".to_owned(),
-            name: "orla__configuration".to_owned(),
-            needs: vec![Permission::needed(PERMISSION)],
-        };
-        self.catalog.permits_item(self.principal.as_ref(), &item).is_ok()
+        self.catalog.permits_part(self.principal.as_ref(), "configuration", PERMISSION)
     }
 }

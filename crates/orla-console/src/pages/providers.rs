@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use http::Response;
 use maud::{Markup, html};
-use orla_marketplace::{Catalog, Entry, Item, Permission, Principal, Redactor};
+use orla_marketplace::{Catalog, Entry, Principal, Redactor};
 use orla_server::{PageBody, StatusRow};
 
 use super::run::event;
@@ -213,14 +213,9 @@ async fn permitted(ask: &Ask<'_>, kind: &str, name: &str) -> Option<(Provider, A
 
 const NO_PROCESS: &str = "No provider with this name has a process, or it is not for you.";
 
-/// Without a policy, nobody has granted one caller what serves the others.
+/// Providers serve all callers.
 fn may_manage(catalog: &Catalog, principal: Option<&Principal>) -> bool {
-    let item = Item {
-        id: "orla.providers".to_owned(),
-        name: "orla__providers".to_owned(),
-        needs: vec![Permission::needed(PERMISSION)],
-    };
-    catalog.permits_item(principal, &item).is_ok() && (principal.is_none() || catalog.has_policy())
+    catalog.permits_of_others(principal, "providers", PERMISSION)
 }
 
 impl Ask<'_> {

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::{Response, StatusCode};
-use orla_marketplace::{AnswerError, Item, JsonText, MayAnswer, PendingApproval, Permission, Principal};
+use orla_marketplace::{AnswerError, JsonText, MayAnswer, PendingApproval, Principal};
 use serde::Deserialize;
 use serde_json::json;
 
@@ -25,16 +25,11 @@ const ANSWER: &str = "approvals:answer";
 /// Which questions the policy lets this caller answer. Where there are several callers, a caller that was identified does
 /// not approve its own calls: what made the call has its credential, and could approve it without a person.
 pub(crate) fn may_answer(core: &Core, principal: Option<&Principal>) -> MayAnswer {
-    let item = Item {
-        id: "orla.approvals".to_owned(),
-        name: "orla__approvals".to_owned(),
-        needs: vec![Permission::needed(ANSWER)],
-    };
     let has_others = || core.tls.asks_clients() || core.settings.load().auth.has_several_callers();
-    match core.market.snapshot().permits_item(principal, &item) {
-        Err(_) => MayAnswer::None,
-        Ok(_) if principal.is_some() && has_others() => MayAnswer::OfOthers,
-        Ok(_) => MayAnswer::All,
+    match core.market.snapshot().permits_part(principal, "approvals", ANSWER) {
+        false => MayAnswer::None,
+        true if principal.is_some() && has_others() => MayAnswer::OfOthers,
+        true => MayAnswer::All,
     }
 }
 

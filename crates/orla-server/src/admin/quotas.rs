@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use orla_marketplace::{Item, Permission, Principal, QuotaUsage, whole_millis};
+use orla_marketplace::{Principal, QuotaUsage, whole_millis};
 use serde::Serialize;
 
 use crate::state::Core;
@@ -65,14 +65,9 @@ pub(crate) fn own(core: &Core, principal: Option<&Principal>) -> Vec<QuotaRow> {
 
 /// The answer: everything for callers with the permission `quotas:read`, and their own part for others.
 pub(crate) fn render(core: &Arc<Core>, principal: Option<&Principal>) -> Vec<u8> {
-    let item = Item {
-        id: "orla.quotas".to_owned(),
-        name: "orla__quotas".to_owned(),
-        needs: vec![Permission::needed(READ)],
-    };
-    let rows = match core.market.snapshot().permits_item(principal, &item) {
-        Ok(()) => core.market.quotas().usage().into_iter().take(MAX_ROWS).map(QuotaRow::from).collect(),
-        Err(_) => own(core, principal),
+    let rows = match core.market.snapshot().permits_part(principal, "quotas", READ) {
+        true => core.market.quotas().usage().into_iter().take(MAX_ROWS).map(QuotaRow::from).collect(),
+        false => own(core, principal),
     };
     serde_json::to_vec(&rows).unwrap_or_default()
 }
