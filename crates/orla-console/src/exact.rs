@@ -93,45 +93,7 @@ impl Json {
 
     /// Over several lines, indented by two spaces a level.
     pub(crate) fn pretty(&self) -> String {
-        let mut out = String::new();
-        self.write_pretty(&mut out, 0);
-        out
-    }
-
-    fn write_pretty(&self, out: &mut String, depth: usize) {
-        let line = |out: &mut String, depth: usize| {
-            out.push('\n');
-            out.extend(std::iter::repeat_n("  ", depth));
-        };
-        match self {
-            Self::Array(items) if !items.is_empty() => {
-                out.push('[');
-                for (at, item) in items.iter().enumerate() {
-                    if at > 0 {
-                        out.push(',');
-                    }
-                    line(out, depth + 1);
-                    item.write_pretty(out, depth + 1);
-                }
-                line(out, depth);
-                out.push(']');
-            }
-            Self::Object(members) if !members.is_empty() => {
-                out.push('{');
-                for (at, (key, value)) in members.iter().enumerate() {
-                    if at > 0 {
-                        out.push(',');
-                    }
-                    line(out, depth + 1);
-                    push_string(out, key);
-                    out.push_str(": ");
-                    value.write_pretty(out, depth + 1);
-                }
-                line(out, depth);
-                out.push('}');
-            }
-            flat => out.push_str(&flat.to_string()),
-        }
+        orla_history::indented(&self.to_string())
     }
 }
 
