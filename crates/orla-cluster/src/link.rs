@@ -325,7 +325,7 @@ impl Link {
 }
 
 /// So many random bytes, as hexadecimal digits.
-fn random<const BYTES: usize>() -> Result<String, String> {
+pub(crate) fn random<const BYTES: usize>() -> Result<String, String> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;
     Ok(hex::encode(bytes))

@@ -228,17 +228,8 @@ impl Answers {
                         Ok(Claim::Answered(KeptAnswer { status, retry_after, body }))
                     }
                     Err(_) if is_elsewhere => {
-                        let (revision, first) = *seen.get_or_insert((record.revision, Instant::now()));
-                        if revision != record.revision {
-                            seen = None;
-                        } else if first.elapsed() >= LEASE {
-                            // What it has said may not have come here yet.
-                            self.store.sync().await?;
-                            let now = self.store.get(&reserved.attempt.place).await?;
-                            if now.is_some_and(|now| now.revision == revision) {
-                                return Err(Refused::Interrupted);
-                            }
-                            seen = None;
+                        if self.is_left(record, &mut seen).await? {
+                            return Err(Refused::Interrupted);
                         }
                         tokio::time::sleep(LOOK).await;
                         continue;
@@ -252,6 +243,27 @@ impl Answers {
                 return Ok(Claim::New(reserved));
             }
         }
+    }
+
+    /// Whether the server that noted a call is gone: its note has not changed for a lease. `seen` is the revision of the note
+    /// as it was looked at before, and when that was first so.
+    async fn is_left(
+        &self,
+        note: &Record,
+        seen: &mut Option<(Revision, Instant)>,
+    ) -> Result<bool, StateError> {
+        let (revision, first) = *seen.get_or_insert((note.revision, Instant::now()));
+        if revision == note.revision && first.elapsed() < LEASE {
+            return Ok(false);
+        }
+        *seen = None;
+        if revision != note.revision {
+            return Ok(false);
+        }
+        // What it has said may not have come here yet.
+        self.store.sync().await?;
+        let newest = self.store.get(&note.key).await?;
+        Ok(newest.is_some_and(|newest| newest.revision == revision))
     }
 
     /// Changes the note of a call now and then while it runs, if several servers share the state.

@@ -109,11 +109,8 @@ impl Inner {
     /// Learns who is there, after nobody could be heard. From then on this node judges the others.
     async fn comes_back(&self, shared: &Shared) -> Result<(), StateError> {
         self.store.sync().await?;
-        self.hear_all(shared).await?;
+        self.catch_up(shared).await?;
         shared.nodes.lock().excuse(Instant::now());
-        self.refresh().await?;
-        self.timer_set.notify_one();
-        shared.look_soon();
         Ok(())
     }
 

@@ -8,6 +8,7 @@ use orla_state::StateError;
 
 use super::replica::Parts;
 use super::{ANSWER, Inner, unreachable};
+use crate::link::random;
 
 /// The name of the stream.
 pub(super) fn stream(inner: &Inner) -> String {
@@ -28,9 +29,7 @@ fn subject(inner: &Inner, id: &str, at: usize) -> String {
 /// # Errors
 /// NATS does not take it.
 pub(super) async fn write(inner: &Inner, value: &Bytes) -> Result<Parts, StateError> {
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|err| StateError::new(err.to_string()))?;
-    let (id, size) = (hex::encode(id), inner.link.chunk());
+    let (id, size) = (random::<16>().map_err(StateError::new)?, inner.link.chunk());
     let parts = Parts { count: value.len().div_ceil(size), bytes: value.len(), id };
     let client = inner.client()?;
     for at in 0..parts.count {

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 use super::plan::{self, Conditions};
 use super::replica::{Applied, Parts, Value};
 use super::{ANSWER, Inner, unreachable, values};
+use crate::link::random;
 
 /// The header of a record whose value is in messages of its own.
 pub(super) const PARTS: &str = "orla-parts";
@@ -159,9 +160,7 @@ async fn publish(
     // The semaphore is never closed.
     let _place = if is_batch { inner.batches.acquire().await.ok() } else { None };
     let client = inner.client()?;
-    let mut id = [0; 16];
-    getrandom::fill(&mut id).map_err(|err| StateError::new(err.to_string()))?;
-    let id = hex::encode(id);
+    let id = random::<16>().map_err(StateError::new)?;
     let failed = |err: &dyn std::fmt::Display| unreachable(&err.to_string());
     for (at, ((change, sent), condition)) in changes.iter().zip(sent).zip(conditions).enumerate() {
         let mut headers = HeaderMap::new();
@@ -196,7 +195,8 @@ async fn publish(
         let request = Request::new().headers(headers).payload(payload).timeout(Some(ANSWER));
         let answer = client.send_request(subject, request).await.map_err(|err| failed(&err))?;
         return match acknowledged(&answer.payload) {
-            Ok(last) => Ok(Published::Written(last)),
+            Ok(last) if last >= changes.len() as u64 => Ok(Published::Written(last)),
+            Ok(_) => Err(unreachable("the answer has no number of the last message")),
             Err(refused) => match refused.err_code {
                 // The last sequence is another one; in its constant form within a cluster of servers.
                 10_071 | 10_164 => Ok(Published::Unexpected),
