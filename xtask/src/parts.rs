@@ -1,24 +1,33 @@
-//! Reads `[--quick] [WHAT…]`, the arguments of a command that consists of parts.
+//! Reads `[--FLAG…] [WHAT…]`, the arguments of a command that consists of parts.
 
 /// What is asked for.
 pub(crate) struct Parts<'a> {
     /// Whether the short form is wanted.
     pub(crate) is_quick: bool,
+    /// Whether what is found now becomes what is expected.
+    pub(crate) is_blessing: bool,
     names: Vec<&'a str>,
 }
 
+/// The flag of the short form.
+pub(crate) const QUICK: &str = "--quick";
+/// The flag by which what is found now becomes what is expected.
+pub(crate) const BLESS: &str = "--bless";
+
 impl<'a> Parts<'a> {
     /// # Errors
-    /// An argument is neither `--quick` nor one of the known parts.
-    pub(crate) fn of(arguments: &'a [String], known: &[&str]) -> Result<Self, String> {
-        let (flags, names): (Vec<&str>, Vec<&str>) =
-            arguments.iter().map(String::as_str).partition(|argument| *argument == "--quick");
+    /// An argument is neither a flag that the command has nor one of the known parts.
+    pub(crate) fn of(arguments: &'a [String], flags: &[&str], known: &[&str]) -> Result<Self, String> {
+        let (given, names): (Vec<&str>, Vec<&str>) =
+            arguments.iter().map(String::as_str).partition(|argument| flags.contains(argument));
         match names.iter().find(|name| !known.contains(name)) {
             Some(unknown) => {
-                let expected = [&["--quick"], known].concat().join(", ");
+                let expected = [flags, known].concat().join(", ");
                 Err(format!("`{unknown}` is not one of: {expected}"))
             }
-            None => Ok(Self { is_quick: !flags.is_empty(), names }),
+            None => {
+                Ok(Self { is_quick: given.contains(&QUICK), is_blessing: given.contains(&BLESS), names })
+            }
         }
     }
 

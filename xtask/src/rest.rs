@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::interop::install::{self, Foreign};
-use crate::parts::Parts;
+use crate::parts::{self, Parts};
 use crate::server::Server;
 use crate::tally::Tally;
 use crate::{Outcome, process, server};
@@ -27,7 +27,7 @@ const SEED: &str = "1";
 
 /// Runs everything.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let Parts { is_quick, .. } = Parts::of(arguments, &[])?;
+    let Parts { is_quick, .. } = Parts::of(arguments, &[parts::QUICK], &[])?;
     let binary = server::binary()?;
     let pins = crate::root().join("xtask/fixtures/rest");
     let foreign = install::install_from(&pins, "rest", true)?;

@@ -20,7 +20,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::interop::install;
-use crate::parts::Parts;
+use crate::parts::{self, Parts};
 use crate::server::Server;
 use crate::tally::Tally;
 use crate::{Outcome, process, server};
@@ -34,7 +34,7 @@ const TIMEOUT: Duration = Duration::from_secs(1_800);
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let parts = Parts::of(arguments, PARTS)?;
+    let parts = Parts::of(arguments, &[parts::QUICK], PARTS)?;
     let chromium = chromium()?;
     let binary = server::binary()?;
     let binary = std::path::absolute(&binary).map_err(|err| format!("{}: {err}", binary.display()))?;

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::bench::client::Connection;
-use crate::parts::Parts;
+use crate::parts::{self, Parts};
 use crate::process;
 use crate::server::{self, Server};
 use crate::tally::Tally;
@@ -43,7 +43,7 @@ const ONCE: &str = "#!/bin/sh\n# /// orla\n# description: Takes a while, once.\n
 const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# annotations: {readOnlyHint: true}\n# ///\ncat\n";
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let Parts { is_quick, .. } = Parts::of(arguments, &[])?;
+    let Parts { is_quick, .. } = Parts::of(arguments, &[parts::QUICK], &[])?;
     let binary = server::binary()?;
     let world = World::new(binary)?;
     let mut tally = Tally::default();

@@ -23,6 +23,7 @@ use page::Page;
 use session::{Printed, Step};
 use terminal::Terminal;
 
+use crate::parts::{self, Parts};
 use crate::tally::Tally;
 use crate::{Outcome, server};
 
@@ -49,20 +50,10 @@ const BESIDE: [&str; 6] = [
 ];
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let mut what: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let mut flag = |name: &str| {
-        let before = what.len();
-        what.retain(|word| *word != name);
-        what.len() < before
-    };
-    let (is_quick, is_blessed) = (flag("--quick"), flag("--bless"));
-    if let Some(unknown) =
-        what.iter().find(|word| !["links", "site", "commands"].contains(word) && !word.ends_with(".md"))
-    {
-        return Err(format!("there is no part `{unknown}`: links, site, commands, or pages"));
-    }
-    let wants = |part: &str| what.is_empty() || what.contains(&part);
-    let chosen: Vec<&str> = what.iter().copied().filter(|word| word.ends_with(".md")).collect();
+    let (chosen, others): (Vec<String>, Vec<String>) =
+        arguments.iter().cloned().partition(|argument| argument.ends_with(".md"));
+    let parts = Parts::of(&others, &[parts::QUICK, parts::BLESS], &["links", "site", "commands"])?;
+    let wants = |part: &str| if parts.is_all() { chosen.is_empty() } else { parts.has(part) };
     let pages = pages()?;
     let mut tally = Tally::default();
     if wants("links") {
@@ -87,10 +78,10 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         for (path, page) in &pages {
             let name = path.display().to_string();
             let is_followed = name == TOUR.0 || path.starts_with(TUTORIALS);
-            let is_left_out = is_quick && NEEDS_NETWORK.contains(&name.as_str());
-            let is_chosen = chosen.is_empty() || chosen.iter().any(|end| name.ends_with(end));
+            let is_left_out = parts.is_quick && NEEDS_NETWORK.contains(&name.as_str());
+            let is_chosen = chosen.is_empty() || chosen.iter().any(|end| name.ends_with(end.as_str()));
             if is_followed && is_chosen && !is_left_out {
-                follow(&binary, path, page, is_blessed, &mut tally)?;
+                follow(&binary, path, page, parts.is_blessing, &mut tally)?;
             }
         }
     }

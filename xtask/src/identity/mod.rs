@@ -12,7 +12,7 @@ mod person;
 mod world;
 
 use crate::interop::install;
-use crate::parts::Parts;
+use crate::parts::{self, Parts};
 use crate::tally::Tally;
 use crate::{Outcome, server};
 use world::World;
@@ -24,7 +24,7 @@ const QUICK: &[&str] = &["typescript", "person", "callers"];
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let parts = Parts::of(arguments, PARTS)?;
+    let parts = Parts::of(arguments, &[parts::QUICK], PARTS)?;
     let is_short = parts.is_quick && parts.is_all();
     let wanted = |part: &str| if is_short { QUICK.contains(&part) } else { parts.has(part) };
     let binary = server::binary()?;

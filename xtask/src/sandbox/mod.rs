@@ -22,6 +22,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 
 use crate::Outcome;
+use crate::parts::{self, Parts};
 use crate::server;
 use crate::tally::Tally;
 use world::{Account, Language};
@@ -50,17 +51,8 @@ const PARTS: &[(&str, Part)] = &[
 
 /// Runs the named parts, or all of them.
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let (flags, names): (Vec<&str>, Vec<&str>) =
-        arguments.iter().map(String::as_str).partition(|argument| argument.starts_with("--"));
     let known: Vec<&str> = PARTS.iter().map(|(name, _)| *name).collect();
-    if flags.iter().any(|flag| !["--quick", "--bless"].contains(flag))
-        || names.iter().any(|name| !known.contains(name))
-    {
-        return Err(format!(
-            "usage: cargo xtask sandbox [--quick] [--bless] [WHAT…], where WHAT is any of: {}",
-            known.join(", ")
-        ));
-    }
+    let parts = Parts::of(arguments, &[parts::QUICK, parts::BLESS], &known)?;
     let orla = server::binary()?;
     let problem = |err: std::io::Error| format!("{}: {err}", orla.display());
     // Below the system's temporary directory: other accounts need not reach the repository.
@@ -78,13 +70,12 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         languages: world::languages(&scratch)?,
         accounts,
         scratch: scratch.clone(),
-        is_quick: flags.contains(&"--quick"),
-        is_blessing: flags.contains(&"--bless"),
+        is_quick: parts.is_quick,
+        is_blessing: parts.is_blessing,
         tally: Tally::default(),
     };
-    let wanted = |name: &str| names.is_empty() || names.contains(&name);
     let done =
-        PARTS.iter().filter(|(name, _)| wanted(name)).try_for_each(|(_, part)| part(&mut context));
+        PARTS.iter().filter(|(name, _)| parts.has(name)).try_for_each(|(_, part)| part(&mut context));
     let _ = fs::remove_dir_all(&scratch);
     done?;
     Ok(context.tally.close())
