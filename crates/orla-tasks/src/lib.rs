@@ -23,6 +23,8 @@
 mod ahead;
 mod awaited;
 mod client;
+#[cfg(test)]
+mod counting;
 mod error;
 mod follow;
 mod keys;

@@ -1,17 +1,12 @@
 //! Several nodes in one process, on one store. Each can be stopped at any write.
 
-use std::any::{Any, TypeId};
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orla_marketplace::program::{LanguageExecutor, registrations};
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::{Canned, MockExecutor, PATIENCE};
-use orla_marketplace::{
-    ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
-    CustomProvider, JsonText, Limits, Outcome, Payload, ProviderType, RuntimeResult,
-};
+use orla_marketplace::{CapabilityMarketplace, JsonText, Limits, Payload};
 use orla_state::{
     Change, Limits as StateLimits, MAX_CHANGES, Memory, Query, Record, Revision, StateError, StateStore,
     WriteError,
@@ -21,6 +16,7 @@ use tokio::sync::{broadcast, watch};
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
+use crate::counting::{self, Calls};
 use crate::shared::LEASE;
 use crate::task::Timestamp;
 use crate::{NewTask, Sharing, State, Task, TaskError, TaskOptions, Tasks, Viewer};
@@ -128,42 +124,6 @@ impl StateStore for Reached {
     }
 }
 
-/// Counts its calls, outside of all nodes.
-#[derive(Debug)]
-struct Counts;
-
-impl CustomProvider for Counts {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn kind(&self) -> &'static str {
-        "counts"
-    }
-}
-
-type Calls = Arc<Mutex<Vec<String>>>;
-
-struct Counter(Calls);
-
-#[async_trait]
-impl CapabilityExecutor for Counter {
-    fn provider_type_id(&self) -> TypeId {
-        TypeId::of::<Counts>()
-    }
-
-    async fn execute(
-        &self,
-        _: &ProviderType,
-        input: &Payload,
-        ctx: &CallContext,
-    ) -> RuntimeResult<Outcome> {
-        self.0.lock().push(format!("{} {}", ctx.name, input.json()?.as_str()));
-        tokio::task::yield_now().await;
-        Ok(Outcome { structured: Some(input.clone()), ..Outcome::default() })
-    }
-}
-
 struct Node {
     tasks: Tasks,
     way: watch::Sender<Way>,
@@ -179,31 +139,14 @@ fn common() -> Arc<Common> {
 async fn node(common: &Arc<Common>, name: &str, canned: Canned, has_them: bool) -> Node {
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(MockExecutor)).unwrap();
-    register(&market, |id| canned.clone().manifest(id));
+    counting::register(&market, "again", |id| canned.clone().manifest(id));
     open(common, name, market, has_them, Way::Open).await
 }
 
 /// A node that runs programs, whose calls of `once` and `again` are counted.
 async fn counting(common: &Arc<Common>, name: &str, calls: &Calls) -> Node {
-    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
-    market.register_executor(Arc::new(Counter(Arc::clone(calls)))).unwrap();
-    register(&market, |id| {
-        CapabilityManifest::new(id, "Counts.", ProviderType::Custom(Arc::new(Counts)))
-    });
-    market.register_executor(Arc::new(LanguageExecutor::new(&market))).unwrap();
-    for registration in registrations() {
-        market.register_capability(registration).unwrap();
-    }
+    let market = counting::market(calls, "again");
     open(common, name, market, true, Way::Open).await
-}
-
-fn register(market: &CapabilityMarketplace, manifest: impl Fn(&str) -> CapabilityManifest) {
-    for (id, hint) in [("once", false), ("again", true)] {
-        let mut manifest = manifest(id);
-        let hints = format!(r#"{{"idempotentHint": {hint}}}"#);
-        manifest.metadata.insert(ANNOTATIONS.to_owned(), hints);
-        market.register_capability(manifest).unwrap();
-    }
 }
 
 async fn open(
@@ -460,7 +403,7 @@ async fn a_program_whose_node_was_stopped_makes_no_call_that_another_node_made()
         assert_eq!((after.state, after.revision), (before.state, before.revision), "{at} {is_early}");
         assert_eq!(rows().await, kept, "{at} {is_early}: it has written what is not its own any more");
         let calls = calls.lock().clone();
-        for call in calls.iter().filter(|call| call.starts_with("once")) {
+        for call in calls.iter().filter(|(name, _)| name.starts_with("once")) {
             assert_eq!(calls.iter().filter(|other| *other == call).count(), 1, "{at}: {calls:?}");
         }
         beta.close().await;
@@ -499,7 +442,7 @@ async fn a_node_that_starts_alone_judges_nobody_before_it_has_heard_them() {
     alpha.reaches(&again, State::Working).await;
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(MockExecutor)).unwrap();
-    register(&market, |id| Canned::Echoes.manifest(id));
+    counting::register(&market, "again", |id| Canned::Echoes.manifest(id));
     let gamma = open(&common, "gamma", market, true, Way::Away).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     // All that is kept comes to it at once, before it says that it is there.
@@ -521,7 +464,7 @@ async fn a_task_of_a_node_that_nobody_has_heard_yet_is_not_interrupted() {
     let alpha = node(&common, "alpha", Canned::Echoes, true).await;
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(MockExecutor)).unwrap();
-    register(&market, |id| Canned::Echoes.manifest(id));
+    counting::register(&market, "again", |id| Canned::Echoes.manifest(id));
     let gamma = open(&common, "gamma", market, true, Way::Away).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     gamma.way.send_replace(Way::Open);

@@ -1,24 +1,19 @@
 //! Programs as tasks, whose process ends at any moment.
 
-use std::any::{Any, TypeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_marketplace::id::Pattern;
-use orla_marketplace::program::{LanguageExecutor, registrations};
 use orla_marketplace::rtfs::Wait;
-use orla_marketplace::{
-    ANNOTATIONS, ApprovalRule, CallContext, CapabilityExecutor, CapabilityManifest,
-    CapabilityMarketplace, CustomProvider, Desk, JsonText, Limits, MayAnswer, Outcome, Payload,
-    ProviderType, RuntimeResult,
-};
+use orla_marketplace::{ApprovalRule, Desk, JsonText, MayAnswer, Payload};
 use orla_state::{Change, Memory, Query, Record, Revision, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::counting::{Calls, market};
 use crate::{NewTask, State, TaskOptions, Tasks, Viewer};
 
 /// A store whose process ends after so many writes: nothing is written from then on. It outlives its process.
@@ -49,59 +44,6 @@ impl StateStore for Ending {
     }
 }
 
-/// Counts its calls, outside of all processes.
-#[derive(Debug)]
-struct Counts;
-
-impl CustomProvider for Counts {
-    fn as_any(&self) -> &dyn Any {
-        self
-    }
-
-    fn kind(&self) -> &'static str {
-        "counts"
-    }
-}
-
-struct Counter(Arc<Mutex<Vec<(String, String)>>>);
-
-#[async_trait]
-impl CapabilityExecutor for Counter {
-    fn provider_type_id(&self) -> TypeId {
-        TypeId::of::<Counts>()
-    }
-
-    async fn execute(
-        &self,
-        _: &ProviderType,
-        input: &Payload,
-        ctx: &CallContext,
-    ) -> RuntimeResult<Outcome> {
-        self.0.lock().push((ctx.name.to_string(), input.json()?.as_str().to_owned()));
-        tokio::task::yield_now().await;
-        Ok(Outcome { structured: Some(input.clone()), ..Outcome::default() })
-    }
-}
-
-type Calls = Arc<Mutex<Vec<(String, String)>>>;
-
-fn market(calls: &Calls) -> Arc<CapabilityMarketplace> {
-    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
-    market.register_executor(Arc::new(Counter(Arc::clone(calls)))).unwrap();
-    for (id, hint) in [("once", false), ("often", true)] {
-        let mut manifest =
-            CapabilityManifest::new(id, "Counts.", ProviderType::Custom(Arc::new(Counts)));
-        let hints = format!(r#"{{"idempotentHint": {hint}}}"#);
-        manifest.metadata.insert(ANNOTATIONS.to_owned(), hints);
-        market.register_capability(manifest).unwrap();
-    }
-    market.register_executor(Arc::new(LanguageExecutor::new(&market))).unwrap();
-    for registration in registrations() {
-        market.register_capability(registration).unwrap();
-    }
-    market
-}
-
 fn program(text: &str) -> NewTask {
     let input = serde_json::json!({ "program": text });
     NewTask::program(Payload::from_json(JsonText::of(&input).unwrap()), None)
@@ -110,7 +52,7 @@ fn program(text: &str) -> NewTask {
 const ANYONE: Viewer<'_> = Viewer::Caller(None);
 
 async fn open(store: Arc<dyn StateStore>, calls: &Calls) -> Tasks {
-    let tasks = Tasks::open(store, market(calls), TaskOptions::default());
+    let tasks = Tasks::open(store, market(calls, "often"), TaskOptions::default());
     tasks.resume().await.unwrap();
     tasks
 }
@@ -136,7 +78,7 @@ const FORTY: &str = "(loop [i 0 out []] (if (< i 40) (recur (inc i) (conj out \
 async fn through(new: NewTask, writes: usize, calls: &Calls) -> (Tasks, Arc<crate::Task>, usize) {
     let memory = Arc::new(Memory::default());
     let store: Arc<dyn StateStore> = Arc::clone(&memory) as _;
-    let first = Tasks::open(store, market(calls), TaskOptions::default());
+    let first = Tasks::open(store, market(calls, "often"), TaskOptions::default());
     let id = first.start(new).await.unwrap().task.id.to_string();
     for processes in 1..2_000 {
         let ending = Arc::new(Ending {
@@ -532,7 +474,7 @@ async fn a_sleeping_task_that_is_cancelled_gives_its_place_back() {
 async fn a_program_that_sleeps_has_one_time_for_all_that_it_runs() {
     let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
     let options = TaskOptions { timeout: Duration::from_millis(200), ..TaskOptions::default() };
-    let tasks = Tasks::open(memory, market(&calls), options);
+    let tasks = Tasks::open(memory, market(&calls, "often"), options);
     tasks.resume().await.unwrap();
     let text = "(loop [] (do (await-event \"go\") (recur)))";
     let id = tasks.start(program(text)).await.unwrap().task.id.to_string();

@@ -1,0 +1,76 @@
+//! Capabilities for tests whose calls are counted, outside of all processes and nodes.
+
+use std::any::{Any, TypeId};
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use orla_marketplace::program::{LanguageExecutor, registrations};
+use orla_marketplace::{
+    ANNOTATIONS, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
+    CustomProvider, Limits, Outcome, Payload, ProviderType, RuntimeResult,
+};
+use parking_lot::Mutex;
+
+/// Each call, with its capability and its input.
+pub(crate) type Calls = Arc<Mutex<Vec<(String, String)>>>;
+
+#[derive(Debug)]
+struct Counts;
+
+impl CustomProvider for Counts {
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+
+    fn kind(&self) -> &'static str {
+        "counts"
+    }
+}
+
+struct Counter(Calls);
+
+#[async_trait]
+impl CapabilityExecutor for Counter {
+    fn provider_type_id(&self) -> TypeId {
+        TypeId::of::<Counts>()
+    }
+
+    async fn execute(
+        &self,
+        _: &ProviderType,
+        input: &Payload,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        self.0.lock().push((ctx.name.to_string(), input.json()?.as_str().to_owned()));
+        tokio::task::yield_now().await;
+        Ok(Outcome { structured: Some(input.clone()), ..Outcome::default() })
+    }
+}
+
+/// Programs, and the capabilities of [`register`], whose calls are counted.
+pub(crate) fn market(calls: &Calls, idempotent: &str) -> Arc<CapabilityMarketplace> {
+    let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
+    market.register_executor(Arc::new(Counter(Arc::clone(calls)))).unwrap();
+    register(&market, idempotent, |id| {
+        CapabilityManifest::new(id, "Counts.", ProviderType::Custom(Arc::new(Counts)))
+    });
+    market.register_executor(Arc::new(LanguageExecutor::new(&market))).unwrap();
+    for registration in registrations() {
+        market.register_capability(registration).unwrap();
+    }
+    market
+}
+
+/// The capability `once`, which is not idempotent, and one that is.
+pub(crate) fn register(
+    market: &CapabilityMarketplace,
+    idempotent: &str,
+    manifest: impl Fn(&str) -> CapabilityManifest,
+) {
+    for (id, hint) in [("once", false), (idempotent, true)] {
+        let mut manifest = manifest(id);
+        let hints = format!(r#"{{"idempotentHint": {hint}}}"#);
+        manifest.metadata.insert(ANNOTATIONS.to_owned(), hints);
+        market.register_capability(manifest).unwrap();
+    }
+}
