@@ -235,7 +235,7 @@ mod tests {
             }
         }
 
-        /// An address is named only by that address, whatever else is declared.
+        /// An address is named only by that address, no matter what else is declared.
         #[test]
         fn an_address_is_declared_only_literally(address: u32, port: u16, declared: u32, declared_port: Option<u16>) {
             let text = std::net::Ipv4Addr::from(declared).to_string();

@@ -350,7 +350,7 @@ pub const ERROR_KINDS: [ErrorKind; 15] = [
     ),
     kind(
         "approval",
-        "Nobody approved the call in time, or somebody denied it; nothing has run",
+        "The call was denied, or not approved in time; nothing has run",
         "Ask the approver",
     ),
     kind("quota", "A quota is exceeded; nothing has run", "Call again after the time in the message"),

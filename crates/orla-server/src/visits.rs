@@ -119,7 +119,7 @@ pub(crate) async fn serve(
         let response = pages.answer(Visit { head, body, visitor, is_tls, door: &door }).await;
         let response = response.map(|body| match body {
             PageBody::Whole(bytes) => Body::Whole(bytes),
-            // Whoever follows something does not keep the server from ending.
+            // A client that follows a live page does not keep the server from ending.
             PageBody::Stream(stream) => {
                 Body::stream(stream.take_until(core.draining.clone().cancelled_owned()))
             }

@@ -160,7 +160,7 @@ pub enum WriteError {
 pub struct StateError(String);
 
 impl Change {
-    /// Puts a value under a key, whatever is there.
+    /// Puts a value under a key, and replaces what is there.
     pub fn put(key: impl Into<String>, value: impl Into<Bytes>) -> Self {
         Self { key: key.into(), value: Some(value.into()), expect: Expect::Anything }
     }

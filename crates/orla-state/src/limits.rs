@@ -1,4 +1,4 @@
-//! What may be written, whatever the engine.
+//! What may be written, in every engine.
 
 use crate::{Change, StateError};
 

@@ -28,7 +28,7 @@ pub(super) type Conditions = Vec<Option<u64>>;
 /// # Errors
 /// A condition does not hold: the key of the first change for which that is so.
 pub(super) fn conditions(changes: &[Change], last: impl Fn(&str) -> Last) -> Result<Conditions, String> {
-    // Whether the changes before have left a record under a key. Nobody knows its revision yet.
+    // Whether the changes before have left a record under a key. Its revision is not known yet.
     let mut changed: HashMap<&str, bool> = HashMap::new();
     let mut conditions = Vec::with_capacity(changes.len());
     for change in changes {

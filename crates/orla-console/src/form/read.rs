@@ -57,7 +57,7 @@ impl Node {
             Control::Alternatives { chosen, inner, .. } => {
                 let read = inner.as_mut().map(|inner| inner.read(place));
                 let read = read.unwrap_or(Read { value: None, is_entered: false });
-                // Whoever chose an alternative of an optional value wants the value.
+                // A person who chose an alternative of an optional value wants the value.
                 let is_chosen = !self.is_required && chosen.is_some() && read.value.is_some();
                 Read { is_entered: read.is_entered || is_chosen, ..read }
             }

@@ -59,7 +59,7 @@ impl Filter {
         let mut query = Query::default();
         let words = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         query.capability = words(&self.capability).map(|pattern| {
-            // Whoever types a part of a name means it.
+            // A person who types a part of a name means that part.
             Pattern::new(if pattern.contains('*') { pattern } else { format!("*{pattern}*") })
         });
         query.principal = words(&self.principal);

@@ -8,6 +8,7 @@ use orla_e2e::{Request, Response, Server, eventually};
 use pages::Page;
 use serde_json::{Value, json};
 
+use crate::mcp_script::mcp_script;
 use crate::{sh, world};
 
 const BOOK: &str = r#"#!/bin/sh
@@ -489,26 +490,18 @@ fn the_first_page_with_everything_is_small() {
 }
 
 /// An MCP server that says on standard error that it began.
-const SPEAKS: &str = r#"
-import json, os, sys
-print("began as", os.getpid(), file=sys.stderr, flush=True)
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m: continue
-    p = m.get("params") or {}
-    if m["method"] == "initialize":
-        result = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "speaks", "version": "1"}}
-    elif m["method"] == "tools/list":
-        result = {"tools": [{"name": "one", "inputSchema": {"type": "object"}}]}
-    else:
-        result = {"content": [{"type": "text", "text": str(os.getpid())}]}
-    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
-"#;
+fn speaks() -> String {
+    mcp_script(
+        "one",
+        r#"print("began as", os.getpid(), file=sys.stderr, flush=True)"#,
+        r#"        result = {"content": [{"type": "text", "text": str(os.getpid())}]}"#,
+    )
+}
 
 #[test]
 fn a_process_is_restarted_and_what_it_writes_is_shown_as_it_writes_it() {
     let config = "mcpServers: {far: {command: python3, args: [speaks.py]}}\n";
-    let server = world().file("speaks.py", SPEAKS).config(config).serve();
+    let server = world().file("speaks.py", speaks()).config(config).serve();
     eventually("the server is known", || server.client().tool_names().contains(&"far__one".to_owned()));
     let visitor = Visitor::of(&server);
     assert!(
@@ -548,7 +541,7 @@ fn processes_are_for_those_whom_the_policy_lets_manage_them() {
     let policy = "policy:\n  - {to: [ada], allow: [\"*\"]}\n  - {to: [bob], allow: [\"mcp:far/*\"]}\n";
     for (config, ada, bob) in [(servers.to_owned(), 404, 404), (format!("{servers}{policy}"), 200, 404)]
     {
-        let server = world().file("speaks.py", SPEAKS).config(&config).serve();
+        let server = world().file("speaks.py", speaks()).config(&config).serve();
         for (token, status) in [("token-of-ada", ada), ("token-of-bob", bob)] {
             let mut client = server.client_as(token);
             eventually("the server is known", || client.tool_names().contains(&"far__one".to_owned()));

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use orla_e2e::{Request, Server, World, eventually};
 use serde_json::{Value, json};
 
+use crate::mcp_script::mcp_script;
 use crate::{sh, world};
 
 const LOGIN: &str = "#!/bin/sh\n# /// orla\n# input_schema: {type: object, properties: {user: {type: string}, pass: {type: string, writeOnly: true}}}\n# ///\necho in\n";
@@ -147,28 +148,15 @@ fn credentials_that_stand_in_the_configuration_are_blotted() {
 
 /// An MCP server that tells how far it is, if it is asked to.
 const TELLS: &str = r#"
-import json, sys
-def out(m): print(json.dumps({"jsonrpc": "2.0", **m}), flush=True)
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m: continue
-    p = m.get("params") or {}
-    if m["method"] == "initialize":
-        result = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "tells", "version": "1"}}
-    elif m["method"] == "tools/list":
-        result = {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]}
-    else:
         token = (p.get("_meta") or {}).get("progressToken")
         if token is not None:
             out({"method": "notifications/progress", "params": {"progressToken": token, "progress": 1, "total": 2, "message": "half-way"}})
-        result = {"content": []}
-    out({"id": m["id"], "result": result})
-"#;
+        result = {"content": []}"#;
 
 #[test]
 fn what_an_mcp_server_tells_is_kept_though_its_caller_does_not_listen() {
     let config = "mcpServers: {far: {command: python3, args: [tells.py]}}\n";
-    let server = world().file("tells.py", TELLS).config(config).serve();
+    let server = world().file("tells.py", mcp_script("work", "", TELLS)).config(config).serve();
     eventually("the server is known", || server.client().tool_names().contains(&"far__work".to_owned()));
     let result = server.client().call("far__work", json!({}));
     assert!(result.notifications.is_empty(), "{result:?}");

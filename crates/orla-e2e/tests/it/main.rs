@@ -41,6 +41,7 @@ mod identity_end;
 mod identity_forged;
 mod library;
 mod logs;
+mod mcp_script;
 mod model;
 mod packages;
 mod plugins;

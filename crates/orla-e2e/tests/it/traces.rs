@@ -6,6 +6,7 @@ use std::net::TcpListener;
 use orla_e2e::{Request, Server, World, eventually};
 use serde_json::{Value, json};
 
+use crate::mcp_script::mcp_script;
 use crate::upstream::Upstream;
 use crate::{sh, world};
 
@@ -133,20 +134,7 @@ fn named<'a>(spans: &'a [Span], name: &str) -> &'a Span {
     spans.iter().find(|span| span.name == name).unwrap_or_else(|| panic!("no span {name}: {spans:?}"))
 }
 
-const MCP: &str = r#"
-import json, sys
-for line in sys.stdin:
-    m = json.loads(line)
-    if "id" not in m: continue
-    p = m.get("params") or {}
-    if m["method"] == "initialize":
-        result = {"protocolVersion": p["protocolVersion"], "capabilities": {"tools": {}}, "serverInfo": {"name": "calc", "version": "1"}}
-    elif m["method"] == "tools/list":
-        result = {"tools": [{"name": "trace", "inputSchema": {"type": "object"}}]}
-    else:
-        result = {"content": [{"type": "text", "text": (p.get("_meta") or {}).get("traceparent", "none")}]}
-    print(json.dumps({"jsonrpc": "2.0", "id": m["id"], "result": result}), flush=True)
-"#;
+const MCP: &str = r#"        result = {"content": [{"type": "text", "text": (p.get("_meta") or {}).get("traceparent", "none")}]}"#;
 
 /// A program that calls a tool, an HTTP endpoint, an MCP server, and another program, which calls a tool.
 const WAY: &str = r#"(defn main []
@@ -168,7 +156,7 @@ fn traced(collector: &str, upstream: &Upstream, more: &str) -> World {
     world()
         .tool("here", sh("echo $TRACEPARENT"))
         .tool("broken", sh("exit 3"))
-        .file("calc.py", MCP)
+        .file("calc.py", mcp_script("trace", "", MCP))
         .file("tools/way.rtfs", WAY)
         .file("tools/inner.rtfs", "(defn main [] (:stdout (call :here {})))")
         .config(&config)

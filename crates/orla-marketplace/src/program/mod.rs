@@ -14,7 +14,7 @@
 //! - A run with a journal makes no call again whose answer the journal knows, and no call that is not idempotent and may
 //!   have been made.
 //! - A run never holds its thread for longer than [`QUOTA`] steps.
-//! - When a run ends, for whatever reason, all of its calls end: they are futures that it owns.
+//! - When a run ends, for any reason, all of its calls end: they are futures that it owns.
 //! - So do its streams (`streams`): they are closed when the program is done with them, at the latest with the
 //!   run.
 

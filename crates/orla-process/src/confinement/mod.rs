@@ -211,7 +211,7 @@ pub struct Declared {
 }
 
 impl Declared {
-    /// What somebody is asked to grant: the permissions, and the variables that `pass_env` names as `env:PATTERN`.
+    /// What a person is asked to grant: the permissions, and the variables that `pass_env` names as `env:PATTERN`.
     pub fn wanted(&self, pass_env: &[Pattern]) -> impl Iterator<Item = String> {
         let passed = pass_env.iter().map(|pattern| format!("env:{}", pattern.as_str()));
         self.permissions.iter().flatten().cloned().chain(passed)

@@ -434,7 +434,7 @@ impl StreamHandle for Opened {
         };
         let _ = timeout(GOODBYE, goodbye).await;
         self.closed.cancel();
-        // Whoever still waits for an item, or sends one, holds the reader, and ends with it.
+        // A task that still waits for an item, or sends one, holds the reader, and ends with it.
         if let Ok(mut reader) = self.reader.try_lock() {
             (reader.source, reader.connect_at, reader.feed) = (None, None, None);
         }

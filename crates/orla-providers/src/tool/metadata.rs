@@ -68,7 +68,7 @@ pub const MAX_PRESTART: usize = 64;
 /// What a tool's standard output is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OutputForm {
-    /// Text, or bytes of whatever kind.
+    /// Text, or bytes of any kind.
     #[default]
     Text,
     /// One JSON value.

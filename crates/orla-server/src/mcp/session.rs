@@ -409,7 +409,7 @@ impl Sessions {
         session.last_used.store(self.now(), Ordering::Relaxed);
     }
 
-    /// The session with this id, whoever it belongs to. It is not in use by that.
+    /// The session with this id, of any caller. This does not count as use.
     pub(crate) fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
         self.shard(id).get(&id).cloned()
     }

@@ -295,7 +295,7 @@ impl Peer for Remote {
         self.request_start();
         let latest = Instant::now() + self.shared.startup_timeout + LISTING_GRACE;
         let mut knowledge = self.shared.knowledge.subscribe();
-        // Whatever ends the wait, it ends.
+        // However the wait ends, the list is settled.
         let _ = timeout_at(latest, knowledge.wait_for(|knowledge| knowledge.settled)).await;
         self.shared.settled();
     }
