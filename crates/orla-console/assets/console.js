@@ -40,10 +40,25 @@
     });
   }
 
+  // A completion takes the place of what it completes, unless that was changed since.
+  function written({ write, from, to }) {
+    const area = document.querySelector("[data-at]");
+    if (area.selectionStart !== Number(to)) return;
+    area.setRangeText(write, Number(from), Number(to), "end");
+    area.focus();
+    area.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-copy]");
     if (button) copied(button);
+    const offer = event.target.closest("[data-write]");
+    if (offer) written(offer.dataset);
   });
+  // Before the field's own listeners: what they send says where its visitor types.
+  document.addEventListener("input", ({ target }) => {
+    if (target.dataset.at) document.getElementById(target.dataset.at).value = target.selectionStart;
+  }, true);
   document.addEventListener("change", (event) => {
     if (event.target.matches("[data-into]")) chosen(event.target);
     if (event.target.matches("[data-show]")) event.target.nextElementSibling.click();

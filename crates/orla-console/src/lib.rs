@@ -28,6 +28,7 @@
 mod exact;
 mod form;
 mod inside;
+mod listing;
 mod pages;
 mod plot;
 mod runs;

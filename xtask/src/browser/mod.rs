@@ -75,7 +75,8 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     let pictures = foreign.folder.join("pictures");
     if parts.is_blessing {
         let documented = crate::root().join(PICTURED);
-        std::fs::create_dir_all(&documented).map_err(|err| format!("{}: {err}", documented.display()))?;
+        std::fs::create_dir_all(&documented)
+            .map_err(|err| format!("{}: {err}", documented.display()))?;
         for picture in PICTURES.map(|name| format!("{name}.png")) {
             copy(&pictures.join(&picture), &documented.join(&picture))?;
         }

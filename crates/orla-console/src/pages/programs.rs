@@ -1,8 +1,12 @@
-//! A place to try programs in RTFS: checked, run, and their problems shown under their lines.
+//! A place to try programs in RTFS: checked, completed and run, and their problems shown under their lines.
+
+use std::collections::BTreeMap;
 
 use http::{Response, StatusCode};
 use maud::{Markup, html};
 use orla_marketplace::program::IDS;
+use orla_marketplace::program::complete::{Completed, Words, completed};
+use orla_marketplace::rtfs::{self, all_names, special_forms};
 use orla_marketplace::{Call, JsonText, Payload};
 use orla_server::PageBody;
 use serde_json::{Value, json};
@@ -11,14 +15,15 @@ use super::shell::{Page, change_token};
 use super::{catalogue, expired, missing};
 use crate::Ask;
 use crate::exact::Json;
+use crate::listing::listing;
 use crate::site::reply;
-use crate::text::plain;
+use crate::text::{plain, visible};
 
 /// What stands in the field at first.
 const SAMPLE: &str = "; `input` is the JSON below. (call :ID {…}) calls a capability.\n(let [numbers (:numbers input)]\n  {:sum (reduce + 0 numbers)\n   :most (reduce max 0 numbers)})\n";
 const SAMPLE_INPUT: &str = "{\"numbers\": [3, 1, 2]}";
-/// The most bytes of a program that is shown line by line.
-const MAX_LISTED: usize = 64 * 1024;
+/// The most completions that are offered at once.
+const MAX_OFFERED: usize = 12;
 
 /// What was found in a program.
 struct Finding {
@@ -92,7 +97,58 @@ pub(crate) async fn checked(ask: &Ask<'_>) -> Response<PageBody> {
     let program = fields.get("program").unwrap_or_default();
     let found = check(ask, program).await;
     let found = found.as_ref().map(Vec::as_slice);
-    reply::page(StatusCode::OK, findings(program, Some(found)))
+    let body = html! { (findings(program, Some(found))) (offers(ask, program, fields.get("_at"))) };
+    reply::page(StatusCode::OK, body)
+}
+
+/// What may stand at the place where the visitor types, in UTF-16 code units as browsers count them. A click writes it there.
+fn offers(ask: &Ask<'_>, program: &str, at: Option<&str>) -> Markup {
+    let at = at.and_then(|at| at.parse().ok()).and_then(|at| byte_of(program, at));
+    let completed = at.map(|at| completed(&words(ask), |id| schema(ask, id), &program[..at]));
+    html! {
+        div id="offers" {
+            @if let (Some(Completed { from, offered }), Some(at)) = (completed, at) {
+                @let units = |at: usize| program[..at].encode_utf16().count();
+                @for offer in offered.into_iter().take(MAX_OFFERED) {
+                    button.small type="button" data-write=(visible(&offer.text)) data-from=(units(from)) data-to=(units(at)) { code { (plain(&offer.shown)) } }
+                    " "
+                }
+            }
+        }
+    }
+}
+
+/// Where a text has so many UTF-16 code units before it, in bytes.
+fn byte_of(text: &str, units: usize) -> Option<usize> {
+    let mut left = units;
+    let mut ends = text.char_indices().map(|(at, c)| (at, c.len_utf16())).chain([(text.len(), 0)]);
+    ends.find_map(|(at, width)| {
+        let is_there = left == 0;
+        left = left.saturating_sub(width);
+        is_there.then_some(at)
+    })
+}
+
+/// The names that may stand in a program of the visitor.
+fn words(ask: &Ask<'_>) -> Words {
+    let mut names: Vec<String> = all_names().into_iter().map(str::to_owned).collect();
+    names.extend(special_forms().iter().map(|name| (*name).to_owned()));
+    let permitted = ask
+        .catalog
+        .entries()
+        .iter()
+        .filter(|entry| ask.catalog.permits(ask.principal.as_ref(), entry).is_ok());
+    let mut capabilities: Vec<String> =
+        permitted.map(|entry| rtfs::Value::keyword(entry.manifest.id.as_str()).pr_str()).collect();
+    for words in [&mut names, &mut capabilities] {
+        words.sort_unstable();
+        words.dedup();
+    }
+    Words { names, capabilities, functions: Vec::new() }
+}
+
+fn schema(ask: &Ask<'_>, id: &str) -> Option<Value> {
+    serde_json::from_str(ask.entry(id)?.input_schema().as_str()).ok()
 }
 
 /// What the checker says, in the name of the visitor.
@@ -143,11 +199,13 @@ fn shown(
                 textarea.code id="program" name="program" rows=(program.lines().count().clamp(8, 30)) spellcheck="false"
                     aria-invalid=[is_bad.then_some("true")] aria-describedby="findings"
                     hx-post="/console/programs/check" hx-trigger="input changed delay:700ms" hx-include="closest form"
-                    hx-target="#findings" hx-select="#findings" hx-swap="outerHTML" {
+                    hx-target="#findings" hx-select="#findings" hx-swap="outerHTML" hx-select-oob="#offers" data-at="at" {
                     @if program.starts_with('\n') { "\n" }
                     (program)
                 }
             }
+            input type="hidden" id="at" name="_at";
+            div id="offers" {}
             div.field {
                 label for="input" { "Input as JSON" }
                 textarea.code id="input" name="input" rows=(input.lines().count().clamp(2, 12)) spellcheck="false" { (input) }
@@ -174,8 +232,10 @@ fn findings(program: &str, found: Option<Result<&[Finding], &String>>) -> Markup
             @match found {
                 None => {}
                 Some(Err(why)) => p.problem { (plain(why)) },
-                Some(Ok([])) => p.state { span.badge.good { "ok" } " No mistakes were found." },
-                Some(Ok(found)) => (lines(program, found)),
+                Some(Ok(found)) => {
+                    @if found.is_empty() { p.state { span.badge.good { "ok" } " No mistakes were found." } }
+                    (lines(program, found))
+                }
             }
         }
     }
@@ -183,20 +243,11 @@ fn findings(program: &str, found: Option<Result<&[Finding], &String>>) -> Markup
 
 /// The program with what was found under its lines.
 fn lines(program: &str, found: &[Finding]) -> Markup {
-    let lines = crate::text::shortened(program, MAX_LISTED).0.lines();
-    let of_line = |number: usize| found.iter().filter(move |finding| finding.line == number as u64);
-    let beyond = found.iter().filter(|finding| finding.line as usize > program.lines().count().max(1));
-    html! {
-        ol.program {
-            @for (at, line) in lines.enumerate() {
-                li {
-                    code { (plain(line)) }
-                    @for finding in of_line(at + 1) { (said(finding)) }
-                }
-            }
-            @for finding in beyond { li { (said(finding)) } }
-        }
+    let mut under = BTreeMap::<u64, Vec<Markup>>::new();
+    for finding in found {
+        under.entry(finding.line).or_default().push(said(finding));
     }
+    listing(program, under)
 }
 
 fn said(finding: &Finding) -> Markup {
@@ -210,5 +261,18 @@ impl Ask<'_> {
     /// Whether the visitor may run programs.
     pub(crate) fn may_program(&self) -> bool {
         IDS.iter().all(|id| self.entry(id).is_some())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::byte_of;
+
+    #[test]
+    fn places_are_counted_as_browsers_count_them() {
+        let text = "a\u{1f600}b";
+        for (units, byte) in [(0, Some(0)), (1, Some(1)), (3, Some(5)), (4, Some(6)), (5, None)] {
+            assert_eq!(byte_of(text, units), byte, "{units}");
+        }
     }
 }

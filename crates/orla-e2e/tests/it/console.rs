@@ -449,7 +449,7 @@ fn nodes_are_shown_if_the_server_is_one() {
 
 #[test]
 fn a_program_is_checked_while_it_is_typed() {
-    let server = world().serve();
+    let server = world().tool("hello", sh("cat")).serve();
     let visitor = Visitor::of(&server);
     let (_, page) = visitor.open("/console/programs");
     let wrong = [("program", "(let [a 1]\n  (+ a unknown-name))")];
@@ -467,6 +467,14 @@ fn a_program_is_checked_while_it_is_typed() {
             .post("/console/programs/check", &right, &visitor.origin())
             .text()
             .contains("No mistakes")
+    );
+    // At the place where its visitor types, it is completed.
+    let (text, at) = ("(call :hel", "10");
+    let begun = page.fields("/console/programs", &[("program", text), ("_at", at)]);
+    let offered = visitor.post("/console/programs/check", &begun, &visitor.origin()).text();
+    assert!(
+        offered.contains(r#"data-write=":hello""#) && offered.contains(r#"data-from="6""#),
+        "{offered}"
     );
     // Like every change it needs its token, though nothing changes: a program costs something to be checked.
     let fields: Vec<_> = right.into_iter().filter(|(name, _)| name != "_csrf").collect();

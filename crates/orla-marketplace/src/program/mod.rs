@@ -21,6 +21,7 @@
 mod begins;
 mod check;
 mod compiler;
+pub mod complete;
 pub mod file;
 mod host;
 mod progress;

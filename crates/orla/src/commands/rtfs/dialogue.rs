@@ -4,7 +4,6 @@
 //! stay, and a later entry may replace them. `*1`, `*2` and `*3` are the last values, `*e` is the last error.
 //! Ctrl-C ends the running program and its calls, or empties the line; Ctrl-D ends the dialogue.
 
-mod complete;
 mod editor;
 mod explain;
 
@@ -29,8 +28,8 @@ use rustyline::{CompletionType, Config, Editor};
 use super::{LONGEST, Session, show};
 use crate::render::{Styled, progress};
 use crate::{Failure, programs, render};
-use complete::Words;
 use editor::{Assistant, coloured};
+use orla_marketplace::program::complete::Words;
 
 /// The most entries of the history that are kept.
 const HISTORY: usize = 1_000;

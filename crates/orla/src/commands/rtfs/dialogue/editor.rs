@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use orla_marketplace::Catalog;
+use orla_marketplace::program::complete::{Completed, Completion, Words, completed, hint};
 use orla_marketplace::rtfs::layout::{TokenKind, tokens};
 use rustyline::completion::{Completer, Pair};
 use rustyline::highlight::{CmdKind, Highlighter};
@@ -13,7 +14,6 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{Context, Helper, Result};
 use serde_json::Value as Json;
 
-use super::complete::{Completed, Words, completed, hint};
 use super::goes_on;
 use crate::render::Styled;
 use crate::text::{on_lines, on_one_line};
@@ -41,12 +41,10 @@ impl Completer for Assistant {
     fn complete(&self, line: &str, at: usize, _: &Context<'_>) -> Result<(usize, Vec<Pair>)> {
         let before = line.get(..at).unwrap_or_default();
         let Completed { from, offered } = completed(&self.words, |id| self.schema(id), before);
-        let pair = |offer: super::complete::Completion| Pair {
-            display: on_one_line(&offer.shown),
-            replacement: offer.text,
-        };
+        let pair =
+            |offer: Completion| Pair { display: on_one_line(&offer.shown), replacement: offer.text };
         // What would command the terminal is not put into the line either.
-        let is_safe = |offer: &super::complete::Completion| on_one_line(&offer.text) == offer.text;
+        let is_safe = |offer: &Completion| on_one_line(&offer.text) == offer.text;
         Ok((from, offered.into_iter().filter(is_safe).map(pair).collect()))
     }
 }

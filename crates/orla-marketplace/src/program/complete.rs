@@ -3,8 +3,8 @@
 //! Inside `(call :id {` it completes a key of the capability's input, or one of its allowed values; after `(call`
 //! a capability; anywhere else a name.
 
-use orla_marketplace::rtfs::documentation;
-use orla_marketplace::rtfs::layout::{Token, TokenKind, tokens};
+use rtfs::documentation;
+use rtfs::layout::{Token, TokenKind, tokens};
 use serde_json::Value as Json;
 
 /// The most names that are offered.
@@ -12,28 +12,31 @@ const OFFERED: usize = 200;
 
 /// What is known.
 #[derive(Default)]
-pub(super) struct Words {
+pub struct Words {
     /// Names that can be written anywhere, in their order.
-    pub(super) names: Vec<String>,
+    pub names: Vec<String>,
     /// Capabilities as keywords, in their order.
-    pub(super) capabilities: Vec<String>,
+    pub capabilities: Vec<String>,
     /// Functions that were defined, with their parameters.
-    pub(super) functions: Vec<(String, String)>,
+    pub functions: Vec<(String, String)>,
 }
 
-/// The start of the completed part, and its candidates.
+/// What may stand at the end of a text.
 #[derive(Debug, PartialEq)]
-pub(super) struct Completed {
-    pub(super) from: usize,
-    pub(super) offered: Vec<Completion>,
+pub struct Completed {
+    /// Where the completed part begins, in bytes.
+    pub from: usize,
+    /// Its candidates.
+    pub offered: Vec<Completion>,
 }
 
 /// One thing that may be written.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Completion {
-    pub(super) text: String,
+pub struct Completion {
+    /// What is written.
+    pub text: String,
     /// Its form in the list of candidates.
-    pub(super) shown: String,
+    pub shown: String,
 }
 
 impl Completion {
@@ -44,11 +47,8 @@ impl Completion {
 }
 
 /// The completions at the end of this text. `schema` returns the input schema of a capability.
-pub(super) fn completed(
-    words: &Words,
-    schema: impl Fn(&str) -> Option<Json>,
-    before: &str,
-) -> Completed {
+#[must_use]
+pub fn completed(words: &Words, schema: impl Fn(&str) -> Option<Json>, before: &str) -> Completed {
     let mut all = tokens(before);
     let begun = all.pop_if(|token| {
         matches!(
@@ -97,11 +97,8 @@ fn fitting<'w>(words: &'w [String], begun: &str) -> Vec<&'w str> {
 }
 
 /// The remaining parameters of a function, at the end of a text that ends after its name or an argument.
-pub(super) fn hint(
-    words: &Words,
-    schema: impl Fn(&str) -> Option<Json>,
-    before: &str,
-) -> Option<String> {
+#[must_use]
+pub fn hint(words: &Words, schema: impl Fn(&str) -> Option<Json>, before: &str) -> Option<String> {
     let all = tokens(before);
     if all.last()?.kind != TokenKind::Space {
         return None;
@@ -222,7 +219,7 @@ fn keys(schema: &Json, used: &[&str]) -> Vec<Completion> {
     for (name, schema) in properties.iter().filter(|(name, _)| !used.contains(&name.as_str())) {
         let is_required = required.contains(&name.as_str());
         let ty = schema["type"].as_str().map(|ty| format!(" {ty}")).unwrap_or_default();
-        let text = orla_marketplace::rtfs::Value::keyword(name.as_str()).pr_str();
+        let text = rtfs::Value::keyword(name.as_str()).pr_str();
         let shown = format!("{text}{}{ty}", if is_required { "" } else { "?" });
         offered.push((is_required, Completion { text, shown }));
     }
@@ -238,7 +235,7 @@ fn values(schema: &Json) -> Vec<Completion> {
     let flags = BOTH.iter().filter(|_| schema["type"] == "boolean");
     let mut offered: Vec<Completion> = Vec::new();
     for value in listed.chain(single).chain(flags) {
-        let Ok(value) = orla_marketplace::rtfs::json::value_from_json(&value.to_string()) else {
+        let Ok(value) = rtfs::json::value_from_json(&value.to_string()) else {
             continue;
         };
         let offer = Completion::plain(value.pr_str());
