@@ -32,14 +32,14 @@ type Line<'t> = Vec<(Option<&'static str>, &'t str)>;
 /// The lines of a text; each is pieces with the class of their colour.
 fn lines(text: &str) -> Vec<Line<'_>> {
     let mut lines: Vec<Line<'_>> = vec![Vec::new()];
-    let mut before = TokenKind::Space;
+    let mut before = "";
     for token in tokens(text.trim_end_matches('\n')) {
         let class = match (token.kind, before) {
             (TokenKind::LineComment | TokenKind::BlockComment, _) => Some("comment"),
             (TokenKind::Text, _) => Some("text"),
             (TokenKind::Keyword, _) => Some("keyword"),
             (TokenKind::Literal, _) => Some("literal"),
-            (TokenKind::Symbol, TokenKind::Open) => Some("head"),
+            (TokenKind::Symbol, "(" | "#(") => Some("head"),
             (TokenKind::Broken, _) => Some("broken"),
             _ => None,
         };
@@ -51,7 +51,7 @@ fn lines(text: &str) -> Vec<Line<'_>> {
                 line.push((class, piece));
             }
         }
-        before = token.kind;
+        before = token.text;
     }
     lines
 }
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn pieces_have_the_colour_of_their_kind() {
-        let found = lines("(call :a {:n 1}) ; two\n\"x\ny\" z");
+        let found = lines("(call :a {:n [b]}) ; two\n\"x\ny\" z");
         let classes: Vec<Vec<_>> = found
             .iter()
             .map(|line| {
@@ -73,13 +73,7 @@ mod tests {
         assert_eq!(
             classes,
             [
-                vec![
-                    ("head", "call"),
-                    ("keyword", ":a"),
-                    ("keyword", ":n"),
-                    ("literal", "1"),
-                    ("comment", "; two")
-                ],
+                vec![("head", "call"), ("keyword", ":a"), ("keyword", ":n"), ("comment", "; two")],
                 vec![("text", "\"x")],
                 vec![("text", "y\"")],
             ]
