@@ -130,6 +130,11 @@ impl Server {
         self.core.serve_tasks(tasks);
     }
 
+    /// The metrics of everything that is served, as the text that `/metrics` has.
+    pub fn metrics(&self) -> String {
+        self.core.metrics.render(&admin::status::gauges(&self.core, None), |_| true)
+    }
+
     /// Shows this history at `/calls`. Without one, nothing is there. The first one stays.
     pub fn serve_history(&self, history: orla_history::History) {
         self.core.serve_history(history);

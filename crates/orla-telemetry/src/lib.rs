@@ -1,10 +1,11 @@
-//! Traces of calls, exported by OTLP over HTTP as protobuf.
+//! Traces of calls, and metrics, exported by OTLP over HTTP as protobuf.
 //!
 //! # How it works
 //!
 //! The history makes a row of each call that has ended, and passes those that are part of a sampled trace to an [`Exporter`].
 //! `span` makes spans of them, without I/O. A task sends batches to the collector through a [`Collector`], which the program
-//! supplies.
+//! supplies. [`Meter`] sends the values of all metrics at an interval; `metrics` makes them of the text for scrapers, so that
+//! each metric is defined once.
 //!
 //! # Invariants
 //!
@@ -14,9 +15,13 @@
 //!
 //! OTLP over gRPC and as JSON, and the SDK of OpenTelemetry: what orla needs of the protocol is a few messages.
 
+mod meter;
+mod metrics;
 mod proto;
+mod resource;
 mod span;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,9 +32,11 @@ use orla_history::{Row, SpanSink};
 use parking_lot::Mutex;
 use prost::Message as _;
 use tokio::sync::Notify;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-pub use span::Resource;
+pub use meter::Meter;
+pub use resource::Resource;
 
 /// How long spans are gathered before they are sent.
 const GATHER: Duration = Duration::from_secs(1);
@@ -45,7 +52,7 @@ const RETRIES: u32 = 3;
 /// The way to a collector.
 #[async_trait]
 pub trait Collector: Send + Sync {
-    /// Posts an `ExportTraceServiceRequest` as protobuf.
+    /// Posts a request for traces or for metrics as protobuf.
     ///
     /// # Errors
     /// Why it was not taken.
@@ -91,15 +98,19 @@ impl Exporter {
             tokio::select! {
                 () = tokio::time::sleep(GATHER) => {}
                 () = self.0.enough.notified() => {}
-                () = ending.cancelled() => {}
+                () = ending.cancelled() => break,
             }
-            let sending = self.send(collector);
+            // What is being sent is not lost when the server ends.
+            let mut sending = pin!(self.send(collector));
             tokio::select! {
-                () = sending => {}
-                () = ending.cancelled() => {}
+                () = &mut sending => {}
+                () = ending.cancelled() => {
+                    drop(timeout(LAST, async { sending.await; self.send(collector).await }).await);
+                    return;
+                }
             }
         }
-        drop(tokio::time::timeout(LAST, self.send(collector)).await);
+        drop(timeout(LAST, self.send(collector)).await);
     }
 
     /// Sends what waits.

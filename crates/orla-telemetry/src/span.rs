@@ -1,10 +1,11 @@
 //! Spans of rows, by the semantic conventions for MCP and GenAI. No I/O.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use orla_history::{Row, millis};
 
 use crate::proto;
+use crate::resource::{Resource, length, nanos, text};
 use proto::{AnyKind, AnyValue, KeyValue};
 
 /// Waiting for permits is a span of its own from here on.
@@ -20,24 +21,13 @@ const ERROR: i32 = 2;
 /// Kinds of capabilities that are reached over a network.
 const REMOTE: [&str; 5] = ["http", "mcp", "a2a", "remote-rtfs", "stream"];
 
-/// What describes this instance, as names with values.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Resource {
-    /// Such as `service.name`.
-    pub attributes: Vec<(String, String)>,
-    /// The version of orla.
-    pub version: String,
-}
-
 /// The request that exports these calls. Rows without a trace are left out.
 pub(crate) fn request(resource: &Resource, rows: &[Row]) -> proto::ExportTraceServiceRequest {
-    let attributes = resource.attributes.iter();
-    let attributes = attributes.map(|(name, value)| text(name, value)).collect();
-    let scope = proto::Scope { name: "orla".to_owned(), version: resource.version.clone() };
+    let (resource, scope) = resource.messages();
     let spans = rows.iter().filter_map(spans).flatten().collect();
     proto::ExportTraceServiceRequest {
         resource_spans: vec![proto::ResourceSpans {
-            resource: Some(proto::Resource { attributes }),
+            resource: Some(resource),
             scope_spans: vec![proto::ScopeSpans { scope: Some(scope), spans }],
         }],
     }
@@ -109,11 +99,6 @@ fn of_waiting(id: &[u8]) -> Vec<u8> {
     id
 }
 
-fn text(key: &str, value: &str) -> KeyValue {
-    let value = Some(AnyValue { value: Some(AnyKind::Text(value.to_owned())) });
-    KeyValue { key: key.to_owned(), value }
-}
-
 fn number(key: &str, value: i64) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(AnyKind::Int(value)) }) }
 }
@@ -132,16 +117,10 @@ fn cut(text: &str) -> &str {
     &text[..end]
 }
 
-fn nanos(at: SystemTime) -> u64 {
-    length(at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default())
-}
-
-fn length(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX / 2)
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
     use orla_history::{Call, Trace};
 

@@ -1,4 +1,4 @@
-//! Traces: the way to the collector.
+//! Traces and metrics: the way to the collector.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,41 +7,76 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use orla_history::{History, Tracing};
 use orla_oauth::root_cause;
-use orla_telemetry::{Collector, Exporter, NotTaken, Resource};
+use orla_server::Server;
+use orla_telemetry::{Collector, Exporter, Meter, NotTaken, Resource};
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, StatusCode};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use crate::config::telemetry::Traces;
+use crate::config::telemetry::{Target, Telemetry};
 use crate::{Failure, http_client};
 
 /// How long a request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends the traces of the calls that a history follows, until `ending` is cancelled.
-///
-/// # Errors
-/// The client cannot be made.
-pub(crate) fn serve(
-    history: &History,
-    traces: Traces,
+/// What is to be sent of a server.
+#[derive(Default)]
+pub(crate) struct Prepared {
+    traces: Option<(Exporter, Http)>,
+    metrics: Option<(Meter, Http)>,
+}
+
+impl Prepared {
+    /// Prepares what is to be sent. The calls that a history follows are traced from now on.
+    ///
+    /// # Errors
+    /// A header is none, or the client cannot be made.
+    pub(crate) fn new(telemetry: Telemetry, calls: Option<&History>) -> Result<Self, Failure> {
+        let Telemetry { traces, sample_ratio, metrics, every, attributes } = telemetry;
+        let resource = Resource { attributes, version: env!("CARGO_PKG_VERSION").to_owned() };
+        let mut prepared = Self::default();
+        if let (Some(target), Some(calls)) = (traces, calls) {
+            let exporter = Exporter::new(resource.clone());
+            calls.trace_with(Tracing { sample_ratio, sink: Arc::new(exporter.clone()) });
+            prepared.traces = Some((exporter, Http::new(target)?));
+        }
+        if let Some(target) = metrics {
+            prepared.metrics = Some((Meter::new(resource, every), Http::new(target)?));
+        }
+        Ok(prepared)
+    }
+
+    /// Sends until that is [ended](Sending::end).
+    pub(crate) fn start(self, server: &Server) -> Sending {
+        let ending = CancellationToken::new();
+        let tasks = TaskTracker::new();
+        if let Some((exporter, collector)) = self.traces {
+            let ending = ending.clone();
+            tasks.spawn(async move { exporter.serve(&collector, ending).await });
+        }
+        if let Some((meter, collector)) = self.metrics {
+            let (server, ending) = (server.clone(), ending.clone());
+            let read = move || server.metrics();
+            tasks.spawn(async move { meter.serve(read, &collector, ending).await });
+        }
+        Sending { ending, tasks }
+    }
+}
+
+/// The tasks that send.
+pub(crate) struct Sending {
     ending: CancellationToken,
-) -> Result<impl Future<Output = ()> + Send + use<>, Failure> {
-    let Traces { url, headers, sample_ratio, attributes } = traces;
-    let headers = headers.iter().map(|(name, value)| {
-        let name = HeaderName::try_from(name).map_err(|_| {
-            Failure::usage(format!("telemetry.headers: {name:?} is no name of a header"))
-        })?;
-        let mut value = HeaderValue::try_from(value)
-            .map_err(|_| Failure::usage(format!("telemetry.headers.{name}: no value of a header")))?;
-        value.set_sensitive(true);
-        Ok((name, value))
-    });
-    let headers = headers.collect::<Result<HeaderMap, Failure>>()?;
-    let collector = Http { client: http_client::new()?, url, headers };
-    let exporter = Exporter::new(Resource { attributes, version: env!("CARGO_PKG_VERSION").to_owned() });
-    history.trace_with(Tracing { sample_ratio, sink: Arc::new(exporter.clone()) });
-    Ok(async move { exporter.serve(&collector, ending).await })
+    tasks: TaskTracker,
+}
+
+impl Sending {
+    /// Sends what is left, within a few seconds.
+    pub(crate) async fn end(self) {
+        self.ending.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
 }
 
 /// A collector that takes OTLP over HTTP.
@@ -49,6 +84,23 @@ struct Http {
     client: Client,
     url: String,
     headers: HeaderMap,
+}
+
+impl Http {
+    fn new(Target { url, headers }: Target) -> Result<Self, Failure> {
+        let headers = headers.iter().map(|(name, value)| {
+            let name = HeaderName::try_from(name).map_err(|_| {
+                Failure::usage(format!("telemetry.headers: {name:?} is not the name of a header"))
+            })?;
+            let mut value = HeaderValue::try_from(value).map_err(|_| {
+                Failure::usage(format!("telemetry.headers.{name}: not the value of a header"))
+            })?;
+            value.set_sensitive(true);
+            Ok((name, value))
+        });
+        let headers = headers.collect::<Result<HeaderMap, Failure>>()?;
+        Ok(Self { client: http_client::new()?, url, headers })
+    }
 }
 
 #[async_trait]

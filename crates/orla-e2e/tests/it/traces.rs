@@ -1,4 +1,4 @@
-//! Traces: what a collector gets of a program that calls three kinds of providers, and that a bad collector costs no call.
+//! Traces and metrics: what a collector gets, and that a bad collector costs no call.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -306,4 +306,38 @@ fn spans_are_sent_when_the_collector_is_back() {
     server.log_says(&["traces are sent again"]);
     let asked = collector.asked();
     assert!(asked.len() >= 2 && asked[0].bytes == asked[asked.len() - 1].bytes, "the same spans");
+}
+
+#[test]
+fn what_has_not_been_sent_is_sent_at_the_end() {
+    let (collector, upstream) = (Upstream::start(), Upstream::start());
+    let mut server = traced(&collector.url(), &upstream, "").serve();
+    assert!(!server.client().call("here", json!({})).is_error());
+    assert!(server.terminate().success());
+    assert_eq!(spans(&collector).iter().filter(|span| span.name == "tools/call here").count(), 1);
+    assert!(collector.asked().iter().any(|asked| asked.line.contains("/v1/metrics")));
+}
+
+#[test]
+fn metrics_are_sent_at_an_interval() {
+    let (collector, upstream) = (Upstream::start(), Upstream::start());
+    collector.set("POST /v1/metrics", 200, "");
+    let world = traced(&collector.url(), &upstream, "").env("OTEL_METRIC_EXPORT_INTERVAL", "100");
+    let server = world.serve();
+    assert!(!server.client().call("here", json!({})).is_error());
+    // The value of a counter's first point, for the capability.
+    let counted = |metric: &[u8]| {
+        let points: Vec<&[u8]> =
+            messages(metric, 7).into_iter().flat_map(|sum| messages(sum, 1)).collect();
+        let point = points.iter().find(|point| attributes(point, 7)["capability"] == "here")?;
+        Some((f64::from_bits(number(point, 4)), attributes(point, 7)["outcome"].clone()))
+    };
+    let found = eventually("the call is counted", || {
+        let asked = collector.asked();
+        let sent = asked.iter().filter(|asked| asked.line.contains("/v1/metrics"));
+        let metrics = sent.flat_map(|asked| messages(&asked.bytes, 1)).flat_map(|of| messages(of, 2));
+        let mut metrics = metrics.flat_map(|scope| messages(scope, 2));
+        metrics.find(|metric| text(metric, 1) == "orla_calls").and_then(counted)
+    });
+    assert_eq!(found, (1.0, "ok".to_owned()));
 }

@@ -32,7 +32,8 @@ use crate::quota_days::QuotaDays;
 use crate::reload::Reloader;
 use crate::signals::{Signal, Signals};
 use crate::state::{self, ServerState};
-use crate::{Failure, fatal, render, telemetry};
+use crate::telemetry::{Prepared, Sending};
+use crate::{Failure, fatal, render};
 
 /// How long files must be unchanged before their change causes a reload.
 const DEBOUNCE: Duration = Duration::from_millis(100);
@@ -128,15 +129,12 @@ async fn serve(source: Source) -> Result<(), Failure> {
     let mut files = Files::default();
     let followed = files.follow(&config);
     let mut app = App::build(&config)?;
-    let traces = config.traces(&|name| std::env::var_os(name)).map_err(Failure::usage)?;
-    let calls_followed = crate::history::of_server(app.marketplace(), &config, traces.is_some())?;
+    let telemetry = config.telemetry(&|name| std::env::var_os(name)).map_err(Failure::usage)?;
+    let is_traced = telemetry.traces.is_some();
+    let calls_followed = crate::history::of_server(app.marketplace(), &config, is_traced)?;
     let history = calls_followed.history;
-    let tracing_ends = CancellationToken::new();
     // Before the first call.
-    let tracing = match (&calls_followed.calls, traces) {
-        (Some(calls), Some(traces)) => Some(telemetry::serve(calls, traces, tracing_ends.clone())?),
-        _ => None,
-    };
+    let telemetry = Prepared::new(telemetry, calls_followed.calls.as_ref())?;
     let facts = Facts::new(&source);
     facts.update(&config, &app);
     facts.show(&config, &app);
@@ -249,7 +247,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
             store.close().await;
         }
     });
-    let tracing = tracing.map(|serving| tracker.spawn(serving));
+    let sending = telemetry.start(&server);
     tracker.spawn(days.follow());
     for following in app.follow_providers() {
         tracker.spawn(following);
@@ -264,7 +262,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
             ended = &mut serving => {
                 let finished = finish(&ended);
                 days.end();
-                end_calls(calls_followed.calls, tracing_ends, tracing).await;
+                end_calls(calls_followed.calls, sending).await;
                 end_audit(audit, "end of input").await;
                 return finished;
             }
@@ -311,7 +309,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         }
     };
     days.end();
-    end_calls(calls_followed.calls, tracing_ends, tracing).await;
+    end_calls(calls_followed.calls, sending).await;
     end_audit(audit, stop.name()).await;
     finished
 }
@@ -325,20 +323,14 @@ pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
     Audit::open(own).map(Some).map_err(Failure::failed)
 }
 
-/// Writes the history to its end, which waits for the disk, and sends the last traces.
-async fn end_calls(
-    calls: Option<History>,
-    tracing_ends: CancellationToken,
-    tracing: Option<tokio::task::JoinHandle<()>>,
-) {
-    let Some(calls) = calls else { return };
-    if tokio::time::timeout(AUDIT_END, calls.close()).await.is_err() {
+/// Writes the history to its end, which waits for the disk, and sends the last traces and metrics.
+async fn end_calls(calls: Option<History>, sending: Sending) {
+    if let Some(calls) = calls
+        && tokio::time::timeout(AUDIT_END, calls.close()).await.is_err()
+    {
         tracing::error!("the end of the history was not written in time");
     }
-    tracing_ends.cancel();
-    if let Some(tracing) = tracing {
-        drop(tracing.await);
-    }
+    sending.end().await;
 }
 
 /// Writes the audit log to its end, which waits for the disk.

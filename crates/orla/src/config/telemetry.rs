@@ -1,6 +1,7 @@
-//! `telemetry`: where traces are sent.
+//! `telemetry`: where traces and metrics are sent.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
@@ -9,7 +10,7 @@ use super::Lookup;
 use super::forms::{API_URL, HEADERS, Scalar};
 use super::keys::{Key, key};
 
-/// Where traces are sent: the keys of `telemetry`.
+/// The keys of `telemetry`.
 #[derive(Clone, PartialEq)]
 pub(crate) struct TelemetryConfig {
     /// The base address of the collector.
@@ -30,7 +31,7 @@ impl Default for TelemetryConfig {
 pub(super) fn keys() -> Vec<Key<Config>> {
     vec![
         key("otlp", API_URL, |c: &mut Config| &mut c.telemetry.otlp,
-            "base address of a collector that takes OTLP over HTTP; `/v1/traces` is appended. By default, that of `OTEL_EXPORTER_OTLP_ENDPOINT`").restart(),
+            "base address of a collector that takes OTLP over HTTP; `/v1/traces` and `/v1/metrics` are appended. By default, that of `OTEL_EXPORTER_OTLP_ENDPOINT`").restart(),
         key("headers", HEADERS, |c: &mut Config| &mut c.telemetry.headers,
             "header fields for the collector").restart(),
         key("sample_ratio", Ratio, |c: &mut Config| &mut c.telemetry.sample_ratio,
@@ -62,61 +63,53 @@ impl Scalar for Ratio {
     }
 }
 
-/// Where traces are sent, with the standard variables of OpenTelemetry taken into account.
+/// What is sent where, with the standard variables of OpenTelemetry taken into account.
 #[derive(Clone, PartialEq)]
-pub(crate) struct Traces {
-    /// The whole address.
-    pub(crate) url: String,
-    pub(crate) headers: Vec<(String, String)>,
+pub(crate) struct Telemetry {
+    /// Where traces are sent.
+    pub(crate) traces: Option<Target>,
+    /// The part of the traces that begin here which is sent.
     pub(crate) sample_ratio: f64,
+    /// Where metrics are sent.
+    pub(crate) metrics: Option<Target>,
+    /// How often.
+    pub(crate) every: Duration,
     /// What describes this instance.
     pub(crate) attributes: Vec<(String, String)>,
 }
 
+/// Where a collector takes requests of one kind.
+#[derive(Clone, PartialEq)]
+pub(crate) struct Target {
+    /// The whole address.
+    pub(crate) url: String,
+    pub(crate) headers: Vec<(String, String)>,
+}
+
+/// Variables by name, without those that are empty.
+type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+/// How often metrics are sent, unless a variable says otherwise.
+const EVERY: Duration = Duration::from_secs(60);
+
 impl Config {
-    /// Where traces are sent; `None` if nowhere. What the configuration says comes before the environment.
+    /// What is sent where. What the configuration says comes before the environment.
     ///
     /// # Errors
     /// A variable asks for what is not supported.
-    pub(crate) fn traces(&self, env: Lookup<'_>) -> Result<Option<Traces>, String> {
+    pub(crate) fn telemetry(&self, env: Lookup<'_>) -> Result<Telemetry, String> {
         let of = |name: &str| {
             let value = env(name)?.into_string().ok()?;
             Some(value.trim().to_owned()).filter(|value| !value.is_empty())
         };
-        let own = &self.telemetry;
-        let of_traces = |name: &str| of(&format!("OTEL_EXPORTER_OTLP_TRACES_{name}"));
-        let of_either =
-            |name: &str| of_traces(name).or_else(|| of(&format!("OTEL_EXPORTER_OTLP_{name}")));
-        let appended = |base: String| format!("{}/v1/traces", base.trim_end_matches('/'));
-        let is_off =
-            |name: &str, word: &str| of(name).is_some_and(|value| value.eq_ignore_ascii_case(word));
-        let url = match &own.otlp {
-            Some(base) => appended(base.clone()),
-            None if is_off("OTEL_SDK_DISABLED", "true") || is_off("OTEL_TRACES_EXPORTER", "none") => {
-                return Ok(None);
-            }
-            None => {
-                match of_traces("ENDPOINT").or_else(|| of("OTEL_EXPORTER_OTLP_ENDPOINT").map(appended)) {
-                    Some(url) => url,
-                    None => return Ok(None),
-                }
-            }
-        };
-        if own.otlp.is_none()
-            && of_either("PROTOCOL").is_some_and(|protocol| protocol != "http/protobuf")
-        {
-            return Err(
-                "traces are sent as http/protobuf alone: change OTEL_EXPORTER_OTLP_PROTOCOL".to_owned()
-            );
-        }
-        let mut headers = of_either("HEADERS").map(|text| pairs(&text)).unwrap_or_default();
-        headers.extend(own.headers.clone());
-        let mut sample_ratio = own.sample_ratio;
+        let mut sample_ratio = self.telemetry.sample_ratio;
         if self.is_default("telemetry")
             && let Some(ratio) = of("OTEL_TRACES_SAMPLER_ARG").and_then(|text| Ratio.parse(&text).ok())
         {
             sample_ratio = ratio;
         }
+        let every = of("OTEL_METRIC_EXPORT_INTERVAL").and_then(|text| text.parse().ok());
+        let every = every.filter(|millis| *millis > 0).map_or(EVERY, Duration::from_millis);
         let mut attributes = of("OTEL_RESOURCE_ATTRIBUTES").map(|text| pairs(&text)).unwrap_or_default();
         if let Some(name) = of("OTEL_SERVICE_NAME") {
             attributes.insert("service.name".to_owned(), name);
@@ -125,8 +118,37 @@ impl Config {
         attributes
             .entry("service.version".to_owned())
             .or_insert_with(|| env!("CARGO_PKG_VERSION").to_owned());
-        let (headers, attributes) = (headers.into_iter().collect(), attributes.into_iter().collect());
-        Ok(Some(Traces { url, headers, sample_ratio, attributes }))
+        let attributes = attributes.into_iter().collect();
+        let (traces, metrics) = (self.target("traces", &of)?, self.target("metrics", &of)?);
+        Ok(Telemetry { traces, sample_ratio, metrics, every, attributes })
+    }
+
+    /// Where a kind of data is sent: `traces` or `metrics`.
+    fn target(&self, kind: &str, of: Variable<'_>) -> Result<Option<Target>, String> {
+        let own = &self.telemetry;
+        let upper = kind.to_ascii_uppercase();
+        let of_kind = |name: &str| of(&format!("OTEL_EXPORTER_OTLP_{upper}_{name}"));
+        let of_either = |name: &str| of_kind(name).or_else(|| of(&format!("OTEL_EXPORTER_OTLP_{name}")));
+        let appended = |base: String| format!("{}/v1/{kind}", base.trim_end_matches('/'));
+        let is = |name: &str, word: &str| of(name).is_some_and(|value| value.eq_ignore_ascii_case(word));
+        let is_off = is("OTEL_SDK_DISABLED", "true") || is(&format!("OTEL_{upper}_EXPORTER"), "none");
+        let of_env = || of_kind("ENDPOINT").or_else(|| of("OTEL_EXPORTER_OTLP_ENDPOINT").map(appended));
+        let url = match &own.otlp {
+            Some(base) => Some(appended(base.clone())),
+            None if is_off => None,
+            None => of_env(),
+        };
+        let Some(url) = url else { return Ok(None) };
+        if own.otlp.is_none()
+            && of_either("PROTOCOL").is_some_and(|protocol| protocol != "http/protobuf")
+        {
+            return Err(format!(
+                "{kind} are sent as http/protobuf alone: change OTEL_EXPORTER_OTLP_PROTOCOL"
+            ));
+        }
+        let mut headers = of_either("HEADERS").map(|text| pairs(&text)).unwrap_or_default();
+        headers.extend(own.headers.clone());
+        Ok(Some(Target { url, headers: headers.into_iter().collect() }))
     }
 }
 
@@ -142,10 +164,11 @@ fn pairs(text: &str) -> BTreeMap<String, String> {
 mod tests {
     use super::*;
 
-    fn traces(text: &str, env: &[(&str, &str)]) -> Result<Option<Traces>, String> {
+    fn telemetry(text: &str, env: &[(&str, &str)]) -> Result<Telemetry, String> {
         let config = Config::of(text).map_err(|problems| problems[0].to_string())?;
-        config
-            .traces(&|name| env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into()))
+        config.telemetry(&|name| {
+            env.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+        })
     }
 
     #[test]
@@ -156,38 +179,50 @@ mod tests {
             ("OTEL_TRACES_SAMPLER_ARG", "0.25"),
             ("OTEL_SERVICE_NAME", "mine"),
         ];
-        assert!(traces("", &[]).unwrap().is_none());
-        let of_env = traces("", &env).unwrap().unwrap();
-        assert_eq!(of_env.url, "http://127.0.0.1:4318/v1/traces");
-        assert_eq!(
-            of_env.headers,
-            [("x-a".to_owned(), "1".to_owned()), ("x-b".to_owned(), "a b".to_owned())]
+        let (traces, metrics) = (
+            |telemetry: &Telemetry| telemetry.traces.clone().unwrap(),
+            |telemetry: &Telemetry| telemetry.metrics.clone().unwrap(),
         );
-        assert_eq!(of_env.sample_ratio, 0.25);
+        let off = telemetry("", &[]).unwrap();
+        assert!(off.traces.is_none() && off.metrics.is_none());
+        let of_env = telemetry("", &env).unwrap();
+        assert_eq!(traces(&of_env).url, "http://127.0.0.1:4318/v1/traces");
+        assert_eq!(metrics(&of_env).url, "http://127.0.0.1:4318/v1/metrics");
+        let headers = [("x-a".to_owned(), "1".to_owned()), ("x-b".to_owned(), "a b".to_owned())];
+        assert_eq!(metrics(&of_env).headers, headers);
+        assert_eq!((of_env.sample_ratio, of_env.every), (0.25, EVERY));
         assert!(of_env.attributes.contains(&("service.name".to_owned(), "mine".to_owned())));
-        let own =
-            traces("telemetry: {otlp: 'http://c:1/base', headers: {x-a: '2'}, sample_ratio: 0}\n", &env)
-                .unwrap()
-                .unwrap();
-        assert_eq!((&*own.url, own.sample_ratio), ("http://c:1/base/v1/traces", 0.0));
-        assert_eq!(own.headers[0].1, "2");
-        let exact = [("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:2/x")];
-        assert_eq!(traces("", &exact).unwrap().unwrap().url, "http://c:2/x");
+        let own = "telemetry: {otlp: 'http://c:1/base', headers: {x-a: '2'}, sample_ratio: 0}\n";
+        let own = telemetry(own, &env).unwrap();
+        assert_eq!((&*traces(&own).url, own.sample_ratio), ("http://c:1/base/v1/traces", 0.0));
+        assert_eq!(metrics(&own).url, "http://c:1/base/v1/metrics");
+        assert_eq!(traces(&own).headers[0].1, "2");
+        let exact = [
+            ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://c:2/x"),
+            ("OTEL_METRIC_EXPORT_INTERVAL", "500"),
+        ];
+        let exact = telemetry("", &exact).unwrap();
+        assert_eq!((&*traces(&exact).url, exact.metrics.is_none()), ("http://c:2/x", true));
+        assert_eq!(exact.every, Duration::from_millis(500));
     }
 
     #[test]
     fn what_is_not_supported_is_said() {
         let grpc =
             [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
-        assert!(traces("", &grpc).err().unwrap().contains("http/protobuf"));
+        assert!(telemetry("", &grpc).err().unwrap().contains("http/protobuf"));
         let off = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"), ("OTEL_SDK_DISABLED", "true")];
-        assert!(traces("", &off).unwrap().is_none());
+        assert!(telemetry("", &off).unwrap().traces.is_none());
+        let traces_alone =
+            [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"), ("OTEL_METRICS_EXPORTER", "none")];
+        let traces_alone = telemetry("", &traces_alone).unwrap();
+        assert!(traces_alone.traces.is_some() && traces_alone.metrics.is_none());
         for (text, words) in [
             ("telemetry: {otlp: collector}", "telemetry.otlp: expected an address"),
             ("telemetry: {sample_ratio: 2}", "telemetry.sample_ratio: expected a number from 0 to 1"),
             ("telemetry: {oltp: x}", "telemetry.oltp: unknown key"),
         ] {
-            let problem = traces(text, &[]).err().unwrap();
+            let problem = telemetry(text, &[]).err().unwrap();
             assert!(problem.contains(words) && problem.contains("orla.yaml:1:"), "{problem}");
         }
     }

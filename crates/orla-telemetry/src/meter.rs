@@ -1,0 +1,54 @@
+//! When metrics are sent.
+
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use prost::Message as _;
+use tokio_util::sync::CancellationToken;
+
+use crate::{Collector, LAST, Resource, metrics};
+
+/// Sends the values of metrics at an interval.
+pub struct Meter {
+    resource: Resource,
+    every: Duration,
+    began: SystemTime,
+}
+
+impl Meter {
+    /// A meter for the instance that `resource` describes, whose counters begin now.
+    pub fn new(resource: Resource, every: Duration) -> Self {
+        Self { resource, every, began: SystemTime::now() }
+    }
+
+    /// Sends what `read` gives, as OpenMetrics text, until `ending` is cancelled, and then once more, within three seconds.
+    /// What a collector does not take is in the next request: counters go on.
+    pub async fn serve(
+        &self,
+        read: impl Fn() -> String,
+        collector: &dyn Collector,
+        ending: CancellationToken,
+    ) {
+        let mut is_failing = false;
+        loop {
+            let is_last = ending.run_until_cancelled(tokio::time::sleep(self.every)).await.is_none();
+            let request = metrics::request(&self.resource, &read(), self.began, SystemTime::now());
+            let sending = collector.send(Bytes::from(request.encode_to_vec()));
+            if is_last {
+                drop(tokio::time::timeout(LAST, sending).await);
+                return;
+            }
+            match ending.run_until_cancelled(sending).await {
+                Some(Err(not_taken)) if !is_failing => {
+                    is_failing = true;
+                    tracing::warn!(error = not_taken.why, "metrics cannot be sent; it is tried again");
+                }
+                Some(Ok(())) if is_failing => {
+                    is_failing = false;
+                    tracing::info!("metrics are sent again");
+                }
+                _ => {}
+            }
+        }
+    }
+}
