@@ -289,12 +289,13 @@ impl History {
                     None => return Ok(None),
                 },
             };
-            if !viewer.sees(row.call.principal_id.as_deref()) {
+            if !viewer.sees(&row.call) {
                 return Ok(None);
             }
             let mut within = store.within(&row.call.root)?;
             let running = inner.intake.running.list(&viewer).into_iter().map(|running| running.call);
             within.extend(running.filter(|call| call.root == row.call.root));
+            within.retain(|call| viewer.sees(call));
             Ok(Some(Detail { children: call::tree(&row.call.id, within), row }))
         })
         .await

@@ -221,7 +221,7 @@ impl LiveCall {
     }
 
     fn is_seen_by(&self, viewer: &Viewer) -> bool {
-        viewer.sees(self.principal.as_ref().map(|principal| &**principal.id()))
+        viewer.sees(&self.call())
     }
 }
 

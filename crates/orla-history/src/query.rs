@@ -63,6 +63,9 @@ impl Query {
     }
 }
 
+/// How a call ended that the policy denied.
+pub(crate) const DENIED: &str = "denied";
+
 /// Who asks for calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Viewer {
@@ -70,6 +73,8 @@ pub enum Viewer {
     All,
     /// The caller with this id sees its own calls; `None` is callers that are not identified.
     Own(Option<String>),
+    /// The same, without those that the policy denied: it conceals that their capabilities exist.
+    OwnPermitted(Option<String>),
 }
 
 impl Viewer {
@@ -84,17 +89,22 @@ impl Viewer {
     }
 
     fn with(market: &CapabilityMarketplace, principal: Option<&Principal>, permission: &str) -> Self {
-        match market.snapshot().permits_of_others(principal, "history", permission) {
+        let catalog = market.snapshot();
+        let own = || principal.map(|principal| principal.id().to_string());
+        match catalog.permits_of_others(principal, "history", permission) {
             true => Self::All,
-            false => Self::Own(principal.map(|principal| principal.id().to_string())),
+            false if catalog.conceals() => Self::OwnPermitted(own()),
+            false => Self::Own(own()),
         }
     }
 
-    /// Whether it sees a call of the caller with this id.
-    pub fn sees(&self, principal_id: Option<&str>) -> bool {
+    /// Whether it sees this call.
+    pub fn sees(&self, call: &Call) -> bool {
+        let is_own = |own: &Option<String>| *own == call.principal_id;
         match self {
             Self::All => true,
-            Self::Own(own) => own.as_deref() == principal_id,
+            Self::Own(own) => is_own(own),
+            Self::OwnPermitted(own) => is_own(own) && call.outcome != DENIED,
         }
     }
 }

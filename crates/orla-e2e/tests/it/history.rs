@@ -260,3 +260,35 @@ fn a_full_disk_costs_no_call_and_one_line_and_what_was_written_stays() {
     assert!(rows.iter().any(|row| row["capability"] == "hello"), "what was written is there: {rows:?}");
     assert_eq!(server.log().matches("the history cannot be written").count(), 1);
 }
+
+#[test]
+fn a_denied_capability_is_not_in_the_history_of_its_caller() {
+    let tokens = "auth_tokens: {ada: token-of-ada, bob: token-of-bob}\n";
+    let policy = "policy:\n- {to: [ada], allow: ['*']}\n- {to: [bob], allow: ['exec:*', 'rtfs', 'rtfs_check']}\n- {to: [bob], capabilities: ['hidden*'], deny: ['*']}\n";
+    for (history, more, is_seen) in [
+        ("", "", false),
+        ("history: {path: h.sqlite}\n", "", false),
+        ("", "policy_reveal: true\n", true),
+    ] {
+        let server = world()
+            .tool("hidden", sh("echo x"))
+            .tool("hello", sh("echo hi"))
+            .config(&format!("{tokens}{history}{more}{policy}"))
+            .serve();
+        for path in ["/api/hidden", "/api/hello"] {
+            server.send_as("POST", path, "token-of-bob", "{}");
+        }
+        let of = |token| {
+            eventually("the calls are there", || {
+                Some(calls(&server, token)).filter(|calls| id_of(calls, "hello").is_some())
+            })
+        };
+        let own = of("token-of-bob");
+        assert_eq!(id_of(&own, "hidden").is_some(), is_seen, "{own:?}");
+        // For who may see the calls of others, it is evidence.
+        let all = of("token-of-ada");
+        let denied = id_of(&all, "hidden").unwrap_or_else(|| panic!("{all:?}"));
+        let detail = server.get_as(&format!("/calls/{denied}"), "token-of-bob");
+        assert_eq!(detail.status, if is_seen { 200 } else { 404 }, "{}", detail.text());
+    }
+}

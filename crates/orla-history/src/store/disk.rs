@@ -18,7 +18,7 @@ use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params,
 use super::Store;
 use super::memory::size;
 use crate::call::{Body, Call, NoticeLine, Row, Trace, millis};
-use crate::query::{MAX_LIMIT, Query, Viewer};
+use crate::query::{DENIED, MAX_LIMIT, Query, Viewer};
 use crate::{HistoryError, Options};
 
 /// `orlc`: marks a file as a history.
@@ -466,8 +466,15 @@ fn select(query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
     };
     match viewer {
         Viewer::All => {}
-        Viewer::Own(Some(id)) => conditions.push(format!("principal_id = {}", value(id.clone().into()))),
-        Viewer::Own(None) => conditions.push("principal_id IS NULL".to_owned()),
+        Viewer::Own(Some(id)) | Viewer::OwnPermitted(Some(id)) => {
+            conditions.push(format!("principal_id = {}", value(id.clone().into())));
+        }
+        Viewer::Own(None) | Viewer::OwnPermitted(None) => {
+            conditions.push("principal_id IS NULL".to_owned());
+        }
+    }
+    if matches!(viewer, Viewer::OwnPermitted(_)) {
+        conditions.push(format!("outcome <> '{DENIED}'"));
     }
     if let Some(pattern) = &query.capability {
         let pattern = value(glob(pattern.as_str()).into());

@@ -73,9 +73,7 @@ impl Store for Memory {
         {
             return Ok(Vec::new());
         }
-        let wanted = newest_first
-            .filter(|call| viewer.sees(call.principal_id.as_deref()))
-            .filter(|call| query.admits(call));
+        let wanted = newest_first.filter(|call| viewer.sees(call)).filter(|call| query.admits(call));
         Ok(wanted.take(query.limit.min(MAX_LIMIT)).cloned().collect())
     }
 
