@@ -1,6 +1,7 @@
 //! Reading and changing the records of tasks.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use orla_marketplace::JsonText;
@@ -11,6 +12,7 @@ use crate::keys::{self, OwnerKey};
 use crate::service::Inner;
 use crate::state::{Event, Repeat};
 use crate::task::{Task, TaskId, Timestamp};
+use crate::timers::LOOK;
 
 /// Why a task was not changed.
 #[derive(Debug)]
@@ -114,6 +116,10 @@ impl Inner {
                         running.know(&task);
                     }
                     self.counts.moved(before, task.state);
+                    if task.state.is_terminal() && Duration::from_millis(self.keep_millis(&task)) < LOOK
+                    {
+                        self.timer_set.notify_one();
+                    }
                     self.live.publish(&task);
                     if let (Some(owner), false) = (&asleep, self.is_shared()) {
                         self.give_place_back(owner);

@@ -23,7 +23,7 @@ use crate::options::TaskOptions;
 use crate::queue::Queue;
 use crate::shared::{Shared, Sharing};
 use crate::state::{Event, State};
-use crate::task::{Owner, Task, TaskId, Timestamp};
+use crate::task::{Failure, Owner, Task, TaskId, Timestamp};
 
 /// The most events of a task that wait for being awaited.
 pub(crate) const MAX_EVENTS: usize = 256;
@@ -343,6 +343,7 @@ impl Tasks {
             if let Some(running) = &running {
                 running.fill(task);
             }
+            task.error = Some(Failure::cancelled());
             Ok(Vec::new())
         });
         let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;

@@ -151,6 +151,18 @@ pub struct Failure {
     pub refusal: Option<Refusal>,
 }
 
+impl Failure {
+    /// That of a task that was cancelled.
+    pub(crate) fn cancelled() -> Self {
+        Self {
+            kind: State::Cancelled.as_str().to_owned(),
+            message: "the task was cancelled".to_owned(),
+            at: None,
+            refusal: None,
+        }
+    }
+}
+
 /// An error of the Model Context Protocol.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {

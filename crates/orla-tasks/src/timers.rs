@@ -14,7 +14,7 @@ use crate::task::{TaskId, Timestamp};
 pub(crate) const KEEP: &str = "keep";
 
 /// The longest time until the rows are looked at again: clocks are set, and other processes write rows.
-const LOOK: Duration = Duration::from_secs(60);
+pub(crate) const LOOK: Duration = Duration::from_secs(60);
 /// How soon they are looked at again after an error. Each further error doubles it.
 const AGAIN: Duration = Duration::from_millis(500);
 /// How many rows are handled at once.

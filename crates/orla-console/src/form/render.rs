@@ -13,12 +13,14 @@ use crate::text::{plain, visible};
 struct Writer<'a> {
     action: &'a str,
     number: Cell<usize>,
+    /// The message of a group, which its first field names: a group itself cannot be marked as invalid.
+    of_group: Cell<Option<String>>,
 }
 
 impl Form {
     /// The fields, without the form around them. Buttons that change the form are sent to `action`.
     pub(crate) fn render(&self, action: &str) -> Markup {
-        let writer = Writer { action, number: Cell::new(0) };
+        let writer = Writer { action, number: Cell::new(0), of_group: Cell::default() };
         html! {
             @if !self.problems.is_empty() {
                 ul.problems role="alert" { @for problem in &self.problems { li { (plain(problem)) } } }
@@ -50,31 +52,27 @@ impl Writer<'_> {
         let id = format!("f{number}");
         let (hint, error) = (format!("h{number}"), format!("e{number}"));
         let has_hint = node.description.is_some() || !node.rules.is_empty() || node.default.is_some();
-        let described = [(has_hint, &hint), (is_bad, &error)].into_iter().filter(|(is, _)| *is);
-        let described = described.map(|(_, id)| id.as_str()).collect::<Vec<_>>().join(" ");
+        let of_group = if is_group(node) { None } else { self.of_group.take() };
+        let described = [has_hint.then_some(&hint), is_bad.then_some(&error), of_group.as_ref()];
+        let described =
+            described.into_iter().flatten().map(String::as_str).collect::<Vec<_>>().join(" ");
         let described = Some(described).filter(|ids| !ids.is_empty());
         let about = html! {
             @if has_hint { p.hint id=(hint) { (explanation(node)) } }
             @if is_bad { p.error id=(error) { (plain(&node.problems.join("; "))) } }
         };
-        let is_group = matches!(
-            node.control,
-            Control::Object { .. }
-                | Control::Array { .. }
-                | Control::Alternatives { .. }
-                | Control::Closed
-        );
-        if is_group {
+        if is_group(node) {
             return html! {
                 fieldset.bad[is_bad] aria-describedby=[described] {
                     legend { (plain(&node.label)) (mark(node)) }
                     (about)
                     (self.null(node))
-                    (self.inside(node))
+                    (self.group(node, is_bad.then_some(error.as_str())))
                     (self.remove(node))
                 }
             };
         }
+        let is_bad = is_bad || of_group.is_some();
         let field = Field { id: &id, described: described.as_deref(), is_bad, node };
         html! {
             div.field.bad[is_bad] {
@@ -84,6 +82,15 @@ impl Writer<'_> {
                 (about)
             }
         }
+    }
+
+    /// What is in a group, whose message has this id.
+    fn group(&self, node: &Node, error: Option<&str>) -> Markup {
+        let Some(error) = error else { return self.inside(node) };
+        let outer = self.of_group.replace(Some(error.to_owned()));
+        let inside = self.inside(node);
+        self.of_group.set(outer);
+        inside
     }
 
     fn null(&self, node: &Node) -> Markup {
@@ -205,17 +212,14 @@ impl Writer<'_> {
 
     /// The alternative that was chosen.
     fn part(&self, node: &Node) -> Markup {
-        let is_group = matches!(
-            node.control,
-            Control::Object { .. }
-                | Control::Array { .. }
-                | Control::Alternatives { .. }
-                | Control::Closed
-        );
+        if !is_group(node) {
+            return self.inside(node);
+        }
+        let error = (!node.problems.is_empty()).then(|| format!("e{}", self.next()));
         html! {
-            @if is_group && !node.problems.is_empty() { p.error { (plain(&node.problems.join("; "))) } }
-            @if is_group && let Some(description) = &node.description { p.hint { (plain(description)) } }
-            (self.inside(node))
+            @if let Some(id) = &error { p.error id=(id) { (plain(&node.problems.join("; "))) } }
+            @if let Some(description) = &node.description { p.hint { (plain(description)) } }
+            (self.group(node, error.as_deref()))
         }
     }
 
@@ -234,6 +238,14 @@ impl Writer<'_> {
             }
         }
     }
+}
+
+/// Whether a value has fields within it.
+fn is_group(node: &Node) -> bool {
+    matches!(
+        node.control,
+        Control::Object { .. } | Control::Array { .. } | Control::Alternatives { .. } | Control::Closed
+    )
 }
 
 struct Field<'a> {

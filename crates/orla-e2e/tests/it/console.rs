@@ -212,6 +212,23 @@ fn a_form_calls_and_shows_what_is_wrong_beside_the_field() {
     assert!(page.control("tags.1").is_some());
 }
 
+#[test]
+fn a_field_of_a_group_in_error_names_its_message() {
+    let schema = "{type: object, required: [user], properties: {user: {type: object, required: [address], properties: {address: {type: array, minItems: 1, items: {type: object, required: [city], properties: {city: {type: string}}}}}}, way: {oneOf: [{type: object, required: [p], properties: {p: {type: string}}}, {type: string}]}}}";
+    let server =
+        world().tool("go", format!("#!/bin/sh\n# /// orla\n# input_schema: {schema}\n# ///\n")).serve();
+    let visitor = Visitor::of(&server);
+    let action = "/console/catalogue/go";
+    let (_, page) = visitor.open(action);
+    let (response, again) =
+        visitor.submit(&page, action, &[("user.address.0.city", ""), ("_as.way", "0"), ("way.p", "")]);
+    assert_eq!(response.status, 422, "{}", response.text());
+    let field = again.control("user.address.0.city").expect("the field is there again");
+    assert_eq!(field.get("aria-invalid").map(String::as_str), Some("true"));
+    let error = field["aria-describedby"].rsplit(' ').next().unwrap();
+    assert!(again.text_of(error).contains("at least 1 item"), "{}", again.text_of(error));
+}
+
 fn page_of(visitor: &Visitor<'_>, path: &str) -> Page {
     visitor.open(path).1
 }

@@ -189,7 +189,8 @@ fn a_cancelled_task_ends_its_process_and_stays_cancelled() {
     assert_eq!(ask(&server, "DELETE", &format!("/tasks/{id}"), &json!(null)).status, 200);
     server.kill();
     server.start_again();
-    assert_eq!(show(&server, &id)["state"], "cancelled");
+    let shown = show(&server, &id);
+    assert_eq!((&shown["state"], &shown["error"]["kind"]), (&json!("cancelled"), &json!("cancelled")));
     assert_eq!(runs(&server, "w"), 1);
 }
 
@@ -306,4 +307,11 @@ fn the_state_in_memory_leaves_nothing_behind() {
     server.kill();
     server.start_again();
     assert_eq!(server.http().get(&format!("/tasks/{id}")).status, 404);
+}
+
+#[test]
+fn a_task_is_gone_soon_after_its_time() {
+    let server = world().tool("hello", sh("echo hi")).config("task_keep: 1s\n").serve();
+    let id = start(&server, &json!({"capability": "hello"}));
+    eventually("it is gone", || server.http().get(&format!("/tasks/{id}")).status == 404);
 }

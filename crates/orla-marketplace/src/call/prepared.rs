@@ -216,16 +216,17 @@ impl PreparedCall<'_> {
     /// the structured value.
     ///
     /// # Errors
-    /// The value breaks the schema. A text breaks no schema that its provider declared for structured values.
+    /// The value breaks the schema. A success without any value breaks no schema that its provider declared: an API may
+    /// answer with or without content.
     pub(super) fn validate_output(&self, outcome: Outcome) -> RuntimeResult<Outcome> {
         let Some(schema) = self.entry.output.validator() else { return Ok(outcome) };
-        let is_structured = outcome.structured.is_some();
+        let is_empty = outcome.structured.is_none() && outcome.content.is_none();
         let value = outcome.payload()?;
         // The provider may have used up the call's time: its output is checked all the same.
         let deadline = self.ctx.deadline.max(Instant::now() + MIN_OUTPUT_CHECK);
         match schema::until(deadline.into_std(), || schema.check_payload(&value, "output")) {
             Ok(()) => Ok(Outcome { structured: Some(value), ..outcome }),
-            Err(_) if !is_structured && self.entry.policy.output_declared_by == DeclaredBy::Provider => {
+            Err(_) if is_empty && self.entry.policy.output_declared_by == DeclaredBy::Provider => {
                 Ok(outcome)
             }
             Err(violations) => Err(RuntimeError::InvalidOutput {

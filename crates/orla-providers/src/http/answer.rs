@@ -64,7 +64,8 @@ fn success(
     let accepted = &context.http.options.accept;
     let is_accepted =
         |kind: &str| accepted.is_empty() || accepted.iter().any(|range| covers(&essence(range), kind));
-    if body.is_empty() {
+    // An empty text is a text.
+    if body.is_empty() && !is_text(&kind) {
         return Ok(Outcome { meta: Some(meta), ..Outcome::default() });
     }
     if is_json(&kind) && is_accepted(&kind) {
