@@ -57,7 +57,7 @@ mod trace;
 pub use admission::breaker::BreakerLimits;
 pub use approval::{
     AnswerError, ApprovalDecision, ApprovalRecord, ApprovalRule, Approvals, Approver, Desk, MayAnswer,
-    PendingApproval,
+    PendingApproval, is_waiting_message,
 };
 pub use call::hops::Hops;
 pub use call::record::{CallRecord, RequestRecord};

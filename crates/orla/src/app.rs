@@ -346,9 +346,10 @@ impl App {
         }
     }
 
-    /// Whether there are capsules, whose tools are known only when they run.
-    pub(crate) fn has_capsules(&self) -> bool {
-        !self.capsules.supervisor().current().is_empty()
+    /// The names of the capsules, whose tools are known only when they run.
+    pub(crate) fn capsules(&self) -> Vec<String> {
+        let current = self.capsules.supervisor().current();
+        current.iter().map(|capsule| capsule.name().to_owned()).collect()
     }
 
     /// Reports every program that could not start, with the text of the error of a call.

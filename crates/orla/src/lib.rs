@@ -53,6 +53,7 @@ mod telemetry;
 mod terminal_approver;
 mod text;
 mod tokens;
+mod unmatched;
 
 use std::process::ExitCode;
 

@@ -53,6 +53,20 @@ fn decisions(server: &Server) -> Vec<String> {
 }
 
 #[test]
+fn a_call_of_a_command_says_that_it_waits_and_how_it_is_approved() {
+    let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
+    let url = format!("http://{}", server.address());
+    let mut calling = server.spawn(&["call", "a", "--url", &url], "called");
+    let id = waiting(&server);
+    let line = format!("a waits for an approval: `orla approvals approve {id}`\n");
+    eventually("it says so", || (server.read("called") == line).then_some(()));
+    assert_eq!(answer(&server, BOB, &id, true), 200);
+    let ended = eventually("it ends", || calling.try_wait().expect("a child"));
+    assert!(ended.success(), "{}", server.read("called"));
+    assert_eq!(server.read("called"), format!("{line}a\n"));
+}
+
+#[test]
 fn a_call_waits_until_someone_answers_it_with_the_command() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
     let url = format!("http://{}", server.address());

@@ -4,6 +4,7 @@ use orla_e2e::{Server, World, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::remotes::free_port;
 use crate::{sh, world};
 
 /// A program that calls three tools, one of which fails.
@@ -135,6 +136,19 @@ fn further_calls_are_printed_as_they_end_and_none_is_left_out() {
     kill_process(id, Signal::INT).expect("it runs");
     let ended = eventually("it ends", || tail.try_wait().expect("a child"));
     assert!(ended.success(), "{ended}");
+}
+
+#[test]
+fn a_reader_of_the_file_sees_what_ended_before() {
+    let port = free_port();
+    let config = format!("port: {port}\nhistory: {{path: ./calls.db}}\n");
+    let server = served().config(&config).arg("--port").arg(port.to_string()).serve();
+    let mut client = server.client();
+    for count in 1..=5 {
+        client.call("hello", json!({}));
+        let ran = server.run(&["calls", "--json"]);
+        assert_eq!(rows(&ran.stdout).len(), count, "{}", ran.all());
+    }
 }
 
 #[test]

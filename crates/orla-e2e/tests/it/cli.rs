@@ -387,6 +387,52 @@ fn check_says_what_it_did_not_ask_and_which_patterns_fit_nothing() {
 }
 
 #[test]
+fn check_names_rules_that_fit_nothing_and_their_places() {
+    let rules = |capability: &str, denied: &str| {
+        format!(
+            "mcpServers: {{memory: {{command: 'false'}}}}\npolicy:\n  - {{allow: ['*'], deny: ['{denied}']}}\napprove:\n  - {{capabilities: ['{capability}']}}\nquotas:\n  - {{capabilities: [word,\n      {capability}], per: day, calls: 2}}\n"
+        )
+    };
+    let world = world().config(&rules("memory.delete_*", "mcp:memory/delete_*"));
+    let world = world.tool("word", sh("echo"));
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.all());
+    assert!(!checked.stderr.contains("fits no"), "{}", checked.all());
+    world.write("orla.yaml", rules("word", "memory.delete_*"), 0o644);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{}", checked.all());
+    for words in ["policy[0].deny[0]: expected a permission", "mcp:SERVER/TOOL", "orla.yaml:3:27"] {
+        assert!(checked.stderr.contains(words), "{words}: {}", checked.all());
+    }
+    world.write("orla.yaml", rules("wrod", "word"), 0o644);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{}", checked.all());
+    for words in [
+        "policy[0].deny: `word` is no permission",
+        "orla.yaml:3:27",
+        "mcp:SERVER/TOOL",
+        "approve[0].capabilities: `wrod` fits no capability",
+        "orla.yaml:5:21",
+        "quotas[0].capabilities: `wrod` fits no capability",
+        "orla.yaml:8:7",
+        "SERVER__TOOL",
+    ] {
+        assert!(checked.stderr.contains(words), "{words}: {}", checked.all());
+    }
+}
+
+#[test]
+fn a_tools_directory_that_nobody_asked_for_is_not_missed() {
+    let world = world().config("mcpServers: {a: {command: 'false'}}\n");
+    assert!(!world.run(&["check"]).all().contains("no such directory"));
+    for config in ["", "tools_dir: ./tools\nmcpServers: {a: {command: 'false'}}\n"] {
+        world.write("orla.yaml", config, 0o644);
+        let checked = world.run(&["check"]);
+        assert!(checked.stderr.contains("no such directory"), "{}", checked.all());
+    }
+}
+
+#[test]
 fn an_unknown_function_of_a_plugin_and_a_wrong_url_are_one_error_each() {
     let world = world().config("plugins: {calc: ./calc.sh}\n");
     let describe = r#"{"id":0,"ok":{"functions":[{"name":"calc"}]}}"#;

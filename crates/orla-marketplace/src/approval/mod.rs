@@ -32,6 +32,7 @@ use crate::attestation::{canonical_json, hash_text, manifest_form};
 use crate::catalog::Entry;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult, seconds};
+use crate::notice::{LogLevel, Notice, NoticeSink};
 use crate::payload::{JsonText, Payload};
 use crate::principal::{ANONYMOUS, Principal};
 use table::{Binding, Opened, Question, Table};
@@ -131,7 +132,21 @@ pub(crate) struct WaitingCall<'a> {
     /// The client of the call, if it has one that can be asked.
     pub(crate) client: Option<&'a Arc<dyn Client>>,
     pub(crate) cancellation: &'a CancellationToken,
+    /// Hears that the call waits.
+    pub(crate) notices: &'a NoticeSink,
 }
+
+/// The message of a call that waits: what it waits for, and how that is given.
+fn waiting_message(name: &str, id: &str) -> String {
+    format!("{name}{WAITS}{id}`")
+}
+
+/// Whether a message of a call says that it waits for an approval.
+pub fn is_waiting_message(message: &str) -> bool {
+    message.contains(WAITS)
+}
+
+const WAITS: &str = " waits for an approval: `orla approvals approve ";
 
 /// How the question about a call ended.
 #[derive(Clone, Debug)]
@@ -395,6 +410,10 @@ impl Approvals {
         let question = Question { id, ..question };
         let mut leaving = Leaving { approvals: self, question: Some(&question) };
         let caller = call.principal.map_or(ANONYMOUS, Principal::name);
+        if matches!(desk, Desk::Open) {
+            let message = waiting_message(call.name, &question.id);
+            call.notices.send(Notice::Log { level: LogLevel::Notice, message });
+        }
         let text = input.json().map_or("", JsonText::as_str);
         let sentence = question::sentence(call.name, caller, text);
         // An answer that this call brings about itself, at the client or at the terminal.

@@ -268,6 +268,7 @@ impl PreparedCall<'_> {
             principal: ctx.scope.principal.as_ref(),
             client: ctx.scope.client.as_ref(),
             cancellation: &ctx.scope.cancellation,
+            notices: &ctx.scope.notices,
         };
         approvals.ask(rule, entry, input, &call).await?;
         drop(paused);

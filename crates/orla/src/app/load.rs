@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use orla_document::Position;
 use orla_marketplace::{Availability, ProviderType, Registration};
+use orla_packages::lock::FILE as LOCK;
 use orla_process::PoolLimits;
 use orla_process::confinement::{self, Declared, Sandbox};
 use orla_process::supervisor::Gate;
@@ -21,7 +22,7 @@ use crate::confined::{self, Declarations};
 use crate::findings::{Findings, sentences};
 use crate::governance::{self, Rules};
 use crate::packages::names::OwnNames;
-use crate::packages::{Installed, store_of};
+use crate::packages::{Installed, project_of, store_of};
 use crate::served::Sources;
 use crate::{programs, prompts};
 
@@ -46,6 +47,10 @@ impl App {
             .tools
             .load(&config.tools_dir, process, &overrides(config), sandboxes)
             .map_err(|err| format!("tools_dir: {err}; it must be a directory that orla can read"))?;
+        if config.is_default("tools_dir") && serves_without_tools(config) {
+            // Nobody asked for the directory that is missing.
+            found.warnings.retain(|warning| warning.path != config.tools_dir);
+        }
         let rules = Arc::new(self.governance.rules(config)?);
         self.instance.set_environment(config.environment());
         self.provide_executors(config);
@@ -321,6 +326,19 @@ pub(super) fn gate(rules: &Arc<Rules>) -> Option<Gate> {
     rules
         .is_required()
         .then(|| Gate::new(move |content, started| asked.may_start(content.clone(), started)))
+}
+
+/// Whether the configuration names something else to serve than the tools directory.
+fn serves_without_tools(config: &Config) -> bool {
+    let counts = [
+        config.servers.len(),
+        config.plugins.len(),
+        config.agents.len(),
+        config.remotes.len(),
+        config.capabilities.len(),
+        config.documents.len(),
+    ];
+    counts.iter().any(|count| *count > 0) || project_of(config).join(LOCK).exists()
 }
 
 /// Whether a capability is a function of a plugin.

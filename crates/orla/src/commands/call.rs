@@ -4,7 +4,9 @@ use std::path::Path;
 
 use orla_marketplace::json::{JsonError, value_from_json};
 use orla_marketplace::rtfs::text::excerpt;
-use orla_marketplace::{Call, JsonText, LogLevel, Notice, Payload, Progress, RuntimeError};
+use orla_marketplace::{
+    Call, JsonText, LogLevel, Notice, Payload, Progress, RuntimeError, is_waiting_message,
+};
 use orla_server::call_result_json;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -129,17 +131,23 @@ async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(),
     let arguments: Box<RawValue> = RawValue::from_string(input.as_str().to_owned())
         .map_err(|err| Failure::failed(err.to_string()))?;
     let mut params = vec![("name", to_raw(&call.name)?), ("arguments", arguments)];
-    if render::stderr_is_terminal() {
-        // What a call here shows: its progress, and its messages of every level.
-        let wanted = json!({"progressToken": 1, "io.modelcontextprotocol/logLevel": "debug"});
-        params.push(("_meta", to_raw(&wanted)?));
-    }
+    let is_terminal = render::stderr_is_terminal();
+    // At a terminal, what a call here shows: its progress, and its messages of every level.
+    let wanted = match is_terminal {
+        true => json!({"progressToken": 1, "io.modelcontextprotocol/logLevel": "debug"}),
+        false => json!({"io.modelcontextprotocol/logLevel": "notice"}),
+    };
+    params.push(("_meta", to_raw(&wanted)?));
     let bar = Bar::new(&call.name);
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let reply = tokio::select! {
         reply = server.request("tools/call", &call.name, &params, |message| {
-            if let Some(notice) = received(message) {
-                bar.show(&notice);
+            match received(message) {
+                Some(Notice::Log { message, .. }) if is_waiting_message(&message) => {
+                    render::note(&message);
+                }
+                Some(notice) if is_terminal => bar.show(&notice),
+                _ => {}
             }
         }) => reply?,
         stop = signals.end() => return Err(stopped(stop)),

@@ -9,11 +9,15 @@ use orla_marketplace::{ANONYMOUS, AccessPolicy, CallerPattern, Callers, Permissi
 use serde_json::{Value, json};
 
 use super::Config;
-use super::forms::{PATTERNS, Read, check_token, listed, text_schema, texts_or_text};
+use super::forms::{Read, check_token, listed, text_schema, texts_or_text};
 use super::keys::{Key, key, object};
 use super::read::{Reader, excerpt, unexpected};
+use super::subjects::{SERVED, places, read_allowed, read_denied};
 
 const RULES: &str = "a list of rules (with to, capabilities, allow, deny)";
+/// Where names go that are no permissions.
+const NAMES: &str =
+    "a tool of an MCP server is `mcp:SERVER/TOOL`, and `capabilities` takes names of capabilities";
 const TOKENS: &str = "a list of texts, or a mapping from names to texts";
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
@@ -21,11 +25,11 @@ fn rule_keys() -> Vec<Key<Rule>> {
     vec![
         key("to", CALLERS, |r| &mut r.to,
             "callers: name patterns, `group:NAME`, `scope:NAME`, `token:NAME`, `cert:NAME` or `anonymous`; all by default"),
-        key("capabilities", PATTERNS, |r| &mut r.capabilities,
+        key("capabilities", SERVED, |r| &mut r.capabilities,
             "name patterns of capabilities; all by default"),
-        key("allow", Read(read_permissions, texts_or_text), |r| &mut r.allow,
+        key("allow", Read(read_allowed, texts_or_text), |r| &mut r.allow,
             "granted permissions, such as `net:api.example.com`, `fs:read:./data`, `exec` or `mcp:server/*`"),
-        key("deny", Read(read_permissions, texts_or_text), |r| &mut r.deny,
+        key("deny", Read(read_denied, texts_or_text), |r| &mut r.deny,
             "denied permissions, which override all grants; `*` denies the capabilities altogether"),
     ]
 }
@@ -68,10 +72,13 @@ pub(super) fn read_permissions(
 ) -> Option<Vec<Permission>> {
     let texts = reader.list(path, node, "a list of permissions, such as net:api.example.com")?;
     let mut permissions = Vec::new();
-    for (index, text) in texts.iter().enumerate() {
+    for ((index, text), at) in texts.iter().enumerate().zip(places(node)) {
         match text.parse() {
             Ok(permission) => permissions.push(permission),
-            Err(problem) => reader.problem(node.at, || format!("{path}[{index}]: {problem}")),
+            Err(problem) if text.contains(':') => {
+                reader.problem(at, || format!("{path}[{index}]: {problem}"));
+            }
+            Err(problem) => reader.problem(at, || format!("{path}[{index}]: {problem}; {NAMES}")),
         }
     }
     Some(permissions)

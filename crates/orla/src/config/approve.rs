@@ -8,9 +8,10 @@ use serde_json::{Value, json};
 
 use super::Config;
 use super::access::CALLERS;
-use super::forms::{Flag, Form, PATTERNS, Read, Span};
+use super::forms::{Flag, Form, Read, Span};
 use super::keys::{Key, key, object};
 use super::read::{Reader, excerpt, unexpected};
+use super::subjects::SERVED;
 use crate::text::suggestion;
 
 const RULES: &str = "a list of rules (with capabilities, annotations, to, expires, by)";
@@ -22,7 +23,7 @@ const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 fn rule_keys() -> Vec<Key<ApprovalRule>> {
     vec![
-        key("capabilities", PATTERNS, |r| &mut r.capabilities,
+        key("capabilities", SERVED, |r| &mut r.capabilities,
             "name patterns of capabilities; all by default"),
         key("annotations", Read(read_annotations, annotations_schema), |r| &mut r.annotations,
             "MCP annotations that the capability must declare with these values, such as `destructiveHint: true`"),

@@ -42,6 +42,7 @@ pub(crate) mod schema;
 mod servers;
 mod sign_in;
 mod streams;
+pub(crate) mod subjects;
 pub(crate) mod table;
 pub(crate) mod telemetry;
 pub(crate) mod tokens;
@@ -85,6 +86,7 @@ pub(crate) use governance::{AuditHeads, AuditSync, GovernanceConfig};
 pub(crate) use orla_process::file::reason;
 pub(crate) use provider::description as description_of;
 pub(crate) use read::names_secret;
+use subjects::Subject;
 use table::KEYS;
 
 use crate::exposure::Exposure;
@@ -206,6 +208,8 @@ pub(crate) struct Config {
     pub(crate) extensions: Extensions,
     /// Settings that are valid but probably mistakes.
     pub(crate) warnings: Vec<Problem>,
+    /// What the rules of `policy`, `approve` and `quotas` are about.
+    pub(crate) subjects: Vec<Placed<Subject>>,
     /// The file that was read, if there was one.
     pub(crate) file: Option<PathBuf>,
     /// Where the keys that are not at their defaults were set.
@@ -427,6 +431,7 @@ impl Default for Config {
             pass_env: Vec::new(),
             secrets: Arc::default(),
             literal_secrets: Vec::new(),
+            subjects: Vec::new(),
             expanded: BTreeSet::new(),
             servers: Vec::new(),
             agents: Vec::new(),

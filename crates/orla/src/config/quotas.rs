@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 
 use super::Config;
 use super::access::CALLERS;
-use super::forms::{Choice, Count, Form, PATTERNS, Read};
+use super::forms::{Choice, Count, Form, Read};
 use super::keys::{Key, key, object};
 use super::read::{Reader, unexpected};
+use super::subjects::SERVED;
 
 const RULES: &str = "a list of quotas (with to, capabilities, per, calls, cost, concurrent, count)";
 /// The most calls of a quota.
@@ -36,7 +37,7 @@ fn quota_keys() -> Vec<Key<Draft>> {
     vec![
         key("to", CALLERS, |d| &mut d.rule.to,
             "callers: name patterns, `group:NAME`, `scope:NAME`, `token:NAME`, `cert:NAME` or `anonymous`; all by default"),
-        key("capabilities", PATTERNS, |d| &mut d.rule.capabilities,
+        key("capabilities", SERVED, |d| &mut d.rule.capabilities,
             "name patterns of capabilities, whose calls count together; all by default"),
         key("per", Choice(PERIODS), |d| &mut d.per,
             "the time of `calls`: `second`, `minute`, `hour` or `day`; what is used of a day is kept over a restart"),
@@ -108,6 +109,7 @@ fn read_cost(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<(Pa
     };
     let cost = |(name, node): &(orla_document::Key, Node)| {
         let cost = COST.read(reader, &format!("{path}.{}", name.text), node)?;
+        reader.note_served(path, name.at, &name.text);
         Some((Pattern::new(name.text.as_str()), cost))
     };
     pairs.iter().map(cost).collect()

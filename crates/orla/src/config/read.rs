@@ -15,6 +15,7 @@ use super::comments::without_comments;
 use super::expand::{Values, expand};
 use super::inputs::{Clients, is_of_project};
 use super::keys::find;
+use super::subjects::Subject;
 use super::table::KEYS;
 use super::{Config, Origin, Placed, Problem, capabilities};
 use crate::extensions::Extensions;
@@ -52,6 +53,7 @@ pub(super) fn file(
         warnings: Vec::new(),
         sign_ins: Vec::new(),
         literal_secrets: Vec::new(),
+        subjects: Vec::new(),
     };
     match root {
         Ok(None) => {}
@@ -71,6 +73,7 @@ pub(super) fn file(
     config.secrets = redactor;
     config.literal_secrets.append(&mut reader.literal_secrets);
     config.warnings.append(&mut reader.warnings);
+    config.subjects.append(&mut reader.subjects);
     config.named_files.append(&mut reader.named_files);
     config.file = Some(path.to_owned());
 }
@@ -91,6 +94,8 @@ pub(super) struct Reader<'a> {
     pub(super) sign_ins: Vec<Placed<SignIn>>,
     /// Credentials that stand in the file.
     pub(super) literal_secrets: Vec<String>,
+    /// What rules are about.
+    pub(super) subjects: Vec<Placed<Subject>>,
 }
 
 /// A scalar with its variables filled in.

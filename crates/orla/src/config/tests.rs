@@ -92,7 +92,7 @@ fn every_mistake_is_named_with_its_place() {
         ("policy: [{too: alice}]\n", "policy[0].too: unknown key, did you mean to? at orla.yaml:1:11"),
         (
             "policy: [{allow: ['net:']}]\n",
-            "policy[0].allow[0]: expected a permission such as net:api.example.com, fs:read:./data, exec or mcp:server/*, got \"net:\" at orla.yaml:1:18",
+            "policy[0].allow[0]: expected a permission such as net:api.example.com, fs:read:./data, exec or mcp:server/*, got \"net:\" at orla.yaml:1:19",
         ),
         (
             "auth_tokens: s3cret\n",

@@ -18,6 +18,8 @@ use crate::{Failure, render};
 
 /// How often `--tail` looks.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long a server may take to write its newest calls.
+const ANSWER: Duration = Duration::from_secs(2);
 /// How many calls `--tail` asks for, if there are more than the first request gives.
 const PAGE: u16 = 1000;
 /// The most calls that one look of `--tail` prints.
@@ -30,7 +32,7 @@ pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
-        let place = Place::of(calls, &config)?;
+        let place = Place::of(calls, &config).await?;
         match &calls.command {
             Some(CallsCommand::Show { id }) => {
                 let text = place.detail(id).await?;
@@ -59,9 +61,10 @@ enum Place {
 }
 
 impl Place {
-    fn of(calls: &Calls, config: &Config) -> Result<Self, Failure> {
+    async fn of(calls: &Calls, config: &Config) -> Result<Self, Failure> {
         match (&calls.url, config.history_file()) {
             (None, Some(path)) => {
+                written(config).await;
                 Recorded::open(&path).map(Self::File).map_err(|error| Failure::usage(error.to_string()))
             }
             (url, _) => Server::at(url.as_deref(), config).map(Self::There),
@@ -89,6 +92,14 @@ impl Place {
                 None => Err(Failure::failed(format!("no call has the id {id}"))),
             },
         }
+    }
+}
+
+/// Has the server of this configuration write the calls that have ended to its file, which it does before it answers a
+/// question about them. Without an answer, what is in the file counts.
+async fn written(config: &Config) {
+    if let Ok(server) = Server::at(None, config) {
+        drop(tokio::time::timeout(ANSWER, server.get("/calls?limit=1")).await);
     }
 }
 

@@ -58,14 +58,13 @@ impl Asked<'_> {
             let words: Vec<&str> = words.map(String::as_str).collect();
             if words.is_empty() { "none".to_owned() } else { words.join(", ") }
         };
-        let author = if content.author.is_empty() { "it does not say" } else { &content.author };
         let Entry { name, version, source, sha256, .. } = self.entry;
         let mut screen = format!("{name} {}: {}\n", shown(version), shown(&content.description));
         let mut line = |key: &str, value: &str| {
             screen.push_str(&format!("  {key:<12} {}\n", on_one_line(value)));
         };
         line("source", &shown(source));
-        line("publisher", &format!("{} (as it says itself)", shown(author)));
+        line("publisher", &publisher(&content.author));
         line("sha256", sha256);
         line("runs", &shown(&content.runs));
         if let Some(url) = &content.url {
@@ -103,6 +102,14 @@ impl Asked<'_> {
             },
         );
         screen
+    }
+}
+
+/// Who made a package, as it says.
+fn publisher(author: &str) -> String {
+    match author {
+        "" => "it does not say".to_owned(),
+        author => format!("{} (as it says itself)", shown(author)),
     }
 }
 

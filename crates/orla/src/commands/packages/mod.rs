@@ -424,7 +424,7 @@ pub(crate) fn sync(sync: &cli::Sync, source: &Source) -> Result<(), Failure> {
 async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) -> Result<(), Failure> {
     let bytes = match store.cached(&entry.sha256) {
         Some(bytes) => bytes,
-        None if offline => {
+        None if offline && !Origin::of(entry, config)?.is_local() => {
             let what = "its archive is not in the cache, and --offline fetches nothing";
             return Err(Failure::failed(what));
         }

@@ -56,6 +56,16 @@ impl Origin {
         }
     }
 
+    /// Whether it is a file or a directory of this machine.
+    pub(super) fn is_local(&self) -> bool {
+        match &self.source {
+            Source::Folder(_) | Source::BundleFile(_) => true,
+            // What has no scheme and no host is a path.
+            Source::Git { url, .. } => !url.contains(':'),
+            _ => false,
+        }
+    }
+
     /// Fetches what is there now, and checks it.
     ///
     /// # Errors

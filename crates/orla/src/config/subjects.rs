@@ -1,0 +1,84 @@
+//! What the rules of `policy`, `approve` and `quotas` are about, each with its place, so that a rule that fits nothing is
+//! found ([`crate::unmatched`]).
+
+use orla_document::{Kind as Shape, Node, Position};
+use orla_marketplace::Permission;
+use orla_marketplace::id::Pattern;
+
+use super::Placed;
+use super::access::read_permissions;
+use super::forms::{Read, texts_or_text};
+use super::read::Reader;
+
+/// What a rule is about.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Subject {
+    /// The key that names it: `policy[0].deny`.
+    pub(crate) path: String,
+    pub(crate) what: What,
+}
+
+/// What is named.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum What {
+    /// Capabilities, by id or MCP name.
+    Capabilities(Pattern),
+    /// What is granted.
+    Allowed(Permission),
+    /// What is refused.
+    Denied(Permission),
+}
+
+/// A list of name patterns of capabilities, or one.
+pub(super) const SERVED: Read<Vec<Pattern>> = Read(read_served, texts_or_text);
+
+fn read_served(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<Pattern>> {
+    let patterns = reader.patterns(path, node)?;
+    for (pattern, at) in patterns.iter().zip(places(node)) {
+        reader.note_served(path, at, pattern.as_str());
+    }
+    Some(patterns)
+}
+
+pub(super) fn read_allowed(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<Permission>> {
+    let permissions = read_permissions(reader, path, node)?;
+    reader.note(path, node, &permissions, What::Allowed);
+    Some(permissions)
+}
+
+pub(super) fn read_denied(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<Permission>> {
+    let permissions = read_permissions(reader, path, node)?;
+    reader.note(path, node, &permissions, What::Denied);
+    Some(permissions)
+}
+
+impl Reader<'_> {
+    /// Notes a pattern over names of capabilities.
+    pub(super) fn note_served(&mut self, path: &str, at: Position, pattern: &str) {
+        let what = What::Capabilities(Pattern::new(pattern));
+        self.subjects.push(Placed { value: Subject { path: path.to_owned(), what }, at });
+    }
+
+    fn note(
+        &mut self,
+        path: &str,
+        node: &Node,
+        permissions: &[Permission],
+        what: fn(Permission) -> What,
+    ) {
+        let subjects = permissions.iter().zip(places(node)).map(|(permission, at)| {
+            let value = Subject { path: path.to_owned(), what: what(permission.clone()) };
+            Placed { value, at }
+        });
+        self.subjects.extend(subjects);
+    }
+}
+
+/// The places of the items of a list; of a single text, its own again and again.
+pub(super) fn places(node: &Node) -> impl Iterator<Item = Position> {
+    let items: Vec<Position> = match &node.kind {
+        Shape::List(items) => items.iter().map(|item| item.at).collect(),
+        _ => Vec::new(),
+    };
+    items.into_iter().chain(std::iter::repeat(node.at))
+}

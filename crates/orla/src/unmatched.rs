@@ -1,0 +1,132 @@
+//! Rules of `policy`, `approve` and `quotas` that fit nothing: a misspelt name, or a name where a permission stands. No I/O.
+
+use orla_marketplace::Permission;
+use orla_marketplace::id::Pattern;
+
+use crate::config::subjects::{Subject, What};
+
+/// What the rules can be about.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known {
+    /// The ids and the MCP names of what is served.
+    pub(crate) names: Vec<String>,
+    /// The permissions that it needs.
+    pub(crate) needs: Vec<Permission>,
+    /// What the names begin with that providers may serve that were not asked.
+    pub(crate) beginnings: Vec<String>,
+}
+
+/// What is wrong with a rule.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Finding {
+    /// It does not do what it says.
+    Problem(String),
+    /// It may be about something that is not served here.
+    Warning(String),
+}
+
+/// The kinds of permissions that orla itself gives a meaning. Rules may name them before anything needs them.
+const KINDS: [&str; 12] = [
+    "approvals",
+    "audit",
+    "cluster",
+    "configuration",
+    "env",
+    "exec",
+    "fs",
+    "history",
+    "mcp",
+    "net",
+    "providers",
+    "quotas",
+];
+
+impl Known {
+    /// What is wrong with a subject of a rule, if anything is.
+    pub(crate) fn finding(&self, subject: &Subject) -> Option<Finding> {
+        let path = &subject.path;
+        match &subject.what {
+            What::Capabilities(pattern) if !self.has(pattern) => Some(Finding::Warning(format!(
+                "{path}: `{}` fits no capability that is served; a name is an id (`TOOL`, `SERVER.TOOL`) or an MCP name (`TOOL`, `SERVER__TOOL`), and `*` stands for any characters",
+                pattern.as_str()
+            ))),
+            What::Denied(permission) if self.is_no_permission(permission) => {
+                Some(Finding::Problem(format!(
+                    "{path}: `{}` is no permission that anything needs, so this denies nothing; write `mcp:SERVER/TOOL` for a tool of an MCP server, or `capabilities: [NAME]` with `deny: [\"*\"]`",
+                    permission.as_str()
+                )))
+            }
+            What::Allowed(permission) if self.is_no_permission(permission) => {
+                Some(Finding::Warning(format!(
+                    "{path}: `{}` is no permission that anything needs, so this grants nothing; write `mcp:SERVER/TOOL` for a tool of an MCP server, and names of capabilities into `capabilities`",
+                    permission.as_str()
+                )))
+            }
+            _ => None,
+        }
+    }
+
+    fn has(&self, pattern: &Pattern) -> bool {
+        self.names.iter().any(|name| pattern.matches(name))
+            || self.beginnings.iter().any(|beginning| may_begin(pattern.as_str(), beginning))
+    }
+
+    /// Whether this is no permission: neither of a kind that is known, nor of one that a capability needs.
+    fn is_no_permission(&self, permission: &Permission) -> bool {
+        let text = permission.as_str();
+        let is_kind = text == "*" || text.contains(':') || KINDS.contains(&text);
+        !is_kind && !self.needs.iter().any(|need| permission.covers(need))
+    }
+}
+
+/// Whether a pattern fits a text that begins like this.
+fn may_begin(pattern: &str, beginning: &str) -> bool {
+    let (literal, has_star) = match pattern.split_once('*') {
+        Some((literal, _)) => (literal, true),
+        None => (pattern, false),
+    };
+    literal.starts_with(beginning) || (has_star && beginning.starts_with(literal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Known {
+        Known {
+            names: ["find_order", "notes.add", "notes__add"].map(str::to_owned).into(),
+            needs: vec![Permission::needed("db:prod"), Permission::needed("gpu")],
+            beginnings: ["memory.", "memory__"].map(str::to_owned).into(),
+        }
+    }
+
+    fn finding(what: What) -> Option<Finding> {
+        known().finding(&Subject { path: "policy[0]".to_owned(), what })
+    }
+
+    #[test]
+    fn a_name_fits_what_is_served_or_may_be() {
+        for fits in ["find_order", "find_*", "*", "notes.*", "notes__add", "memory.delete_*", "mem*"] {
+            assert_eq!(finding(What::Capabilities(Pattern::new(fits))), None, "{fits}");
+        }
+        for wrong in ["find_orders", "notes.remove", "memory", "memo", "files.*", "memory:delete"] {
+            let found = finding(What::Capabilities(Pattern::new(wrong)));
+            assert!(matches!(found, Some(Finding::Warning(_))), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_no_permission() {
+        let permission = |text: &str| text.parse::<Permission>().unwrap();
+        for good in ["*", "exec", "net:a.example", "mcp:memory/delete_*", "gpu", "db", "other:thing"] {
+            assert_eq!(finding(What::Denied(permission(good))), None, "{good}");
+            assert_eq!(finding(What::Allowed(permission(good))), None, "{good}");
+        }
+        for wrong in ["find_order", "memory__delete", "remove"] {
+            let denied = finding(What::Denied(permission(wrong)));
+            assert!(matches!(denied, Some(Finding::Problem(text)) if text.contains("mcp:SERVER/TOOL")));
+            let allowed = finding(What::Allowed(permission(wrong)));
+            assert!(matches!(allowed, Some(Finding::Warning(_))), "{wrong}");
+        }
+    }
+}
