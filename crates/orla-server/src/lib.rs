@@ -102,15 +102,13 @@ impl Server {
         drop(self.core.on_unauthenticated.set(Box::new(observe)));
     }
 
-    /// Keeps the agent's tasks in this state. Without it, tasks end with the server.
-    ///
-    /// Must be called within a runtime, before the first request, and after [`push_with`](Self::push_with), because push
-    /// notifications of tasks that the last server did not finish are sent at once.
+    /// Goes on with the push notifications that the last server did not send. To be called within a runtime, after
+    /// [`push_with`](Self::push_with) and [`serve_tasks`](Self::serve_tasks), and before those tasks go on.
     ///
     /// # Errors
     /// The state cannot be read.
-    pub async fn keep_agent_tasks(&self, state: Arc<dyn StateStore>) -> Result<(), StateError> {
-        self.core.keep_agent_tasks(state).await
+    pub async fn resume_push(&self) -> Result<(), StateError> {
+        a2a::resume(&self.core).await
     }
 
     /// Keeps the answers to requests with an `Idempotency-Key` in this state. Without it, they end with the server. The

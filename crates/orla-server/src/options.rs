@@ -73,8 +73,6 @@ pub struct AgentOptions {
     pub text: String,
     /// The most tasks that are kept; beyond it the oldest that is over makes room: 1,000.
     pub max_tasks: usize,
-    /// The approximate number of bytes of all of them: 64 MiB.
-    pub max_bytes: usize,
     /// The most bytes of one, its messages and results together: 16 MiB.
     pub max_task_bytes: usize,
     /// How long a task is kept that is over: 1 day.
@@ -89,7 +87,6 @@ impl Default for AgentOptions {
             url: String::new(),
             text: String::new(),
             max_tasks: 1_000,
-            max_bytes: 64 * 1024 * 1024,
             max_task_bytes: 16 * 1024 * 1024,
             keep: Duration::from_secs(86_400),
         }

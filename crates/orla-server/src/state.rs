@@ -9,8 +9,8 @@ use arc_swap::ArcSwap;
 use orla_history::History;
 use orla_identity::{Authenticator, Fetch};
 use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery};
-use orla_state::{Limits, Memory, StateError, StateStore};
-use orla_tasks::{Schedules, Tasks};
+use orla_state::{Limits, Memory, StateStore};
+use orla_tasks::{Schedules, TaskOptions, Tasks};
 use parking_lot::Mutex;
 use rmcp::model::{
     Implementation, PromptsCapability, ResourcesCapability, ServerCapabilities, ToolsCapability,
@@ -73,7 +73,7 @@ pub(crate) struct Core {
     answers: OnceLock<Arc<Answers>>,
     history: OnceLock<History>,
     shared_sessions: OnceLock<SharedSessions>,
-    agent: OnceLock<Agent>,
+    agent: OnceLock<Arc<Agent>>,
     /// Sends push notifications, if the program supports them.
     push: OnceLock<Arc<dyn PushSender>>,
     /// Reaches authorization servers, if the program supports them.
@@ -140,8 +140,27 @@ impl Core {
     }
 
     /// The agent, which answers messages of the Agent2Agent protocol.
-    pub(crate) fn agent(&self) -> &Agent {
-        self.agent.get_or_init(|| Agent::new(&self.settings.load().options.agent))
+    pub(crate) fn agent(&self) -> &Arc<Agent> {
+        self.agent.get_or_init(|| {
+            let tasks = self.tasks().cloned().unwrap_or_else(|| self.tasks_of_agent());
+            Arc::new(Agent::new(tasks))
+        })
+    }
+
+    /// Tasks for the agent alone, if the program supports none: they end with the server.
+    fn tasks_of_agent(&self) -> Tasks {
+        let memory = Arc::new(Memory::new(Limits::default()));
+        let tasks = Tasks::open(memory, Arc::clone(&self.market), TaskOptions::default());
+        let (running, draining) = (tasks.clone(), self.draining.clone());
+        let drain = self.settings.load().options.drain;
+        self.tracker.spawn(async move {
+            if let Err(error) = running.resume().await {
+                tracing::error!(%error, "the tasks of the agent cannot run");
+            }
+            draining.cancelled().await;
+            running.close(drain).await;
+        });
+        tasks
     }
 
     /// The calls that outlive their callers, if the program supports them.
@@ -224,27 +243,8 @@ impl Core {
         drop(self.push.set(sender));
     }
 
-    /// Has the agent's tasks kept in a state. To be called before the agent is used.
-    ///
-    /// # Errors
-    /// The state cannot be read.
-    pub(crate) async fn keep_agent_tasks(&self, state: Arc<dyn StateStore>) -> Result<(), StateError> {
-        let options = self.settings.load_full();
-        let (agent, unfinished) =
-            Agent::keeping(&options.options.agent, state, self.tracker.clone()).await?;
-        if let Some(sender) = self.push() {
-            agent.tell_of(&unfinished, sender, &self.tracker, &self.abort);
-        }
-        // An agent that is already in use keeps its tasks in memory.
-        drop(self.agent.set(agent));
-        Ok(())
-    }
-
     /// Puts other options in force.
     pub(crate) fn reconfigure(&self, options: ServerOptions) {
-        if let Some(agent) = self.agent.get() {
-            agent.reconfigure(&options.agent);
-        }
         // A server on a pipe has no listener, and so no certificates.
         if self.tls.get().is_some()
             && let Err(err) = self.tls.load(options.tls.as_ref())
@@ -260,14 +260,19 @@ impl Core {
     /// Ends what was left behind by requests of callers whose credential is not accepted any longer. Requests that run
     /// see to it themselves ([`Credential`](crate::credential::Credential)).
     pub(crate) fn end_unknown(&self) {
-        let settings = self.settings.load();
+        let settings = self.settings.load_full();
         let is_unknown = |principal: Option<&Principal>| {
             principal.is_some_and(|principal| !settings.auth.still_knows(principal))
         };
         self.sessions.end_all(is_unknown);
         self.pending.end_all(is_unknown);
-        if let Some(agent) = self.agent.get() {
-            agent.end_all(is_unknown);
+        if let Some(agent) = self.agent.get().cloned() {
+            self.tracker.spawn(async move {
+                let is_unknown = |principal: &Principal| !settings.auth.still_knows(principal);
+                if let Err(error) = agent.end_all(is_unknown).await {
+                    tracing::error!(%error, "tasks of a withdrawn credential are not ended");
+                }
+            });
         }
     }
 

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `task/ID` | the record of a task, JSON |
 //! | `input/ID`, `result/ID` | its input and its result, JSON |
+//! | `given/ID` | what its call had given until it was cancelled, JSON |
 //! | `owner/OWNER/ID` | empty: the tasks of a caller |
 //! | `open/ID` | the tasks that the process has to look at when it starts; OWNER if the task is asleep, else empty |
 //! | `idempotency/OWNER/KEY` | the id of the task that was started with this key |
@@ -31,6 +32,10 @@ pub(crate) fn input(id: &TaskId) -> String {
 
 pub(crate) fn result(id: &TaskId) -> String {
     format!("result/{id}")
+}
+
+pub(crate) fn given(id: &TaskId) -> String {
+    format!("given/{id}")
 }
 
 pub(crate) fn open(id: &TaskId) -> String {

@@ -56,5 +56,5 @@ pub use shared::{Foreign, Sharing};
 pub use start::NewTask;
 pub use state::{Event, Recovery, Repeat, State, may_begin, recovery};
 pub use task::{
-    Failure, LogLine, Owner, Place, Question, Refusal, Task, TaskId, TaskProgress, Timestamp,
+    Failure, LogLine, Owner, Place, Question, Refusal, Task, TaskId, TaskProgress, Terms, Timestamp,
 };

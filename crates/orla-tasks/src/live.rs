@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{Notice, NoticeSink};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::client::Questions;
@@ -18,6 +18,8 @@ use crate::task::{LogLine, Task, TaskId, TaskProgress};
 const LINES: usize = 50;
 /// The most characters of a line that are kept.
 const LINE: usize = 1000;
+/// How many pieces of a text wait for one who hears it.
+const PIECES: usize = 256;
 
 /// The tasks that run here, and those who look on.
 #[derive(Default)]
@@ -27,6 +29,8 @@ pub(crate) struct Live {
     watched: Watched,
     /// Those who see its states alone.
     states: Watched,
+    /// Those who hear the text of its result while it is written.
+    texts: Mutex<HashMap<TaskId, broadcast::Sender<Arc<str>>>>,
 }
 
 /// The tasks that someone looks at.
@@ -40,6 +44,8 @@ struct Watched {
 /// A task that runs here.
 #[derive(Default)]
 pub(crate) struct Running {
+    /// Cancelled when nothing of it runs here any more.
+    pub(crate) has_left: CancellationToken,
     /// Cancelled to end its call.
     pub(crate) cancellation: CancellationToken,
     /// What it asks, and who gets the answers.
@@ -113,6 +119,13 @@ impl Live {
         self.states.watch(task)
     }
 
+    /// The text of a task's result, from now on, while it is written.
+    pub(crate) fn hear(&self, id: &TaskId) -> broadcast::Receiver<Arc<str>> {
+        let mut texts = self.texts.lock();
+        texts.retain(|_, sender| sender.receiver_count() > 0);
+        texts.entry(id.clone()).or_insert_with(|| broadcast::Sender::new(PIECES)).subscribe()
+    }
+
     /// Shows a task to those who look on.
     pub(crate) fn publish(&self, task: &Task) {
         self.watched.publish(task);
@@ -174,6 +187,7 @@ impl Watched {
 impl Drop for Registered<'_> {
     fn drop(&mut self) {
         self.live.running.lock().remove(self.id);
+        self.running.has_left.cancel();
     }
 }
 
@@ -221,7 +235,6 @@ impl Running {
                 let message = excerpt(&message, LINE);
                 said.log.push_back(LogLine { level: level.as_str().to_owned(), message });
             }
-            // The text is part of the result.
             Notice::Text(_) => {}
         }
     }
@@ -231,9 +244,19 @@ impl Running {
 pub(crate) fn sink(live: &Arc<Live>, id: &TaskId, running: &Arc<Running>) -> NoticeSink {
     let (live, id, running) = (Arc::downgrade(live), id.clone(), Arc::clone(running));
     NoticeSink::new(move |notice| {
-        running.take(notice);
-        if let Some(live) = live.upgrade() {
-            live.said(&id, &running);
+        let Some(live) = live.upgrade() else { return };
+        match notice {
+            // The text is part of the result.
+            Notice::Text(text) => {
+                if let Some(sender) = live.texts.lock().get(&id) {
+                    // Whoever heard may have gone.
+                    let _ = sender.send(text.into());
+                }
+            }
+            notice => {
+                running.take(notice);
+                live.said(&id, &running);
+            }
         }
     })
 }

@@ -184,6 +184,7 @@ impl Inner {
             Change::remove(keys::task(id)),
             Change::remove(keys::input(id)),
             Change::remove(keys::result(id)),
+            Change::remove(keys::given(id)),
             Change::remove(keys::open(id)),
             Change::remove(keys::owner(&owner, id)),
         ];

@@ -295,7 +295,7 @@ impl Inner {
         let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
         call.patience = Some(self.options.load().timeout.saturating_sub(used));
         call.scope.principal = task.principal();
-        call.scope.is_task = true;
+        task.terms.apply(&mut call, &self.market);
         call.scope.client = self.client_of(&task);
         call.scope.notices = sink(&self.live, id, running);
         call.scope.cancellation = running.cancellation.clone();
@@ -372,6 +372,7 @@ impl Inner {
     /// What a task is after its call.
     fn ending(&self, task: &Task, result: RuntimeResult<Outcome>) -> (Event, String, Option<Failure>) {
         let max = self.options.load().max_result_bytes;
+        let max = task.terms.max_result_bytes.map_or(max, |own| own.min(max));
         let text = call_result_json(&result);
         let result = match text.len() > max {
             true => Err(RuntimeError::Limit {
@@ -425,7 +426,10 @@ impl Inner {
             });
             match ended.await {
                 Ok(task) => return Attempt::Over(Box::new(task)),
-                Err(Unchanged::Refused(task)) => return Attempt::Over(task),
+                Err(Unchanged::Refused(task)) => {
+                    self.keep_given(&task, text).await;
+                    return Attempt::Over(task);
+                }
                 Err(Unchanged::Unknown | Unchanged::Lost) => return Attempt::Gone,
                 Err(unchanged) => {
                     // The call has run: its result is written as soon as that is possible.
@@ -437,6 +441,15 @@ impl Inner {
                 () = self.closing.cancelled() => return Attempt::Closing,
                 () = tokio::time::sleep(wait) => wait = (wait * 2).min(LONGEST),
             }
+        }
+    }
+
+    /// Keeps what a call had given until it was cancelled.
+    async fn keep_given(&self, task: &Task, text: Option<Bytes>) {
+        if let (State::Cancelled, Some(text)) = (task.state, text)
+            && let Err(error) = self.write(vec![Change::put(keys::given(&task.id), text)]).await
+        {
+            tracing::warn!(task = %task.id, %error, "what a cancelled call had given is lost");
         }
     }
 

@@ -9,7 +9,7 @@ use arc_swap::ArcSwap;
 use orla_marketplace::{CapabilityMarketplace, ClientError, JsonText, Principal};
 use orla_state::{Change, Pages, Query, Record, StateError, StateStore};
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedRwLockWriteGuard, RwLock, Semaphore, watch};
+use tokio::sync::{Notify, OwnedRwLockWriteGuard, RwLock, Semaphore, broadcast, watch};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -219,6 +219,28 @@ impl Tasks {
         Ok(self.0.shown(task))
     }
 
+    /// Several tasks as they stand, in the order of the ids. `None` for those that are not there.
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub async fn get_all(
+        &self,
+        ids: &[TaskId],
+        viewer: Viewer<'_>,
+    ) -> Result<Vec<Option<Arc<Task>>>, TaskError> {
+        /// How many records are read at once.
+        const BATCH: usize = 256;
+        self.0.store.sync().await?;
+        let mut tasks = Vec::with_capacity(ids.len());
+        for ids in ids.chunks(BATCH) {
+            let read = self.0.load_all(ids).await?.into_iter();
+            tasks.extend(
+                read.map(|task| task.filter(|task| viewer.sees(task)).map(|task| self.0.shown(task))),
+            );
+        }
+        Ok(tasks)
+    }
+
     /// The input of a task.
     ///
     /// # Errors
@@ -234,6 +256,15 @@ impl Tasks {
     /// The state cannot be read.
     pub async fn result(&self, id: &TaskId) -> Result<Option<JsonText>, TaskError> {
         Ok(self.0.text(&keys::result(id)).await?)
+    }
+
+    /// What the call of a cancelled task had given until it ended, in the same form. `None` if it did not run or has not
+    /// ended yet ([`left`](Self::left)).
+    ///
+    /// # Errors
+    /// The state cannot be read.
+    pub async fn given(&self, id: &TaskId) -> Result<Option<JsonText>, TaskError> {
+        Ok(self.0.text(&keys::given(id)).await?)
     }
 
     /// Tasks, the newest first.
@@ -361,6 +392,40 @@ impl Tasks {
             running.cancellation.cancel();
         }
         Ok(Arc::new(task))
+    }
+
+    /// Waits until nothing of a task's call runs in this process. A call that was cancelled takes a moment to end.
+    pub async fn left(&self, id: &TaskId) {
+        if let Some(running) = self.0.live.running(id) {
+            running.has_left.cancelled().await;
+        }
+    }
+
+    /// Removes a task that is over, before its time.
+    ///
+    /// # Errors
+    /// The state cannot be read or written.
+    pub async fn forget(&self, id: &TaskId) -> Result<(), TaskError> {
+        let task = self.0.load(id).await?.filter(|task| task.state.is_terminal());
+        if let Some(task) = task {
+            self.0.remove(&task).await?;
+        }
+        Ok(())
+    }
+
+    /// The text of a task's result, piece by piece while it is written, if the task runs in this process.
+    pub fn text(&self, id: &TaskId) -> broadcast::Receiver<Arc<str>> {
+        self.0.live.hear(id)
+    }
+
+    /// Where tasks are kept. What a protocol keeps of a task beside it belongs there too.
+    pub fn store(&self) -> &Arc<dyn StateStore> {
+        &self.0.store
+    }
+
+    /// The name of this node, if several share the store.
+    pub fn node(&self) -> Option<&str> {
+        self.0.shared.as_ref().map(|shared| &*shared.me.node)
     }
 
     /// Sends an event to a task that is a program. It is kept until the program awaits it.

@@ -15,7 +15,7 @@ use crate::records::record;
 use crate::service::{Inner, Started, Tasks};
 use crate::shared::Shared;
 use crate::state::State;
-use crate::task::{Owner, Task, TaskId, Timestamp, raw};
+use crate::task::{Owner, Task, TaskId, Terms, Timestamp, raw};
 
 /// The most bytes of an idempotency key.
 const MAX_KEY: usize = 256;
@@ -43,6 +43,12 @@ pub struct NewTask {
     pub client: Option<JsonText>,
     /// How long the caller needs the task after its end, in milliseconds, if less than `task_keep`.
     pub keep_ms: Option<u64>,
+    /// On which terms the call is made.
+    pub terms: Terms,
+    /// The id of the task, from [`TaskId::new`]; `None` makes one.
+    pub id: Option<TaskId>,
+    /// What is written with the task, all or nothing. Whoever writes it removes it.
+    pub beside: Vec<Change>,
 }
 
 impl NewTask {
@@ -58,6 +64,9 @@ impl NewTask {
             caller,
             client: None,
             keep_ms: None,
+            terms: Terms::default(),
+            id: None,
+            beside: Vec::new(),
         }
     }
 
@@ -93,7 +102,7 @@ impl Tasks {
         }
         let mut call = Call::to(&*new.capability).with(new.input.clone());
         call.scope.principal.clone_from(&new.caller);
-        call.scope.is_task = true;
+        new.terms.apply(&mut call, &inner.market);
         inner.market.check(call).await?;
         let input = new.input.json()?.clone();
         let bytes = input.as_str().len();
@@ -104,7 +113,7 @@ impl Tasks {
         let place = inner.take_place(&owner, new.caller.is_some())?;
         let now = Timestamp::now();
         let mut task = Task {
-            id: TaskId::new(),
+            id: new.id.as_ref().map_or_else(TaskId::new, TaskId::clone),
             revision: 0,
             capability: new.capability.clone(),
             is_program: new.is_program,
@@ -123,6 +132,7 @@ impl Tasks {
             questions: Vec::new(),
             error: None,
             keep_ms: new.keep_ms,
+            terms: new.terms.clone(),
         };
         // Another node may run it, too, unless it can begin here at once. A node that others have not heard yet is none, for
         // them.
@@ -141,6 +151,7 @@ impl Tasks {
             let key = keys::idempotency(&owner, key);
             changes.push(Change::put(key, id.to_string()).expecting(Expect::Absent));
         }
+        changes.extend(new.beside.iter().cloned());
         // Until it is known whether it is accepted, it is nobody's to take here.
         if let Some(shared) = &inner.shared {
             if runs_here {

@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use orla_marketplace::rtfs;
-use orla_marketplace::{JsonText, Permission, Principal, RuntimeError};
+use orla_marketplace::{
+    Call, CapabilityMarketplace, Hops, JsonText, Permission, Principal, RuntimeError, TaskSupport,
+};
 use orla_state::Revision;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -78,6 +80,50 @@ pub struct Task {
     /// When its caller no longer needs it, if sooner than `task_keep` after its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_ms: Option<u64>,
+    /// On which terms its call is made.
+    #[serde(default, skip_serializing_if = "Terms::are_usual")]
+    pub(crate) terms: Terms,
+}
+
+/// On which terms the call of a task is made, where they are not the usual ones.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[non_exhaustive]
+pub struct Terms {
+    /// The instances that the call has come through, as [`Hops`](orla_marketplace::Hops) writes them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub hops: String,
+    /// The caller's W3C trace context.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+    /// How long the call may take at most, in milliseconds, if its caller said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timeout_ms: Option<u64>,
+    /// The most bytes of the result, if fewer than tasks usually keep.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_result_bytes: Option<usize>,
+    /// Whether a capability is called that never runs as a task: the caller's protocol has no other calls.
+    #[serde(skip_serializing_if = "is_false")]
+    pub has_only_tasks: bool,
+}
+
+impl Terms {
+    fn are_usual(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Puts the terms into a call.
+    pub(crate) fn apply(&self, call: &mut Call, market: &CapabilityMarketplace) {
+        let is_direct = self.has_only_tasks
+            && market
+                .get(&call.target)
+                .is_some_and(|entry| entry.manifest.task_support() == Some(TaskSupport::Forbidden));
+        call.scope.is_task = !is_direct;
+        call.scope.traceparent = self.traceparent.as_deref().map(Into::into);
+        // It was read when the task was accepted.
+        call.scope.hops = Hops::read(&self.hops).unwrap_or_default();
+        call.timeout = self.timeout_ms.map(Duration::from_millis);
+    }
 }
 
 /// Who started a task. It is all that is needed to act in the caller's name later, without its credential.
@@ -186,7 +232,8 @@ pub struct Place {
 
 impl TaskId {
     /// An id that is greater than all that this process made before.
-    pub(crate) fn new() -> Self {
+    #[must_use]
+    pub fn new() -> Self {
         Self(uuid::Uuid::now_v7().to_string().into())
     }
 
@@ -275,7 +322,7 @@ impl Owner {
         }
         match self.expires_at {
             Some(Timestamp(ms)) => {
-                principal.with_expiry(SystemTime::UNIX_EPOCH + std::time::Duration::from_millis(ms))
+                principal.with_expiry(SystemTime::UNIX_EPOCH + Duration::from_millis(ms))
             }
             None => principal,
         }

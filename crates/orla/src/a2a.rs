@@ -1,15 +1,13 @@
-//! The resources of the server as an agent of the Agent2Agent protocol: where its tasks are kept, and the sender of
-//! their push notifications.
+//! The resources of the server as an agent of the Agent2Agent protocol: the sender of the push notifications of its tasks.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use orla_providers::http::WebHooks;
 use orla_server::{Push, PushSender, Server};
-use orla_state::StateStore;
 
 use crate::Failure;
-use crate::config::{Config, StateKind, Transport};
+use crate::config::{Config, Transport};
 
 /// Prepares the agent, before anything listens.
 pub(crate) fn prepare(server: &Server, config: &Config) {
@@ -19,27 +17,28 @@ pub(crate) fn prepare(server: &Server, config: &Config) {
     }
 }
 
-/// Keeps the agent's tasks in the state, unless that is in memory, where the agent has them already.
+/// Goes on with the push notifications that the server before this one has not sent.
 ///
 /// # Errors
 /// The state cannot be read.
-pub(crate) async fn keep_tasks(
-    server: &Server,
-    config: &Config,
-    state: &Arc<dyn StateStore>,
-) -> Result<(), Failure> {
-    if config.transport != Transport::Http || config.state == StateKind::Memory {
+pub(crate) async fn resume(server: &Server, config: &Config) -> Result<(), Failure> {
+    if config.transport != Transport::Http {
         return Ok(());
     }
-    let kept = server.keep_agent_tasks(Arc::clone(state)).await;
-    kept.map_err(|err| Failure::usage(err.to_string()))
+    server.resume_push().await.map_err(|err| Failure::usage(err.to_string()))
 }
 
-/// Says that a key has no effect.
+/// Says which keys have no effect.
 pub(crate) fn log_unused(config: &Config) {
-    if !config.a2a.tasks.as_os_str().is_empty() {
+    let tasks = !config.a2a.tasks.as_os_str().is_empty();
+    if tasks {
         tracing::warn!(
             "`a2a.tasks` has no effect: the agent keeps its tasks in `state_dir`; remove the key"
+        );
+    }
+    if config.a2a.max_bytes > 0 {
+        tracing::warn!(
+            "`a2a.max_bytes` has no effect: `a2a.max_tasks` and `a2a.max_task_bytes` bound the tasks; remove the key"
         );
     }
 }

@@ -359,7 +359,7 @@ fn tasks_are_of_those_who_began_them_and_only_what_they_may_use_is_theirs() {
 }
 
 #[test]
-fn tasks_survive_the_server_and_what_was_at_work_when_it_was_killed_has_failed() {
+fn tasks_survive_the_server_and_what_may_not_run_again_when_it_was_killed_has_failed() {
     let folder = tempfile::tempdir().unwrap();
     let config = format!("{ASKED}state_dir: '{}'\n", folder.path().join("state").display());
     let mut first = agent().config(&config).serve();
@@ -380,8 +380,9 @@ fn tasks_survive_the_server_and_what_was_at_work_when_it_was_killed_has_failed()
     assert_eq!(ask(&second, "GetTask", &id(&done)), done);
     let failed = ask(&second, "GetTask", &id(&working));
     assert_eq!(state(&failed), "TASK_STATE_FAILED");
-    let said = &failed["status"]["message"]["parts"][0]["text"];
-    assert_eq!(said, "The server ended while the task was at work.");
+    let said = &failed["status"]["message"]["parts"];
+    assert!(said[0]["text"].as_str().unwrap().contains("it is not idempotent"), "{failed}");
+    assert_eq!(said[1]["data"]["error"]["kind"], "interrupted");
     assert_eq!(ask(&second, "ListTasks", &json!({}))["totalSize"], 2);
     let more = task(&second, &calls("echo", &json!({})));
     second.terminate();
@@ -406,4 +407,50 @@ fn tasks_that_are_over_make_room_and_those_at_work_do_not() {
     let much = task(&server, &calls("much", &json!({})));
     assert_eq!(much["status"]["message"]["parts"][1]["data"]["error"]["kind"], "limit", "{much}");
     assert_eq!(refusal(&server, "SendMessage", &calls("echo", &json!("x".repeat(3000)))), -32602);
+}
+
+#[test]
+fn a_task_is_the_same_at_every_door_and_one_that_may_run_again_does_after_a_crash() {
+    let folder = tempfile::tempdir().unwrap();
+    let config = format!("{ASKED}state_dir: '{}'\n", folder.path().join("state").display());
+    let world = || {
+        agent().config(&config).tool(
+            "again",
+            "#!/bin/sh\n# orla:\n#   idempotent: true\n#   task: forbidden\necho x >> ran\n[ -e go ] || exec sleep 600\necho done\n",
+        )
+    };
+    let mut first = world().serve();
+    let mut begun = calls("again", &json!({}));
+    begun["configuration"] = json!({"returnImmediately": true});
+    let working = task(&first, &begun);
+    eventually("the tool runs", || first.path("ran").exists());
+    let id = working["id"].as_str().unwrap().to_owned();
+    let listed = first.http().get("/tasks").json();
+    assert_eq!((&listed[0]["id"], &listed[0]["state"]), (&working["id"], &json!("working")));
+    first.kill();
+
+    let second = world().file("go", "").serve();
+    let params = json!({"id": id});
+    let mut done = Value::Null;
+    eventually("it has run again", || {
+        done = ask(&second, "GetTask", &params);
+        state(&done) == "TASK_STATE_COMPLETED"
+    });
+    assert_eq!(done["artifacts"][0]["parts"][0]["text"], "done\n", "{done}");
+    assert_eq!(done["contextId"], working["contextId"]);
+    let started = second.http().post_json("/tasks", &json!({"capability": "echo", "input": {}}));
+    assert_eq!(started.status, 202);
+    assert_eq!(ask(&second, "ListTasks", &json!({}))["totalSize"], 1, "only those of this protocol");
+    let other = started.json()["id"].clone();
+    assert_eq!(refusal(&second, "GetTask", &json!({"id": other})), -32001);
+
+    let slow = task(&second, &{
+        let mut begun = calls("slow", &json!({}));
+        begun["configuration"] = json!({"returnImmediately": true});
+        begun
+    });
+    let path = format!("/tasks/{}", slow["id"].as_str().unwrap());
+    assert_eq!(send(&second, &Request::new("DELETE", &path)).status, 200);
+    assert_eq!(state(&ask(&second, "GetTask", &json!({"id": slow["id"]}))), "TASK_STATE_CANCELED");
+    second.assert_no_tool_is_left();
 }

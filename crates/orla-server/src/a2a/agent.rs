@@ -1,69 +1,69 @@
 //! The work of an agent, independent of the binding of the request.
+//!
+//! A message that calls something starts a task of the service of tasks ([`Tasks`]), which runs it, keeps its state, its
+//! questions and its result, and goes on with it after a crash. What only this protocol has is kept beside it ([`Records`]).
+//! A message that makes no call that could run has a record alone.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use a2a::{
     A2AError, CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Message, Part,
     Role, SendMessageRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest, Task,
-    TaskPushNotificationConfig, TaskState,
+    TaskPushNotificationConfig, TaskState, TaskStatus,
 };
+use chrono::{SubsecRound as _, Utc};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use orla_marketplace::{
-    ANSWERS_PROMPTS, Call, Catalog, Entry, Notice, NoticeSink, Outcome, Principal, Progress,
-    RuntimeError, RuntimeResult,
+    ANSWERS_PROMPTS, Call, Catalog, Entry, JsonText, Principal, RuntimeError, whole_millis,
 };
-use orla_state::{StateError, StateStore};
+use orla_mcp::call_result::call_result_json;
+use orla_state::{Expect, StateError};
+use orla_tasks::{Failure, NewTask, State, TaskError, TaskId, Tasks, Viewer};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, oneshot};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio::sync::{OnceCell, Semaphore};
+use tokio::time::Instant;
 
 use super::Caller;
-use super::push::POSTS;
-use super::question::TaskClient;
-use super::result::{self, Form};
-use super::store::Store;
-use super::table::{Bounds, shorten};
-use super::tasks::{Following, MessageRefused, Tasks, Until};
+use super::follow::{Following, Live, Until};
+use super::kept::{Kept, Place, is_before};
+use super::push::{POSTS, deliver};
+use super::question;
+use super::records::{Record, Records, Row};
+use super::result::{self, Form, Given};
+use super::view::{self, shorten, size};
 use super::work::{self, Texts};
 use crate::options::AgentOptions;
 use crate::rtfs::federation;
 
+/// The most tasks on one page of a list.
+const MAX_PAGE: i32 = 100;
+/// The default size of a page.
+const PAGE: i32 = 50;
+/// How long a message waits for its task.
+const WAIT: Duration = Duration::from_secs(30 * 86_400);
+
 /// The agent, created at the first request.
 pub(crate) struct Agent {
-    pub(super) tasks: Arc<Tasks>,
+    pub(super) tasks: Tasks,
+    pub(super) records: Records,
+    /// Which tasks there are; read when it is first needed.
+    kept: OnceCell<Kept>,
     /// Capacity for posts that are sent at the same time.
-    pub(super) posts: Arc<Semaphore>,
+    pub(super) posts: Semaphore,
     /// The snapshot that was last shown, and since when.
     shown: Mutex<(u64, SystemTime)>,
 }
 
+type A2AResult<T> = Result<T, A2AError>;
+
 impl Agent {
-    pub(crate) fn new(options: &AgentOptions) -> Self {
-        Self::of(Tasks::new(bounds(options)))
-    }
-
-    /// An agent whose tasks are kept in a state, and the ids of the tasks that the last server did not finish.
-    ///
-    /// # Errors
-    /// The state cannot be read.
-    pub(crate) async fn keeping(
-        options: &AgentOptions,
-        state: Arc<dyn StateStore>,
-        tracker: TaskTracker,
-    ) -> Result<(Self, Vec<String>), StateError> {
-        let (store, kept) = Store::open(state).await?;
-        let (tasks, unfinished) = Tasks::kept(bounds(options), store, kept, tracker, Handle::current());
-        Ok((Self::of(tasks), unfinished))
-    }
-
-    fn of(tasks: Arc<Tasks>) -> Self {
+    /// The agent whose tasks these are.
+    pub(crate) fn new(tasks: Tasks) -> Self {
         let shown = Mutex::new((0, SystemTime::UNIX_EPOCH));
-        Self { tasks, posts: Arc::new(Semaphore::new(POSTS)), shown }
+        let records = Records::new(Arc::clone(tasks.store()));
+        Self { tasks, records, kept: OnceCell::new(), posts: Semaphore::new(POSTS), shown }
     }
 
     /// Since when a snapshot has been shown.
@@ -75,61 +75,188 @@ impl Agent {
         shown.1
     }
 
+    /// The name of this node; empty if no other has its state.
+    pub(super) fn node(&self) -> &str {
+        self.tasks.node().unwrap_or_default()
+    }
+
     /// Cancels the unfinished tasks of these callers.
-    pub(crate) fn end_all(&self, of: impl Fn(Option<&Principal>) -> bool) {
-        self.tasks.end_all(of);
+    pub(crate) async fn end_all(&self, of: impl Fn(&Principal) -> bool + Send) -> Result<(), TaskError> {
+        let ids: Vec<TaskId> = self.records.rows(None).await?.into_iter().map(|row| row.id).collect();
+        let tasks = self.tasks.get_all(&ids, Viewer::Operator).await?.into_iter().flatten();
+        for task in tasks.filter(|task| !task.state.is_terminal()) {
+            if task.principal().is_some_and(|owner| of(&owner)) {
+                match self.tasks.cancel(task.id.as_str(), Viewer::Operator).await {
+                    Ok(_) | Err(TaskError::Over(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+        Ok(())
     }
 
-    /// Takes over other options.
-    pub(crate) fn reconfigure(&self, options: &AgentOptions) {
-        self.tasks.bound(bounds(options));
+    async fn kept(&self) -> Result<&Kept, StateError> {
+        let read = || async {
+            self.records.list_earlier().await?;
+            Ok(Kept::new(self.records.rows(None).await?))
+        };
+        self.kept.get_or_try_init(read).await
+    }
+
+    /// A task from now on. `None` if the viewer has none of this id.
+    pub(super) async fn follow(
+        &self,
+        id: &str,
+        viewer: Viewer<'_>,
+    ) -> Result<Option<Following>, TaskError> {
+        self.kept().await?;
+        let Some(record) = self.records.get(id).await? else { return Ok(None) };
+        if let Viewer::Caller(caller) = viewer
+            && !record.is_of(caller)
+        {
+            return Ok(None);
+        }
+        if !record.is_task {
+            return Ok(Some(Following { record, live: None }));
+        }
+        let Some(id) = TaskId::parse(id) else { return Ok(None) };
+        let text = self.tasks.text(&id);
+        match self.tasks.subscribe(id.as_str(), viewer).await {
+            Ok(mut changes) => {
+                let first = Arc::clone(&changes.borrow_and_update());
+                Ok(Some(Following { record, live: Some(Live { first, changes, text }) }))
+            }
+            // It was kept long enough.
+            Err(TaskError::Unknown(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// What the call of a task gave, if it is over. A call that was cancelled is waited for.
+    pub(super) async fn given(&self, task: &orla_tasks::Task) -> Result<Option<Given>, TaskError> {
+        let text = match task.state {
+            State::Cancelled => {
+                self.tasks.left(&task.id).await;
+                self.tasks.given(&task.id).await?
+            }
+            state if state.is_terminal() => self.tasks.result(&task.id).await?,
+            _ => None,
+        };
+        Ok(text.as_ref().map(read))
+    }
+
+    /// A task as the protocol shows it.
+    pub(super) async fn view(
+        &self,
+        record: &Record,
+        task: &orla_tasks::Task,
+    ) -> Result<Task, TaskError> {
+        Ok(view::task(record, task, self.given(task).await?.as_ref()))
     }
 }
 
-fn bounds(options: &AgentOptions) -> Bounds {
-    Bounds {
-        tasks: options.max_tasks,
-        bytes: options.max_bytes,
-        task_bytes: options.max_task_bytes,
-        age: options.keep,
+fn read(text: &JsonText) -> Given {
+    serde_json::from_str(text.as_str()).unwrap_or_default()
+}
+
+/// The error of a state that cannot be read or written.
+#[expect(clippy::needless_pass_by_value, reason = "a function for map_err")]
+pub(super) fn broken(error: StateError) -> A2AError {
+    A2AError::internal(error.to_string())
+}
+
+fn refused(error: &TaskError) -> A2AError {
+    match error {
+        TaskError::Unknown(_) => A2AError::task_not_found(&error.to_string()),
+        TaskError::Full(_) => at_work(),
+        TaskError::LargeInput { .. } => too_large(),
+        error => A2AError::internal(error.to_string()),
     }
 }
 
-type A2AResult<T> = Result<T, A2AError>;
+fn at_work() -> A2AError {
+    A2AError::internal("every task is at work; try again later")
+}
+
+fn too_large() -> A2AError {
+    A2AError::invalid_params("message: with it, the task would be larger than a task may be")
+}
 
 impl Caller {
+    fn viewer(&self) -> Viewer<'_> {
+        Viewer::Caller(self.principal.as_ref())
+    }
+
+    /// A task of this caller, from now on.
+    pub(super) async fn follow(&self, id: &str) -> A2AResult<Following> {
+        let keep = self.options().keep;
+        let following = self.agent().follow(id, self.viewer()).await.map_err(|err| refused(&err))?;
+        let is_kept = |following: &Following| {
+            let ended_at = following.record.task.status.timestamp.filter(|_| following.live.is_none());
+            !ended_at.is_some_and(|at| is_before(at.timestamp_millis(), keep))
+        };
+        following.filter(is_kept).ok_or_else(|| A2AError::task_not_found(id))
+    }
+
+    fn options(&self) -> AgentOptions {
+        self.core.settings.load().options.agent.clone()
+    }
+
+    /// How a task stands.
+    async fn view(&self, following: &Following) -> A2AResult<Task> {
+        match &following.live {
+            Some(live) => {
+                let view = self.agent().view(&following.record, &live.first).await;
+                view.map_err(|err| refused(&err))
+            }
+            None => Ok(following.record.task.clone()),
+        }
+    }
+
     /// Starts or continues the task of a message, and waits until it is the caller's turn.
     pub(super) async fn send(&self, request: SendMessageRequest) -> A2AResult<SendMessageResponse> {
         let configuration = request.configuration.clone();
         let at_once = configuration.as_ref().and_then(|it| it.return_immediately) == Some(true);
-        let length = configuration.and_then(|it| it.history_length);
-        let (answer, mut answered) = oneshot::channel();
-        let following = self.begin(request, (!at_once).then_some(answer))?;
-        let mut task = Task::clone(&following.first);
-        if !at_once {
-            let tasks = Arc::clone(&self.agent().tasks);
-            // The first event is the current state.
-            let mut events = tasks.events(following, Until::CallersTurn).boxed();
-            while events.next().await.is_some() {}
-            if let Ok(message) = answered.try_recv() {
+        let is_first = request.message.task_id.is_none();
+        let mut following = self.begin(request).await?;
+        if !at_once && let Some(live) = &mut following.live {
+            let id = live.first.id.clone();
+            let wait = self.agent().tasks.wait(id.as_str(), self.viewer(), Instant::now() + WAIT);
+            let ended = tokio::select! {
+                task = wait => task,
+                // The task goes on with the next server.
+                () = self.core.abort.cancelled() => self.agent().tasks.get(id.as_str(), self.viewer()).await,
+            };
+            live.first = ended.map_err(|err| refused(&err))?;
+            let given = self.agent().given(&live.first).await.map_err(|err| refused(&err))?;
+            if let (State::Completed, Some(given), true) = (live.first.state, &given, is_first)
+                && given.form() == Form::Message
+            {
+                let message = Message {
+                    context_id: Some(following.record.task.context_id.clone()),
+                    ..Message::new(Role::Agent, given.parts())
+                };
+                // For this protocol there was no task: the caller has the answer.
+                if let Some(row) = following.record.row() {
+                    let kept = self.agent().kept().await.map_err(broken)?;
+                    kept.remove(&row, &self.agent().records).await.map_err(broken)?;
+                }
                 return Ok(SendMessageResponse::Message(message));
             }
-            tasks.settled().await;
-            let known = tasks.get(&task.id, self.principal.as_ref());
-            task = Task::clone(&*known.ok_or_else(|| A2AError::task_not_found(&task.id))?);
         }
-        shorten(&mut task, length);
+        let mut task = self.view(&following).await?;
+        shorten(&mut task, configuration.and_then(|it| it.history_length));
         Ok(SendMessageResponse::Task(task))
     }
 
     /// The same, as a stream of events.
-    pub(super) fn stream(
+    pub(super) async fn stream(
         &self,
         request: SendMessageRequest,
     ) -> A2AResult<BoxStream<'static, StreamResponse>> {
         let length = request.configuration.as_ref().and_then(|it| it.history_length);
-        let following = self.begin(request, None)?;
-        let events = self.agent().tasks.events(following, Until::CallersTurn);
+        let following = self.begin(request).await?;
+        let events = following.events(self.agent(), Until::CallersTurn);
         Ok(self.until_the_end(events.map(move |mut event| {
             if let StreamResponse::Task(task) = &mut event {
                 shorten(task, length);
@@ -139,49 +266,132 @@ impl Caller {
     }
 
     /// What happens to a task from now on.
-    pub(super) fn subscribe(
+    pub(super) async fn subscribe(
         &self,
         asked: &SubscribeToTaskRequest,
     ) -> A2AResult<BoxStream<'static, StreamResponse>> {
-        let tasks = &self.agent().tasks;
-        let following = tasks.follow(&asked.id, self.principal.as_ref());
-        let following = following.ok_or_else(|| A2AError::task_not_found(&asked.id))?;
-        if following.first.status.state.is_terminal() {
-            return Err(A2AError::unsupported_operation(format!("task {} is over", asked.id)));
+        let following = self.follow(&asked.id).await?;
+        if following.live.as_ref().is_none_or(|live| live.first.state.is_terminal()) {
+            return Err(over(&asked.id));
         }
-        Ok(self.until_the_end(tasks.events(following, Until::End)))
+        Ok(self.until_the_end(following.events(self.agent(), Until::End)))
     }
 
-    pub(super) fn get(&self, asked: &GetTaskRequest) -> A2AResult<Task> {
+    pub(super) async fn get(&self, asked: &GetTaskRequest) -> A2AResult<Task> {
         if asked.history_length.is_some_and(|length| length < 0) {
             return Err(A2AError::invalid_params("historyLength: expected 0 or more"));
         }
-        let task = self.agent().tasks.get(&asked.id, self.principal.as_ref());
-        let mut task = Task::clone(&*task.ok_or_else(|| A2AError::task_not_found(&asked.id))?);
+        let mut task = self.view(&self.follow(&asked.id).await?).await?;
         shorten(&mut task, asked.history_length);
         Ok(task)
     }
 
-    pub(super) fn list(&self, asked: &ListTasksRequest) -> A2AResult<ListTasksResponse> {
-        self.agent().tasks.list(asked, self.principal.as_ref()).map_err(A2AError::invalid_params)
+    /// The tasks of the caller, the newest state first.
+    pub(super) async fn list(&self, asked: &ListTasksRequest) -> A2AResult<ListTasksResponse> {
+        let size = match asked.page_size {
+            None => PAGE,
+            Some(size) if (1..=MAX_PAGE).contains(&size) => size,
+            Some(_) => {
+                return Err(A2AError::invalid_params(format!("pageSize: expected 1 to {MAX_PAGE}")));
+            }
+        };
+        if asked.history_length.is_some_and(|length| length < 0) {
+            return Err(A2AError::invalid_params("historyLength: expected 0 or more"));
+        }
+        let before = match asked.page_token.as_deref() {
+            None | Some("") => None,
+            Some(token) => Some(position(token).ok_or_else(|| {
+                A2AError::invalid_params("pageToken: it is of no page that was given here")
+            })?),
+        };
+        let mut found = self.found(asked).await.map_err(|err| refused(&err))?;
+        found.sort_by_key(|found| std::cmp::Reverse(found.position()));
+        let total_size = i32::try_from(found.len()).unwrap_or(i32::MAX);
+        let mut rest =
+            found.into_iter().filter(|it| before.as_ref().is_none_or(|at| it.position() < *at));
+        let page: Vec<Found> = rest.by_ref().take(usize::try_from(size).unwrap_or_default()).collect();
+        let last = page.last().filter(|_| rest.next().is_some());
+        let next_page_token = last.map(|last| format!("{}-{}", last.changed_at, last.row.id));
+        let mut tasks = Vec::with_capacity(page.len());
+        for Found { row, task, .. } in page {
+            let record = self.agent().records.get(row.id.as_str()).await.map_err(broken)?;
+            let Some(record) = record else { continue };
+            let mut shown = match task {
+                Some(task) => self.agent().view(&record, &task).await.map_err(|err| refused(&err))?,
+                None => record.task,
+            };
+            shown.artifacts = (asked.include_artifacts == Some(true))
+                .then(|| shown.artifacts.take().unwrap_or_default());
+            shorten(&mut shown, asked.history_length);
+            tasks.push(shown);
+        }
+        Ok(ListTasksResponse {
+            tasks,
+            next_page_token: next_page_token.unwrap_or_default(),
+            page_size: size,
+            total_size,
+        })
+    }
+
+    /// The tasks that fit a request, in any order.
+    async fn found(&self, asked: &ListTasksRequest) -> Result<Vec<Found>, TaskError> {
+        let (agent, keep) = (self.agent(), self.options().keep);
+        agent.kept().await?;
+        let fits = |row: &Row| asked.context_id.as_ref().is_none_or(|id| *id == row.listed.context_id);
+        let rows = agent.records.rows(Some(self.principal.as_ref())).await?;
+        let rows: Vec<Row> = rows.into_iter().filter(fits).collect();
+        let ids: Vec<TaskId> = rows.iter().map(|row| row.id.clone()).collect();
+        let tasks = agent.tasks.get_all(&ids, self.viewer()).await?;
+        let after = asked.status_timestamp_after.map(|after| after.timestamp_millis());
+        let mut found = Vec::new();
+        for (row, task) in rows.into_iter().zip(tasks) {
+            let changed_at = match (&task, row.listed.ended_at) {
+                (Some(task), _) => i64::try_from(task.updated_at.0).unwrap_or(i64::MAX),
+                (None, Some(ended_at)) if !is_before(ended_at, keep) => ended_at,
+                (None, _) => continue,
+            };
+            if after.is_some_and(|after| changed_at < after) {
+                continue;
+            }
+            if let Some(state) = &asked.status
+                && *state != self.state(&row, task.as_deref()).await?
+            {
+                continue;
+            }
+            found.push(Found { row, task, changed_at });
+        }
+        Ok(found)
+    }
+
+    async fn state(&self, row: &Row, task: Option<&orla_tasks::Task>) -> Result<TaskState, TaskError> {
+        let agent = self.agent();
+        match task {
+            // A failed one may be a refusal, as its result says.
+            Some(task) if task.state == State::Failed => {
+                let given = agent.given(task).await?;
+                Ok(view::state(task, given.as_ref()))
+            }
+            Some(task) => Ok(view::state(task, None)),
+            None => {
+                let record = agent.records.get(row.id.as_str()).await?;
+                Ok(record.map_or(TaskState::Unspecified, |record| record.task.status.state))
+            }
+        }
     }
 
     /// Cancels a task and returns its state afterwards.
     pub(super) async fn cancel(&self, asked: &CancelTaskRequest) -> A2AResult<Task> {
-        let tasks = &self.agent().tasks;
-        let lost = || A2AError::task_not_found(&asked.id);
-        let following = tasks.follow(&asked.id, self.principal.as_ref()).ok_or_else(lost)?;
-        let token = tasks.token(&asked.id, self.principal.as_ref()).ok_or_else(lost)?;
-        let Some(token) = token else { return Err(A2AError::task_not_cancelable(&asked.id)) };
-        token.cancel();
-        tasks.ended(following).await;
-        tasks.settled().await;
-        let task = tasks.get(&asked.id, self.principal.as_ref()).ok_or_else(lost)?;
-        match task.status.state {
-            TaskState::Canceled => Ok(Task::clone(&task)),
+        let mut following = self.follow(&asked.id).await?;
+        let Some(live) = &mut following.live else {
+            return Err(A2AError::task_not_cancelable(&asked.id));
+        };
+        match self.agent().tasks.cancel(&asked.id, self.viewer()).await {
+            Ok(task) => live.first = task,
             // It came to its end before.
-            _ => Err(A2AError::task_not_cancelable(&asked.id)),
+            Err(TaskError::Over(_)) => return Err(A2AError::task_not_cancelable(&asked.id)),
+            Err(error) => return Err(refused(&error)),
         }
+        self.view(&following).await
     }
 
     /// A stream that ends when the server stops accepting requests.
@@ -192,13 +402,8 @@ impl Caller {
         events.take_until(self.core.abort.clone().cancelled_owned()).boxed()
     }
 
-    /// Starts a task, or passes a message to the task that waits for it. `answer` receives a message, if the
-    /// result is one.
-    fn begin(
-        &self,
-        request: SendMessageRequest,
-        answer: Option<oneshot::Sender<Message>>,
-    ) -> A2AResult<Following> {
+    /// Starts a task, or passes a message to the task that waits for it.
+    async fn begin(&self, request: SendMessageRequest) -> A2AResult<Following> {
         let message = request.message;
         work::check(&message)?;
         let push =
@@ -210,64 +415,174 @@ impl Caller {
             return Err(A2AError::invalid_params("configuration.historyLength: expected 0 or more"));
         }
         match message.task_id.clone() {
-            Some(id) => self.go_on(&id, message, push),
-            None => self.start(message, push, answer),
+            Some(id) => self.go_on(&id, message, push).await,
+            None => self.start(message, push).await,
         }
     }
 
     /// A message for an existing task: the answer to its question.
-    fn go_on(
+    async fn go_on(
         &self,
         id: &str,
-        message: Message,
+        mut message: Message,
         push: Option<TaskPushNotificationConfig>,
     ) -> A2AResult<Following> {
-        let tasks = &self.agent().tasks;
-        let lost = || A2AError::task_not_found(id);
-        let known = tasks.get(id, self.principal.as_ref()).ok_or_else(lost)?;
-        if message.context_id.as_ref().is_some_and(|context| *context != known.context_id) {
+        let following = self.follow(id).await?;
+        let context = following.record.task.context_id.clone();
+        if message.context_id.as_ref().is_some_and(|own| *own != context) {
             return Err(A2AError::invalid_params("message.contextId: it is not that of the task"));
         }
-        // Registered before the message is handled, because the task may finish at any time after it.
-        let hooked = push.map(|push| self.hook(id, push)).transpose()?;
-        let answered = tasks.answer(id, message);
-        if let (Err(_), Some(hook)) = (&answered, hooked.and_then(|config| config.id)) {
-            tasks.unhook(id, self.principal.as_ref(), &hook);
+        message.context_id = Some(context);
+        let task = match &following.live {
+            Some(live) if !live.first.state.is_terminal() => &live.first,
+            _ => return Err(over(id)),
+        };
+        let has_asked_nothing =
+            || A2AError::unsupported_operation(format!("task {id} has asked nothing"));
+        let question = task.questions.first().ok_or_else(has_asked_nothing)?;
+        if size(&following.record.task) + size(&message) > self.options().max_task_bytes {
+            return Err(too_large());
         }
-        match answered {
-            Ok(following) => following.ok_or_else(lost),
-            Err(MessageRefused::Over) => {
-                Err(A2AError::unsupported_operation(format!("task {id} is over")))
-            }
-            Err(MessageRefused::NotAsking) => {
-                Err(A2AError::unsupported_operation(format!("task {id} has asked nothing")))
-            }
-            Err(MessageRefused::Full) => Err(too_large()),
+        if let Some(push) = push {
+            self.create_push(TaskPushNotificationConfig { task_id: id.to_owned(), ..push }).await?;
         }
+        let answer = question::answer(question, &message);
+        let wrong = answer.as_ref().err().cloned();
+        let changed = self.agent().records.change(id, |record| {
+            let asked = view::status_of(record, task, None).message;
+            let history = record.task.history.get_or_insert_default();
+            history.extend(asked);
+            history.push(message.clone());
+            record.wrong.clone_from(&wrong);
+        });
+        changed.await.map_err(broken)?;
+        if let Ok(answer) = answer {
+            match self.agent().tasks.answer(id, self.viewer(), &question.key, Ok(answer)).await {
+                Ok(()) => {}
+                Err(TaskError::NotAsked(_)) => return Err(has_asked_nothing()),
+                Err(TaskError::Over(_)) => return Err(over(id)),
+                Err(error) => return Err(refused(&error)),
+            }
+        }
+        self.follow(id).await
     }
 
-    fn start(
+    async fn start(
         &self,
-        message: Message,
+        mut message: Message,
         push: Option<TaskPushNotificationConfig>,
-        answer: Option<oneshot::Sender<Message>>,
     ) -> A2AResult<Following> {
-        let texts = self.core.settings.load().options.agent.text.clone();
-        let mut call = work::read(&message).into_call(self.texts(&texts, &self.core.market.snapshot()));
-        if let Ok(call) = &mut call {
-            federation::carry(call, &self.headers).map_err(A2AError::invalid_request)?;
+        let (agent, options) = (self.agent(), self.options());
+        let call =
+            work::read(&message).into_call(self.texts(&options.text, &self.core.market.snapshot()));
+        let id = TaskId::new();
+        let context = message.context_id.clone().unwrap_or_else(a2a::new_context_id);
+        (message.task_id, message.context_id) = (Some(id.to_string()), Some(context.clone()));
+        let mut record = Record {
+            task: Task {
+                id: id.to_string(),
+                context_id: context,
+                status: TaskStatus { state: TaskState::Submitted, message: None, timestamp: None },
+                artifacts: None,
+                history: Some(vec![message]),
+                metadata: None,
+            },
+            owner: self.principal.as_ref().map(|caller| caller.id().to_string()),
+            hooks: Vec::new(),
+            told: Vec::new(),
+            node: agent.node().to_owned(),
+            is_task: true,
+            wrong: None,
+        };
+        if size(&record.task) > options.max_task_bytes {
+            return Err(too_large());
         }
-        let token = self.core.abort.child_token();
-        let begun = self.agent().tasks.begin(message, self.principal.as_ref(), token.clone());
-        let begun = begun.map_err(|_| too_large())?;
-        let following =
-            begun.ok_or_else(|| A2AError::internal("every task is at work; try again later"))?;
-        let id = following.first.id.clone();
-        if let Some(push) = push {
-            self.hook(&id, push).inspect_err(|_| self.agent().tasks.forget(&id))?;
+        let hook = push.map(|push| self.prepared(id.as_str(), push)).transpose()?;
+        record.hooks.extend(hook.clone());
+        let mut new = match call {
+            Ok(mut call) => {
+                federation::carry(&mut call, &self.headers).map_err(A2AError::invalid_request)?;
+                self.task_of(call, &options)
+            }
+            Err(why) => {
+                return self.is_no_task(record, TaskState::Rejected, vec![Part::text(why)]).await;
+            }
+        };
+        let place = self.place(&options).await?;
+        new.id = Some(id.clone());
+        new.beside = record.changes(Expect::Absent).map_err(broken)?;
+        let text = agent.tasks.text(&id);
+        let first = match agent.tasks.start(new).await {
+            Ok(started) => started.task,
+            Err(error) => {
+                drop(place);
+                let TaskError::Refused(error) = error else { return Err(refused(&error)) };
+                let is_refusal =
+                    matches!(error, RuntimeError::Unknown { .. } | RuntimeError::Denied { .. });
+                let state = if is_refusal { TaskState::Rejected } else { TaskState::Failed };
+                let failure = Failure::of(&error);
+                let given = JsonText::parse(call_result_json(&Err(error))).ok();
+                let said = result::failed(&failure, given.as_ref().map(read).as_ref());
+                return self.is_no_task(record, state, said).await;
+            }
+        };
+        if let Some(row) = record.row() {
+            place.keep(row);
         }
-        self.core.tracker.spawn(self.clone().run(id, call, token, answer));
-        Ok(following)
+        let mut changes =
+            agent.tasks.subscribe(id.as_str(), self.viewer()).await.map_err(|err| refused(&err))?;
+        // What has happened since it was accepted is told, too.
+        changes.mark_changed();
+        if let Some(config) = hook {
+            let following = agent.follow(id.as_str(), self.viewer()).await;
+            if let Some(following) = following.map_err(|err| refused(&err))? {
+                deliver(&self.core, following, config);
+            }
+        }
+        Ok(Following { record, live: Some(Live { first, changes, text }) })
+    }
+
+    /// A message that starts no task: its caller finds that under its id.
+    async fn is_no_task(
+        &self,
+        mut record: Record,
+        state: TaskState,
+        says: Vec<Part>,
+    ) -> A2AResult<Following> {
+        let (agent, options) = (self.agent(), self.options());
+        let (task, now) = (&mut record.task, Utc::now());
+        task.status = view::status(&task.id, &task.context_id, state, Some(says), now.trunc_subsecs(3));
+        record.is_task = false;
+        let place = self.place(&options).await?;
+        agent.records.put(&record).await.map_err(broken)?;
+        if let Some(row) = record.row() {
+            place.keep(row);
+        }
+        for config in record.hooks.clone() {
+            deliver(&self.core, Following { record: record.clone(), live: None }, config);
+        }
+        Ok(Following { record, live: None })
+    }
+
+    /// A place among the tasks that are kept.
+    async fn place(&self, options: &AgentOptions) -> A2AResult<Place<'_>> {
+        let agent = self.agent();
+        let kept = agent.kept().await.map_err(broken)?;
+        let place = kept.place(options.max_tasks, options.keep, &agent.tasks, &agent.records).await;
+        place.map_err(|err| refused(&err))?.ok_or_else(at_work)
+    }
+
+    /// The task that makes a call.
+    fn task_of(&self, call: Call, options: &AgentOptions) -> NewTask {
+        let mut new = NewTask::call(call.target, call.input, self.principal.clone());
+        new.client = question::capabilities();
+        new.keep_ms = Some(whole_millis(options.keep));
+        new.terms.hops = call.scope.hops.as_str().to_owned();
+        new.terms.traceparent = call.scope.traceparent.as_deref().map(str::to_owned);
+        new.terms.timeout_ms = call.timeout.map(whole_millis);
+        new.terms.max_result_bytes = Some(options.max_task_bytes);
+        new.terms.has_only_tasks = true;
+        new
     }
 
     /// The capability that answers texts: the configured one, or else the one that answers prompts, if this caller
@@ -285,95 +600,29 @@ impl Caller {
             .find(|entry| entry.is_available() && takes_prompt(entry) && permits(entry))?;
         Some(Texts { name: &entry.name, takes_prompt: true })
     }
+}
 
-    /// Does the work of a task, to its end.
-    async fn run(
-        self,
-        id: String,
-        call: Result<Call, String>,
-        token: CancellationToken,
-        answer: Option<oneshot::Sender<Message>>,
-    ) {
-        let tasks = &self.agent().tasks;
-        let call = match call {
-            Ok(call) => call,
-            Err(why) => return tasks.become_of(&id, TaskState::Rejected, Some(vec![Part::text(why)])),
-        };
-        tasks.become_of(&id, TaskState::Working, None);
-        let result = self.call(&id, call, token.clone()).await;
-        if let (Ok(outcome), Some(answer)) = (&result, answer)
-            && result::form(outcome) == Form::Message
-            && answer.send(self.message(&id, outcome)).is_ok()
-        {
-            // There was no task: the caller has the answer.
-            return tasks.forget(&id);
-        }
-        let ended_by_server = self.core.abort.is_cancelled();
-        self.end(&id, &result, token.is_cancelled(), ended_by_server);
-    }
+/// A task of a list.
+struct Found {
+    row: Row,
+    task: Option<Arc<orla_tasks::Task>>,
+    /// When its state changed last, in milliseconds since 1970.
+    changed_at: i64,
+}
 
-    async fn call(&self, id: &str, mut call: Call, token: CancellationToken) -> RuntimeResult<Outcome> {
-        let tasks = &self.agent().tasks;
-        let (told, own, begun) = (Arc::clone(tasks), id.to_owned(), AtomicBool::new(false));
-        call.scope.notices = NoticeSink::new(move |notice| match notice {
-            Notice::Progress(Progress { message: Some(text), .. })
-            | Notice::Log { message: text, .. } => {
-                told.say(&own, vec![Part::text(text)]);
-            }
-            Notice::Text(text) => {
-                let append = begun.swap(true, Ordering::Relaxed);
-                told.give_part(&own, result::piece(text), append);
-            }
-            Notice::Progress(Progress { message: None, .. }) => {}
-        });
-        call.scope.client = Some(Arc::new(TaskClient {
-            tasks: Arc::clone(tasks),
-            task: id.to_owned(),
-            turn: tokio::sync::Mutex::new(()),
-            closing: self.core.draining.clone(),
-            token: token.clone(),
-        }));
-        call.scope.principal.clone_from(&self.principal);
-        call.scope.cancellation = token;
-        self.core.market.call(call).await
-    }
-
-    /// Puts a task into the state that its result means.
-    fn end(&self, id: &str, result: &RuntimeResult<Outcome>, cancelled: bool, ended_by_server: bool) {
-        let tasks = &self.agent().tasks;
-        let given = result.as_ref().map_or_else(RuntimeError::outcome, Some);
-        let fits = given.and_then(result::artifact).is_none_or(|artifact| tasks.give(id, artifact));
-        match result {
-            Ok(_) if !fits => {
-                let what = "its result is larger than a task may be".to_owned();
-                let error = RuntimeError::Limit { id: "the task".to_owned(), what };
-                tasks.become_of(id, TaskState::Failed, Some(result::said(&error)));
-            }
-            Ok(_) => tasks.become_of(id, TaskState::Completed, None),
-            Err(_) if ended_by_server => {
-                tasks.become_of(id, TaskState::Failed, Some(result::ended()));
-            }
-            Err(_) if cancelled => tasks.become_of(id, TaskState::Canceled, None),
-            Err(error) => {
-                let is_refusal =
-                    matches!(error, RuntimeError::Unknown { .. } | RuntimeError::Denied { .. })
-                        || given.is_some_and(|outcome| result::form(outcome) == Form::Rejection);
-                let state = if is_refusal { TaskState::Rejected } else { TaskState::Failed };
-                tasks.become_of(id, state, Some(result::said(error)));
-            }
-        }
-    }
-
-    /// What a call gave, as a message.
-    fn message(&self, id: &str, outcome: &Outcome) -> Message {
-        let task = self.agent().tasks.get(id, self.principal.as_ref());
-        Message {
-            context_id: task.map(|task| task.context_id.clone()),
-            ..Message::new(Role::Agent, result::parts(outcome))
-        }
+impl Found {
+    /// Its place in lists. Later ones are greater.
+    fn position(&self) -> (i64, TaskId) {
+        (self.changed_at, self.row.id.clone())
     }
 }
 
-fn too_large() -> A2AError {
-    A2AError::invalid_params("message: with it, the task would be larger than a task may be")
+/// The place that a page token names.
+fn position(token: &str) -> Option<(i64, TaskId)> {
+    let (changed_at, id) = token.split_once('-')?;
+    Some((changed_at.parse().ok()?, TaskId::parse(id)?))
+}
+
+fn over(id: &str) -> A2AError {
+    A2AError::unsupported_operation(format!("task {id} is over"))
 }

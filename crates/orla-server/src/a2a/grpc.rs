@@ -108,11 +108,12 @@ impl A2aService for Bound {
         &self,
         request: tonic::Request<proto::SendMessageRequest>,
     ) -> GrpcResult<Events> {
-        event_stream(self.caller()?.stream(sent(request.get_ref())?))
+        event_stream(self.caller()?.stream(sent(request.get_ref())?).await)
     }
 
     async fn get_task(&self, request: tonic::Request<proto::GetTaskRequest>) -> GrpcResult<proto::Task> {
-        task(self.caller()?.get(&pbconv::from_proto_get_task_request(request.get_ref())))
+        let asked = pbconv::from_proto_get_task_request(request.get_ref());
+        task(self.caller()?.get(&asked).await)
     }
 
     async fn list_tasks(
@@ -120,7 +121,7 @@ impl A2aService for Bound {
         request: tonic::Request<proto::ListTasksRequest>,
     ) -> GrpcResult<proto::ListTasksResponse> {
         let asked = pbconv::from_proto_list_tasks_request(request.get_ref());
-        let given = self.caller()?.list(&asked);
+        let given = self.caller()?.list(&asked).await;
         given
             .map(|given| tonic::Response::new(pbconv::to_proto_list_tasks_response(&given)))
             .map_err(|error| status(&error))
@@ -139,7 +140,7 @@ impl A2aService for Bound {
         request: tonic::Request<proto::SubscribeToTaskRequest>,
     ) -> GrpcResult<Events> {
         let asked = pbconv::from_proto_subscribe_to_task_request(request.get_ref());
-        event_stream(self.caller()?.subscribe(&asked))
+        event_stream(self.caller()?.subscribe(&asked).await)
     }
 
     async fn create_task_push_notification_config(
@@ -155,7 +156,7 @@ impl A2aService for Bound {
         request: tonic::Request<proto::GetTaskPushNotificationConfigRequest>,
     ) -> GrpcResult<proto::TaskPushNotificationConfig> {
         let asked = pbconv::from_proto_get_task_push_notification_config_request(request.get_ref());
-        push(self.caller()?.get_push(&asked))
+        push(self.caller()?.get_push(&asked).await)
     }
 
     async fn list_task_push_notification_configs(
@@ -163,7 +164,7 @@ impl A2aService for Bound {
         request: tonic::Request<proto::ListTaskPushNotificationConfigsRequest>,
     ) -> GrpcResult<proto::ListTaskPushNotificationConfigsResponse> {
         let asked = pbconv::from_proto_list_task_push_notification_configs_request(request.get_ref());
-        let listed = self.caller()?.list_push(&asked).map_err(|error| status(&error))?;
+        let listed = self.caller()?.list_push(&asked).await.map_err(|error| status(&error))?;
         Ok(tonic::Response::new(pbconv::to_proto_list_task_push_notification_configs_response(&listed)))
     }
 

@@ -3,11 +3,11 @@
 //! # How it works
 //!
 //! The card (`card`) is made from the catalogue: each listed capability is a skill. A message says what to run
-//! (`work`, pure) and becomes a task (`tasks`, `table`). The work of a task is a call of the marketplace like any
-//! other: with the caller's principal, authorised, admitted, recorded (`agent`). Its outcome becomes an artifact
-//! (`result`, pure). There are three bindings: JSON-RPC (`rpc`) and HTTP+JSON (`rest`) at `/a2a`, and gRPC
-//! (`grpc`) on the same port. A question to the caller makes a running task `input-required`, and the next message
-//! of that task is the answer (`question`).
+//! (`work`, pure) and becomes a task of [`orla_tasks::Tasks`], like those of HTTP and MCP (`agent`). What only this
+//! protocol knows of it is kept beside it (`records`), and both together are what it shows (`view`, pure; `result`, pure,
+//! makes an artifact of what a call gave; `follow` makes events of changes). There are three bindings: JSON-RPC (`rpc`) and
+//! HTTP+JSON (`rest`) at `/a2a`, and gRPC (`grpc`) on the same port. A question to the caller makes a running task
+//! `input-required`, and the next message of that task is the answer (`question`, pure).
 //!
 //! A text that is not a program is the input of the capability that
 //! [`AgentOptions::text`](crate::AgentOptions::text) names. To answer texts, for example with a model, register a
@@ -17,8 +17,8 @@
 //!
 //! - The agent is created at the first request, so an unused agent costs nothing.
 //! - A caller sees only its own tasks.
-//! - Tasks are bounded in number, bytes and age. Finished ones make room, the oldest first.
-//! - A task outlives its connection, and with a file (`store`) the server.
+//! - Tasks are bounded in number, bytes and age. Finished ones make room, the oldest first (`kept`).
+//! - A task has one state, that of the service of tasks; nothing here changes it.
 //!
 //! # Deliberately absent
 //!
@@ -30,17 +30,18 @@
 mod agent;
 mod card;
 mod error;
+mod follow;
 #[cfg(feature = "a2a-grpc")]
 mod grpc;
+mod kept;
 mod older;
 mod push;
 mod question;
+mod records;
 mod rest;
 mod result;
 mod rpc;
-mod store;
-mod table;
-mod tasks;
+mod view;
 mod work;
 
 use std::sync::Arc;
@@ -52,6 +53,7 @@ use hyper::body::Incoming;
 use orla_marketplace::Principal;
 
 pub(crate) use agent::Agent;
+pub(crate) use push::resume;
 pub use push::{Push, PushSender};
 
 use crate::http::body::{self, Body};
@@ -105,7 +107,7 @@ struct Caller {
 }
 
 impl Caller {
-    fn agent(&self) -> &Agent {
+    fn agent(&self) -> &Arc<Agent> {
         self.core.agent()
     }
 }

@@ -1,7 +1,8 @@
 //! Push notifications (A2A §4.3.3): a client names an address, and the events of its task are posted there.
 //!
 //! A delivery follows its task like any other follower. It posts one event after the other, each with a timeout
-//! and a few retries, and ends with the task, its configuration or the server, or after several failed posts. The
+//! and a few retries, and ends with the task, its configuration or the server, or after several failed posts. One that
+//! the server cut short begins again with the next server: it posts the task as it stands, and then its events. The
 //! server's [`PushSender`] decides how and where a request is sent.
 
 use std::fmt;
@@ -10,24 +11,25 @@ use std::time::Duration;
 
 use a2a::{
     A2AError, DeleteTaskPushNotificationConfigRequest, GetTaskPushNotificationConfigRequest,
-    ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse, StreamResponse,
+    ListTaskPushNotificationConfigsRequest, ListTaskPushNotificationConfigsResponse,
     TaskPushNotificationConfig,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use futures_util::stream::{self, BoxStream};
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderName, HeaderValue};
-use tokio::sync::Semaphore;
+use orla_state::StateError;
+use orla_tasks::Viewer;
 use tokio::time::{sleep, timeout};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
+use super::Caller;
+use super::agent::{Agent, broken};
+use super::follow::{Following, Until};
+use super::records::Record;
 use super::rest::MEDIA_TYPE;
-use super::table::size;
-use super::tasks::{HookResult, Until};
-use super::{Agent, Caller};
+use super::view::size;
+use crate::state::Core;
 
 /// Posts the events of tasks to subscribed clients.
 #[async_trait]
@@ -71,7 +73,9 @@ const MAX_CONFIG: usize = 8 * 1024;
 const TIME: Duration = Duration::from_secs(10);
 /// The pauses before an event is posted again; their number is that of the retries.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
-/// How long deliveries may take after the server has ended.
+/// The most push configurations of one task.
+const MAX_HOOKS: usize = 8;
+/// How long deliveries may take once the server ends.
 const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// A delivery ends after this many failed events in a row.
 const MAX_FAILURES: usize = 3;
@@ -79,60 +83,47 @@ const MAX_FAILURES: usize = 3;
 pub(super) const POSTS: usize = 32;
 
 impl Caller {
-    /// Adds a push configuration to a task.
+    /// Adds a push configuration to a task, or replaces the one of its id.
     pub(super) async fn create_push(
         &self,
         config: TaskPushNotificationConfig,
     ) -> Result<TaskPushNotificationConfig, A2AError> {
-        let id = config.task_id.clone();
-        let config = self.hook(&id, config)?;
-        self.agent().tasks.settled().await;
+        let task = config.task_id.clone();
+        let config = self.prepared(&task, config)?;
+        let following = self.follow(&task).await?;
+        let is_over = following.live.as_ref().is_none_or(|live| live.first.state.is_terminal());
+        let id = config.id.clone().unwrap_or_default();
+        let changed = self.agent().records.change(&task, |record| {
+            record.told.retain(|told| *told != id);
+            record.told.extend(is_over.then(|| id.clone()));
+            match record.hooks.iter().position(|hook| hook.id == config.id) {
+                Some(at) => record.hooks[at] = config.clone(),
+                None if record.hooks.len() < MAX_HOOKS => record.hooks.push(config.clone()),
+                None => {}
+            }
+        });
+        let record = changed.await.map_err(broken)?.ok_or_else(|| A2AError::task_not_found(&task))?;
+        if !record.hooks.contains(&config) {
+            return Err(A2AError::invalid_params(
+                "the task already has the maximum number of push notification configurations",
+            ));
+        }
+        // Another node of the cluster posts what happens to a task that was begun there.
+        if !is_over && record.node == self.agent().node() {
+            deliver(&self.core, following, config.clone());
+        }
         Ok(config)
     }
 
-    /// The same, without waiting until it is stored.
-    pub(super) fn hook(
+    /// A valid configuration of a task.
+    pub(super) fn prepared(
         &self,
         task: &str,
         mut config: TaskPushNotificationConfig,
     ) -> Result<TaskPushNotificationConfig, A2AError> {
-        let sender = self.sender()?;
         self.check_push(&config)?;
         config.task_id = task.to_owned();
         config.id = config.id.filter(|id| !id.is_empty()).or_else(|| Some(a2a::new_message_id()));
-        let stop = CancellationToken::new();
-        let tasks = &self.agent().tasks;
-        match tasks.hook(task, self.principal.as_ref(), config.clone(), stop.clone()) {
-            HookResult::NoTask => return Err(A2AError::task_not_found(task)),
-            HookResult::Full => {
-                return Err(A2AError::invalid_params(
-                    "the task already has the maximum number of push notification configurations",
-                ));
-            }
-            HookResult::Over => {}
-            HookResult::Live(following) => {
-                let delivery = Delivery {
-                    sender,
-                    places: Arc::clone(&self.agent().posts),
-                    headers: headers(&config)?,
-                    url: config.url.clone(),
-                };
-                let events = tasks.events(following, Until::End).boxed();
-                let abort = self.core.abort.clone();
-                self.core.tracker.spawn(async move {
-                    // All tasks end then, and that is posted too.
-                    let farewell = async {
-                        abort.cancelled().await;
-                        sleep(FINAL_DELIVERY_TIMEOUT).await;
-                    };
-                    tokio::select! {
-                        () = delivery.run(events) => {}
-                        () = stop.cancelled() => {}
-                        () = farewell => {}
-                    }
-                });
-            }
-        }
         Ok(config)
     }
 
@@ -148,22 +139,22 @@ impl Caller {
         sender.check(&config.url).map_err(|why| A2AError::invalid_params(format!("url: {why}")))
     }
 
-    pub(super) fn get_push(
+    pub(super) async fn get_push(
         &self,
         asked: &GetTaskPushNotificationConfigRequest,
     ) -> Result<TaskPushNotificationConfig, A2AError> {
-        let of_task = self.pushes(&asked.task_id)?;
+        let of_task = self.pushes(&asked.task_id).await?;
         let found = of_task.into_iter().find(|config| config.id.as_ref() == Some(&asked.id));
         found.ok_or_else(|| {
             A2AError::task_not_found(&format!("{} has no configuration {}", asked.task_id, asked.id))
         })
     }
 
-    pub(super) fn list_push(
+    pub(super) async fn list_push(
         &self,
         asked: &ListTaskPushNotificationConfigsRequest,
     ) -> Result<ListTaskPushNotificationConfigsResponse, A2AError> {
-        let configs = self.pushes(&asked.task_id)?;
+        let configs = self.pushes(&asked.task_id).await?;
         Ok(ListTaskPushNotificationConfigsResponse { configs, next_page_token: Some(String::new()) })
     }
 
@@ -172,50 +163,66 @@ impl Caller {
         &self,
         asked: &DeleteTaskPushNotificationConfigRequest,
     ) -> Result<(), A2AError> {
-        self.sender()?;
-        let tasks = &self.agent().tasks;
-        let known = tasks.unhook(&asked.task_id, self.principal.as_ref(), &asked.id);
-        tasks.settled().await;
-        known.then_some(()).ok_or_else(|| A2AError::task_not_found(&asked.task_id))
+        self.pushes(&asked.task_id).await?;
+        let is_this = |config: &TaskPushNotificationConfig| config.id.as_ref() == Some(&asked.id);
+        let changed = self.agent().records.change(&asked.task_id, |record| {
+            record.hooks.retain(|config| !is_this(config));
+        });
+        changed.await.map(drop).map_err(broken)
     }
 
-    fn pushes(&self, task: &str) -> Result<Vec<TaskPushNotificationConfig>, A2AError> {
+    async fn pushes(&self, task: &str) -> Result<Vec<TaskPushNotificationConfig>, A2AError> {
         self.sender()?;
-        let hooks = self.agent().tasks.hooks(task, self.principal.as_ref());
-        hooks.ok_or_else(|| A2AError::task_not_found(task))
+        Ok(self.follow(task).await?.record.hooks)
     }
 
-    fn sender(&self) -> Result<Arc<dyn PushSender>, A2AError> {
-        self.core.push().cloned().ok_or_else(A2AError::push_notification_not_supported)
+    fn sender(&self) -> Result<&Arc<dyn PushSender>, A2AError> {
+        self.core.push().ok_or_else(A2AError::push_notification_not_supported)
     }
 }
 
-impl Agent {
-    /// Posts the current state of tasks to their push configurations.
-    pub(crate) fn tell_of(
-        &self,
-        tasks: &[String],
-        sender: &Arc<dyn PushSender>,
-        tracker: &TaskTracker,
-        abort: &CancellationToken,
-    ) {
-        let hooks = tasks.iter().filter_map(|id| self.tasks.push_configs(id));
-        for (task, configs) in hooks {
-            for config in configs {
-                let Ok(headers) = headers(&config) else { continue };
-                let (sender, places) = (Arc::clone(sender), Arc::clone(&self.posts));
-                let delivery = Delivery { sender, places, headers, url: config.url };
-                let event = StreamResponse::Task(a2a::Task::clone(&task));
-                let (events, abort) = (stream::once(async { event }).boxed(), abort.clone());
-                tracker.spawn(async move {
-                    tokio::select! {
-                        () = delivery.run(events) => {}
-                        () = abort.cancelled() => {}
-                    }
-                });
+/// Posts what the server before this one has not posted.
+///
+/// # Errors
+/// The state cannot be read.
+pub(crate) async fn resume(core: &Arc<Core>) -> Result<(), StateError> {
+    let agent = core.agent();
+    for row in agent.records.rows(None).await? {
+        if row.listed.posts.as_deref() != Some(agent.node()) {
+            continue;
+        }
+        let Some(record) = agent.records.get(row.id.as_str()).await? else { continue };
+        let untold = record.hooks.iter().filter(|hook| !is_told(&record, hook));
+        for config in untold.cloned().collect::<Vec<_>>() {
+            if let Ok(Some(following)) = agent.follow(row.id.as_str(), Viewer::Operator).await {
+                deliver(core, following, config);
             }
         }
     }
+    Ok(())
+}
+
+fn is_told(record: &Record, config: &TaskPushNotificationConfig) -> bool {
+    config.id.as_ref().is_some_and(|id| record.told.contains(id))
+}
+
+/// Posts what happens to a task from now on.
+pub(super) fn deliver(core: &Arc<Core>, following: Following, config: TaskPushNotificationConfig) {
+    let (Some(sender), Ok(headers)) = (core.push().cloned(), headers(&config)) else { return };
+    let agent = Arc::clone(core.agent());
+    let delivery = Delivery { sender, agent, headers, config };
+    let draining = core.draining.clone();
+    core.tracker.spawn(async move {
+        let farewell = async {
+            draining.cancelled().await;
+            sleep(FINAL_DELIVERY_TIMEOUT).await;
+        };
+        tokio::select! {
+            () = delivery.run(following) => {}
+            // The next server goes on.
+            () = farewell => {}
+        }
+    });
 }
 
 /// The headers of the posts for a configuration.
@@ -241,15 +248,21 @@ fn headers(config: &TaskPushNotificationConfig) -> Result<HeaderMap, A2AError> {
 /// Tells one address of one task.
 struct Delivery {
     sender: Arc<dyn PushSender>,
-    places: Arc<Semaphore>,
+    agent: Arc<Agent>,
     headers: HeaderMap,
-    url: String,
+    config: TaskPushNotificationConfig,
 }
 
 impl Delivery {
-    async fn run(self, mut events: BoxStream<'static, StreamResponse>) {
+    async fn run(self, following: Following) {
         let mut failures = 0;
+        let mut events = std::pin::pin!(following.events(&self.agent, Until::End));
         while let Some(event) = events.next().await {
+            // It may have been removed or replaced.
+            let record = self.agent.records.get(&self.config.task_id).await;
+            if record.is_ok_and(|record| record.is_none_or(|it| !it.hooks.contains(&self.config))) {
+                return;
+            }
             let Ok(body) = serde_json::to_vec(&event) else { continue };
             match self.post(body.into()).await {
                 Ok(()) => failures = 0,
@@ -259,8 +272,14 @@ impl Delivery {
                 }
             }
             if failures == MAX_FAILURES {
-                return;
+                break;
             }
+        }
+        let told = self.agent.records.change(&self.config.task_id, |record| {
+            record.told.extend(self.config.id.clone());
+        });
+        if let Err(error) = told.await {
+            tracing::warn!(%error, "a push notification may be posted again");
         }
     }
 
@@ -268,8 +287,9 @@ impl Delivery {
     async fn post(&self, body: Bytes) -> Result<(), String> {
         let mut pauses = PAUSES.iter();
         loop {
-            let push = Push { url: self.url.clone(), headers: self.headers.clone(), body: body.clone() };
-            let place = self.places.acquire().await;
+            let push =
+                Push { url: self.config.url.clone(), headers: self.headers.clone(), body: body.clone() };
+            let place = self.agent.posts.acquire().await;
             let posted = timeout(TIME, self.sender.post(push)).await;
             drop(place);
             match (

@@ -98,17 +98,18 @@ async fn run(
 ) -> Result<Output, A2AError> {
     Ok(Output::Value(match operation {
         Operation::Send => value(&caller.send(read(body)?).await?)?,
-        Operation::Stream => return Ok(Output::Stream(caller.stream(read(body)?)?)),
-        Operation::List => value(&caller.list(&listed(query)?)?)?,
+        Operation::Stream => return Ok(Output::Stream(caller.stream(read(body)?).await?)),
+        Operation::List => value(&caller.list(&listed(query)?).await?)?,
         Operation::Get(id) => {
             let history_length = number(&parameters(query), "historyLength")?;
-            value(&caller.get(&GetTaskRequest { id, history_length, tenant: None })?)?
+            value(&caller.get(&GetTaskRequest { id, history_length, tenant: None }).await?)?
         }
         Operation::Cancel(id) => {
             value(&caller.cancel(&CancelTaskRequest { id, metadata: None, tenant: None }).await?)?
         }
         Operation::Subscribe(id) => {
-            return Ok(Output::Stream(caller.subscribe(&SubscribeToTaskRequest { id, tenant: None })?));
+            let asked = SubscribeToTaskRequest { id, tenant: None };
+            return Ok(Output::Stream(caller.subscribe(&asked).await?));
         }
         Operation::CreatePush(task_id) => {
             let config = TaskPushNotificationConfig { task_id, ..read(body)? };
@@ -121,14 +122,11 @@ async fn run(
                 page_token: None,
                 tenant: None,
             };
-            value(&caller.list_push(&asked)?)?
+            value(&caller.list_push(&asked).await?)?
         }
         Operation::GetPush(task_id, id) => {
-            value(&caller.get_push(&GetTaskPushNotificationConfigRequest {
-                task_id,
-                id,
-                tenant: None,
-            })?)?
+            let asked = GetTaskPushNotificationConfigRequest { task_id, id, tenant: None };
+            value(&caller.get_push(&asked).await?)?
         }
         Operation::DeletePush(task_id, id) => {
             let asked = DeleteTaskPushNotificationConfigRequest { task_id, id, tenant: None };

@@ -1,4 +1,4 @@
-//! Turns the outcome of a call into the parts of an artifact or a message. Pure.
+//! Turns what a call gave into the parts of an artifact or a message. Pure.
 //!
 //! | the capability gave | parts |
 //! |---|---|
@@ -14,14 +14,19 @@ use std::collections::HashMap;
 use a2a::{Artifact, Part};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use orla_marketplace::{Outcome, RuntimeError, whole_millis};
+use orla_tasks::{Failure, State};
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The member of `_meta` that is about this protocol.
 const ABOUT: &str = "orla/a2a";
 
-/// What happened to a task that was at work.
-pub(super) const SERVER_ENDED: &str = "The server ended while the task was at work.";
+/// The member of `_meta` that is about quotas, and the one in it that says when to try again.
+const QUOTA: &str = "orla/quota";
+const RETRY_AFTER: &str = "retry_after_ms";
+
+/// What happened to a task of an earlier version that was at work.
+const SERVER_ENDED: &str = "The server ended while the task was at work.";
 
 /// What an answer is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,20 +39,60 @@ pub(super) enum Form {
     Rejection,
 }
 
-/// The form of a call's answer.
-pub(super) fn form(outcome: &Outcome) -> Form {
-    let about = metadata(outcome).and_then(|mut metadata| metadata.remove(ABOUT)).unwrap_or_default();
-    match (about["kind"].as_str(), about["state"].as_str()) {
-        (Some("message"), _) => Form::Message,
-        (_, Some("rejected")) => Form::Rejection,
-        _ => Form::Task,
-    }
+/// What a call gave, as a task keeps it: the result of MCP's `tools/call`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Given {
+    content: Vec<Value>,
+    structured_content: Option<Value>,
+    #[serde(rename = "_meta")]
+    meta: Option<HashMap<String, Value>>,
 }
 
-/// The outcome of a call as an artifact; `None` if it has none.
-pub(super) fn artifact(outcome: &Outcome) -> Option<Artifact> {
-    let parts = parts(outcome);
-    (!parts.is_empty()).then(|| Artifact { metadata: metadata(outcome), ..of(parts) })
+impl Given {
+    /// The form of the answer.
+    pub(super) fn form(&self) -> Form {
+        let about = self.meta.as_ref().and_then(|meta| meta.get(ABOUT)).unwrap_or(&Value::Null);
+        match (about["kind"].as_str(), about["state"].as_str()) {
+            (Some("message"), _) => Form::Message,
+            (_, Some("rejected")) => Form::Rejection,
+            _ => Form::Task,
+        }
+    }
+
+    /// As an artifact, for a task in this state; `None` if nothing was given.
+    pub(super) fn artifact(&self, state: State, failure: Option<&Failure>) -> Option<Artifact> {
+        // The last block is the error, which is the message of the state.
+        let is_error = match (state, failure) {
+            (State::Cancelled, _) => true,
+            (_, Some(failure)) => {
+                self.content.last().is_some_and(|block| block["text"] == *failure.message)
+            }
+            _ => false,
+        };
+        let parts = self.parts_of(&self.content[..self.content.len() - usize::from(is_error)]);
+        let mut metadata = self.meta.clone();
+        metadata.iter_mut().for_each(|metadata| drop(metadata.remove(ABOUT)));
+        (!parts.is_empty()).then(|| Artifact { metadata, ..of(parts) })
+    }
+
+    /// As parts.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        self.parts_of(&self.content)
+    }
+
+    fn parts_of(&self, blocks: &[Value]) -> Vec<Part> {
+        let value = self.structured_content.as_ref();
+        let repeats = |block: &&Value| {
+            let text = block["text"].as_str().filter(|_| block["type"] == "text");
+            let is_value = |value: &Value, text: &str| {
+                value.as_str() == Some(text) || serde_json::from_str(text).ok().as_ref() == Some(value)
+            };
+            value.zip(text).is_some_and(|(value, text)| is_value(value, text))
+        };
+        let shown = blocks.iter().filter(|block| !repeats(block)).map(part);
+        shown.chain(value.cloned().map(data)).collect()
+    }
 }
 
 /// A part of the result's text, while it is written.
@@ -66,36 +111,17 @@ fn of(parts: Vec<Part>) -> Artifact {
     }
 }
 
-/// What a call gave, as parts.
-pub(super) fn parts(outcome: &Outcome) -> Vec<Part> {
-    let value = outcome.structured.as_ref().and_then(|value| value.json().ok());
-    let value: Option<Value> = value.and_then(|json| serde_json::from_str(json.as_str()).ok());
-    let blocks =
-        outcome.content.as_ref().and_then(|content| serde_json::from_str(content.as_str()).ok());
-    let Some(Value::Array(blocks)) = blocks else { return value.map(data).into_iter().collect() };
-    let repeats = |block: &&Value| {
-        let text = block["text"].as_str().filter(|_| block["type"] == "text");
-        value.is_some() && text.is_some_and(|text| serde_json::from_str(text).ok() == value)
-    };
-    let shown = blocks.iter().filter(|block| !repeats(block)).map(part);
-    shown.chain(value.clone().map(data)).collect()
-}
-
-/// What an error says, as the parts of a message.
-pub(super) fn said(error: &RuntimeError) -> Vec<Part> {
-    let kind = match error {
-        // The kind that the error already has, such as that of a program.
-        RuntimeError::Structured { error, .. } => &*error.kind,
-        error => error.kind(),
-    };
-    let mut parts = failure(kind, error.to_string());
-    if let Some(wait) = error.retry_after() {
-        parts.push(data(json!({"retry_after_ms": whole_millis(wait)})));
+/// What the error of a task says, as the parts of a message.
+pub(super) fn failed(error: &Failure, given: Option<&Given>) -> Vec<Part> {
+    let mut parts = failure(&error.kind, error.message.clone());
+    let quota = given.and_then(|given| given.meta.as_ref()?.get(QUOTA));
+    if let Some(wait) = quota.and_then(|quota| quota.get(RETRY_AFTER)) {
+        parts.push(data(json!({ RETRY_AFTER: wait })));
     }
     parts
 }
 
-/// The text of a task whose server ended: sending the message again may help.
+/// The message of a task of an earlier version whose server ended.
 pub(super) fn ended() -> Vec<Part> {
     failure("unavailable", SERVER_ENDED.to_owned())
 }
@@ -103,10 +129,6 @@ pub(super) fn ended() -> Vec<Part> {
 fn failure(kind: &str, text: String) -> Vec<Part> {
     let error = json!({"error": {"kind": kind, "message": text}});
     vec![Part::text(text), data(error)]
-}
-
-fn metadata(outcome: &Outcome) -> Option<HashMap<String, Value>> {
-    serde_json::from_str(outcome.meta.as_ref()?.as_str()).ok()
 }
 
 fn data(value: Value) -> Part {
@@ -149,65 +171,68 @@ fn typed(mut part: Part, from: &Value) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orla_marketplace::{JsonText, Payload};
 
-    fn outcome(value: Option<Value>, content: Option<Value>, meta: Option<Value>) -> Outcome {
-        let json = |value: Value| JsonText::of(&value).unwrap();
-        Outcome {
-            structured: value.map(|value| Payload::from_json(json(value))),
-            content: content.map(json),
-            meta: meta.map(json),
-            ..Outcome::default()
-        }
+    fn given(result: Value) -> Given {
+        serde_json::from_value(result).unwrap()
     }
 
     #[test]
     fn what_a_call_gave_becomes_parts() {
         let data = json!({"data": {"n": 1}, "mediaType": "application/json"});
         let text = |text: &str| json!({"type": "text", "text": text});
-        for (value, content, wanted) in [
-            (Some(json!({"n": 1})), None, json!([data])),
-            (Some(json!({"n": 1})), Some(json!([text("{\"n\": 1}")])), json!([data])),
-            (Some(json!({"n": 1})), Some(json!([text("one")])), json!([{"text": "one"}, data])),
-            (None, Some(json!([text("1")])), json!([{"text": "1"}])),
-            (None, None, json!([])),
+        for (result, wanted) in [
+            (json!({"content": [text("{\"n\": 1}")], "structuredContent": {"n": 1}}), json!([data])),
             (
-                None,
-                Some(json!([
+                json!({"content": [text("one")], "structuredContent": {"n": 1}}),
+                json!([{"text": "one"}, data]),
+            ),
+            (
+                json!({"content": [text("one")], "structuredContent": "one"}),
+                json!([{"data": "one", "mediaType": "application/json"}]),
+            ),
+            (json!({"content": [text("1")]}), json!([{"text": "1"}])),
+            (json!({"content": []}), json!([])),
+            (
+                json!({"content": [
                     {"type": "image", "data": "AQI=", "mimeType": "image/png"},
                     {"type": "resource", "resource": {"uri": "x:/a.html", "text": "t", "mimeType": "text/html"}},
                     {"type": "resource", "resource": {"uri": "x:b", "blob": "AQI="}},
                     {"type": "resource_link", "uri": "http://f", "name": "f"},
-                    {"type": "new"}])),
+                    {"type": "new"}]}),
                 json!([
                     {"raw": "AQI=", "mediaType": "image/png"}, {"raw": "dA==", "filename": "a.html", "mediaType": "text/html"},
                     {"raw": "AQI=", "filename": "b"}, {"url": "http://f", "filename": "f"}, {"data": {"type": "new"}}]),
             ),
         ] {
-            let made = parts(&outcome(value, content.clone(), None));
-            assert_eq!(serde_json::to_value(made).unwrap(), wanted, "{content:?}");
+            let made = given(result.clone()).parts();
+            assert_eq!(serde_json::to_value(made).unwrap(), wanted, "{result}");
         }
-        assert!(artifact(&Outcome::default()).is_none());
+        assert!(given(json!({})).artifact(State::Completed, None).is_none());
     }
 
     #[test]
-    fn a_structured_error_keeps_its_kind() {
-        let told = |kind: &'static str| RuntimeError::Structured {
-            id: "rtfs".to_owned(),
-            message: "m".to_owned(),
-            error: Box::new(orla_marketplace::rtfs::Error::new(kind, "m")),
-            outcome: None,
+    fn what_a_failed_call_gave_is_an_artifact_and_its_error_the_message() {
+        let error = orla_marketplace::RuntimeError::Generic("it broke".to_owned());
+        let failure = Failure::of(&error);
+        let blocks = |texts: &[&str]| {
+            texts.iter().map(|text| json!({"type": "text", "text": text})).collect::<Value>()
         };
-        for (parts, kind, text) in [
-            (said(&told("arithmetic")), "arithmetic", "m"),
-            (said(&told("timeout")), "timeout", "m"),
-            (said(&RuntimeError::Generic("m".to_owned())), "failed", "m"),
-            (ended(), "unavailable", SERVER_ENDED),
+        for (texts, state, wanted) in [
+            (&["some", "it broke"][..], State::Failed, Some("some")),
+            (&["it broke"], State::Failed, None),
+            (&["some", "cancelled"], State::Cancelled, Some("some")),
+            (&["some"], State::Completed, Some("some")),
         ] {
-            let error = json!({"error": {"kind": kind, "message": text}});
-            let wanted = json!([{"text": text}, {"data": error, "mediaType": "application/json"}]);
-            assert_eq!(serde_json::to_value(parts).unwrap(), wanted);
+            let failure = (state == State::Failed).then_some(&failure);
+            let made = given(json!({"content": blocks(texts)})).artifact(state, failure);
+            assert_eq!(made.as_ref().and_then(|made| made.parts[0].as_text()), wanted, "{texts:?}");
         }
+        let error = json!({"error": {"kind": "failed", "message": "it broke"}});
+        let wanted = json!([{"text": "it broke"}, {"data": error, "mediaType": "application/json"}]);
+        assert_eq!(serde_json::to_value(failed(&failure, None)).unwrap(), wanted);
+        let late = given(json!({"_meta": {"orla/quota": {"retry_after_ms": 7}}}));
+        let said = serde_json::to_value(failed(&failure, Some(&late))).unwrap();
+        assert_eq!(said[2]["data"], json!({"retry_after_ms": 7}));
     }
 
     #[test]
@@ -218,8 +243,8 @@ mod tests {
             (json!({"state": "completed"}), Form::Task),
             (json!(7), Form::Task),
         ] {
-            assert_eq!(form(&outcome(None, None, Some(json!({ "orla/a2a": about })))), wanted);
+            assert_eq!(given(json!({"_meta": {"orla/a2a": about}})).form(), wanted);
         }
-        assert_eq!(form(&Outcome::default()), Form::Task);
+        assert_eq!(given(json!({})).form(), Form::Task);
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::table::is_callers_turn;
+use super::view::is_callers_turn;
 use super::{Caller, Version, older};
 use crate::http::body::Body;
 use crate::http::response::{events, json};
@@ -101,14 +101,16 @@ async fn run(caller: &Caller, request: JsonRpcRequest) -> Result<Output, A2AErro
     let given = request.params;
     Ok(Output::Value(match request.method.as_str() {
         methods::SEND_MESSAGE => value(&caller.send(read(given)?).await?)?,
-        methods::SEND_STREAMING_MESSAGE => return Ok(Output::Stream(caller.stream(read(given)?)?)),
-        methods::GET_TASK => value(&caller.get(&read(given)?)?)?,
-        methods::LIST_TASKS => value(&caller.list(&read(given)?)?)?,
+        methods::SEND_STREAMING_MESSAGE => {
+            return Ok(Output::Stream(caller.stream(read(given)?).await?));
+        }
+        methods::GET_TASK => value(&caller.get(&read(given)?).await?)?,
+        methods::LIST_TASKS => value(&caller.list(&read(given)?).await?)?,
         methods::CANCEL_TASK => value(&caller.cancel(&read(given)?).await?)?,
-        methods::SUBSCRIBE_TO_TASK => return Ok(Output::Stream(caller.subscribe(&read(given)?)?)),
+        methods::SUBSCRIBE_TO_TASK => return Ok(Output::Stream(caller.subscribe(&read(given)?).await?)),
         methods::CREATE_PUSH_CONFIG => value(&caller.create_push(read(given)?).await?)?,
-        methods::GET_PUSH_CONFIG => value(&caller.get_push(&read(given)?)?)?,
-        methods::LIST_PUSH_CONFIGS => value(&caller.list_push(&read(given)?)?)?,
+        methods::GET_PUSH_CONFIG => value(&caller.get_push(&read(given)?).await?)?,
+        methods::LIST_PUSH_CONFIGS => value(&caller.list_push(&read(given)?).await?)?,
         methods::DELETE_PUSH_CONFIG => {
             caller.delete_push(&read(given)?).await?;
             Value::Object(Map::new())

@@ -184,9 +184,6 @@ async fn serve(source: Source) -> Result<(), Failure> {
         server.show_schedules(schedules.clone());
     }
     let (address, serving) = transport(&server, &config, &shutdown).await?;
-    if let ServerState::Usable(store) = &state {
-        crate::a2a::keep_tasks(&server, &config, store).await?;
-    }
     let logging = Logging::start(config.log_level, config.log_format);
     logging.redact(app.marketplace().redaction());
     if let Some(audit) = &audit {
@@ -213,6 +210,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         ServerState::InUse(_) | ServerState::Usable(_) => {}
     }
     if let Some(tasks) = &tasks {
+        crate::a2a::resume(&server, &config).await?;
         tasks.resume().await.map_err(|err| Failure::usage(err.to_string()))?;
     }
     if let Some(schedules) = &schedules {

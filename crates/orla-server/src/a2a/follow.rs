@@ -1,0 +1,188 @@
+//! The events of a task: how it stands, and then what changes.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use a2a::{
+    Artifact, StreamResponse, TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent,
+};
+use futures_util::Stream;
+use futures_util::stream::unfold;
+use orla_tasks::{State, Task, Viewer};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{broadcast, watch};
+
+use super::agent::Agent;
+use super::records::Record;
+use super::result;
+use super::view::{self, is_callers_turn};
+
+/// A task, from a moment on.
+pub(super) struct Following {
+    pub(super) record: Record,
+    /// `None` if it never was more than a message that was refused.
+    pub(super) live: Option<Live>,
+}
+
+/// A task that may change.
+pub(super) struct Live {
+    /// How it stood at that moment.
+    pub(super) first: Arc<Task>,
+    pub(super) changes: watch::Receiver<Arc<Task>>,
+    /// The text of its result, while it is written.
+    pub(super) text: broadcast::Receiver<Arc<str>>,
+}
+
+/// Until when a task is followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Until nothing more happens unless the caller acts.
+    CallersTurn,
+    /// Until it is over.
+    End,
+}
+
+/// One who follows a task.
+struct Follower {
+    agent: Arc<Agent>,
+    record: Record,
+    live: Option<Live>,
+    until: Until,
+    has_text: bool,
+    /// The events that were not given yet.
+    events: VecDeque<StreamResponse>,
+}
+
+impl Following {
+    /// Its events: the first is the whole task.
+    pub(super) fn events(
+        self,
+        agent: &Arc<Agent>,
+        until: Until,
+    ) -> impl Stream<Item = StreamResponse> + Send + use<> {
+        let follower = Follower {
+            agent: Arc::clone(agent),
+            record: self.record,
+            live: self.live,
+            until,
+            has_text: false,
+            events: VecDeque::new(),
+        };
+        unfold((follower, true), |(mut follower, is_first)| async move {
+            let event = if is_first { follower.first().await } else { follower.next().await };
+            event.map(|event| (event, (follower, false)))
+        })
+    }
+}
+
+impl Follower {
+    async fn first(&mut self) -> Option<StreamResponse> {
+        let task = match &self.live {
+            Some(live) => self.agent.view(&self.record, &live.first).await.ok()?,
+            None => self.record.task.clone(),
+        };
+        self.ends(&task.status.state);
+        Some(StreamResponse::Task(task))
+    }
+
+    /// After this state, nothing is followed any more.
+    fn ends(&mut self, state: &TaskState) {
+        let is_last = match self.until {
+            Until::CallersTurn => is_callers_turn(state),
+            Until::End => state.is_terminal(),
+        };
+        if is_last {
+            self.live = None;
+        }
+    }
+
+    async fn next(&mut self) -> Option<StreamResponse> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            let live = self.live.as_mut()?;
+            tokio::select! {
+                // The text comes before the result that has all of it.
+                biased;
+                text = live.text.recv() => match text {
+                    Ok(text) => {
+                        let piece = result::piece(text.to_string());
+                        let is_next = std::mem::replace(&mut self.has_text, true);
+                        return Some(self.artifact(piece, is_next, false));
+                    }
+                    // The result has all of it.
+                    Err(RecvError::Lagged(_) | RecvError::Closed) => {}
+                },
+                changed = live.changes.changed() => {
+                    let after = match changed {
+                        Ok(()) => Arc::clone(&live.changes.borrow_and_update()),
+                        // It is over, or was removed.
+                        Err(_) => {
+                            let id = live.first.id.clone();
+                            self.agent.tasks.get(id.as_str(), Viewer::Operator).await.ok()?
+                        }
+                    };
+                    let before = std::mem::replace(&mut live.first, Arc::clone(&after));
+                    self.tell(&before, &after).await;
+                }
+            }
+        }
+    }
+
+    /// Tells what has changed.
+    async fn tell(&mut self, before: &Task, after: &Task) {
+        let is_at_work = |task: &Task| task.state != State::Queued;
+        // It may have begun and ended since it was seen.
+        let has_begun = !is_at_work(before) && is_at_work(after) && after.begun.is_some();
+        if has_begun || (before.state != State::Working && after.state == State::Working) {
+            self.working(after, None);
+        }
+        for text in view::said_since(before, after) {
+            self.working(after, Some(text));
+        }
+        let asks = |task: &Task| task.questions.first().map(|question| question.key.clone());
+        let is_new = before.state != after.state || asks(before) != asks(after);
+        if after.state == State::Working || !is_new {
+            return;
+        }
+        // What was wrong was an answer to an earlier question.
+        self.record.wrong = None;
+        let given = self.agent.given(after).await.unwrap_or_default();
+        if let Some(artifact) = view::artifact(after, given.as_ref()) {
+            let event = self.artifact(artifact, false, true);
+            self.events.push_back(event);
+        }
+        let status = view::status_of(&self.record, after, given.as_ref());
+        let state = status.state.clone();
+        self.update(status);
+        self.ends(&state);
+    }
+
+    fn working(&mut self, task: &Task, says: Option<String>) {
+        let (id, context) = (task.id.as_str(), &self.record.task.context_id);
+        let (says, at) = (says.map(view::said), view::time(task.updated_at));
+        let status = view::status(id, context, TaskState::Working, says, at);
+        self.update(status);
+    }
+
+    fn update(&mut self, status: TaskStatus) {
+        self.events.push_back(StreamResponse::StatusUpdate(TaskStatusUpdateEvent {
+            task_id: self.record.task.id.clone(),
+            context_id: self.record.task.context_id.clone(),
+            status,
+            metadata: None,
+        }));
+    }
+
+    fn artifact(&self, artifact: Artifact, append: bool, is_last: bool) -> StreamResponse {
+        StreamResponse::ArtifactUpdate(TaskArtifactUpdateEvent {
+            task_id: self.record.task.id.clone(),
+            context_id: self.record.task.context_id.clone(),
+            artifact,
+            append: Some(append),
+            last_chunk: Some(is_last),
+            metadata: None,
+        })
+    }
+}

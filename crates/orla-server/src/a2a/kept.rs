@@ -1,0 +1,105 @@
+//! Which tasks of the agent are kept, the oldest first. Those that are over make room for new ones.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use chrono::Utc;
+use orla_state::StateError;
+use orla_tasks::{TaskError, TaskId, Tasks, Viewer};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::records::{Records, Row};
+
+/// How often it is looked which tasks have gone.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// The tasks that this process knows of: those that were there when it started, and its own.
+pub(super) struct Kept(Mutex<Rows>);
+
+struct Rows {
+    rows: VecDeque<Row>,
+    /// How many are about to be accepted.
+    pending: usize,
+    swept: Instant,
+}
+
+/// A place for a task. It is given back unless a task is kept there.
+pub(super) struct Place<'a>(&'a Kept);
+
+impl Place<'_> {
+    pub(super) fn keep(self, row: Row) {
+        self.0.0.lock().rows.push_back(row);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.0.lock().pending -= 1;
+    }
+}
+
+impl Kept {
+    pub(super) fn new(rows: Vec<Row>) -> Self {
+        Self(Mutex::new(Rows { rows: rows.into(), pending: 0, swept: Instant::now() }))
+    }
+
+    /// A place for one more task, if there are fewer than `max`, or one that is over makes room. Now and then, what is left
+    /// of tasks that were kept long enough is removed.
+    ///
+    /// # Errors
+    /// The state cannot be read or written.
+    pub(super) async fn place(
+        &self,
+        max: usize,
+        keep: Duration,
+        tasks: &Tasks,
+        records: &Records,
+    ) -> Result<Option<Place<'_>>, TaskError> {
+        let (place, is_full, rows) = {
+            let mut kept = self.0.lock();
+            kept.pending += 1;
+            let is_full = kept.rows.len() + kept.pending > max;
+            let is_swept = kept.swept.elapsed() < SWEEP;
+            if !is_swept {
+                kept.swept = Instant::now();
+            }
+            let rows =
+                if is_full || !is_swept { kept.rows.iter().cloned().collect() } else { Vec::new() };
+            (Place(self), is_full, rows)
+        };
+        let ids: Vec<TaskId> = rows.iter().map(|row| row.id.clone()).collect();
+        let now = tasks.get_all(&ids, Viewer::Operator).await?;
+        let mut has_room = !is_full;
+        for (row, task) in rows.iter().zip(now) {
+            let (is_over, is_gone) = match (row.listed.ended_at, task) {
+                (Some(ended_at), _) => (true, is_before(ended_at, keep)),
+                (None, Some(task)) => (task.state.is_terminal(), false),
+                (None, None) => (true, true),
+            };
+            if is_gone || (is_over && !has_room) {
+                tasks.forget(&row.id).await?;
+                has_room |= self.remove(row, records).await?;
+            }
+        }
+        Ok(has_room.then_some(place))
+    }
+
+    /// Keeps a task no longer. Gives whether it was kept.
+    ///
+    /// # Errors
+    /// The state cannot be written.
+    pub(super) async fn remove(&self, row: &Row, records: &Records) -> Result<bool, StateError> {
+        records.remove(row).await?;
+        let rows = &mut self.0.lock().rows;
+        let before = rows.len();
+        rows.retain(|other| other.id != row.id);
+        Ok(rows.len() < before)
+    }
+}
+
+/// Whether a time in milliseconds since 1970 is so long ago.
+pub(super) fn is_before(ended_at: i64, keep: Duration) -> bool {
+    let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
+    ended_at.saturating_add(keep) < Utc::now().timestamp_millis()
+}

@@ -1,0 +1,115 @@
+//! A task as the protocol shows it. Pure.
+
+use a2a::{Artifact, Message, Part, Role, Task, TaskState, TaskStatus};
+use chrono::{DateTime, Utc};
+use orla_tasks::{State, Timestamp};
+
+use super::question;
+use super::records::Record;
+use super::result::{self, Form, Given};
+
+/// A task with the record of the protocol. `given` is what its call gave, once it is over.
+pub(super) fn task(record: &Record, task: &orla_tasks::Task, given: Option<&Given>) -> Task {
+    let artifact = artifact(task, given);
+    Task {
+        status: status_of(record, task, given),
+        artifacts: artifact.map(|artifact| vec![artifact]),
+        ..record.task.clone()
+    }
+}
+
+/// The artifact of a task that is over, if it has one.
+pub(super) fn artifact(task: &orla_tasks::Task, given: Option<&Given>) -> Option<Artifact> {
+    given?.artifact(task.state, task.error.as_ref())
+}
+
+/// The status of a task.
+pub(super) fn status_of(record: &Record, task: &orla_tasks::Task, given: Option<&Given>) -> TaskStatus {
+    let says = match task.state {
+        State::Working => last_said(task).map(said),
+        State::InputRequired => Some(question::put(task.questions.first(), record.wrong.as_deref())),
+        State::Failed | State::Interrupted => {
+            task.error.as_ref().map(|failure| result::failed(failure, given))
+        }
+        State::Queued | State::Completed | State::Cancelled => None,
+    };
+    let (id, at) = (task.id.as_str(), time(task.updated_at));
+    status(id, &record.task.context_id, state(task, given), says, at)
+}
+
+/// The state of a task. The result of a failed one may say that it was a refusal.
+pub(super) fn state(task: &orla_tasks::Task, given: Option<&Given>) -> TaskState {
+    match task.state {
+        State::Queued => TaskState::Submitted,
+        State::Working => TaskState::Working,
+        State::InputRequired => TaskState::InputRequired,
+        State::Completed => TaskState::Completed,
+        State::Cancelled => TaskState::Canceled,
+        State::Failed if given.is_some_and(|given| given.form() == Form::Rejection) => {
+            TaskState::Rejected
+        }
+        State::Failed | State::Interrupted => TaskState::Failed,
+    }
+}
+
+/// A status at a time in whole milliseconds. Its message has the same id each time that it is made.
+pub(super) fn status(
+    id: &str,
+    context: &str,
+    state: TaskState,
+    says: Option<Vec<Part>>,
+    at: DateTime<Utc>,
+) -> TaskStatus {
+    let message = says.map(|parts| Message {
+        message_id: format!("{id}-{}", at.timestamp_millis()),
+        task_id: Some(id.to_owned()),
+        context_id: Some(context.to_owned()),
+        ..Message::new(Role::Agent, parts)
+    });
+    TaskStatus { state, message, timestamp: Some(at) }
+}
+
+/// What a call says.
+pub(super) fn said(text: String) -> Vec<Part> {
+    vec![Part::text(text)]
+}
+
+/// What a task has said since it was seen, the oldest first.
+pub(super) fn said_since(before: &orla_tasks::Task, after: &orla_tasks::Task) -> Vec<String> {
+    // Of a long log, the first lines are dropped.
+    let (old, new) = (&before.log, &after.log);
+    let known = (0..=old.len()).find(|dropped| new.starts_with(&old[*dropped..]));
+    let lines = new[old.len() - known.unwrap_or(old.len())..].iter().map(|line| line.message.clone());
+    let progress = after.progress.as_ref().filter(|_| before.progress != after.progress);
+    lines.chain(progress.and_then(|progress| progress.message.clone())).collect()
+}
+
+fn last_said(task: &orla_tasks::Task) -> Option<String> {
+    let progress = task.progress.as_ref().and_then(|progress| progress.message.clone());
+    progress.or_else(|| task.log.last().map(|line| line.message.clone()))
+}
+
+pub(super) fn time(at: Timestamp) -> DateTime<Utc> {
+    let at = i64::try_from(at.0).ok().and_then(DateTime::from_timestamp_millis);
+    at.unwrap_or(DateTime::<Utc>::MAX_UTC)
+}
+
+/// Leaves at most so many messages, the newest.
+pub(super) fn shorten(task: &mut Task, length: Option<i32>) {
+    let Some(length) = length.and_then(|length| usize::try_from(length).ok()) else { return };
+    if length == 0 {
+        task.history = None;
+    } else if let Some(history) = &mut task.history {
+        history.drain(..history.len().saturating_sub(length));
+    }
+}
+
+/// Whether nothing more happens until the caller acts.
+pub(super) fn is_callers_turn(state: &TaskState) -> bool {
+    state.is_terminal() || matches!(state, TaskState::InputRequired | TaskState::AuthRequired)
+}
+
+/// The approximate size in bytes.
+pub(super) fn size(value: &impl serde::Serialize) -> usize {
+    serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
+}
