@@ -49,6 +49,7 @@ mod tests;
 mod timers;
 
 pub use error::TaskError;
+pub use live::Said;
 pub use options::TaskOptions;
 pub use schedule::{Expression, ExpressionError, Overlap, Schedule, ScheduleStatus, Schedules};
 pub use service::{Filter, Started, TaskCounts, Tasks, Viewer};

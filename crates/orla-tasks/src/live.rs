@@ -18,8 +18,8 @@ use crate::task::{LogLine, Task, TaskId, TaskProgress};
 const LINES: usize = 50;
 /// The most characters of a line that are kept.
 const LINE: usize = 1000;
-/// How many pieces of a text wait for one who hears it.
-const PIECES: usize = 256;
+/// How many things wait for one who hears them.
+const BACKLOG: usize = 256;
 
 /// The tasks that run here, and those who look on.
 #[derive(Default)]
@@ -29,8 +29,22 @@ pub(crate) struct Live {
     watched: Watched,
     /// Those who see its states alone.
     states: Watched,
-    /// Those who hear the text of its result while it is written.
-    texts: Mutex<HashMap<TaskId, broadcast::Sender<Arc<str>>>>,
+    /// Those who hear each thing that a task says.
+    heard: Mutex<HashMap<TaskId, broadcast::Sender<Said>>>,
+}
+
+/// Something that the call of a task says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Said {
+    /// What it does now, or a line of its log.
+    Line(Arc<str>),
+    /// A piece of the text of its result. The result has all of it.
+    Text {
+        /// The piece.
+        text: Arc<str>,
+        /// Whether it is the first one.
+        is_first: bool,
+    },
 }
 
 /// The tasks that someone looks at.
@@ -61,12 +75,12 @@ pub(crate) struct Running {
     pub(crate) begun: OnceLock<Repeat>,
     /// Whether the record may say that the call ran though it did not: that was to be written, and its answer was lost.
     pub(crate) is_unbegun: AtomicBool,
-    said: Mutex<Said>,
+    notes: Mutex<Notes>,
 }
 
-/// What a call has said.
+/// What a call has said that is kept.
 #[derive(Default)]
-struct Said {
+struct Notes {
     progress: Option<TaskProgress>,
     log: VecDeque<LogLine>,
 }
@@ -119,11 +133,11 @@ impl Live {
         self.states.watch(task)
     }
 
-    /// The text of a task's result, from now on, while it is written.
-    pub(crate) fn hear(&self, id: &TaskId) -> broadcast::Receiver<Arc<str>> {
-        let mut texts = self.texts.lock();
-        texts.retain(|_, sender| sender.receiver_count() > 0);
-        texts.entry(id.clone()).or_insert_with(|| broadcast::Sender::new(PIECES)).subscribe()
+    /// What a task says from now on.
+    pub(crate) fn hear(&self, id: &TaskId) -> broadcast::Receiver<Said> {
+        let mut heard = self.heard.lock();
+        heard.retain(|_, sender| sender.receiver_count() > 0);
+        heard.entry(id.clone()).or_insert_with(|| broadcast::Sender::new(BACKLOG)).subscribe()
     }
 
     /// Shows a task to those who look on.
@@ -211,7 +225,7 @@ impl Running {
     /// Puts what the call has said into its record.
     pub(crate) fn fill(&self, task: &mut Task) {
         task.state = self.seen(task.state);
-        let said = self.said.lock();
+        let said = self.notes.lock();
         if said.progress.is_some() {
             task.progress.clone_from(&said.progress);
         }
@@ -221,7 +235,7 @@ impl Running {
     }
 
     fn take(&self, notice: Notice) {
-        let mut said = self.said.lock();
+        let mut said = self.notes.lock();
         match notice {
             Notice::Progress(progress) => {
                 let message = progress.message.map(|message| excerpt(&message, LINE));
@@ -243,20 +257,29 @@ impl Running {
 /// Takes what the call of a task says. It holds the tasks weakly, since sinks may outlive them.
 pub(crate) fn sink(live: &Arc<Live>, id: &TaskId, running: &Arc<Running>) -> NoticeSink {
     let (live, id, running) = (Arc::downgrade(live), id.clone(), Arc::clone(running));
+    let has_text = AtomicBool::new(false);
     NoticeSink::new(move |notice| {
         let Some(live) = live.upgrade() else { return };
-        match notice {
-            // The text is part of the result.
+        let heard = match &notice {
             Notice::Text(text) => {
-                if let Some(sender) = live.texts.lock().get(&id) {
-                    // Whoever heard may have gone.
-                    let _ = sender.send(text.into());
-                }
+                let is_first = !has_text.swap(true, Ordering::Relaxed);
+                Some(Said::Text { text: text.as_str().into(), is_first })
             }
-            notice => {
-                running.take(notice);
-                live.said(&id, &running);
-            }
+            Notice::Progress(progress) => progress.message.as_deref().map(line),
+            Notice::Log { message, .. } => Some(line(message)),
+        };
+        if let (Some(sender), Some(heard)) = (live.heard.lock().get(&id), heard) {
+            // Whoever heard may have gone.
+            let _ = sender.send(heard);
+        }
+        // The text is part of the result.
+        if !matches!(notice, Notice::Text(_)) {
+            running.take(notice);
+            live.said(&id, &running);
         }
     })
+}
+
+fn line(text: &str) -> Said {
+    Said::Line(excerpt(text, LINE).into())
 }

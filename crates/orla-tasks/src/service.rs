@@ -18,7 +18,7 @@ use crate::ahead::Ahead;
 use crate::awaited::Awaited;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
-use crate::live::Live;
+use crate::live::{Live, Said};
 use crate::options::TaskOptions;
 use crate::queue::Queue;
 use crate::shared::{Shared, Sharing};
@@ -413,8 +413,8 @@ impl Tasks {
         Ok(())
     }
 
-    /// The text of a task's result, piece by piece while it is written, if the task runs in this process.
-    pub fn text(&self, id: &TaskId) -> broadcast::Receiver<Arc<str>> {
+    /// What a task says from now on, if it runs in this process: all of it, also what its record does not keep.
+    pub fn said(&self, id: &TaskId) -> broadcast::Receiver<Said> {
         self.0.live.hear(id)
     }
 

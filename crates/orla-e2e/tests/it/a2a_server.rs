@@ -416,7 +416,8 @@ fn a_task_is_the_same_at_every_door_and_one_that_may_run_again_does_after_a_cras
     let world = || {
         agent().config(&config).tool(
             "again",
-            "#!/bin/sh\n# orla:\n#   idempotent: true\n#   task: forbidden\necho x >> ran\n[ -e go ] || exec sleep 600\necho done\n",
+            sh("# /// orla\n# description: Waits.\n# task: forbidden\n# annotations: {idempotentHint: true}\n# ///\n\
+                echo x >> ran; [ -e go ] || exec sleep 600; echo done"),
         )
     };
     let mut first = world().serve();
@@ -438,7 +439,8 @@ fn a_task_is_the_same_at_every_door_and_one_that_may_run_again_does_after_a_cras
     });
     assert_eq!(done["artifacts"][0]["parts"][0]["text"], "done\n", "{done}");
     assert_eq!(done["contextId"], working["contextId"]);
-    let started = second.http().post_json("/tasks", &json!({"capability": "echo", "input": {}}));
+    let start = Request::new("POST", "/tasks").header("content-type", "application/json");
+    let started = send(&second, &start.body(json!({"capability": "echo"}).to_string()));
     assert_eq!(started.status, 202);
     assert_eq!(ask(&second, "ListTasks", &json!({}))["totalSize"], 1, "only those of this protocol");
     let other = started.json()["id"].clone();

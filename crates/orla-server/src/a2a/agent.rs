@@ -120,11 +120,11 @@ impl Agent {
             return Ok(Some(Following { record, live: None }));
         }
         let Some(id) = TaskId::parse(id) else { return Ok(None) };
-        let text = self.tasks.text(&id);
+        let said = self.tasks.said(&id);
         match self.tasks.subscribe(id.as_str(), viewer).await {
             Ok(mut changes) => {
                 let first = Arc::clone(&changes.borrow_and_update());
-                Ok(Some(Following { record, live: Some(Live { first, changes, text }) }))
+                Ok(Some(Following { record, live: Some(Live { first, changes, said }) }))
             }
             // It was kept long enough.
             Err(TaskError::Unknown(_)) => Ok(None),
@@ -511,7 +511,7 @@ impl Caller {
         let place = self.place(&options).await?;
         new.id = Some(id.clone());
         new.beside = record.changes(Expect::Absent).map_err(broken)?;
-        let text = agent.tasks.text(&id);
+        let said = agent.tasks.said(&id);
         let first = match agent.tasks.start(new).await {
             Ok(started) => started.task,
             Err(error) => {
@@ -539,7 +539,7 @@ impl Caller {
                 deliver(&self.core, following, config);
             }
         }
-        Ok(Following { record, live: Some(Live { first, changes, text }) })
+        Ok(Following { record, live: Some(Live { first, changes, said }) })
     }
 
     /// A message that starts no task: its caller finds that under its id.

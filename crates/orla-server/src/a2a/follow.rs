@@ -8,7 +8,7 @@ use a2a::{
 };
 use futures_util::Stream;
 use futures_util::stream::unfold;
-use orla_tasks::{State, Task, Viewer};
+use orla_tasks::{Said, State, Task, Viewer};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{broadcast, watch};
 
@@ -29,8 +29,7 @@ pub(super) struct Live {
     /// How it stood at that moment.
     pub(super) first: Arc<Task>,
     pub(super) changes: watch::Receiver<Arc<Task>>,
-    /// The text of its result, while it is written.
-    pub(super) text: broadcast::Receiver<Arc<str>>,
+    pub(super) said: broadcast::Receiver<Said>,
 }
 
 /// Until when a task is followed.
@@ -48,7 +47,6 @@ struct Follower {
     record: Record,
     live: Option<Live>,
     until: Until,
-    has_text: bool,
     /// The events that were not given yet.
     events: VecDeque<StreamResponse>,
 }
@@ -65,7 +63,6 @@ impl Following {
             record: self.record,
             live: self.live,
             until,
-            has_text: false,
             events: VecDeque::new(),
         };
         unfold((follower, true), |(mut follower, is_first)| async move {
@@ -103,16 +100,19 @@ impl Follower {
             }
             let live = self.live.as_mut()?;
             tokio::select! {
-                // The text comes before the result that has all of it.
+                // What was said comes before the end, and pieces of a text before the result that has all of it.
                 biased;
-                text = live.text.recv() => match text {
-                    Ok(text) => {
-                        let piece = result::piece(text.to_string());
-                        let is_next = std::mem::replace(&mut self.has_text, true);
-                        return Some(self.artifact(piece, is_next, false));
+                said = live.said.recv() => match said {
+                    Ok(Said::Text { text, is_first }) => {
+                        let event = self.artifact(result::piece(text.to_string()), !is_first, false);
+                        return Some(event);
                     }
-                    // The result has all of it.
-                    Err(RecvError::Lagged(_) | RecvError::Closed) => {}
+                    Ok(Said::Line(text)) if live.first.state != State::InputRequired => {
+                        let task = Arc::clone(&live.first);
+                        self.working(&task, Some(&text));
+                    }
+                    // What was missed is in the task.
+                    Ok(Said::Line(_)) | Err(RecvError::Lagged(_) | RecvError::Closed) => {}
                 },
                 changed = live.changes.changed() => {
                     let after = match changed {
@@ -138,9 +138,6 @@ impl Follower {
         if has_begun || (before.state != State::Working && after.state == State::Working) {
             self.working(after, None);
         }
-        for text in view::said_since(before, after) {
-            self.working(after, Some(text));
-        }
         let asks = |task: &Task| task.questions.first().map(|question| question.key.clone());
         let is_new = before.state != after.state || asks(before) != asks(after);
         if after.state == State::Working || !is_new {
@@ -159,7 +156,7 @@ impl Follower {
         self.ends(&state);
     }
 
-    fn working(&mut self, task: &Task, says: Option<String>) {
+    fn working(&mut self, task: &Task, says: Option<&str>) {
         let (id, context) = (task.id.as_str(), &self.record.task.context_id);
         let (says, at) = (says.map(view::said), view::time(task.updated_at));
         let status = view::status(id, context, TaskState::Working, says, at);

@@ -253,3 +253,44 @@ fn list_of(owner: Option<&str>) -> String {
     let hash = Sha256::digest(owner.unwrap_or_default());
     format!("{LISTS}{}/", hex::encode(&hash[..16]))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use orla_state::Memory;
+    use serde_json::json;
+
+    const IDS: [&str; 2] =
+        ["0198c0de-0000-4000-8000-000000000001", "0198c0de-0000-4000-8000-000000000002"];
+
+    #[tokio::test]
+    async fn the_records_of_earlier_versions_are_listed_and_what_was_at_work_has_failed() {
+        let state = Arc::new(Memory::default());
+        let earlier = |id: &str, state: &str| {
+            let status = json!({"state": state, "timestamp": "2026-07-28T12:00:00Z"});
+            let task = json!({"id": id, "contextId": "c", "status": status});
+            Change::put(key(id), json!({"task": task, "owner": "ada", "hooks": []}).to_string())
+        };
+        let (over, at_work) = ("TASK_STATE_COMPLETED", "TASK_STATE_WORKING");
+        state.write(vec![earlier(IDS[0], over), earlier(IDS[1], at_work)]).await.unwrap();
+        state.write(vec![Change::put("a2a/x", "nothing of the kind")]).await.unwrap();
+        let records = Records::new(Arc::<Memory>::clone(&state));
+        for _ in 0..2 {
+            records.list_earlier().await.unwrap();
+            let ada = Principal::from_id("ada");
+            let rows = records.rows(Some(Some(&ada))).await.unwrap();
+            assert_eq!(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), IDS);
+            assert!(rows.iter().all(|row| row.listed.ended_at.is_some()));
+            assert!(records.rows(Some(None)).await.unwrap().is_empty());
+        }
+        let status = async |id| records.get(id).await.unwrap().unwrap().task.status;
+        assert_eq!(status(IDS[0]).await.state, TaskState::Completed);
+        let failed = status(IDS[1]).await;
+        assert_eq!(failed.state, TaskState::Failed);
+        assert_eq!(failed.message.unwrap().parts, super::super::result::ended());
+        for row in records.rows(None).await.unwrap() {
+            records.remove(&row).await.unwrap();
+        }
+        assert!(records.get(IDS[0]).await.unwrap().is_none());
+    }
+}

@@ -26,7 +26,7 @@ pub(super) fn artifact(task: &orla_tasks::Task, given: Option<&Given>) -> Option
 /// The status of a task.
 pub(super) fn status_of(record: &Record, task: &orla_tasks::Task, given: Option<&Given>) -> TaskStatus {
     let says = match task.state {
-        State::Working => last_said(task).map(said),
+        State::Working => last_said(task).map(|text| said(&text)),
         State::InputRequired => Some(question::put(task.questions.first(), record.wrong.as_deref())),
         State::Failed | State::Interrupted => {
             task.error.as_ref().map(|failure| result::failed(failure, given))
@@ -70,18 +70,8 @@ pub(super) fn status(
 }
 
 /// What a call says.
-pub(super) fn said(text: String) -> Vec<Part> {
+pub(super) fn said(text: &str) -> Vec<Part> {
     vec![Part::text(text)]
-}
-
-/// What a task has said since it was seen, the oldest first.
-pub(super) fn said_since(before: &orla_tasks::Task, after: &orla_tasks::Task) -> Vec<String> {
-    // Of a long log, the first lines are dropped.
-    let (old, new) = (&before.log, &after.log);
-    let known = (0..=old.len()).find(|dropped| new.starts_with(&old[*dropped..]));
-    let lines = new[old.len() - known.unwrap_or(old.len())..].iter().map(|line| line.message.clone());
-    let progress = after.progress.as_ref().filter(|_| before.progress != after.progress);
-    lines.chain(progress.and_then(|progress| progress.message.clone())).collect()
 }
 
 fn last_said(task: &orla_tasks::Task) -> Option<String> {

@@ -276,7 +276,7 @@ fn a2a() -> Vec<Key<Config>> {
         key("max_tasks", Count(1, 1_000_000), |c| &mut c.a2a.options.max_tasks,
             "maximum number of kept tasks; beyond it, orla removes the oldest finished task"),
         key("max_bytes", Count(0, 1 << 32), |c: &mut Config| &mut c.a2a.max_bytes,
-            "has no effect: `max_tasks` and `max_task_bytes` bound the tasks").restart(),
+            "has no effect: `max_tasks` and `max_task_bytes` bound the tasks"),
         key("max_task_bytes", Count(1024, 1 << 30), |c| &mut c.a2a.options.max_task_bytes,
             "maximum bytes of the messages and results of one task"),
         key("keep", Seconds(3650 * DAY), |c| &mut c.a2a.options.keep,
