@@ -69,6 +69,9 @@ impl Client for TaskClient {
     }
 
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
+        if !can_be_asked(&self.capabilities, method, &params) {
+            return Err(ClientError::Unsupported(method.to_owned()));
+        }
         let tasks = self.tasks.upgrade().ok_or(ClientError::Gone)?;
         let running = tasks.live.running(&self.id).ok_or(ClientError::Gone)?;
         let (name, params) = named(&params);
@@ -97,6 +100,22 @@ impl Client for TaskClient {
     }
 }
 
+/// Whether a client with these capabilities answers such a question.
+fn can_be_asked(capabilities: &JsonText, method: &str, params: &JsonText) -> bool {
+    let member = match method {
+        "elicitation/create" => "elicitation",
+        "sampling/createMessage" => "sampling",
+        "roots/list" => "roots",
+        _ => return false,
+    };
+    let capabilities = Object::parse(capabilities.as_str());
+    let Some(own) = capabilities.as_ref().and_then(|all| all.get(member)) else { return false };
+    let mode = Object::parse(params.as_str()).and_then(|params| params.text("mode"));
+    // Every client that can be asked has forms.
+    mode.filter(|mode| member == "elicitation" && mode != "form")
+        .is_none_or(|mode| Object::parse(own).is_some_and(|own| own.get(&mode).is_some()))
+}
+
 /// The name that a provider gave its question, and the parameters without it.
 fn named(params: &JsonText) -> (Option<String>, String) {
     let Some(mut object) = Object::parse(params.as_str()) else {
@@ -120,6 +139,24 @@ fn named(params: &JsonText) -> (Option<String>, String) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_client_is_asked_what_it_can_answer() {
+        let forms = r#"{"elicitation":{"form":{}}}"#;
+        for (capabilities, method, params, can) in [
+            (forms, "elicitation/create", "{}", true),
+            (forms, "elicitation/create", r#"{"mode":"form"}"#, true),
+            (forms, "elicitation/create", r#"{"mode":"url"}"#, false),
+            (r#"{"elicitation":{"url":{}}}"#, "elicitation/create", r#"{"mode":"url"}"#, true),
+            (forms, "sampling/createMessage", "{}", false),
+            (r#"{"sampling":{},"roots":{}}"#, "roots/list", "{}", true),
+            (r#"{"tools":{}}"#, "tools/call", "{}", false),
+        ] {
+            let text = |text: &str| JsonText::parse(text.to_owned()).unwrap();
+            let asked = can_be_asked(&text(capabilities), method, &text(params));
+            assert_eq!(asked, can, "{method} {params}");
+        }
+    }
 
     #[test]
     fn no_key_is_used_twice() {

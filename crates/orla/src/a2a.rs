@@ -5,9 +5,11 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orla_providers::http::WebHooks;
 use orla_server::{Push, PushSender, Server};
+use orla_state::Query;
 
 use crate::Failure;
 use crate::config::{Config, Transport};
+use crate::state::ServerState;
 
 /// Prepares the agent, before anything listens.
 pub(crate) fn prepare(server: &Server, config: &Config) {
@@ -21,9 +23,17 @@ pub(crate) fn prepare(server: &Server, config: &Config) {
 ///
 /// # Errors
 /// The state cannot be read.
-pub(crate) async fn resume(server: &Server, config: &Config) -> Result<(), Failure> {
+pub(crate) async fn resume(server: &Server, config: &Config, own: &ServerState) -> Result<(), Failure> {
     if config.transport != Transport::Http {
         return Ok(());
+    }
+    if let (ServerState::Usable(own), Some(_)) = (own, &config.cluster) {
+        let earlier = own.list(Query::below("a2a/", 1)).await;
+        if !earlier.map_err(|err| Failure::usage(err.to_string()))?.is_empty() {
+            tracing::warn!(
+                "tasks of the agent in `state_dir` are not served: the nodes of a cluster keep theirs in NATS"
+            );
+        }
     }
     server.resume_push().await.map_err(|err| Failure::usage(err.to_string()))
 }

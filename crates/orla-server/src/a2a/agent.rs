@@ -5,12 +5,12 @@
 //! A message that makes no call that could run has a record alone.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use a2a::{
-    A2AError, CancelTaskRequest, GetTaskRequest, ListTasksRequest, ListTasksResponse, Message, Part,
-    Role, SendMessageRequest, SendMessageResponse, StreamResponse, SubscribeToTaskRequest, Task,
-    TaskPushNotificationConfig, TaskState, TaskStatus,
+    A2AError, CancelTaskRequest, GetTaskRequest, Message, Part, Role, SendMessageRequest,
+    SendMessageResponse, StreamResponse, SubscribeToTaskRequest, Task, TaskPushNotificationConfig,
+    TaskState, TaskStatus,
 };
 use chrono::{SubsecRound as _, Utc};
 use futures_util::StreamExt as _;
@@ -23,26 +23,18 @@ use orla_state::{Expect, StateError};
 use orla_tasks::{Failure, NewTask, State, TaskError, TaskId, Tasks, Viewer};
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore};
-use tokio::time::Instant;
 
 use super::Caller;
 use super::follow::{Following, Live, Until};
 use super::kept::{Kept, Place, is_before};
 use super::push::{POSTS, deliver};
 use super::question;
-use super::records::{Record, Records, Row};
+use super::records::{Record, Records};
 use super::result::{self, Form, Given};
 use super::view::{self, shorten, size};
 use super::work::{self, Texts};
 use crate::options::AgentOptions;
 use crate::rtfs::federation;
-
-/// The most tasks on one page of a list.
-const MAX_PAGE: i32 = 100;
-/// The default size of a page.
-const PAGE: i32 = 50;
-/// How long a message waits for its task.
-const WAIT: Duration = Duration::from_secs(30 * 86_400);
 
 /// The agent, created at the first request.
 pub(crate) struct Agent {
@@ -56,7 +48,7 @@ pub(crate) struct Agent {
     shown: Mutex<(u64, SystemTime)>,
 }
 
-type A2AResult<T> = Result<T, A2AError>;
+pub(super) type A2AResult<T> = Result<T, A2AError>;
 
 impl Agent {
     /// The agent whose tasks these are.
@@ -95,7 +87,7 @@ impl Agent {
         Ok(())
     }
 
-    async fn kept(&self) -> Result<&Kept, StateError> {
+    pub(super) async fn kept(&self) -> Result<&Kept, StateError> {
         let read = || async {
             self.records.list_earlier().await?;
             Ok(Kept::new(self.records.rows(None).await?))
@@ -132,13 +124,10 @@ impl Agent {
         }
     }
 
-    /// What the call of a task gave, if it is over. A call that was cancelled is waited for.
+    /// What the call of a task gave, if it is over.
     pub(super) async fn given(&self, task: &orla_tasks::Task) -> Result<Option<Given>, TaskError> {
         let text = match task.state {
-            State::Cancelled => {
-                self.tasks.left(&task.id).await;
-                self.tasks.given(&task.id).await?
-            }
+            State::Cancelled => self.tasks.given(&task.id).await?,
             state if state.is_terminal() => self.tasks.result(&task.id).await?,
             _ => None,
         };
@@ -165,7 +154,7 @@ pub(super) fn broken(error: StateError) -> A2AError {
     A2AError::internal(error.to_string())
 }
 
-fn refused(error: &TaskError) -> A2AError {
+pub(super) fn refused(error: &TaskError) -> A2AError {
     match error {
         TaskError::Unknown(_) => A2AError::task_not_found(&error.to_string()),
         TaskError::Full(_) => at_work(),
@@ -183,7 +172,7 @@ fn too_large() -> A2AError {
 }
 
 impl Caller {
-    fn viewer(&self) -> Viewer<'_> {
+    pub(super) fn viewer(&self) -> Viewer<'_> {
         Viewer::Caller(self.principal.as_ref())
     }
 
@@ -198,7 +187,7 @@ impl Caller {
         following.filter(is_kept).ok_or_else(|| A2AError::task_not_found(id))
     }
 
-    fn options(&self) -> AgentOptions {
+    pub(super) fn options(&self) -> AgentOptions {
         self.core.settings.load().options.agent.clone()
     }
 
@@ -221,13 +210,21 @@ impl Caller {
         let mut following = self.begin(request).await?;
         if !at_once && let Some(live) = &mut following.live {
             let id = live.first.id.clone();
-            let wait = self.agent().tasks.wait(id.as_str(), self.viewer(), Instant::now() + WAIT);
-            let ended = tokio::select! {
-                task = wait => task,
-                // The task goes on with the next server.
-                () = self.core.abort.cancelled() => self.agent().tasks.get(id.as_str(), self.viewer()).await,
+            let is_callers_turn = |task: &Arc<orla_tasks::Task>| {
+                task.state.is_terminal() || task.state == State::InputRequired
             };
-            live.first = ended.map_err(|err| refused(&err))?;
+            let seen = tokio::select! {
+                task = live.changes.wait_for(is_callers_turn) => task.ok().map(|task| Arc::clone(&task)),
+                // The task goes on with the next server.
+                () = self.core.abort.cancelled() => None,
+            };
+            live.first = match seen {
+                Some(task) => task,
+                None => {
+                    let task = self.agent().tasks.get(id.as_str(), self.viewer()).await;
+                    task.map_err(|err| refused(&err))?
+                }
+            };
             let given = self.agent().given(&live.first).await.map_err(|err| refused(&err))?;
             if let (State::Completed, Some(given), true) = (live.first.state, &given, is_first)
                 && given.form() == Form::Message
@@ -286,99 +283,6 @@ impl Caller {
         Ok(task)
     }
 
-    /// The tasks of the caller, the newest state first.
-    pub(super) async fn list(&self, asked: &ListTasksRequest) -> A2AResult<ListTasksResponse> {
-        let size = match asked.page_size {
-            None => PAGE,
-            Some(size) if (1..=MAX_PAGE).contains(&size) => size,
-            Some(_) => {
-                return Err(A2AError::invalid_params(format!("pageSize: expected 1 to {MAX_PAGE}")));
-            }
-        };
-        if asked.history_length.is_some_and(|length| length < 0) {
-            return Err(A2AError::invalid_params("historyLength: expected 0 or more"));
-        }
-        let before = match asked.page_token.as_deref() {
-            None | Some("") => None,
-            Some(token) => Some(position(token).ok_or_else(|| {
-                A2AError::invalid_params("pageToken: it is of no page that was given here")
-            })?),
-        };
-        let mut found = self.found(asked).await.map_err(|err| refused(&err))?;
-        found.sort_by_key(|found| std::cmp::Reverse(found.position()));
-        let total_size = i32::try_from(found.len()).unwrap_or(i32::MAX);
-        let mut rest =
-            found.into_iter().filter(|it| before.as_ref().is_none_or(|at| it.position() < *at));
-        let page: Vec<Found> = rest.by_ref().take(usize::try_from(size).unwrap_or_default()).collect();
-        let last = page.last().filter(|_| rest.next().is_some());
-        let next_page_token = last.map(|last| format!("{}-{}", last.changed_at, last.row.id));
-        let mut tasks = Vec::with_capacity(page.len());
-        for Found { row, task, .. } in page {
-            let record = self.agent().records.get(row.id.as_str()).await.map_err(broken)?;
-            let Some(record) = record else { continue };
-            let mut shown = match task {
-                Some(task) => self.agent().view(&record, &task).await.map_err(|err| refused(&err))?,
-                None => record.task,
-            };
-            shown.artifacts = (asked.include_artifacts == Some(true))
-                .then(|| shown.artifacts.take().unwrap_or_default());
-            shorten(&mut shown, asked.history_length);
-            tasks.push(shown);
-        }
-        Ok(ListTasksResponse {
-            tasks,
-            next_page_token: next_page_token.unwrap_or_default(),
-            page_size: size,
-            total_size,
-        })
-    }
-
-    /// The tasks that fit a request, in any order.
-    async fn found(&self, asked: &ListTasksRequest) -> Result<Vec<Found>, TaskError> {
-        let (agent, keep) = (self.agent(), self.options().keep);
-        agent.kept().await?;
-        let fits = |row: &Row| asked.context_id.as_ref().is_none_or(|id| *id == row.listed.context_id);
-        let rows = agent.records.rows(Some(self.principal.as_ref())).await?;
-        let rows: Vec<Row> = rows.into_iter().filter(fits).collect();
-        let ids: Vec<TaskId> = rows.iter().map(|row| row.id.clone()).collect();
-        let tasks = agent.tasks.get_all(&ids, self.viewer()).await?;
-        let after = asked.status_timestamp_after.map(|after| after.timestamp_millis());
-        let mut found = Vec::new();
-        for (row, task) in rows.into_iter().zip(tasks) {
-            let changed_at = match (&task, row.listed.ended_at) {
-                (Some(task), _) => i64::try_from(task.updated_at.0).unwrap_or(i64::MAX),
-                (None, Some(ended_at)) if !is_before(ended_at, keep) => ended_at,
-                (None, _) => continue,
-            };
-            if after.is_some_and(|after| changed_at < after) {
-                continue;
-            }
-            if let Some(state) = &asked.status
-                && *state != self.state(&row, task.as_deref()).await?
-            {
-                continue;
-            }
-            found.push(Found { row, task, changed_at });
-        }
-        Ok(found)
-    }
-
-    async fn state(&self, row: &Row, task: Option<&orla_tasks::Task>) -> Result<TaskState, TaskError> {
-        let agent = self.agent();
-        match task {
-            // A failed one may be a refusal, as its result says.
-            Some(task) if task.state == State::Failed => {
-                let given = agent.given(task).await?;
-                Ok(view::state(task, given.as_ref()))
-            }
-            Some(task) => Ok(view::state(task, None)),
-            None => {
-                let record = agent.records.get(row.id.as_str()).await?;
-                Ok(record.map_or(TaskState::Unspecified, |record| record.task.status.state))
-            }
-        }
-    }
-
     /// Cancels a task and returns its state afterwards.
     pub(super) async fn cancel(&self, asked: &CancelTaskRequest) -> A2AResult<Task> {
         let mut following = self.follow(&asked.id).await?;
@@ -386,7 +290,11 @@ impl Caller {
             return Err(A2AError::task_not_cancelable(&asked.id));
         };
         match self.agent().tasks.cancel(&asked.id, self.viewer()).await {
-            Ok(task) => live.first = task,
+            Ok(task) => {
+                // The answer has what its call had given.
+                self.agent().tasks.left(&task.id).await;
+                live.first = task;
+            }
             // It came to its end before.
             Err(TaskError::Over(_)) => return Err(A2AError::task_not_cancelable(&asked.id)),
             Err(error) => return Err(refused(&error)),
@@ -447,7 +355,7 @@ impl Caller {
             self.create_push(TaskPushNotificationConfig { task_id: id.to_owned(), ..push }).await?;
         }
         let answer = question::answer(question, &message);
-        let wrong = answer.as_ref().err().cloned();
+        let wrong = answer.as_ref().err().map(|wrong| (question.key.clone(), wrong.clone()));
         let changed = self.agent().records.change(id, |record| {
             let asked = view::status_of(record, task, None).message;
             let history = record.task.history.get_or_insert_default();
@@ -534,10 +442,9 @@ impl Caller {
         // What has happened since it was accepted is told, too.
         changes.mark_changed();
         if let Some(config) = hook {
-            let following = agent.follow(id.as_str(), self.viewer()).await;
-            if let Some(following) = following.map_err(|err| refused(&err))? {
-                deliver(&self.core, following, config);
-            }
+            let (first, said) = (Arc::clone(&first), said.resubscribe());
+            let live = Some(Live { first, changes: changes.clone(), said });
+            deliver(&self.core, Following { record: record.clone(), live }, config);
         }
         Ok(Following { record, live: Some(Live { first, changes, said }) })
     }
@@ -600,27 +507,6 @@ impl Caller {
             .find(|entry| entry.is_available() && takes_prompt(entry) && permits(entry))?;
         Some(Texts { name: &entry.name, takes_prompt: true })
     }
-}
-
-/// A task of a list.
-struct Found {
-    row: Row,
-    task: Option<Arc<orla_tasks::Task>>,
-    /// When its state changed last, in milliseconds since 1970.
-    changed_at: i64,
-}
-
-impl Found {
-    /// Its place in lists. Later ones are greater.
-    fn position(&self) -> (i64, TaskId) {
-        (self.changed_at, self.row.id.clone())
-    }
-}
-
-/// The place that a page token names.
-fn position(token: &str) -> Option<(i64, TaskId)> {
-    let (changed_at, id) = token.split_once('-')?;
-    Some((changed_at.parse().ok()?, TaskId::parse(id)?))
 }
 
 fn over(id: &str) -> A2AError {

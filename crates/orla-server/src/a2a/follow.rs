@@ -6,6 +6,7 @@ use std::sync::Arc;
 use a2a::{
     Artifact, StreamResponse, TaskArtifactUpdateEvent, TaskState, TaskStatus, TaskStatusUpdateEvent,
 };
+use chrono::{SubsecRound as _, Utc};
 use futures_util::Stream;
 use futures_util::stream::unfold;
 use orla_tasks::{Said, State, Task, Viewer};
@@ -143,8 +144,9 @@ impl Follower {
         if after.state == State::Working || !is_new {
             return;
         }
-        // What was wrong was an answer to an earlier question.
-        self.record.wrong = None;
+        if after.state == State::Cancelled {
+            self.agent.tasks.left(&after.id).await;
+        }
         let given = self.agent.given(after).await.unwrap_or_default();
         if let Some(artifact) = view::artifact(after, given.as_ref()) {
             let event = self.artifact(artifact, false, true);
@@ -158,8 +160,10 @@ impl Follower {
 
     fn working(&mut self, task: &Task, says: Option<&str>) {
         let (id, context) = (task.id.as_str(), &self.record.task.context_id);
-        let (says, at) = (says.map(view::said), view::time(task.updated_at));
-        let status = view::status(id, context, TaskState::Working, says, at);
+        let (says, at) = (says.map(view::said), Utc::now().trunc_subsecs(3));
+        let mut status = view::status(id, context, TaskState::Working, says, at);
+        // Much may be said in a millisecond.
+        status.message.iter_mut().for_each(|message| message.message_id = a2a::new_message_id());
         self.update(status);
     }
 

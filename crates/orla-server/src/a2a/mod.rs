@@ -34,6 +34,7 @@ mod follow;
 #[cfg(feature = "a2a-grpc")]
 mod grpc;
 mod kept;
+mod list;
 mod older;
 mod push;
 mod question;

@@ -52,9 +52,9 @@ pub(super) struct Record {
     /// Whether a task has its id. A message that was refused is none, and what earlier versions wrote.
     #[serde(default)]
     pub(super) is_task: bool,
-    /// What is wrong with the last answer to its question.
+    /// The key of a question, and what is wrong with the last answer to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(super) wrong: Option<String>,
+    pub(super) wrong: Option<(String, String)>,
 }
 
 /// What a list has to know of a record.
@@ -217,6 +217,9 @@ impl Records {
                 if record.is_task {
                     continue;
                 }
+                // The first versions kept the name of a token alone.
+                let owner = record.owner.take();
+                record.owner = owner.map(|owner| Principal::from_id(&owner).id().to_string());
                 let task = &mut record.task;
                 if !task.status.state.is_terminal() {
                     let ended = Some(super::result::ended());
@@ -266,6 +269,7 @@ mod tests {
     #[tokio::test]
     async fn the_records_of_earlier_versions_are_listed_and_what_was_at_work_has_failed() {
         let state = Arc::new(Memory::default());
+        let ada = Principal::token("ada");
         let earlier = |id: &str, state: &str| {
             let status = json!({"state": state, "timestamp": "2026-07-28T12:00:00Z"});
             let task = json!({"id": id, "contextId": "c", "status": status});
@@ -277,7 +281,6 @@ mod tests {
         let records = Records::new(Arc::<Memory>::clone(&state));
         for _ in 0..2 {
             records.list_earlier().await.unwrap();
-            let ada = Principal::from_id("ada");
             let rows = records.rows(Some(Some(&ada))).await.unwrap();
             assert_eq!(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), IDS);
             assert!(rows.iter().all(|row| row.listed.ended_at.is_some()));

@@ -27,7 +27,12 @@ pub(super) fn artifact(task: &orla_tasks::Task, given: Option<&Given>) -> Option
 pub(super) fn status_of(record: &Record, task: &orla_tasks::Task, given: Option<&Given>) -> TaskStatus {
     let says = match task.state {
         State::Working => last_said(task).map(|text| said(&text)),
-        State::InputRequired => Some(question::put(task.questions.first(), record.wrong.as_deref())),
+        State::InputRequired => {
+            let question = task.questions.first();
+            let is_this = |wrong: &&(String, String)| question.is_some_and(|asked| asked.key == wrong.0);
+            let wrong = record.wrong.as_ref().filter(is_this).map(|(_, wrong)| &**wrong);
+            Some(question::put(question, wrong))
+        }
         State::Failed | State::Interrupted => {
             task.error.as_ref().map(|failure| result::failed(failure, given))
         }

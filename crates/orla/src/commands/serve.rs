@@ -210,7 +210,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
         ServerState::InUse(_) | ServerState::Usable(_) => {}
     }
     if let Some(tasks) = &tasks {
-        crate::a2a::resume(&server, &config).await?;
+        crate::a2a::resume(&server, &config, &state).await?;
         tasks.resume().await.map_err(|err| Failure::usage(err.to_string()))?;
     }
     if let Some(schedules) = &schedules {

@@ -1,0 +1,133 @@
+//! Lists of tasks.
+
+use std::sync::Arc;
+
+use a2a::{A2AError, ListTasksRequest, ListTasksResponse, TaskState};
+use orla_tasks::{State, TaskError, TaskId};
+
+use super::Caller;
+use super::agent::{A2AResult, broken, refused};
+use super::kept::is_before;
+use super::records::Row;
+use super::view::{self, shorten};
+
+/// The most tasks on one page of a list.
+const MAX_PAGE: i32 = 100;
+/// The default size of a page.
+const PAGE: i32 = 50;
+
+impl Caller {
+    /// The tasks of the caller, the newest state first.
+    pub(super) async fn list(&self, asked: &ListTasksRequest) -> A2AResult<ListTasksResponse> {
+        let size = match asked.page_size {
+            None => PAGE,
+            Some(size) if (1..=MAX_PAGE).contains(&size) => size,
+            Some(_) => {
+                return Err(A2AError::invalid_params(format!("pageSize: expected 1 to {MAX_PAGE}")));
+            }
+        };
+        if asked.history_length.is_some_and(|length| length < 0) {
+            return Err(A2AError::invalid_params("historyLength: expected 0 or more"));
+        }
+        let before = match asked.page_token.as_deref() {
+            None | Some("") => None,
+            Some(token) => Some(position(token).ok_or_else(|| {
+                A2AError::invalid_params("pageToken: it is of no page that was given here")
+            })?),
+        };
+        let mut found = self.found(asked).await.map_err(|err| refused(&err))?;
+        found.sort_by_key(|found| std::cmp::Reverse(found.position()));
+        let total_size = i32::try_from(found.len()).unwrap_or(i32::MAX);
+        let mut rest =
+            found.into_iter().filter(|it| before.as_ref().is_none_or(|at| it.position() < *at));
+        let page: Vec<Found> = rest.by_ref().take(usize::try_from(size).unwrap_or_default()).collect();
+        let last = page.last().filter(|_| rest.next().is_some());
+        let next_page_token = last.map(|last| format!("{}-{}", last.changed_at, last.row.id));
+        let mut tasks = Vec::with_capacity(page.len());
+        for Found { row, task, .. } in page {
+            let record = self.agent().records.get(row.id.as_str()).await.map_err(broken)?;
+            let Some(record) = record else { continue };
+            let mut shown = match task {
+                Some(task) => self.agent().view(&record, &task).await.map_err(|err| refused(&err))?,
+                None => record.task,
+            };
+            shown.artifacts = (asked.include_artifacts == Some(true))
+                .then(|| shown.artifacts.take().unwrap_or_default());
+            shorten(&mut shown, asked.history_length);
+            tasks.push(shown);
+        }
+        Ok(ListTasksResponse {
+            tasks,
+            next_page_token: next_page_token.unwrap_or_default(),
+            page_size: size,
+            total_size,
+        })
+    }
+
+    /// The tasks that fit a request, in any order.
+    async fn found(&self, asked: &ListTasksRequest) -> Result<Vec<Found>, TaskError> {
+        let (agent, keep) = (self.agent(), self.options().keep);
+        agent.kept().await?;
+        let fits = |row: &Row| asked.context_id.as_ref().is_none_or(|id| *id == row.listed.context_id);
+        let rows = agent.records.rows(Some(self.principal.as_ref())).await?;
+        let rows: Vec<Row> = rows.into_iter().filter(fits).collect();
+        let ids: Vec<TaskId> = rows.iter().map(|row| row.id.clone()).collect();
+        let tasks = agent.tasks.get_all(&ids, self.viewer()).await?;
+        let after = asked.status_timestamp_after.map(|after| after.timestamp_millis());
+        let mut found = Vec::new();
+        for (row, task) in rows.into_iter().zip(tasks) {
+            let changed_at = match (&task, row.listed.ended_at) {
+                (Some(task), _) => i64::try_from(task.updated_at.0).unwrap_or(i64::MAX),
+                (None, Some(ended_at)) if !is_before(ended_at, keep) => ended_at,
+                (None, _) => continue,
+            };
+            if after.is_some_and(|after| changed_at < after) {
+                continue;
+            }
+            if let Some(state) = &asked.status
+                && *state != self.state(&row, task.as_deref()).await?
+            {
+                continue;
+            }
+            found.push(Found { row, task, changed_at });
+        }
+        Ok(found)
+    }
+
+    async fn state(&self, row: &Row, task: Option<&orla_tasks::Task>) -> Result<TaskState, TaskError> {
+        let agent = self.agent();
+        match task {
+            // A failed one may be a refusal, as its result says.
+            Some(task) if task.state == State::Failed => {
+                let given = agent.given(task).await?;
+                Ok(view::state(task, given.as_ref()))
+            }
+            Some(task) => Ok(view::state(task, None)),
+            None => {
+                let record = agent.records.get(row.id.as_str()).await?;
+                Ok(record.map_or(TaskState::Unspecified, |record| record.task.status.state))
+            }
+        }
+    }
+}
+
+/// A task of a list.
+struct Found {
+    row: Row,
+    task: Option<Arc<orla_tasks::Task>>,
+    /// When its state changed last, in milliseconds since 1970.
+    changed_at: i64,
+}
+
+impl Found {
+    /// Its place in lists. Later ones are greater.
+    fn position(&self) -> (i64, TaskId) {
+        (self.changed_at, self.row.id.clone())
+    }
+}
+
+/// The place that a page token names.
+fn position(token: &str) -> Option<(i64, TaskId)> {
+    let (changed_at, id) = token.split_once('-')?;
+    Some((changed_at.parse().ok()?, TaskId::parse(id)?))
+}
