@@ -372,7 +372,12 @@ impl Caller {
                 Err(error) => return Err(refused(&error)),
             }
         }
-        self.follow(id).await
+        let mut answered = self.follow(id).await?;
+        // What it has said since the answer is told, too.
+        if let (Some(after), Some(before)) = (&mut answered.live, following.live) {
+            after.said = before.said;
+        }
+        Ok(answered)
     }
 
     async fn start(
