@@ -18,7 +18,7 @@
 //! - `state` kills a process at random moments while it writes state.
 //! - `simulate` lets simulated processes of programs with journals end at any step, for 10^8 steps.
 //! - `docs` builds the documentation as a site, and runs what its tutorials say.
-//! - `dist` makes the archive that is published for a release.
+//! - `dist` makes everything that orla is installed from: archives, packages, scripts and what vouches for them.
 //! - `licences` compares the licences of everything that is built into the product with a list.
 //!
 //! What must hold of the code alone is a `#[test]` and not here.
@@ -96,8 +96,13 @@ usage: cargo xtask COMMAND
                      the tutorials with the release binary (or $ORLA_BIN); WHAT is any of: links, site, commands, or the
                      end of a page's path (default: all; --quick: without what needs the network); --bless writes what the
                      commands print into the pages
-  dist               build target/dist/orla-VERSION-HOST.tar.gz: the binary with every feature
-                     (WebAssembly too), completions, manual pages, licences, and its checksum
+  dist [--target TARGET]… [--profile PROFILE] [--twice] [--check]
+                     build static programs of the commit with every feature (WebAssembly too), and pack them below
+                     target/dist/VERSION: archives, Debian and npm packages, wheels, install.sh, checksums, bills of
+                     materials, provenance; --twice: build in two folders, and compare; --check: install and run each
+  dist --binary TARGET=FILE… [--features FEATURES] [--check]
+                     pack programs that are there
+  dist --quick       pack the release binary (or $ORLA_BIN), install and run each package
   licences           check the licences of all dependencies against the list of accepted ones
 ";
 
@@ -122,7 +127,7 @@ fn main() -> ExitCode {
         "state" => state::run(rest),
         "simulate" => simulate::run(rest),
         "docs" => docs::run(rest),
-        "dist" => dist::run(),
+        "dist" => dist::run(rest),
         "licences" | "licenses" => licences::run(),
         "help" | "--help" | "-h" => {
             print!("{USAGE}");
