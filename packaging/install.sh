@@ -85,7 +85,7 @@ main() {
     printf 'installed %s\n' "$prefix/bin/orla"
     case :$PATH: in
         *:"$prefix/bin":*) ;;
-        *) printf '%s is not in PATH; add it: export PATH="%s:$PATH"\n' "$prefix/bin" "$prefix/bin" ;;
+        *) printf '%s is not in PATH: add it\n' "$prefix/bin" ;;
     esac
 }
 

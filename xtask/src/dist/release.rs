@@ -8,8 +8,8 @@ use std::process::Command;
 use std::rc::Rc;
 
 use flate2::{Compression, GzBuilder};
+use ring::digest::{SHA256, digest};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
 
 use super::elf::{self, Linkage};
 use super::tree::Tree;
@@ -256,7 +256,7 @@ pub(super) fn gzip(text: &str) -> Result<Vec<u8>, String> {
 
 /// The SHA-256 of bytes, in hexadecimal digits.
 pub(super) fn sum(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut out, byte| {
+    digest(&SHA256, bytes).as_ref().iter().fold(String::new(), |mut out, byte| {
         let _ = write!(out, "{byte:02x}");
         out
     })

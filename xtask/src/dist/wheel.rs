@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 
 use data_encoding::BASE64URL_NOPAD;
-use sha2::{Digest as _, Sha256};
+use ring::digest::{SHA256, digest};
 
 use super::elf::Linkage;
 use super::release::{Artefact, Program, Release};
@@ -35,7 +35,7 @@ pub(super) fn pack(release: &Release, program: &Program) -> Result<Artefact, Str
     tree.text(format!("{info}/licenses/THIRD-PARTY-LICENSES.txt"), &release.third_party);
     let mut record = String::new();
     for (path, content) in tree.files() {
-        let sum = BASE64URL_NOPAD.encode(&Sha256::digest(content));
+        let sum = BASE64URL_NOPAD.encode(digest(&SHA256, content).as_ref());
         let _ = writeln!(record, "{path},sha256={sum},{}", content.len());
     }
     let _ = writeln!(record, "{info}/RECORD,,");
