@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+/// The longest time until timers are looked at again: clocks are set, and other processes write rows.
+pub(crate) const LOOK: Duration = Duration::from_secs(60);
+
 /// The options of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

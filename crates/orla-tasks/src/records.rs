@@ -9,10 +9,10 @@ use orla_state::{Change, Expect, Pages, Record, Revision, StateError, WriteError
 
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
+use crate::options::LOOK;
 use crate::service::Inner;
 use crate::state::{Event, Repeat};
 use crate::task::{Task, TaskId, Timestamp};
-use crate::timers::LOOK;
 
 /// Why a task was not changed.
 #[derive(Debug)]

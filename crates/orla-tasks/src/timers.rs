@@ -6,6 +6,7 @@ use std::time::Duration;
 use orla_state::{Change, Query, StateError};
 
 use crate::keys;
+use crate::options::LOOK;
 use crate::program::{SLEEP, Waking};
 use crate::service::{Inner, Tasks};
 use crate::task::{TaskId, Timestamp};
@@ -13,8 +14,6 @@ use crate::task::{TaskId, Timestamp};
 /// A task that is over is removed.
 pub(crate) const KEEP: &str = "keep";
 
-/// The longest time until the rows are looked at again: clocks are set, and other processes write rows.
-pub(crate) const LOOK: Duration = Duration::from_secs(60);
 /// How soon they are looked at again after an error. Each further error doubles it.
 const AGAIN: Duration = Duration::from_millis(500);
 /// How many rows are handled at once.
