@@ -42,6 +42,7 @@ use orla_server::shared_tool;
 use parking_lot::Mutex;
 
 use documents::Documents;
+pub(crate) use packages::packages_elsewhere;
 
 #[cfg(feature = "agent")]
 use crate::agent::prompted::PromptedExecutor;
@@ -80,6 +81,8 @@ pub(crate) struct App {
     rules: Arc<Rules>,
     /// The packages that cannot be served, each with its name and the reason.
     refused: Arc<Mutex<Vec<(String, String)>>>,
+    /// The files that packages have secrets from.
+    secret_files: Mutex<Vec<PathBuf>>,
     /// The concurrency that the executors were made for.
     concurrency: Option<usize>,
     findings: Findings,
@@ -212,6 +215,7 @@ impl App {
             governance,
             rules,
             refused,
+            secret_files: Mutex::default(),
             concurrency,
             findings,
             exposed: Vec::new(),
@@ -308,6 +312,11 @@ impl App {
     /// The processes that may change declarations, a sentence for each.
     pub(crate) fn exposed(&self) -> &[String] {
         &self.exposed
+    }
+
+    /// The files that packages have secrets from.
+    pub(crate) fn secret_files(&self) -> Vec<PathBuf> {
+        self.secret_files.lock().clone()
     }
 
     /// How many OpenAPI documents could not be read at the last attempt.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use orla_marketplace::Redactor;
-use orla_providers::capsule::packages::Package;
+use orla_providers::capsule::packages::{Package, Unfilled};
 use orla_secrets::{Resolver, Secret, Source};
 
 use crate::config::expand::expand_references;
@@ -17,6 +17,7 @@ pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Option<String> 
         None => Source::Package(&package.directory),
     };
     let own = &mut package.manifest;
+    let asked = Unfilled { env: own.env.clone(), args: own.args.clone() };
     let texts = own.env.iter_mut().map(|(_, value)| value).chain(&mut own.args);
     let problems: Vec<String> = texts
         .filter_map(|text| {
@@ -27,6 +28,9 @@ pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Option<String> 
         .collect();
     let given = Redactor::new(secrets.given(since).iter().map(Secret::expose));
     package.redaction = (!given.is_empty()).then(|| Arc::new(given));
+    if package.manifest.env != asked.env || package.manifest.args != asked.args {
+        package.unfilled = Some(asked);
+    }
     if problems.is_empty() {
         return None;
     }

@@ -132,6 +132,32 @@ fn a_second_server_does_not_write_the_same_log() {
 }
 
 #[test]
+fn a_log_that_is_deleted_or_replaced_under_the_server_goes_on_and_shows_it() {
+    let server = world().tool("t", sh("echo")).config("audit: audit.jsonl\n").serve();
+    server.client().call("t", json!({}));
+    eventually("the call is recorded", || events(&server, "audit.jsonl").contains(&"call".to_owned()));
+    // As `sed -i` does it.
+    let changed = server.read("audit.jsonl").replace("\"outcome\":\"ok\"", "\"outcome\":\"no\"");
+    server.write("changed", changed, 0o600);
+    std::fs::rename(server.path("changed"), server.path("audit.jsonl")).unwrap();
+    server.client().call("t", json!({}));
+    eventually("the next call is there", || {
+        events(&server, "audit.jsonl") == ["started", "call", "replaced", "call"]
+    });
+    server.log_says(&["the audit log was replaced while it was written"]);
+    let verified = audit(&server);
+    assert!(verified.code == Some(1) && verified.stderr.contains("line 2 is broken"), "{verified:?}");
+    server.remove("audit.jsonl");
+    server.client().call("t", json!({}));
+    eventually("and the one after it was deleted", || {
+        server.path("audit.jsonl").exists() && events(&server, "audit.jsonl") == ["replaced", "call"]
+    });
+    server.log_says(&["the audit log was deleted while it was written"]);
+    let verified = audit(&server);
+    assert!(verified.stderr.contains("line 1 is broken: lines before it are missing"), "{verified:?}");
+}
+
+#[test]
 fn a_call_from_the_command_line_is_recorded_too() {
     let world = world().tool("t", sh("echo ok")).config("audit: audit.jsonl\n");
     assert_eq!(world.run(&["call", "t"]).code, Some(0));

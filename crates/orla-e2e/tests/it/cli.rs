@@ -1,6 +1,6 @@
 //! The command line: what each command prints, and its exit code.
 
-use orla_e2e::{Finished, Server};
+use orla_e2e::{Finished, Server, eventually};
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -452,4 +452,23 @@ fn every_command_has_a_manual_page() {
         let text = world.read(format!("manual/{page}")).replace("\\-", "-");
         assert!(text.contains(shown), "{page}: {text}");
     }
+}
+
+#[test]
+fn a_call_on_a_server_ends_at_the_timeout_that_was_asked_for() {
+    let server = world().tool("slow", sh("exec sleep 600")).config("timeout: 600\n").serve();
+    let url = format!("http://{}", server.address());
+    for raw in [false, true] {
+        let mut arguments = vec!["call", "slow", "--url", &url, "--timeout", "1"];
+        arguments.extend(raw.then_some("--raw"));
+        let finished = server.run(&arguments);
+        assert!(finished.code == Some(1) && finished.all().contains("slow timed out after 1 s"), "{finished:?}");
+    }
+    let outcomes = || {
+        let calls = server.http().get("/calls").json();
+        let calls = calls.as_array().cloned().unwrap_or_default();
+        calls.iter().map(|call| call["outcome"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    eventually("the server has ended both", || outcomes() == ["cancelled", "cancelled"]);
+    server.assert_no_tool_is_left();
 }

@@ -297,6 +297,42 @@ fn watching_reloads_when_tools_prompts_or_the_configuration_change() {
 }
 
 #[test]
+fn watching_reloads_when_the_manifest_of_a_package_changes_or_comes() {
+    let manifest = |name: &str, description: &str| {
+        format!("name: {name}\nversion: 1.0.0\nentrypoint: run.sh\ndescription: {description}\n")
+    };
+    let server = world()
+        .tool("pusher/run.sh", sh("echo pushed"))
+        .file("tools/pusher/tool.yaml", manifest("pusher", "Original."))
+        .tool("later/run.sh", sh("echo later"))
+        .tool("family/1.0.0/run.sh", sh("echo family"))
+        .file("tools/family/1.0.0/tool.yaml", manifest("family", "First."))
+        .arg("--watch")
+        .serve();
+    let describe = |name: &str| {
+        let tools = server.client().tools();
+        let tool = tools.iter().find(|tool| tool["name"] == name);
+        tool.map(|tool| tool["description"].as_str().unwrap_or_default().to_owned())
+    };
+    assert_eq!(describe("pusher").as_deref(), Some("Original."));
+    server.write("tools/pusher/tool.yaml", manifest("pusher", "In place."), 0o644);
+    eventually("a write is seen", || describe("pusher").as_deref() == Some("In place."));
+    server.write("new.yaml", manifest("pusher", "Replaced."), 0o644);
+    std::fs::rename(server.path("new.yaml"), server.path("tools/pusher/tool.yaml")).unwrap();
+    eventually("a rename is seen", || describe("pusher").as_deref() == Some("Replaced."));
+    server.write("tools/later/tool.yaml", manifest("later", "Came later."), 0o644);
+    eventually("a manifest that comes is seen", || describe("later").as_deref() == Some("Came later."));
+    server.write("tools/family/2.0.0/run.sh", sh("echo family 2"), 0o755);
+    server.write("tools/family/2.0.0/tool.yaml", manifest("family", "Second.").replace("1.0", "2.0"), 0o644);
+    eventually("a new version is seen", || describe("family").as_deref() == Some("Second."));
+    server.write("tools/pusher/tool.yaml", "name: [broken\n", 0o644);
+    eventually("a broken one is seen, too", || describe("pusher").is_none());
+    server.log_says(&["tools/pusher/tool.yaml:"]);
+    server.write("tools/pusher/tool.yaml", manifest("pusher", "Mended."), 0o644);
+    eventually("and mended", || describe("pusher").as_deref() == Some("Mended."));
+}
+
+#[test]
 fn a_tools_directory_that_appears_later_is_found_by_a_reload() {
     let server = world().serve();
     assert_eq!(server.client().tool_names(), Vec::<String>::new());

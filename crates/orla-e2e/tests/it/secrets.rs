@@ -1,8 +1,10 @@
 //! No secret gets into a log, an error, the status or the audit log.
 
+use orla_e2e::eventually;
 use serde_json::json;
 
 use crate::audit::reload;
+use crate::capsule::{bare, manifest, with};
 use crate::{sh, world};
 
 #[test]
@@ -139,4 +141,50 @@ fn a_secret_reaches_what_asks_for_it_and_is_blotted_out_of_everything_that_comes
     }
     assert_eq!(server.run(&["secret", "remove", "api/token"]).code, Some(0));
     assert_eq!(server.run(&["secret", "remove", "api/token"]).code, Some(1));
+}
+
+#[test]
+fn a_new_value_of_a_secret_is_in_use_at_once_though_only_a_package_asks_for_it() {
+    let package = "name: NAME\nversion: 1.0.0\nentrypoint: run.sh\ndescription: Tells.\n\
+                   runtime: {env: {TOKEN: '${REFERENCE}'}}\n";
+    let of = |name: &str, reference: &str| package.replace("NAME", name).replace("REFERENCE", reference);
+    let tell = "printf '%s' \"$TOKEN\" | wc -c";
+    let world = world()
+        .tool("stored/run.sh", sh(tell))
+        .file("tools/stored/tool.yaml", of("stored", "secret:push/key"))
+        .tool("filed/run.sh", sh(tell))
+        .file("tools/filed/tool.yaml", of("filed", "file:value"))
+        .file("tools/filed/value", "four")
+        .config("watch: true\n");
+    let set = |world: &orla_e2e::World, value: &str| {
+        assert_eq!(world.run_with_input(&["secret", "set", "push/key"], value.as_bytes()).code, Some(0));
+    };
+    set(&world, "first");
+    let server = world.serve();
+    let length = |name: &str| server.client().call(name, json!({})).stdout().trim().to_owned();
+    assert_eq!((length("stored").as_str(), length("filed").as_str()), ("5", "4"));
+    set(&server, "the second");
+    eventually("the store's new value is given", || length("stored") == "10");
+    server.write("tools/filed/value", "sixsix", 0o600);
+    eventually("the file's new value is given", || length("filed") == "6");
+}
+
+#[test]
+fn a_capsule_that_is_restarted_for_a_change_keeps_its_secrets() {
+    const SECRET: &str = "s3cr3t-of-the-capsule";
+    let manifest = manifest(json!({
+        "env": {"TOKEN": "${secret:push/key}"}, "hot_load": {"watch": ["main.py"], "debounce_ms": 30},
+    }));
+    let code = |version: &str| {
+        let call = "answer(id, f\"{len(os.environ['TOKEN'])} v=VERSION \" + os.environ['TOKEN'])\ncontinue";
+        bare().version(version).call(call).python()
+    };
+    let world = with(world(), &manifest, &code("one"));
+    world.run_with_input(&["secret", "set", "push/key"], SECRET.as_bytes());
+    let server = world.serve();
+    let said = || server.client().call("cap", json!({})).text();
+    assert_eq!(said(), format!("{} v=one [redacted]", SECRET.len()));
+    server.write("tools/cap/main.py", code("two"), 0o755);
+    eventually("it is restarted", || said().contains("v=two"));
+    assert_eq!(said(), format!("{} v=two [redacted]", SECRET.len()));
 }

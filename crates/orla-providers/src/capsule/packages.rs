@@ -11,7 +11,7 @@
 //!
 //! A package is opaque (RFC 2 §5.2): its manifest is read, its entrypoint is checked, and nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -36,6 +36,8 @@ use crate::tool::{Finding, ToolProvider};
 pub const MANIFESTS: [&str; 2] = ["tool.yaml", "orla-tool.json"];
 /// The largest manifest that is read.
 const MAX_MANIFEST: u64 = 1024 * 1024;
+/// The most files that are watched for packages.
+const MAX_WATCHED: usize = 2000;
 
 /// One package that can be served.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,6 +61,17 @@ pub struct Package {
     pub fault: Option<String>,
     /// Replaces the secrets that it is given in everything that it returns.
     pub redaction: Option<Arc<Redactor>>,
+    /// What its manifest asks for, while `manifest` has secrets in place of references.
+    pub unfilled: Option<Unfilled>,
+}
+
+/// The environment and the arguments of a manifest as they are written, with references to secrets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Unfilled {
+    /// `runtime.env`.
+    pub env: Vec<(String, String)>,
+    /// `runtime.args`.
+    pub args: Vec<String>,
 }
 
 impl Package {
@@ -90,6 +103,21 @@ impl Package {
         if let Some(Err(why)) = self.sandbox.as_ref().map(|sandbox| sandbox.available()) {
             self.fault.get_or_insert(why);
         }
+    }
+
+    /// Takes over the secrets of the package as it was, if it asks for the same. Returns whether it has all that it asks
+    /// for.
+    pub(super) fn keep_secrets_of(&mut self, old: &Self) -> bool {
+        let asked = Unfilled { env: self.manifest.env.clone(), args: self.manifest.args.clone() };
+        if old.unfilled.as_ref() == Some(&asked) {
+            self.manifest.env.clone_from(&old.manifest.env);
+            self.manifest.args.clone_from(&old.manifest.args);
+            self.redaction.clone_from(&old.redaction);
+            self.unfilled = Some(asked);
+            return true;
+        }
+        let mut texts = asked.env.iter().map(|(_, value)| value).chain(&asked.args);
+        !texts.any(|text| text.contains("${"))
     }
 
     /// The package, restarted when any of its files changes if it does not say which.
@@ -171,6 +199,30 @@ pub fn find(tools: &Path, home: Option<&Path>) -> Packages {
     found.refused.retain(|(name, _)| !by_name.contains_key(name));
     found.packages = by_name.into_values().collect();
     found
+}
+
+/// The files whose change may change what [`find`] finds, besides what is directly in `tools`: the manifests, also those
+/// that may come, and the directories of versions; at most 2,000. Blocks while it reads.
+pub fn watched(tools: &Path, home: Option<&Path>) -> Vec<PathBuf> {
+    let manifests = |directory: &Path| MANIFESTS.map(|name| directory.join(name));
+    let places = places(tools, home);
+    let mut watched: Vec<PathBuf> = Vec::new();
+    for place in &places {
+        watched.extend(manifests(&place.directory));
+        if place.family != place.directory {
+            watched.push(place.family.clone());
+        }
+    }
+    watched.extend(home.map(Path::to_owned));
+    if !is_package(tools) {
+        // A manifest may be written long after its directory was made.
+        let own = directories(tools);
+        watched.extend(own.iter().flat_map(|directory| manifests(directory)));
+    }
+    let mut seen = HashSet::new();
+    watched.retain(|path| seen.insert(path.clone()));
+    watched.truncate(MAX_WATCHED);
+    watched
 }
 
 /// Reads the package in one directory.
@@ -331,6 +383,7 @@ impl Packages {
             changed: Declared::default(),
             fault,
             redaction: None,
+            unfilled: None,
         })
     }
 }
@@ -549,6 +602,30 @@ mod tests {
             problems,
             ["tools/a/tool.yaml: not a regular file", "tools/b/tool.yaml: larger than 1024 KiB"]
         );
+    }
+
+    #[test]
+    fn manifests_are_watched_wherever_a_package_is_or_may_come() {
+        let world = World::new(&[
+            ("tools/cap/tool.yaml", &yaml("cap", "1.0.0")),
+            ("tools/data/notes.txt", ""),
+            ("tools/family/1.0.0/tool.yaml", &yaml("family", "1.0.0")),
+            ("home/far/0.1.0/tool.yaml", &yaml("far", "0.1.0")),
+        ]);
+        let watched = watched(&world.path("tools"), Some(&world.path("home")));
+        for path in [
+            "tools/cap/tool.yaml",
+            "tools/data/tool.yaml",
+            "tools/data/orla-tool.json",
+            "tools/family",
+            "tools/family/1.0.0/tool.yaml",
+            "home",
+            "home/far",
+            "home/far/0.1.0/tool.yaml",
+        ] {
+            assert!(watched.contains(&world.path(path)), "{path}: {watched:?}");
+        }
+        assert!(!watched.contains(&world.path("tools/data")), "what is no package changes without notice");
     }
 
     #[test]

@@ -85,6 +85,13 @@ impl Service for Package {
                 if package.manifest.hot_load.is_none() {
                     package.manifest.hot_load.clone_from(&self.manifest.hot_load);
                 }
+                if !package.keep_secrets_of(self) {
+                    tracing::warn!(
+                        capsule,
+                        "the manifest in force stays: the secrets that it now asks for are read at a reload of the configuration"
+                    );
+                    return None;
+                }
                 package.pass_env.clone_from(&self.pass_env);
                 if package.manifest.declared.changed_by(&self.changed) != self.manifest.declared {
                     tracing::warn!(

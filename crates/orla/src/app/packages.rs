@@ -31,7 +31,7 @@ impl App {
         found: &mut Loaded,
         findings: &mut Findings,
     ) -> Redactor {
-        let home = packages_at_home().filter(|_| !is_alone(config) && self.candidate.is_none());
+        let home = packages_elsewhere(config).filter(|_| self.candidate.is_none());
         let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
@@ -68,6 +68,7 @@ impl App {
                 given = given.and(redaction);
             }
         }
+        *self.secret_files.lock() = secrets.files();
         let names: Vec<String> =
             found.registrations.iter().map(|tool| tool.manifest.id.clone()).collect();
         let renamed = packages::rename_conflicts(&mut found.registrations, &packages.packages);
@@ -122,6 +123,11 @@ impl App {
         findings.problems.extend(packages.iter().map(|(_, why)| why.clone()));
         self.refused.lock().extend(packages);
     }
+}
+
+/// The directories of packages besides the tools directory: that of the user.
+pub(crate) fn packages_elsewhere(config: &Config) -> Option<PathBuf> {
+    packages_at_home().filter(|_| !is_alone(config))
 }
 
 /// Where packages for all projects are.

@@ -1,11 +1,12 @@
 //! `orla call`: one capability, through the same path as every client's call, here or on a server.
 
 use std::path::Path;
+use std::time::Duration;
 
 use orla_marketplace::json::{JsonError, value_from_json};
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
-    Call, JsonText, LogLevel, Notice, Payload, Progress, RuntimeError, is_waiting_message,
+    Call, JsonText, LogLevel, Notice, Outcome, Payload, Progress, RuntimeError, is_waiting_message,
 };
 use orla_server::call_result_json;
 use serde_json::value::RawValue;
@@ -32,7 +33,7 @@ pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
         match &call.url {
-            Some(url) => there(call, &Server::at(Some(url), &config)?, input).await,
+            Some(url) => there(call, &config, &Server::at(Some(url), &config)?, input).await,
             None => here(call, &config, input).await,
         }
     });
@@ -95,11 +96,15 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
     if let Some(lines) = unknown {
         return Err(Failure::failed_with(lines));
     }
+    show(call, &result)
+}
+
+fn show(call: &cli::Call, result: &Result<Outcome, RuntimeError>) -> Result<(), Failure> {
     if call.raw {
-        render::json_line(&call_result_json(&result));
+        render::json_line(&call_result_json(result));
         return if result.is_ok() { Ok(()) } else { Err(Failure::failed_silently()) };
     }
-    CallResult::of(&result)
+    CallResult::of(result)
         .map_err(|err| Failure::failed(format!("the result is malformed: {err}")))?
         .print(call.output.as_deref())
 }
@@ -126,8 +131,14 @@ fn why_unknown(app: &App, name: &str) -> Vec<String> {
     lines
 }
 
-/// Runs the call on a server; when this process ends, the server cancels it.
-async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(), Failure> {
+/// Runs the call on a server. The server cancels it when the connection ends: if this process does, or after the
+/// timeout that was asked for.
+async fn there(
+    call: &cli::Call,
+    config: &Config,
+    server: &Server,
+    input: JsonText,
+) -> Result<(), Failure> {
     let arguments: Box<RawValue> = RawValue::from_string(input.as_str().to_owned())
         .map_err(|err| Failure::failed(err.to_string()))?;
     let mut params = vec![("name", to_raw(&call.name)?), ("arguments", arguments)];
@@ -151,6 +162,11 @@ async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(),
             }
         }) => reply?,
         stop = signals.end() => return Err(stopped(stop)),
+        limit = asked_timeout(config) => {
+            drop(bar);
+            let id = call.name.clone();
+            return show(call, &Err(RuntimeError::TimedOut { id, limit, outcome: None }));
+        }
     };
     drop(bar);
     let result = match reply {
@@ -164,6 +180,15 @@ async fn there(call: &cli::Call, server: &Server, input: JsonText) -> Result<(),
         return if answer.is_error() { Err(Failure::failed_silently()) } else { Ok(()) };
     }
     answer.print(call.output.as_deref())
+}
+
+/// Waits for the timeout that was asked for on the command line or in the environment; for ever if none was.
+async fn asked_timeout(config: &Config) -> Duration {
+    if !config.is_asked_for("timeout") {
+        return std::future::pending().await;
+    }
+    tokio::time::sleep(config.timeout).await;
+    config.timeout
 }
 
 fn to_raw(value: &impl serde::Serialize) -> Result<Box<RawValue>, Failure> {

@@ -70,7 +70,7 @@ async fn watch_here(all: bool, source: &Source) -> Result<(), Failure> {
         let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
         config.watch = true;
         // Watched before it is read, so that no change is missed in between.
-        let followed = files.follow(&config);
+        let followed = files.follow(&config, Vec::new());
         followed.map_err(|err| Failure::failed(format!("files cannot be watched: {err}")))?;
         let listing = look(&config, all).await?;
         let findings = listing.findings().map(|finding| format!("warning: {finding}\n"));

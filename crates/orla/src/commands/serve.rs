@@ -1,6 +1,7 @@
 //! `orla serve`: the life of a server.
 
-use std::future::pending;
+use std::collections::HashSet;
+use std::future::{pending, ready};
 use std::io::IsTerminal;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::console::Facts;
-use crate::app::App;
+use crate::app::{App, packages_elsewhere};
 use crate::cli::{Cli, Serve};
 use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
@@ -127,8 +128,10 @@ async fn serve(source: Source) -> Result<(), Failure> {
     }
     // Watched before it is read, so that no change is missed in between.
     let mut files = Files::default();
-    let followed = files.follow(&config);
+    let followed = files.follow(&config, Vec::new());
     let mut app = App::build(&config)?;
+    // Where packages have secrets from is known only now, so they are read again.
+    let mut is_more_followed = matches!(files.follow(&config, app.secret_files()), Ok(true));
     let telemetry = config.telemetry(&|name| std::env::var_os(name)).map_err(Failure::usage)?;
     let is_traced = telemetry.traces.is_some();
     let calls_followed = crate::history::of_server(app.marketplace(), &config, is_traced)?;
@@ -267,6 +270,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
             signal = signals.next() => if let Signal::Stop(stop) = signal { break stop },
             () = files.changed() => {}
             () = facts.reload_wanted() => {}
+            () = ready(()), if std::mem::take(&mut is_more_followed) => {}
         }
         while let Some(config) = reloader.reload(&mut app) {
             server.reconfigure(options(config));
@@ -284,7 +288,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
                 audit.reloaded(app.marketplace());
             }
             app.start_eager(config);
-            match files.follow(config) {
+            match files.follow(config, app.secret_files()) {
                 // The set of files has changed: changes from before they were watched are read now.
                 Ok(true) => {}
                 Ok(false) => break,
@@ -397,9 +401,14 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Watches the files of a configuration, or nothing. Returns whether the set of files has changed.
-    pub(super) fn follow(&mut self, config: &Config) -> orla_process::watch::Result<bool> {
-        let targets = if config.watch { targets(config) } else { Vec::new() };
+    /// Watches the files of a configuration and those that packages have secrets from, or nothing. Returns whether the
+    /// set of files has changed.
+    pub(super) fn follow(
+        &mut self,
+        config: &Config,
+        secrets: Vec<PathBuf>,
+    ) -> orla_process::watch::Result<bool> {
+        let targets = if config.watch { targets(config, secrets) } else { Vec::new() };
         if targets == self.targets {
             return Ok(false);
         }
@@ -437,7 +446,7 @@ fn log_unwatched(error: Option<orla_process::watch::Error>) {
     }
 }
 
-fn targets(config: &Config) -> Vec<Target> {
+fn targets(config: &Config, secrets: Vec<PathBuf>) -> Vec<Target> {
     let mut paths = vec![config.tools_dir.clone(), config.prompts_dir.clone()];
     match &config.file {
         Some(file) => paths.push(file.clone()),
@@ -447,5 +456,9 @@ fn targets(config: &Config) -> Vec<Target> {
     paths.push(attestations_file(config));
     paths.push(store_of(config).lock_file());
     paths.extend(config.named_files.iter().cloned());
+    paths.extend(packages::watched(&config.tools_dir, packages_elsewhere(config).as_deref()));
+    paths.extend(secrets);
+    let mut seen = HashSet::new();
+    paths.retain(|path| seen.insert(path.clone()));
     paths.into_iter().map(|path| Target { path, recursive: false }).collect()
 }

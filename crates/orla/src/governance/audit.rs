@@ -12,6 +12,10 @@
 //! continues its chain. A last line that a crash cut off stays as it is, and the line after it confirms its bytes.
 //! If the file was moved away, a reload begins another, whose first line names its predecessor.
 //!
+//! Before each batch of lines, the thread compares the file at the path with the one that it writes. If that one was
+//! deleted, replaced or cut, the log says so, and the same chain goes on in the file at the path, so that
+//! `orla audit verify` finds what is missing. A file there that is no audit log is left alone, and records wait.
+//!
 //! # Signatures
 //!
 //! With a key, the thread signs the head each time that it syncs the log to the disk: a record (`signed`) and a

@@ -95,7 +95,8 @@ impl Chain {
     }
 }
 
-/// The hash of a log's first record, which identifies the log; it may follow a line that was cut off.
+/// The hash of a log's first record, which identifies the log; it may follow a line that was cut off. In a log whose
+/// beginning is missing, the first record that is there.
 ///
 /// # Errors
 /// The log cannot be read.
@@ -104,8 +105,8 @@ pub(crate) fn first_record(log: &mut impl BufRead) -> std::io::Result<Option<Str
         let mut line = Vec::new();
         log.by_ref().take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
         let chain = Chain::at(line.strip_suffix(b"\n").unwrap_or(&line));
-        if let Ok(Chain { seq: 1, hash }) = chain {
-            return Ok(Some(hash));
+        if let Ok(chain) = chain {
+            return Ok(Some(chain.hash));
         }
     }
     Ok(None)

@@ -1,18 +1,35 @@
-use super::super::chain::{Chain, Walk};
+use super::super::chain::{Break, Chain, Walk};
+use super::writer::Place;
 use super::*;
 use crate::config::AuditSync;
 use std::fs::{self, OpenOptions};
 use std::time::Instant;
 
-fn whole(path: &Path) -> u64 {
+fn verify(path: &Path) -> Result<u64, Break> {
     let text = fs::read(path).unwrap();
     let mut walk = Walk::default();
     let mut rest = &text[..];
     while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-        walk.line(&rest[..end]).unwrap();
+        walk.line(&rest[..end])?;
         rest = &rest[end + 1..];
     }
-    walk.finish(rest).unwrap().seq
+    walk.finish(rest).map(|chain| chain.seq)
+}
+
+fn whole(path: &Path) -> u64 {
+    verify(path).unwrap()
+}
+
+fn wait_until(is_so: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < Duration::from_secs(20), "it does not come");
+        std::thread::yield_now();
+    }
+}
+
+fn reloaded() -> AuditEvent {
+    AuditEvent::Reloaded { capabilities: 1, generation: 1 }
 }
 
 fn open(path: &Path, audit_sync: AuditSync) -> Result<Audit, String> {
@@ -115,6 +132,9 @@ fn what_finds_no_place_is_counted() {
     };
     let mut writer = Writer {
         file: full,
+        place: Place::default(),
+        astray: None,
+        is_moved: false,
         chain: Chain::default(),
         pending: Vec::new(),
         sync: AuditSync::Never,
@@ -140,13 +160,8 @@ fn a_log_that_was_moved_away_goes_on_in_another_at_the_next_reload() {
     let dir = tempfile::tempdir().unwrap();
     let (path, old) = (dir.path().join("audit.jsonl"), dir.path().join("audit.jsonl.1"));
     let audit = open(&path, AuditSync::Second).unwrap();
-    let reloaded = || AuditEvent::Reloaded { capabilities: 1, generation: 1 };
     audit.shared.put(reloaded());
-    let began = Instant::now();
-    while !fs::read_to_string(&path).unwrap().ends_with('\n') {
-        assert!(began.elapsed() < Duration::from_secs(20), "it is not written");
-        std::thread::yield_now();
-    }
+    wait_until(|| fs::read_to_string(&path).unwrap().ends_with('\n'));
     fs::rename(&path, &old).unwrap();
     audit.shared.put(reloaded());
     audit.stopped("test");
@@ -157,4 +172,90 @@ fn a_log_that_was_moved_away_goes_on_in_another_at_the_next_reload() {
     let (moved, continued) = (last(&old, 1), last(&path, 0));
     assert_eq!((&moved["event"], &continued["event"]), (&"moved".into(), &"continued".into()));
     assert_eq!((&continued["previous_seq"], &continued["previous_hash"]), (&2.into(), &moved["hash"]));
+}
+
+/// What a log of two records says after something was done to its file and two more records came: which line is broken,
+/// and the events.
+fn tampered(name: &str, tamper: impl Fn(&Path)) -> (Result<u64, u64>, Vec<String>) {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join(name);
+    let audit = open(&path, AuditSync::Never).unwrap();
+    let lines = || fs::read_to_string(&path).unwrap_or_default().matches("\"reloaded\"").count();
+    audit.shared.put(reloaded());
+    wait_until(|| lines() == 1);
+    audit.shared.put(reloaded());
+    wait_until(|| lines() == 2);
+    tamper(&path);
+    audit.shared.put(reloaded());
+    audit.stopped("test");
+    let text = fs::read_to_string(&path).unwrap();
+    let event = |line: &str| {
+        let record: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        record["event"].as_str().unwrap_or("none").to_owned()
+    };
+    (verify(&path).map_err(|broken| broken.line), text.lines().map(event).collect())
+}
+
+#[test]
+fn whatever_happens_to_the_file_under_it_the_log_goes_on_at_its_path_and_verification_tells() {
+    let replace = |path: &Path, text: &str| {
+        let other = path.with_extension("new");
+        fs::write(&other, text).unwrap();
+        fs::rename(&other, path).unwrap();
+    };
+    let read = |path: &Path| fs::read_to_string(path).unwrap();
+    let (verified, events) = tampered("deleted", |path| fs::remove_file(path).unwrap());
+    assert_eq!(verified, Err(1), "what was before is missing");
+    assert_eq!(events, ["replaced", "reloaded", "stopped"]);
+    let (verified, events) = tampered("edited", |path| {
+        replace(path, &read(path).replacen("\"capabilities\":1", "\"capabilities\":9", 1));
+    });
+    assert_eq!(verified, Err(1), "the changed line");
+    assert_eq!(events, ["reloaded", "reloaded", "replaced", "reloaded", "stopped"]);
+    let (verified, events) = tampered("older", |path| {
+        let text = read(path);
+        replace(path, text.split_inclusive('\n').next().unwrap());
+    });
+    assert_eq!(verified, Err(2), "the second line is missing");
+    assert_eq!(events, ["reloaded", "replaced", "reloaded", "stopped"]);
+    let (verified, _) = tampered("cut", |path| fs::write(path, read(path).lines().next().unwrap()).unwrap());
+    assert_eq!(verified, Err(2), "cut where it is, in the middle of a line");
+    let (verified, events) = tampered("emptied", |path| fs::write(path, "").unwrap());
+    assert_eq!((verified, &*events[0]), (Err(1), "replaced"));
+    let (verified, events) = tampered("copied", |path| replace(path, &read(path)));
+    assert_eq!((verified, &*events[2]), (Ok(5), "replaced"), "nothing is missing");
+}
+
+#[test]
+fn a_file_at_the_path_that_is_no_log_is_left_alone_and_records_wait_for_its_going() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let audit = open(&path, AuditSync::Never).unwrap();
+    audit.shared.put(reloaded());
+    wait_until(|| fs::read_to_string(&path).unwrap().ends_with('\n'));
+    fs::remove_file(&path).unwrap();
+    fs::write(&path, "dear diary\n").unwrap();
+    audit.shared.put(reloaded());
+    wait_until(|| audit.shared.queue.lock().stuck);
+    assert_eq!(fs::read_to_string(&path).unwrap(), "dear diary\n");
+    fs::remove_file(&path).unwrap();
+    wait_until(|| fs::read_to_string(&path).is_ok_and(|text| text.contains("\"replaced\"")));
+    audit.stopped("test");
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("{\"seq\":2,") && text.contains("\"reloaded\""), "{text}");
+}
+
+#[test]
+fn a_log_after_a_deleted_one_goes_on_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("audit.jsonl");
+    let audit = open(&path, AuditSync::Never).unwrap();
+    audit.shared.put(reloaded());
+    wait_until(|| fs::read_to_string(&path).unwrap().ends_with('\n'));
+    fs::remove_file(&path).unwrap();
+    audit.stopped("test");
+    write(&path, 1);
+    assert_eq!(verify(&path).map_err(|broken| broken.line), Err(1));
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.lines().last().unwrap().starts_with("{\"seq\":4,"), "{text}");
 }

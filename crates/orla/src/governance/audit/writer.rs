@@ -28,6 +28,12 @@ const SHOWN: usize = 1000;
 /// The thread that writes.
 pub(super) struct Writer {
     pub(super) file: File,
+    /// Device and inode of the file, and how long it is by what was read and written.
+    pub(super) place: Place,
+    /// Why records cannot go to the file that is now at the path. They wait.
+    pub(super) astray: Option<String>,
+    /// The file is no longer at its path, which has been said.
+    pub(super) is_moved: bool,
     pub(super) chain: Chain,
     /// Lines that are not written yet.
     pub(super) pending: Vec<u8>,
@@ -45,6 +51,57 @@ pub(super) struct Writer {
     pub(super) given: u64,
 }
 
+/// Which file is written, and its length in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    id: (u64, u64),
+    length: u64,
+}
+
+impl Place {
+    pub(super) fn of(file: &Metadata) -> Self {
+        Self { id: (file.dev(), file.ino()), length: file.len() }
+    }
+}
+
+/// What became of the file of a log while it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It is at its path.
+    Whole,
+    /// It has another name, and nothing or an empty file is at its path.
+    Moved { is_empty_there: bool },
+    Deleted,
+    /// Another file is at its path.
+    Replaced,
+    /// It is shorter than what was written to it.
+    Truncated,
+}
+
+impl Fate {
+    /// What became of a file that was in this place, by what is there now and by the count of its names.
+    fn of(place: Place, there: Option<Place>, names: u64) -> Self {
+        match there {
+            Some(there) if there.id == place.id && there.length < place.length => Self::Truncated,
+            Some(there) if there.id == place.id => Self::Whole,
+            None if names == 0 => Self::Deleted,
+            None => Self::Moved { is_empty_there: false },
+            Some(there) if there.length == 0 && names > 0 => Self::Moved { is_empty_there: true },
+            Some(_) => Self::Replaced,
+        }
+    }
+
+    /// The word in the record, if the file is not as it was left.
+    fn fault(self) -> Option<&'static str> {
+        match self {
+            Self::Whole | Self::Moved { .. } => None,
+            Self::Deleted => Some("deleted"),
+            Self::Replaced => Some("replaced"),
+            Self::Truncated => Some("truncated"),
+        }
+    }
+}
+
 impl Writer {
     /// Opens and locks a log, new or not.
     ///
@@ -56,9 +113,22 @@ impl Writer {
         key: Option<SigningKey>,
         heads: Option<Heads>,
     ) -> Result<Self, String> {
-        let Opened { file, chain, log, first: pending } = open(path)?;
-        let (unsynced, synced) = (false, Instant::now());
-        Ok(Self { file, chain, pending, sync, unsynced, synced, key, heads, log, given: 0 })
+        let Opened { file, place, chain, log, first: pending } = open(path)?;
+        Ok(Self {
+            file,
+            place,
+            astray: None,
+            is_moved: false,
+            chain,
+            pending,
+            sync,
+            unsynced: false,
+            synced: Instant::now(),
+            key,
+            heads,
+            log,
+            given: 0,
+        })
     }
 
     /// Puts a record at the end of the log, to be written next.
@@ -82,8 +152,9 @@ impl Writer {
         loop {
             let (events, lost, ending) = self.wait(shared);
             shared.room.notify_all();
+            self.notice(shared);
             for event in events {
-                if matches!(event.what, AuditEvent::Reloaded { .. }) {
+                if matches!(event.what, AuditEvent::Reloaded { .. }) && self.is_moved {
                     self.follow(shared);
                 }
                 self.append(fields(event.at, &event.what));
@@ -154,19 +225,17 @@ impl Writer {
     /// Writes the queued lines, as far as possible.
     fn flush(&mut self, shared: &Shared) {
         let mut done = 0;
-        let mut failure = None;
-        while done < self.pending.len() {
+        let mut failure = self.astray.clone().filter(|_| !self.pending.is_empty());
+        while failure.is_none() && done < self.pending.len() {
             match self.file.write(&self.pending[done..]) {
                 Ok(0) => failure = Some("nothing can be written to it".to_owned()),
                 Ok(length) => done += length,
                 Err(err) if err.kind() == ErrorKind::Interrupted => {}
                 Err(err) => failure = Some(reason(&err)),
             }
-            if failure.is_some() {
-                break;
-            }
         }
         self.pending.drain(..done);
+        self.place.length += done as u64;
         self.unsynced |= done > 0;
         let was_stuck = std::mem::replace(&mut shared.queue.lock().stuck, failure.is_some());
         match failure {
@@ -178,17 +247,67 @@ impl Writer {
         }
     }
 
-    /// Continues in a new file if the old one was moved away.
-    fn follow(&mut self, shared: &Shared) {
-        let id = |file: &Metadata| (file.dev(), file.ino());
-        let is_moved = match (self.file.metadata(), std::fs::metadata(&shared.path)) {
-            (Ok(mine), Ok(there)) => id(&mine) != id(&there),
-            (Ok(_), Err(err)) => err.kind() == ErrorKind::NotFound,
-            (Err(_), _) => false,
+    /// Finds out whether the file is still the one at its path. If it is not, the chain goes on in the file that is
+    /// there: what is missing there, or was changed, breaks it.
+    fn notice(&mut self, shared: &Shared) {
+        let there = match std::fs::metadata(&shared.path) {
+            Ok(there) => Some(Place::of(&there)),
+            Err(err) if err.kind() == ErrorKind::NotFound => None,
+            // Nothing is known.
+            Err(_) => return,
         };
-        if !is_moved {
+        if self.astray.is_none() && there.is_some_and(|there| there == self.place) {
+            self.is_moved = false;
             return;
         }
+        let Ok(names) = self.file.metadata().map(|mine| mine.nlink()) else { return };
+        let path = shared.path.display();
+        let fate = Fate::of(self.place, there, names);
+        let Some(fault) = fate.fault() else {
+            self.astray = None;
+            let was_moved = std::mem::replace(&mut self.is_moved, fate != Fate::Whole);
+            match fate {
+                Fate::Moved { is_empty_there: true } => self.follow(shared),
+                Fate::Moved { .. } if !was_moved => tracing::warn!(
+                    %path,
+                    "the audit log was moved away: records go to the moved file until a reload begins another"
+                ),
+                _ => {}
+            }
+            return;
+        };
+        match adopt(&shared.path) {
+            Ok((file, place, ends_whole)) => {
+                tracing::error!(
+                    %path,
+                    after = self.chain.seq,
+                    "the audit log was {fault} while it was written; records go on in the file at its path, and \
+                     `orla audit verify` shows what is missing"
+                );
+                (self.file, self.place, self.astray) = (file, place, None);
+                if !ends_whole {
+                    self.pending.insert(0, b'\n');
+                }
+                let mut fields = begun(SystemTime::now(), "replaced");
+                fields.insert("file".to_owned(), json!(fault));
+                self.append(fields);
+            }
+            Err(why) => {
+                if self.astray.is_none() {
+                    tracing::error!(
+                        %path,
+                        after = self.chain.seq,
+                        reason = why,
+                        "the audit log was {fault} while it was written, and cannot go on; move away what is at its path"
+                    );
+                }
+                self.astray = Some(why);
+            }
+        }
+    }
+
+    /// Continues in a new file: the old one was moved away.
+    fn follow(&mut self, shared: &Shared) {
         let opened = match open(&shared.path) {
             Ok(opened) => opened,
             Err(why) => {
@@ -208,7 +327,8 @@ impl Writer {
         let mut fields = begun(now, "continued");
         fields.insert("previous_seq".to_owned(), json!(self.chain.seq));
         fields.insert("previous_hash".to_owned(), json!(self.chain.hash));
-        (self.file, self.chain, self.pending) = (opened.file, opened.chain, opened.first);
+        (self.file, self.place, self.is_moved) = (opened.file, opened.place, false);
+        (self.chain, self.pending) = (opened.chain, opened.first);
         (self.log, self.given) = (opened.log, 0);
         self.append(fields);
     }
@@ -342,6 +462,7 @@ fn fields(at: SystemTime, what: &AuditEvent) -> Fields {
 /// A log that can be written.
 struct Opened {
     file: File,
+    place: Place,
     chain: Chain,
     /// The hash of the first record, if there is one.
     log: Option<String>,
@@ -351,28 +472,63 @@ struct Opened {
 
 /// Opens and locks a log, and finds its beginning and its end.
 fn open(path: &Path) -> Result<Opened, String> {
+    let mut file = locked(path)?;
+    let (place, end) = read_end(&mut file)?;
+    let (chain, first) = continued(&end, end.len() as u64 == place.length)?;
+    let mut log = first_record_of(&mut file)?;
+    if log.is_none() && chain.seq == 1 {
+        // The first record is the one that confirms a line that was cut off.
+        log = Some(chain.hash.clone());
+    }
+    Ok(Opened { file, place, chain, log, first })
+}
+
+/// Opens and locks the file that has taken the place of a log, and says whether its last line has an end.
+///
+/// # Errors
+/// It cannot be written, or it is neither empty nor an audit log.
+fn adopt(path: &Path) -> Result<(File, Place, bool), String> {
+    let mut file = locked(path)?;
+    let (place, end) = read_end(&mut file)?;
+    let is_log = first_record_of(&mut file)?.is_some()
+        || continued(&end, end.len() as u64 == place.length).is_ok_and(|(chain, _)| chain.seq > 0);
+    if !end.is_empty() && !is_log {
+        return Err("it is not an audit log".to_owned());
+    }
+    Ok((file, place, end.is_empty() || end.ends_with(b"\n")))
+}
+
+fn locked(path: &Path) -> Result<File, String> {
     // Checked before it is opened: opening a fifo would wait for its reader.
     if std::fs::metadata(path).is_ok_and(|file| !file.is_file()) {
         return Err("not a regular file".to_owned());
     }
     let mut options = OpenOptions::new();
     let opened = options.read(true).append(true).create(true).mode(0o600).open(path);
-    let mut file = opened.map_err(|err| format!("cannot be written: {}", reason(&err)))?;
+    let file = opened.map_err(|err| format!("cannot be written: {}", reason(&err)))?;
     lock(&file)?;
-    let unreadable = |err: std::io::Error| format!("cannot be read: {}", reason(&err));
-    let length = file.metadata().map_err(unreadable)?.len();
-    let from = length.saturating_sub(MAX_LINE as u64 * 2);
+    Ok(file)
+}
+
+/// As many of the last bytes of a log as its last lines may have.
+fn read_end(file: &mut File) -> Result<(Place, Vec<u8>), String> {
+    let mut place = Place::of(&file.metadata().map_err(unreadable)?);
+    let from = place.length.saturating_sub(MAX_LINE as u64 * 2);
     file.seek(SeekFrom::Start(from)).map_err(unreadable)?;
     let mut end = Vec::new();
     file.read_to_end(&mut end).map_err(unreadable)?;
-    let (chain, first) = continued(&end, from == 0)?;
+    place.length = from + end.len() as u64;
+    Ok((place, end))
+}
+
+fn first_record_of(file: &mut File) -> Result<Option<String>, String> {
     file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
-    let mut log = chain::first_record(&mut BufReader::new(&file)).map_err(unreadable)?;
-    if log.is_none() && chain.seq == 1 {
-        // The first record is the one that confirms a line that was cut off.
-        log = Some(chain.hash.clone());
-    }
-    Ok(Opened { file, chain, log, first })
+    chain::first_record(&mut BufReader::new(&*file)).map_err(unreadable)
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+fn unreadable(err: std::io::Error) -> String {
+    format!("cannot be read: {}", reason(&err))
 }
 
 /// Where a log continues, by the last bytes of its file, and the lines to write first.
