@@ -15,11 +15,12 @@ use serde_json::{Value as Json, json};
 use crate::admission::Admission;
 use crate::admission::breaker::{Breaker, BreakerLimits};
 use crate::custody::Custody;
+use crate::error::RuntimeError;
 use crate::id::Pattern;
 use crate::manifest::{
     Availability, CallPolicy, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Listing,
 };
-use crate::payload::JsonText;
+use crate::payload::{JsonText, Payload};
 use crate::permission::Permission;
 use crate::policy::{AccessPolicy, Disclosure};
 use crate::principal::Principal;
@@ -448,6 +449,17 @@ impl Entry {
     /// Whether clients see it when they list.
     pub fn is_offered(&self) -> bool {
         self.is_listed() && self.is_available()
+    }
+
+    /// Checks an input as a call would. Bounded in steps.
+    ///
+    /// # Errors
+    /// The sentence of the call that such an input would fail.
+    pub fn check_input(&self, input: &JsonText) -> Result<(), RuntimeError> {
+        let Some(schema) = self.input.validator() else { return Ok(()) };
+        let checked = schema.check_payload(&Payload::from_json(input.clone()), "input");
+        let id = self.name.to_string();
+        checked.map_err(|violations| RuntimeError::InvalidInput { id, violations })
     }
 
     /// Why its input schema is declared but not enforced. The schema is then the provider's.

@@ -64,7 +64,8 @@ pub use call::record::{CallRecord, RequestRecord};
 pub use call::retry::jitter;
 pub use call::stream::{OpenStream, StreamHandle};
 pub use call::{
-    Answers, Call, CallContext, CallObserver, CallScope, Checkpoint, Ending, ObservedCall, Paused,
+    Answering, Answers, Call, CallContext, CallObserver, CallScope, Checkpoint, Ending, ObservedCall,
+    Paused,
 };
 pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};

@@ -355,6 +355,12 @@ impl App {
         }
     }
 
+    /// Whether a capability that is not known may turn out to be served: only a provider that was not asked knows.
+    pub(crate) fn may_come(&self) -> impl Fn(&str) -> bool + Send + Sync + use<> {
+        let providers = self.providers.clone();
+        move |name| providers.iter().any(|provider| provider.may_serve(name))
+    }
+
     /// The names of the capsules, whose tools are known only when they run.
     pub(crate) fn capsules(&self) -> Vec<String> {
         let current = self.capsules.supervisor().current();

@@ -209,24 +209,23 @@ fn those_whom_a_rule_names_answer_and_no_others() {
 }
 
 #[test]
-fn an_approval_that_comes_after_its_caller_has_left_is_good_for_the_same_call() {
+fn a_question_ends_when_its_caller_leaves_and_lets_no_later_call_through() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
+    let url = format!("http://{}", server.address());
     let left = server.client_as(BOB).begin_call("a", json!({"args": ["x"]}));
     let id = waiting(&server);
+    let asked = server.log_says(&["a call waits for an approval"]);
+    for word in [&*format!("orla approvals approve {id}"), "\"bob\"", "approve[0]"] {
+        assert!(asked.contains(word), "{word}: {asked}");
+    }
     drop(left);
     eventually("the caller's leaving is noticed", || decisions(&server) == ["withdrawn - -"]);
-    assert_eq!(answer(&server, ADA, &id, true), 200);
-    let mut eve = server.client_as(EVE);
-    let eves = eve.begin_call("a", json!({"args": ["x"]}));
-    let own = waiting(&server);
-    assert_ne!(id, own);
-    assert_eq!(answer(&server, ADA, &own, false), 200);
-    assert!(eve.finish_call(eves).unwrap().is_error());
-    let mut bob = server.client_as(BOB);
-    assert_eq!(bob.call("a", json!({"args": ["x"]})).stdout(), "a\n");
-    let _again = bob.begin_call("a", json!({"args": ["x"]}));
-    waiting(&server);
-    assert_eq!(runs(&server), 1);
+    assert!(pending(&server, ADA).is_empty());
+    let late = server.run(&["approvals", "approve", &id, "--url", &url]);
+    assert!(late.code == Some(1) && late.stderr.contains("its caller has left"), "{}", late.all());
+    let _again = server.client_as(BOB).begin_call("a", json!({"args": ["x"]}));
+    assert_ne!(waiting(&server), id, "the same call is asked about anew");
+    assert_eq!(runs(&server), 0);
 }
 
 #[test]

@@ -178,6 +178,29 @@ fn a_recorded_program_of_ten_requests_is_tested_without_a_network() {
 }
 
 #[test]
+fn a_program_that_failed_beside_running_calls_is_replayed_to_the_same_end() {
+    // `x` fails while `slow` runs, whichever of them begins first.
+    let pack = "# /// orla\n# input_schema: {folder: string}\n# ///\n\
+                case $2 in x) until [ -e slow-runs ]; do :; done; exit 3;; slow) touch slow-runs; exec sleep 600;; esac; echo packed";
+    let cost = "(defn main [{:keys [folders]}]\n  (pmap (fn [f] (call :pack {:folder f})) folders))\n";
+    let server = world().tool("pack", sh(pack)).file("tools/cost.rtfs", cost).serve();
+    for folders in
+        [json!(["slow", "x"]), json!(["x", "slow"]), json!(["x"]), json!(["fine", "slow", "x"])]
+    {
+        let _ = std::fs::remove_file(server.path("slow-runs"));
+        if folders == json!(["x"]) {
+            server.write("slow-runs", "", 0o644);
+        }
+        let result = server.client().call("cost", json!({"folders": folders}));
+        assert!(result.is_error() && result.sentence().contains("exited with code 3"), "{result:?}");
+        let case = exported(&server, "cost");
+        server.write("case.orla.json", &case, 0o644);
+        let replayed = server.run(&["test", "--replay", "case.orla.json"]);
+        assert_eq!(replayed.code, Some(0), "{folders}: {}\n{case}", replayed.all());
+    }
+}
+
+#[test]
 fn an_exported_case_has_the_numbers_of_the_call() {
     let server = world().tool("echo", "#!/bin/sh\n# /// orla\n# output: json\n# ///\ncat\n").serve();
     let input = r#"{"amount":1.10,"big":18446744073709551617,"deep":[-0.0,1.5e3]}"#;

@@ -159,7 +159,7 @@ fn a_call_leaves_nothing_running_and_keeps_its_timeout() {
     assert!(slow.all().contains("slow timed out after 0.3 s"), "{slow:?}");
     let escaped = world.run(&["call", "escaped"]);
     assert_eq!(escaped.stdout, "ok\n");
-    orla_e2e::eventually("nothing is left", || world.processes().is_empty());
+    eventually("nothing is left", || world.processes().is_empty());
 }
 
 #[test]
@@ -462,12 +462,18 @@ fn a_call_on_a_server_ends_at_the_timeout_that_was_asked_for() {
         let mut arguments = vec!["call", "slow", "--url", &url, "--timeout", "1"];
         arguments.extend(raw.then_some("--raw"));
         let finished = server.run(&arguments);
-        assert!(finished.code == Some(1) && finished.all().contains("slow timed out after 1 s"), "{finished:?}");
+        assert!(
+            finished.code == Some(1) && finished.all().contains("slow timed out after 1 s"),
+            "{finished:?}"
+        );
     }
     let outcomes = || {
         let calls = server.http().get("/calls").json();
         let calls = calls.as_array().cloned().unwrap_or_default();
-        calls.iter().map(|call| call["outcome"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+        calls
+            .iter()
+            .map(|call| call["outcome"].as_str().unwrap_or_default().to_owned())
+            .collect::<Vec<_>>()
     };
     eventually("the server has ended both", || outcomes() == ["cancelled", "cancelled"]);
     server.assert_no_tool_is_left();

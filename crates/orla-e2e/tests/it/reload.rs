@@ -323,7 +323,11 @@ fn watching_reloads_when_the_manifest_of_a_package_changes_or_comes() {
     server.write("tools/later/tool.yaml", manifest("later", "Came later."), 0o644);
     eventually("a manifest that comes is seen", || describe("later").as_deref() == Some("Came later."));
     server.write("tools/family/2.0.0/run.sh", sh("echo family 2"), 0o755);
-    server.write("tools/family/2.0.0/tool.yaml", manifest("family", "Second.").replace("1.0", "2.0"), 0o644);
+    server.write(
+        "tools/family/2.0.0/tool.yaml",
+        manifest("family", "Second.").replace("1.0", "2.0"),
+        0o644,
+    );
     eventually("a new version is seen", || describe("family").as_deref() == Some("Second."));
     server.write("tools/pusher/tool.yaml", "name: [broken\n", 0o644);
     eventually("a broken one is seen, too", || describe("pusher").is_none());

@@ -74,3 +74,44 @@ fn a_reload_changes_the_schedules_and_a_wrong_one_changes_nothing() {
     server.reload();
     eventually("all schedules are gone", || names(&server).is_empty());
 }
+
+#[test]
+fn what_a_schedule_or_a_program_can_never_do_is_found_by_check_with_its_place() {
+    let price = "# /// orla\n# input_schema: {bytes: integer}\n# ///\necho 1";
+    let tasks = "tasks:\n\
+        \x20 - {name: fine, capability: price, input: {bytes: 3}, schedule: \"* * * * *\"}\n\
+        \x20 - {name: nocap, capability: prise, schedule: \"* * * * *\"}\n\
+        \x20 - {name: noinput, capability: price, schedule: \"* * * * *\"}\n\
+        \x20 - {name: cut, program: \"(call :price\", schedule: \"* * * * *\"}\n\
+        \x20 - {name: calls, program: \"(call :prise {})\", schedule: \"* * * * *\"}\n\
+        \x20 - {name: later, capability: far__tool, schedule: \"* * * * *\"}\n\
+        mcpServers: {far: {command: sh}}\n";
+    let world = world()
+        .tool("price", sh(price))
+        .file("tools/bad.rtfs", "(defn main [input]\n  (call :prise input))\n")
+        .file("tools/good.rtfs", "(defn main []\n  (call :price {:bytes 3}))\n")
+        .config(tasks);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    let says = |words: &[&str]| {
+        let is_line = |line: &str| words.iter().all(|word| line.contains(word));
+        assert!(checked.stderr.lines().any(is_line), "{words:?}: {checked:?}");
+    };
+    says(&["tasks[1].capability: there is no capability prise; did you mean price?", "orla.yaml:3:31"]);
+    says(&["tasks[2].input: price: invalid input", "bytes", "orla.yaml:4:33"]);
+    says(&["tasks[3].program: 1:", "orla.yaml:5:26"]);
+    says(&["tasks[4].program: 1:7: there is no capability `prise`", "orla.yaml:6:28"]);
+    says(&["tools/bad.rtfs:2:9: there is no capability `prise`"]);
+    for fine in ["tasks[0]", "tasks[5]", "good.rtfs"] {
+        assert!(!checked.stderr.contains(fine), "{fine}: {checked:?}");
+    }
+}
+
+#[test]
+fn the_state_of_a_server_shows_its_schedules() {
+    let server = world().tool("hello", sh("echo hello")).config(HOURLY).serve();
+    let url = format!("http://{}", server.address());
+    let shown = server.run(&["status", "--url", &url]).stdout;
+    let row = shown.lines().find(|line| line.starts_with("tick")).unwrap_or_else(|| panic!("{shown}"));
+    assert!(row.contains("0 * * * *") && row.contains("UTC") && row.contains(":00:00Z"), "{shown}");
+}

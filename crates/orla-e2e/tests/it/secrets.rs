@@ -133,7 +133,7 @@ fn a_secret_reaches_what_asks_for_it_and_is_blotted_out_of_everything_that_comes
     assert!(!call(&server, "bystander").1.contains("s3cr3t"));
     server.run_with_input(&["secret", "set", "api/token"], SECOND.as_bytes());
     server.signal(rustix::process::Signal::HUP);
-    orla_e2e::eventually("the new value is used", || digest(&server) != first);
+    eventually("the new value is used", || digest(&server) != first);
     assert!(!call(&server, "teller").1.contains("s3cr3t"));
     server.terminate();
     for text in [server.log(), server.read("audit.jsonl"), server.read(".orla/secrets.json")] {
@@ -176,7 +176,8 @@ fn a_capsule_that_is_restarted_for_a_change_keeps_its_secrets() {
         "env": {"TOKEN": "${secret:push/key}"}, "hot_load": {"watch": ["main.py"], "debounce_ms": 30},
     }));
     let code = |version: &str| {
-        let call = "answer(id, f\"{len(os.environ['TOKEN'])} v=VERSION \" + os.environ['TOKEN'])\ncontinue";
+        let call =
+            "answer(id, f\"{len(os.environ['TOKEN'])} v=VERSION \" + os.environ['TOKEN'])\ncontinue";
         bare().version(version).call(call).python()
     };
     let world = with(world(), &manifest, &code("one"));

@@ -9,8 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - An approval is good for one call by the same caller of the same capability, with the same manifest and the same input
-//!   (`Binding`), under the same rule, and is used once. Everything else asks again.
+//! - An approval is good for the one call that waits for it, with the caller, the snapshot and the input that were asked about.
+//!   If its caller leaves, the question ends. The same call asks again.
 //! - A call does not run after its caller's credential has expired or was withdrawn, whenever it was approved.
 //! - Without an explicit yes the call does not run: silence, a lost client and a full table refuse it.
 //! - Every decision is observed once, with who made it.
@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::attestation::{canonical_json, hash_text, manifest_form};
+use crate::attestation::{canonical_json, hash_text};
 use crate::catalog::Entry;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult, seconds};
@@ -188,8 +188,6 @@ pub enum ApprovalDecision {
     Withdrawn,
     /// There was no one to ask, or no room for the question.
     Unasked,
-    /// An approval that came after the caller had left was used by the same call.
-    Used,
 }
 
 /// Why a question cannot be answered.
@@ -197,7 +195,9 @@ pub enum ApprovalDecision {
 #[non_exhaustive]
 pub enum AnswerError {
     /// No such question waits; it may have been answered or have expired.
-    #[error("no call waits for an approval with this id; it may have been answered, or have expired")]
+    #[error(
+        "no call waits for an approval with this id; it may have been answered, have expired, or its caller has left"
+    )]
     Unknown,
     /// Others answer it.
     #[error("you may not answer this approval")]
@@ -213,7 +213,6 @@ impl ApprovalDecision {
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
             Self::Unasked => "unasked",
-            Self::Used => "used",
         }
     }
 }
@@ -295,8 +294,8 @@ impl Approvals {
     /// `may_answer` says which questions the policy lets it answer.
     pub fn pending(&self, caller: Option<&Principal>, may_answer: MayAnswer) -> Vec<PendingApproval> {
         let (now, wall) = (Instant::now(), SystemTime::now());
-        let mut table = self.table.lock();
-        let shown = table.unanswered(now).filter_map(|question| {
+        let table = self.table.lock();
+        let shown = table.unanswered().filter_map(|question| {
             let is_answerable = question.may_be_answered_by(caller, may_answer);
             let is_own = question.binding.caller.as_ref() == caller;
             (is_answerable || is_own).then(|| PendingApproval {
@@ -314,12 +313,12 @@ impl Approvals {
 
     /// How many calls wait for an approval.
     pub fn waiting(&self) -> usize {
-        self.table.lock().unanswered(Instant::now()).count()
+        self.table.lock().unanswered().count()
     }
 
     /// Whether the question with this id has no answer yet.
     pub fn is_waiting(&self, id: &str) -> bool {
-        self.table.lock().unanswered(Instant::now()).any(|question| question.id == id)
+        self.table.lock().unanswered().any(|question| question.id == id)
     }
 
     /// Answers a question in the name of this caller.
@@ -334,16 +333,15 @@ impl Approvals {
         is_approval: bool,
     ) -> Result<(), AnswerError> {
         let answer = Answer { is_approval, by: caller.cloned(), via: "orla approvals" };
-        let now = Instant::now();
         let question = {
             let mut table = self.table.lock();
-            let question = table.unanswered(now).find(|question| question.id == id);
+            let question = table.unanswered().find(|question| question.id == id);
             let question = question.ok_or(AnswerError::Unknown)?;
             if !question.may_be_answered_by(caller, may_answer) {
                 let is_own = question.binding.caller.as_ref() == caller;
                 return Err(if is_own { AnswerError::NotAllowed } else { AnswerError::Unknown });
             }
-            table.answer(id, answer.clone(), now).ok_or(AnswerError::Unknown)?
+            table.answer(id, answer.clone()).ok_or(AnswerError::Unknown)?
         };
         self.decided(&question, answer.decision(), Some(&answer));
         Ok(())
@@ -395,25 +393,18 @@ impl Approvals {
             self.decided(&question, ApprovalDecision::Unasked, None);
             return Err("there is no one to ask".to_owned());
         }
-        let opened = self.table.lock().open(question.clone(), Instant::now());
-        let (id, expires, mut answer) = match opened {
-            Err(table::TooMany) => {
-                self.decided(&question, ApprovalDecision::Unasked, None);
-                return Err("too many calls wait for an approval; try again later".to_owned());
-            }
-            Ok(Opened::Approved(approval)) => {
-                self.decided(&question, ApprovalDecision::Used, Some(&approval));
-                return Ok(());
-            }
-            Ok(Opened::Waiting { id, expires, answer }) => (id, expires, answer),
+        let opened = self.table.lock().open(question.clone());
+        let Ok(Opened { expires, mut answer }) = opened else {
+            self.decided(&question, ApprovalDecision::Unasked, None);
+            return Err("too many calls wait for an approval; try again later".to_owned());
         };
-        let question = Question { id, ..question };
         let mut leaving = Leaving { approvals: self, question: Some(&question) };
         let caller = call.principal.map_or(ANONYMOUS, Principal::name);
         if matches!(desk, Desk::Open) {
             let message = waiting_message(call.name, &question.id);
             call.notices.send(Notice::Log { level: LogLevel::Notice, message });
         }
+        log_waiting(&question, matches!(desk, Desk::Open));
         let text = input.json().map_or("", JsonText::as_str);
         let sentence = question::sentence(call.name, caller, text);
         // An answer that this call brings about itself, at the client or at the terminal.
@@ -498,7 +489,7 @@ impl Approvals {
     }
 }
 
-/// A call that waits. Dropping it leaves the question without a caller.
+/// A call that waits. Dropping it ends the question.
 struct Leaving<'a> {
     approvals: &'a Approvals,
     question: Option<&'a Question>,
@@ -524,13 +515,34 @@ impl Leaving<'_> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if let Some(question) = self.question.take() {
-            let is_unanswered = self.approvals.table.lock().leave(&question.id, Instant::now());
+            let is_unanswered = self.approvals.table.lock().end(&question.id);
             // An answer of the same moment has been recorded already.
             if is_unanswered {
                 self.approvals.decided(question, ApprovalDecision::Withdrawn, None);
             }
         }
     }
+}
+
+/// One line for whoever reads the log: who waits for what, by which rule, and how it is answered.
+fn log_waiting(question: &Question, is_answered_by_command: bool) {
+    let caller = question.binding.caller.as_ref();
+    let answer = match is_answered_by_command {
+        true => format!(
+            "; answer it with `orla approvals approve {0}` or `orla approvals deny {0}`",
+            question.id
+        ),
+        false => String::new(),
+    };
+    tracing::info!(
+        id = question.id,
+        call_id = &*question.call_id,
+        capability = question.binding.capability,
+        principal = caller.map(Principal::name),
+        identified_by = caller.map(|it| tracing::field::display(it.identified_by())),
+        rule = question.rule.name,
+        "a call waits for an approval{answer}"
+    );
 }
 
 /// The question about a call.
@@ -543,7 +555,6 @@ fn question_of(
     input: &Payload,
     call: &WaitingCall<'_>,
 ) -> Result<Question, String> {
-    let manifest = manifest_form(&entry.manifest).map_err(|err| format!("its manifest has {err}"))?;
     let text = input.json().map_err(|err| format!("its input is no data: {err}"))?.as_str();
     // An input without a canonical form is its own.
     let input_form = canonical_json(text).unwrap_or_else(|_| text.to_owned());
@@ -552,7 +563,6 @@ fn question_of(
         id: format!("{number:016x}"),
         binding: Binding {
             capability: entry.manifest.id.clone(),
-            manifest: hash_text(manifest.as_bytes()),
             input: hash_text(input_form.as_bytes()),
             caller: call.principal.cloned(),
         },

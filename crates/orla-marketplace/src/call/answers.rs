@@ -1,12 +1,17 @@
 //! Answers in place of executors.
 
+use futures_util::future::BoxFuture;
+
 use crate::catalog::Entry;
 use crate::error::RuntimeResult;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 
+/// An answer, when it comes. It may never come: the call then waits for its deadline or its cancellation.
+pub type Answering = BoxFuture<'static, RuntimeResult<Outcome>>;
+
 /// Answers calls in place of their executors, for example from a recording. All other steps of a call stay as they are.
 pub trait Answers: Send + Sync {
     /// The answer to a call that is nested in so many calls; `None` has its executor run.
-    fn answer(&self, entry: &Entry, input: &Payload, depth: u32) -> Option<RuntimeResult<Outcome>>;
+    fn answer(&self, entry: &Entry, input: &Payload, depth: u32) -> Option<Answering>;
 }

@@ -31,7 +31,7 @@ pub(crate) mod stream;
 
 use std::sync::Arc;
 
-pub use answers::Answers;
+pub use answers::{Answering, Answers};
 pub use checkpoint::Checkpoint;
 pub use clock::Paused;
 pub use observe::{CallObserver, Ending, ObservedCall};

@@ -362,9 +362,9 @@ impl PreparedCall<'_> {
     pub(super) async fn execute(&self) -> RuntimeResult<Outcome> {
         let scope = &self.ctx.scope;
         if let Some(answers) = &scope.answers
-            && let Some(answered) = answers.answer(&self.entry, &self.input, scope.depth)
+            && let Some(answering) = answers.answer(&self.entry, &self.input, scope.depth)
         {
-            return answered;
+            return self.in_time(answering).await?;
         }
         let executor = self.executor()?;
         let provider = &self.entry.manifest.provider;

@@ -46,6 +46,13 @@ pub struct ProgramFile {
     imports: bool,
 }
 
+impl ProgramFile {
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
 impl fmt::Debug for ProgramFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ProgramFile").field("path", &self.path).finish_non_exhaustive()

@@ -625,7 +625,10 @@ mod tests {
         ] {
             assert!(watched.contains(&world.path(path)), "{path}: {watched:?}");
         }
-        assert!(!watched.contains(&world.path("tools/data")), "what is no package changes without notice");
+        assert!(
+            !watched.contains(&world.path("tools/data")),
+            "what is no package changes without notice"
+        );
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! server. Starts only plugins and the MCP servers of individually declared capabilities, because only these know
 //! what they serve.
 
+mod callers;
+
 use std::sync::Arc;
 
 use orla_marketplace::id::mcp_name;
@@ -54,6 +56,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     }
     let unstartable = unstartable(&config, app.marketplace());
     findings.problems.extend(unstartable);
+    callers::check(&config, &app, &mut findings);
     let unavailable = unavailable(&findings, app.marketplace());
     findings.problems.extend(unavailable);
     find_unmatched(&config, &app, &mut findings);

@@ -52,7 +52,31 @@ fn shown(status: &Value) -> String {
         out.push('\n');
         out.push_str(&table(status));
     }
+    let schedules = schedules(status);
+    if !schedules.is_empty() {
+        out.push('\n');
+        out.push_str(&schedules);
+    }
     out
+}
+
+/// What starts tasks at set times, as a table.
+fn schedules(status: &Value) -> String {
+    let nothing = Vec::new();
+    let all = status["schedules"].as_array().unwrap_or(&nothing);
+    if all.is_empty() {
+        return String::new();
+    }
+    let column = |head, key: &str| (head, all.iter().map(|one| text_of(&one[key])).collect::<Vec<_>>());
+    let mut columns = vec![
+        column("SCHEDULE", "name"),
+        column("WHEN", "schedule"),
+        column("TIME ZONE", "time_zone"),
+        column("NEXT", "next"),
+        column("LAST FAULT", "problem"),
+    ];
+    columns.retain(|(_, cells)| cells.iter().any(|cell| !cell.is_empty()));
+    super::table_of(&columns, 200)
 }
 
 /// What a server serves, as a table.
@@ -107,6 +131,20 @@ mod tests {
             ],
         });
         let table = shown(&status);
+        let fired = serde_json::json!({"schedules": [
+            {"name": "tick", "schedule": "0 * * * *", "time_zone": "UTC", "next": "2026-11-22T13:00:00Z"},
+            {"name": "tock", "schedule": "* * * * *", "time_zone": "UTC", "problem": "unknown tool: x"},
+        ]});
+        let fired = schedules(&fired);
+        let rows: Vec<&str> = fired.lines().map(str::trim_end).collect();
+        assert_eq!(
+            rows,
+            [
+                "SCHEDULE  WHEN       TIME ZONE  NEXT                  LAST FAULT",
+                "tick      0 * * * *  UTC        2026-11-22T13:00:00Z",
+                "tock      * * * * *  UTC                              unknown tool: x",
+            ]
+        );
         let lines: Vec<&str> = table.lines().skip(2).map(str::trim_end).collect();
         assert_eq!(
             lines,

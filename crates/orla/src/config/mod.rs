@@ -151,7 +151,7 @@ pub(crate) struct Config {
     /// How much callers may use.
     pub(crate) quotas: Vec<QuotaRule>,
     /// What is started at set times.
-    pub(crate) schedules: Vec<Schedule>,
+    pub(crate) schedules: Vec<Placed<Schedule>>,
     /// Where state is kept over a restart.
     pub(crate) state_dir: PathBuf,
     /// What keeps it.
@@ -575,7 +575,7 @@ impl Config {
             let owner = Principal::schedule(&schedule.name).with_permissions(vec![everything.clone()]);
             Schedule { owner: tells_apart.then_some(owner), ..schedule.clone() }
         };
-        self.schedules.iter().map(owned).collect()
+        self.schedules.iter().map(|placed| owned(&placed.value)).collect()
     }
 
     /// The defaults, except for what these flags say.

@@ -8,10 +8,10 @@ use orla_marketplace::program::IDS;
 use orla_tasks::{Expression, ExpressionError, Overlap, Schedule};
 use serde_json::{Value, json};
 
-use super::Config;
 use super::forms::{Choice, Count, Read, Text, text_schema};
 use super::keys::{Key, key, object, own};
 use super::read::{Reader, unexpected};
+use super::{Config, Placed};
 
 const ENTRIES: &str =
     "a list of tasks (with name, capability or program, input, schedule, time_zone, overlap, catch_up)";
@@ -82,7 +82,12 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
             continue;
         }
         match draft.finish(item.at) {
-            Ok(Some(schedule)) => config.schedules.push(schedule),
+            Ok(Some(value)) => {
+                let what = if value.is_program { "program" } else { "capability" };
+                let at =
+                    pairs.iter().find(|(key, _)| key.text == what).map_or(item.at, |(_, what)| what.at);
+                config.schedules.push(Placed { value, at });
+            }
             Ok(None) => {}
             Err((at, problem)) => reader.problem(at, || format!("{path}{problem}")),
         }
@@ -159,7 +164,7 @@ mod tests {
     fn read(tasks: &str) -> Result<Vec<Schedule>, String> {
         let config = Config::of(&format!("tasks: {tasks}\n"));
         config
-            .map(|config| config.schedules)
+            .map(|config| config.schedules.into_iter().map(|placed| placed.value).collect())
             .map_err(|problems| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     }
 

@@ -138,7 +138,8 @@ async fn run_case(
     let mut call = Call::to(target);
     call.timeout = config.is_asked_for("timeout").then_some(config.timeout);
     call.scope.cancellation = cancellation.clone();
-    let recording = test.replay.then(|| Arc::new(Recording::of(&case.calls)));
+    let recording =
+        test.replay.then(|| Arc::new(Recording::of(&case.calls, case.expect.error.as_deref())));
     if let Some(recording) = &recording {
         recording.stand_in(app.marketplace());
         call.scope.answers = Some(Arc::clone(recording) as _);

@@ -1,21 +1,36 @@
 //! Answers from a recording, in place of providers.
+//!
+//! A call whose caller did not wait for it to end is recorded as cancelled. Its end is no cause of anything: mostly, a
+//! call beside it had failed. So it never answers, unless all of the recorded call was cancelled. A failure answers only
+//! when the calls beside it have been made, as it mostly was.
 
 use std::any::Any;
+use std::future::{pending, ready};
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use orla_marketplace::catalog::Entry;
 use orla_marketplace::{
-    Answers, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace, CustomProvider,
-    Outcome, Payload, ProviderType, RuntimeError, RuntimeResult,
+    Answering, Answers, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
+    CustomProvider, Outcome, Payload, ProviderType, RuntimeError, RuntimeResult,
 };
 use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::case::RecordedCall;
 
+/// How a call is recorded whose caller did not wait for it.
+const ABANDONED: &str = "cancelled";
+/// How often a failure lets other calls go first: more often than a call has steps before its answer.
+const TURNS: usize = 64;
+
 /// The recorded calls of a case.
-pub(super) struct Recording(Mutex<Vec<Recorded>>);
+pub(super) struct Recording {
+    calls: Mutex<Vec<Recorded>>,
+    /// Whether the whole was cancelled.
+    is_cancelled: bool,
+}
 
 struct Recorded {
     call: RecordedCall,
@@ -23,15 +38,22 @@ struct Recorded {
 }
 
 impl Recording {
-    pub(super) fn of(calls: &[RecordedCall]) -> Self {
+    /// Of a case that expects this error, if it expects one.
+    pub(super) fn of(calls: &[RecordedCall], error: Option<&str>) -> Self {
         let calls = calls.iter().map(|call| Recorded { call: call.clone(), is_used: false });
-        Self(Mutex::new(calls.collect()))
+        Self { calls: Mutex::new(calls.collect()), is_cancelled: error == Some(ABANDONED) }
+    }
+
+    /// Whether a recorded call never answers.
+    fn is_endless(&self, call: &RecordedCall) -> bool {
+        let is_abandoned = call.answer.as_ref().is_err_and(|error| error.kind == ABANDONED);
+        is_abandoned && !self.is_cancelled
     }
 
     /// Registers the recorded capabilities that are not there, such as those of a server that cannot be reached.
     pub(super) fn stand_in(&self, market: &CapabilityMarketplace) {
         drop(market.register_executor(Arc::new(NoExecutor)));
-        for recorded in self.0.lock().iter() {
+        for recorded in self.calls.lock().iter() {
             let id = &recorded.call.capability;
             if market.get(id).is_none() {
                 let provider = ProviderType::Custom(Arc::new(StandIn));
@@ -44,10 +66,10 @@ impl Recording {
 
     /// A sentence for the recorded calls that were not made.
     pub(super) fn left_over(&self) -> Option<String> {
-        let calls = self.0.lock();
+        let calls = self.calls.lock();
         let left: Vec<&str> = calls
             .iter()
-            .filter(|recorded| !recorded.is_used)
+            .filter(|recorded| !recorded.is_used && !self.is_endless(&recorded.call))
             .map(|recorded| &*recorded.call.capability)
             .collect();
         (!left.is_empty()).then(|| format!("recorded calls were not made: {}", left.join(", ")))
@@ -55,19 +77,21 @@ impl Recording {
 }
 
 impl Answers for Recording {
-    fn answer(&self, entry: &Entry, input: &Payload, depth: u32) -> Option<RuntimeResult<Outcome>> {
+    fn answer(&self, entry: &Entry, input: &Payload, depth: u32) -> Option<Answering> {
         if depth == 0 || entry.manifest.provider.is_internal() {
             return None;
         }
         let id = entry.name.to_string();
-        let refused =
-            |message: String| Some(Err(RuntimeError::Failed { id: id.clone(), message, outcome: None }));
+        let refused = |message: String| {
+            let error = RuntimeError::Failed { id: id.clone(), message, outcome: None };
+            Some(ready(Err(error)).boxed())
+        };
         let value: Value = match input.json().map(|json| serde_json::from_str(json.as_str())) {
             Ok(Ok(value)) => value,
             Ok(Err(err)) => return refused(format!("{id}: its input cannot be compared: {err}")),
-            Err(err) => return Some(Err(err)),
+            Err(err) => return Some(ready(Err(err)).boxed()),
         };
-        let mut calls = self.0.lock();
+        let mut calls = self.calls.lock();
         let found = calls.iter_mut().find(|recorded| {
             let RecordedCall { capability, input, .. } = &recorded.call;
             let is_named = *capability == entry.manifest.id || **capability == *entry.name;
@@ -77,16 +101,26 @@ impl Answers for Recording {
             return refused(format!("{id}: no call with this input is in the recording: {value}"));
         };
         found.is_used = true;
+        if self.is_endless(&found.call) {
+            return Some(pending().boxed());
+        }
         Some(match &found.call.answer {
             Ok(output) => {
                 let structured = Some(Payload::from_json(output.clone()));
-                Ok(Outcome { structured, ..Outcome::default() })
+                ready(Ok(Outcome { structured, ..Outcome::default() })).boxed()
             }
             Err(error) => {
                 let inner =
                     orla_marketplace::rtfs::Error::new(error.kind.clone(), error.message.clone());
                 let (message, error) = (error.message.clone(), Box::new(inner));
-                Err(RuntimeError::Structured { id, message, error, outcome: None })
+                let failure = RuntimeError::Structured { id, message, error, outcome: None };
+                async move {
+                    for _ in 0..TURNS {
+                        tokio::task::yield_now().await;
+                    }
+                    Err(failure)
+                }
+                .boxed()
             }
         })
     }

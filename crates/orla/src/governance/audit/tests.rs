@@ -218,7 +218,8 @@ fn whatever_happens_to_the_file_under_it_the_log_goes_on_at_its_path_and_verific
     });
     assert_eq!(verified, Err(2), "the second line is missing");
     assert_eq!(events, ["reloaded", "replaced", "reloaded", "stopped"]);
-    let (verified, _) = tampered("cut", |path| fs::write(path, read(path).lines().next().unwrap()).unwrap());
+    let (verified, _) =
+        tampered("cut", |path| fs::write(path, read(path).lines().next().unwrap()).unwrap());
     assert_eq!(verified, Err(2), "cut where it is, in the middle of a line");
     let (verified, events) = tampered("emptied", |path| fs::write(path, "").unwrap());
     assert_eq!((verified, &*events[0]), (Err(1), "replaced"));

@@ -70,7 +70,9 @@ enum Fate {
     /// It is at its path.
     Whole,
     /// It has another name, and nothing or an empty file is at its path.
-    Moved { is_empty_there: bool },
+    Moved {
+        is_empty_there: bool,
+    },
     Deleted,
     /// Another file is at its path.
     Replaced,
