@@ -38,10 +38,14 @@ pub struct Call {
     pub duration: Duration,
     /// How long it waited for its permits.
     pub queued: Duration,
+    /// Whether it runs and waits for an approval.
+    pub waits_for_approval: bool,
 }
 
 /// The outcome of a call that has not ended.
 pub const RUNNING: &str = "running";
+/// The state of a call that waits for an approval.
+pub const WAITING: &str = "waiting for approval";
 
 impl Call {
     /// An outermost call that took no time.
@@ -60,6 +64,7 @@ impl Call {
             started_at: SystemTime::UNIX_EPOCH,
             duration: Duration::ZERO,
             queued: Duration::ZERO,
+            waits_for_approval: false,
         }
     }
 
@@ -76,6 +81,9 @@ impl Call {
         map.serialize_entry("kind", &self.kind)?;
         map.serialize_entry("principal", &self.principal)?;
         map.serialize_entry("outcome", &self.outcome)?;
+        if self.waits_for_approval {
+            map.serialize_entry("state", WAITING)?;
+        }
         map.serialize_entry("started_at", &timestamp(self.started_at))?;
         map.serialize_entry("duration_ms", &millis(self.duration))?;
         map.serialize_entry("queued_ms", &millis(self.queued))

@@ -39,7 +39,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use call::{
-    Body, Call, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running, Trace, millis,
+    Body, Call, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running, Trace, WAITING, millis,
     timestamp,
 };
 pub use case::{case, indented, recorded};

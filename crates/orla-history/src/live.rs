@@ -5,7 +5,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -47,6 +47,7 @@ pub(crate) struct LiveCall {
     cancellation: CancellationToken,
     pub(crate) trace: Option<Context>,
     pub(crate) is_kept: bool,
+    waits_for_approval: AtomicBool,
     said: Mutex<Told>,
     pub(crate) end: OnceLock<End>,
 }
@@ -101,6 +102,7 @@ impl CallObserver for Observer {
             cancellation: scope.cancellation.clone(),
             trace,
             is_kept: self.0.is_keeping.load(Ordering::Relaxed),
+            waits_for_approval: AtomicBool::new(false),
             said: Mutex::default(),
             end: OnceLock::new(),
         });
@@ -154,6 +156,11 @@ impl NoticeObserver for LiveCall {
 impl ObservedCall for LiveCall {
     fn admitted(&self, queued: Duration) {
         self.said.lock().queued = queued;
+    }
+
+    fn waits_for_approval(&self, is_waiting: bool) {
+        self.waits_for_approval.store(is_waiting, Ordering::Relaxed);
+        self.intake.changed();
     }
 
     fn suspended(&self) {
@@ -213,6 +220,7 @@ impl LiveCall {
             started_at: self.started_at,
             duration: end.map_or_else(|| self.started.elapsed(), |end| end.duration),
             queued: end.map_or_else(queued, |end| end.queued),
+            waits_for_approval: end.is_none() && self.waits_for_approval.load(Ordering::Relaxed),
         }
     }
 

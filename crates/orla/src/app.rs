@@ -25,6 +25,8 @@ use orla_marketplace::{
     CapabilityMarketplace, Entry, ProviderProblem, Redactor, RoutedExecutor, Source,
 };
 use orla_process::environment::Environment;
+use orla_process::file::read_head;
+use orla_process::shebang::FileKind;
 use orla_process::standby::Standby;
 use orla_process::supervisor::{Managed, Policy};
 use orla_process::{Instance, start_failure};
@@ -299,6 +301,28 @@ impl App {
                     "{}: prestart: its script does not seem to read standard input, where the arguments of a prestarted process come; read it, or remove `prestart`",
                     entry.manifest.id
                 )
+            })
+        });
+        tools.collect()
+    }
+
+    /// Tools that are text without a first line `#!`, so that a shell runs them, and whose names do not say that they are
+    /// for a shell: a sentence for each. Reads their first bytes.
+    pub(crate) fn run_by_the_shell(&self) -> Vec<String> {
+        let snapshot = self.marketplace.snapshot();
+        let tools = snapshot.entries().iter().filter_map(|entry| {
+            let tool: &ToolProvider = entry.manifest.provider.settings().ok()?;
+            let head = read_head(tool.path()).ok()?;
+            let is_for_shell = tool.path().extension().is_none_or(|extension| extension == "sh");
+            let is_odd = FileKind::of(&head) == FileKind::Text && (head.is_empty() || !is_for_shell);
+            is_odd.then(|| {
+                let what = if head.is_empty() {
+                    "the file is empty"
+                } else {
+                    "it has no first line `#!PROGRAM`"
+                };
+                let path = tool.path().display();
+                format!("{path}: {what}, so sh runs it; if it is no tool, `chmod -x` it")
             })
         });
         tools.collect()

@@ -301,7 +301,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Show what callers have used of a running server's quotas
+    /// Show what callers have left of a running server's quotas
     #[command(after_help = "ORLA_TOKEN is sent as the bearer token, if it is set.")]
     Quotas {
         /// The server; http://HOST:PORT of the configuration if absent

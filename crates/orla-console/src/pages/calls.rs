@@ -253,6 +253,9 @@ fn caller(call: &Call) -> Markup {
 
 /// How a call ended.
 pub(crate) fn outcome(call: &Call) -> Markup {
+    if call.waits_for_approval {
+        return html! { span.badge.warn { (orla_history::WAITING) } };
+    }
     let class = match &*call.outcome {
         "ok" => "good",
         orla_history::RUNNING => "busy",

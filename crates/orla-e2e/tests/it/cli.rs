@@ -478,3 +478,31 @@ fn a_call_on_a_server_ends_at_the_timeout_that_was_asked_for() {
     eventually("the server has ended both", || outcomes() == ["cancelled", "cancelled"]);
     server.assert_no_tool_is_left();
 }
+
+#[test]
+fn check_names_files_that_were_meant_to_be_tools_and_tools_that_were_not() {
+    let block = "# /// orla\n# description: Counts.\n# ///\n";
+    let world = world()
+        .file("tools/count.py", format!("#!/usr/bin/env python3\n{block}"))
+        .tool("nosheb.py", "import sys\nprint(1)\n")
+        .tool("README.md", "# Notes\n")
+        .tool("empty", "")
+        .tool("plain", "echo plain\n")
+        .tool("also.sh", "echo also\n");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    let warned = |file: &str, words: &str| {
+        let is_line = |line: &str| line.contains(file) && line.contains(words);
+        assert!(checked.stderr.lines().any(is_line), "{file}: {checked:?}");
+    };
+    warned("tools/count.py", "is not executable");
+    warned("tools/nosheb.py", "it has no first line `#!PROGRAM`, so sh runs it");
+    warned("tools/README.md", "so sh runs it");
+    warned("tools/empty", "the file is empty");
+    for fine in ["tools/plain", "tools/also.sh"] {
+        assert!(!checked.stderr.contains(fine), "{fine}: {checked:?}");
+    }
+    let server = world.serve();
+    server.log_says(&["tools/count.py", "is not executable"]);
+    assert_eq!(server.client().call("plain", json!({})).stdout(), "plain\n");
+}

@@ -64,7 +64,7 @@ fn a_caller_makes_as_many_calls_as_its_quota_has_and_others_are_not_concerned() 
     server.log_says(&[r#""outcome":"quota""#, r#""rule":"quotas[0]""#, r#""principal":"bob""#]);
     let url = format!("http://{}", server.address());
     let shown = server.run(&["quotas", "--url", &url]);
-    assert!(shown.stdout.contains("0 of 5 per minute"), "{}", shown.all());
+    assert!(shown.stdout.contains("0 of 5 left per minute"), "{}", shown.all());
     let rows: Value =
         serde_json::from_str(&server.run(&["quotas", "--json", "--url", &url]).stdout).unwrap();
     assert_eq!((&rows[0]["rule"], &rows[0]["caller"]), (&json!("quotas[0]"), &json!("bob")));

@@ -529,6 +529,7 @@ fn call(row: &rusqlite::Row<'_>) -> Result<Call, rusqlite::Error> {
         started_at: read_instant(&time),
         duration: duration(11)?,
         queued: duration(12)?,
+        waits_for_approval: false,
     })
 }
 

@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::attestation::{canonical_json, hash_text};
+use crate::attestation::{canonical_json, hash_text, manifest_form};
 use crate::catalog::Entry;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult, seconds};
@@ -555,6 +555,7 @@ fn question_of(
     input: &Payload,
     call: &WaitingCall<'_>,
 ) -> Result<Question, String> {
+    let manifest = manifest_form(&entry.manifest).map_err(|err| format!("its manifest has {err}"))?;
     let text = input.json().map_err(|err| format!("its input is no data: {err}"))?.as_str();
     // An input without a canonical form is its own.
     let input_form = canonical_json(text).unwrap_or_else(|_| text.to_owned());
@@ -563,6 +564,7 @@ fn question_of(
         id: format!("{number:016x}"),
         binding: Binding {
             capability: entry.manifest.id.clone(),
+            manifest: hash_text(manifest.as_bytes()),
             input: hash_text(input_form.as_bytes()),
             caller: call.principal.cloned(),
         },

@@ -22,6 +22,8 @@ const MAX_OF_ONE_CALLER: usize = 64;
 pub(super) struct Binding {
     /// The id of the capability.
     pub(super) capability: String,
+    /// The digest of its manifest.
+    pub(super) manifest: String,
     /// The digest of the input.
     pub(super) input: String,
     /// The caller.
@@ -114,6 +116,7 @@ mod tests {
             id: id.to_owned(),
             binding: Binding {
                 capability: "a".to_owned(),
+                manifest: "sha256:0".to_owned(),
                 input: input.to_owned(),
                 caller: Some(Principal::token(caller)),
             },

@@ -60,7 +60,7 @@ impl CapabilityMarketplace {
             prepared.validate_input()?;
             // Counted for its quotas until it ends. A call that is refused here counts for none.
             let _charge = prepared.charge()?;
-            prepared.approve().await?;
+            prepared.approve(&recording).await?;
             let mut retries = prepared.retries();
             let outcome = loop {
                 let attempt = {
@@ -115,7 +115,7 @@ impl CapabilityMarketplace {
             prepared.authorize().await?;
             prepared.validate_input()?;
             let charge = prepared.charge()?;
-            prepared.approve().await?;
+            prepared.approve(&recording).await?;
             let _permits = prepared.admit(&mut recording).await?;
             let circuit = prepared.circuit()?;
             prepared.pass_checkpoint().await?;

@@ -31,6 +31,9 @@ pub trait ObservedCall: NoticeObserver {
     /// The call has its permits, after waiting for so long. A call that is made again waits again.
     fn admitted(&self, queued: Duration);
 
+    /// The call begins to wait for an approval, or no longer waits for it.
+    fn waits_for_approval(&self, _is_waiting: bool) {}
+
     /// The call stops here, and goes on later as another call.
     fn suspended(&self);
 

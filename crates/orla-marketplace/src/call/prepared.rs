@@ -251,7 +251,7 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// The call was not approved, or the policy has denied it meanwhile.
-    pub(super) async fn approve(&mut self) -> RuntimeResult<()> {
+    pub(super) async fn approve(&mut self, recording: &Recording) -> RuntimeResult<()> {
         let Self { market, entry, input, ctx, .. } = self;
         let approvals = market.approvals();
         let Some(rule) = approvals.rule_for(ctx.scope.principal.as_ref(), entry) else { return Ok(()) };
@@ -270,7 +270,9 @@ impl PreparedCall<'_> {
             cancellation: &ctx.scope.cancellation,
             notices: &ctx.scope.notices,
         };
+        recording.waits_for_approval(true);
         approvals.ask(rule, entry, input, &call).await?;
+        recording.waits_for_approval(false);
         drop(paused);
         ctx.deadline = ctx.clock().deadline();
         self.permitted()

@@ -224,6 +224,13 @@ impl Recording {
         }
     }
 
+    /// The call begins to wait for an approval, or no longer waits for it.
+    pub(crate) fn waits_for_approval(&self, is_waiting: bool) {
+        if let Some(observed) = &self.observed {
+            observed.waits_for_approval(is_waiting);
+        }
+    }
+
     /// The call or the stream has ended. Only the first time counts. A call whose program goes on later has not ended: it is
     /// recorded when it does.
     pub(crate) fn finish(&mut self, result: Result<Option<&Outcome>, &RuntimeError>) {

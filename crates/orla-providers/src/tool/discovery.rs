@@ -3,7 +3,7 @@
 //! # How it works
 //!
 //! [`Scanner::scan`] lists the directory, looks at each entry without opening it, and reads the first
-//! bytes of the executable files. Two pure functions, [`plan`] and [`describe`], make tools of it. A file is never read whole, and no process is started. Fifos, sockets, devices and
+//! bytes of the executable files. Of other regular files, it reads them only to find those that were meant to be executable. Two pure functions, [`plan`] and [`describe`], make tools of it. A file is never read whole, and no process is started. Fifos, sockets, devices and
 //! dangling links are never opened. A program in RTFS (`*.rtfs`) is only named: the crate `orla`,
 //! which knows the language, reads it.
 //!
@@ -32,7 +32,10 @@ use orla_process::shebang::FileKind;
 use super::header::{self, BLOCK_READ, FIRST_READ};
 use super::metadata::{self, Metadata, Remark};
 use super::naming;
-use super::plan::{Entry, EntryKind, plan};
+use super::plan::{Entry, EntryKind, NOT_EXECUTABLE, plan};
+
+/// The most files that are not executable and are looked into for a metadata block.
+const MAX_PLAIN: usize = 1000;
 
 /// What a directory holds.
 #[derive(Debug, Default)]
@@ -169,11 +172,18 @@ impl Scanner {
         let plan = plan(listed);
         let within = |name: &OsString| directory.join(name);
         discovery.packages = plan.packages.iter().map(within).collect();
-        discovery.skipped = plan
-            .skipped
-            .into_iter()
-            .map(|(name, message)| Finding { path: within(&name), at: None, message })
-            .collect();
+        let mut looked_at = 0;
+        for (name, message) in plan.skipped {
+            let path = within(&name);
+            looked_at += usize::from(message == NOT_EXECUTABLE);
+            let is_meant =
+                message == NOT_EXECUTABLE && looked_at <= MAX_PLAIN && is_meant_as_tool(&path);
+            if is_meant {
+                let message = "describes itself in a metadata block, but is not executable, so it is no tool (chmod +x makes it one)".to_owned();
+                discovery.warnings.push(Finding { path: path.clone(), at: None, message });
+            }
+            discovery.skipped.push(Finding { path, at: None, message });
+        }
         let known = std::mem::take(&mut self.known);
         let mut buffer = vec![0; BLOCK_READ];
         for tool in plan.tools {
@@ -213,6 +223,13 @@ impl Scanner {
         }
         Ok(discovery)
     }
+}
+
+/// Whether the comments at the top of a file that is not executable begin a metadata block.
+fn is_meant_as_tool(path: &Path) -> bool {
+    let mut head = Vec::with_capacity(FIRST_READ);
+    let read = open_regular(path).and_then(|file| file.take(FIRST_READ as u64).read_to_end(&mut head));
+    read.is_ok() && header::has_block(&head)
 }
 
 /// What a tool and the file beside it say.

@@ -70,6 +70,12 @@ pub fn wanted(head: &[u8]) -> Option<usize> {
     (in_header && head.len() < HEADER_READ).then_some(HEADER_READ)
 }
 
+/// Whether a metadata block begins in the comments at the top of a file.
+pub fn has_block(head: &[u8]) -> bool {
+    FileKind::of(head) != FileKind::Binary
+        && lines(head).map_while(|(_, line)| is_header(line).then_some(line)).any(opens)
+}
+
 /// Reads the comments at the top of a file.
 pub fn read(head: &[u8]) -> Header {
     let head = head.strip_prefix(b"\xef\xbb\xbf").unwrap_or(head);

@@ -55,6 +55,9 @@ pub struct Planned {
     pub sidecar: Option<OsString>,
 }
 
+/// Why a file without an executable bit is no tool.
+pub(super) const NOT_EXECUTABLE: &str = "not executable (chmod +x makes it a tool)";
+
 /// Decides what each entry of a directory is.
 pub fn plan(mut entries: Vec<Entry>) -> Plan {
     entries.sort_unstable_by(|a, b| a.name.cmp(&b.name));
@@ -78,7 +81,7 @@ pub fn plan(mut entries: Vec<Entry>) -> Plan {
                 plan.packages.push(name.clone());
                 continue;
             }
-            (None, EntryKind::Plain) => "not executable (chmod +x makes it a tool)",
+            (None, EntryKind::Plain) => NOT_EXECUTABLE,
             (None, EntryKind::Other(what)) => what,
         };
         plan.skipped.push((name.clone(), why.to_owned()));

@@ -61,6 +61,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     findings.problems.extend(unavailable);
     find_unmatched(&config, &app, &mut findings);
     findings.warnings.extend(invisible_in(app.marketplace()));
+    findings.warnings.extend(app.run_by_the_shell());
     findings.warnings.extend(app.withheld());
     findings.warnings.extend(app.prestarted_without_input());
     findings.warnings.iter().for_each(|warning| render::warning(warning));
@@ -212,7 +213,9 @@ fn there(url: &str, status: &Value) -> Result<(), Failure> {
     if !unavailable.is_empty() {
         return Err(Failure::failed_with(unavailable));
     }
-    render::line(&format!("ok: {url}, {} capabilities", capabilities.len()));
+    let count = capabilities.len();
+    let what = if count == 1 { "capability" } else { "capabilities" };
+    render::line(&format!("ok: {url}, {count} {what}"));
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! `orla quotas`: what has been used of a running server's quotas.
+//! `orla quotas`: what is left of a running server's quotas.
 
 use serde_json::Value;
 
@@ -25,14 +25,16 @@ fn table(rows: &[Value]) -> String {
         }),
         column("CALLS", |row| match (&row["calls"], &row["per"]) {
             (Value::Null, _) => String::new(),
-            (calls, per) => format!("{} of {} per {}", text_of(&row["remaining"]), calls, text_of(per)),
+            (calls, per) => {
+                format!("{} of {calls} left per {}", text_of(&row["remaining"]), text_of(per))
+            }
         }),
         column("AT ONCE", |row| match &row["concurrent"] {
             Value::Null => String::new(),
-            most => format!("{} of {most}", text_of(&row["running"])),
+            most => format!("{} of {most} running", text_of(&row["running"])),
         }),
         column("NEXT IN", |row| match row["retry_after_ms"].as_u64() {
-            Some(ms) if ms > 0 => super::uptime(ms.max(100)),
+            Some(ms) if ms > 0 => spoken(ms),
             _ => String::new(),
         }),
     ];
@@ -40,9 +42,34 @@ fn table(rows: &[Value]) -> String {
     super::table_of(&columns, 200)
 }
 
+/// A time to wait, as a person reads it.
+fn spoken(ms: u64) -> String {
+    let seconds = ms.div_ceil(1000);
+    match seconds {
+        0..120 => super::uptime(ms.max(100)),
+        120..7200 => format!("{} min", seconds.div_ceil(60)),
+        7200..172_800 => format!("{} h", seconds.div_ceil(3600)),
+        _ => format!("{} d", seconds.div_ceil(86_400)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_wait_is_told_in_the_units_of_people() {
+        let cases = [
+            (1, "0.1 s"),
+            (1500, "1.5 s"),
+            (600_000, "10 min"),
+            (43_198_600, "12 h"),
+            (600_000_000, "7 d"),
+        ];
+        for (ms, text) in cases {
+            assert_eq!(spoken(ms), text);
+        }
+    }
 
     #[test]
     fn a_row_says_what_is_left_of_how_much() {
@@ -61,9 +88,9 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "RULE       CALLER  CAPABILITIES  CALLS              AT ONCE  NEXT IN",
-                "quotas[0]  bob     a             2 of 5 per minute",
-                "quotas[1]          *                                0 of 2   1.5 s",
+                "RULE       CALLER  CAPABILITIES  CALLS                   AT ONCE         NEXT IN",
+                "quotas[0]  bob     a             2 of 5 left per minute",
+                "quotas[1]          *                                     0 of 2 running  1.5 s",
             ]
         );
     }

@@ -155,7 +155,7 @@ fn keys() -> Vec<Key<Config>> {
         key("console", Flag, |c| &mut c.console,
             "whether the [console](console.md) is served at `/console`"),
         key("watch", Flag, |c| &mut c.watch,
-            "reload when the tools, the prompts, this file or files that it names change"),
+            "reload when the tools, the packages, the prompts, this file or files that it or a package names change"),
     ]
 }
 

@@ -67,6 +67,24 @@ fn the_three_tools_of_the_document_are_found() {
 }
 
 #[test]
+fn a_file_that_describes_itself_and_is_not_executable_is_named() {
+    let block = "# /// orla\n# description: Counts.\n# ///\n";
+    let plain =
+        |directory: Directory, name: &str, text: &str| directory.file(OsStr::new(name), text, 0o644);
+    let directory = Directory::new().with("fine.py", &format!("#!/usr/bin/env python3\n{block}"));
+    let directory = plain(directory, "count.py", &format!("#!/usr/bin/env python3\n{block}print(1)\n"));
+    let directory = plain(directory, "count.js", &block.replace('#', "//"));
+    let directory = plain(directory, "notes.md", &format!("Write it so:\n\n{block}"));
+    let found = directory.scan();
+    assert_eq!(names(&found), ["fine"]);
+    let said = "describes itself in a metadata block, but is not executable, so it is no tool (chmod +x makes it one)";
+    assert_eq!(
+        directory.shown(&found.warnings),
+        [format!("count.js: {said}"), format!("count.py: {said}")]
+    );
+}
+
+#[test]
 fn what_is_no_tool_is_skipped_with_its_reason_and_never_opened() {
     let directory = Directory::new().with("ok", "").with(".hidden", "").with("a.sh~", "");
     let at = |name: &str| directory.0.path().join(name);
