@@ -39,8 +39,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use call::{
-    Body, Call, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running, Trace, WAITING, millis,
-    timestamp,
+    Body, Call, Detail, Node, NoticeKind, NoticeLine, Progress, RUNNING, Row, Running, Trace, WAITING,
+    millis, timestamp,
 };
 pub use case::{case, indented, recorded};
 pub use query::{CANCEL, DEFAULT_LIMIT, MAX_LIMIT, Query, READ, Viewer, time_of};

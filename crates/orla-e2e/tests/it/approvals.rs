@@ -220,7 +220,10 @@ fn a_question_ends_when_its_caller_leaves_and_lets_no_later_call_through() {
     }
     let call = pending(&server, ADA)[0]["call_id"].as_str().expect("an id").to_owned();
     let shown = server.get_as(&format!("/calls/{call}"), BOB).json();
-    assert_eq!((&shown["outcome"], &shown["state"]), (&json!("running"), &json!("waiting for approval")));
+    assert_eq!(
+        (&shown["outcome"], &shown["state"]),
+        (&json!("running"), &json!("waiting for approval"))
+    );
     drop(left);
     eventually("the caller's leaving is noticed", || decisions(&server) == ["withdrawn - -"]);
     assert!(pending(&server, ADA).is_empty());
