@@ -506,3 +506,23 @@ fn check_names_files_that_were_meant_to_be_tools_and_tools_that_were_not() {
     server.log_says(&["tools/count.py", "is not executable"]);
     assert_eq!(server.client().call("plain", json!({})).stdout(), "plain\n");
 }
+
+#[test]
+fn what_a_beginner_gets_wrong_is_answered_with_what_to_do() {
+    let world = world()
+        .tool("pack", sh("# /// orla\n# input_schema: {folder: string}\n# ///\necho packed"))
+        .config("audit: nowhere/audit.jsonl\n");
+    let checked = world.run(&["check"]);
+    assert!(checked.code == Some(1) && checked.stderr.contains("audit: "), "{checked:?}");
+    assert!(
+        checked.stderr.contains("its directory cannot be used")
+            && checked.stderr.contains("orla.yaml:1:"),
+        "{checked:?}"
+    );
+    world.write("orla.yaml", "{}\n", 0o644);
+    let called = world.run(&["call", "pack", "folder=2026"]);
+    assert!(called.stderr.contains(r#"write 'folder="2026"'"#), "{called:?}");
+    assert_eq!(world.run(&["call", "pack", "folder=\"2026\""]).code, Some(0));
+    let nobody = world.run(&["calls", "--url", "http://127.0.0.1:1"]);
+    assert!(nobody.stderr.contains("start a server with `orla`, or name one with --url"), "{nobody:?}");
+}

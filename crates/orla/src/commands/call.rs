@@ -104,9 +104,31 @@ fn show(call: &cli::Call, result: &Result<Outcome, RuntimeError>) -> Result<(), 
         render::json_line(&call_result_json(result));
         return if result.is_ok() { Ok(()) } else { Err(Failure::failed_silently()) };
     }
-    CallResult::of(result)
-        .map_err(|err| Failure::failed(format!("the result is malformed: {err}")))?
-        .print(call.output.as_deref())
+    let answer = CallResult::of(result)
+        .map_err(|err| Failure::failed(format!("the result is malformed: {err}")))?;
+    print(call, &answer)
+}
+
+/// Prints a result. A failure may have a hint for the shell.
+fn print(call: &cli::Call, answer: &CallResult) -> Result<(), Failure> {
+    answer.print(call.output.as_deref()).map_err(|mut failure| {
+        if let Some(hint) = failure.lines.first().and_then(|error| quoting_hint(error, &call.arguments))
+        {
+            failure.lines.push(hint);
+        }
+        failure
+    })
+}
+
+/// How an argument is written as text, if the error says that a text was expected in place of its value.
+fn quoting_hint(error: &str, arguments: &[String]) -> Option<String> {
+    arguments.iter().find_map(|argument| {
+        let (key, value) = argument.split_once('=')?;
+        let is_meant = error.contains(&format!("input.{key}: expected a string, got "));
+        let is_other = serde_json::from_str::<Value>(value).is_ok_and(|value| !value.is_string());
+        (is_meant && is_other)
+            .then(|| format!("{value} is read as JSON; as a text, write '{key}={}'", Value::from(value)))
+    })
 }
 
 /// The reason for an unknown name: a file that is not a tool, a capsule that could not start, or no reason at all.
@@ -179,7 +201,7 @@ async fn there(
         render::json_line(&result);
         return if answer.is_error() { Err(Failure::failed_silently()) } else { Ok(()) };
     }
-    answer.print(call.output.as_deref())
+    print(call, &answer)
 }
 
 /// Waits for the timeout that was asked for on the command line or in the environment; for ever if none was.
@@ -310,6 +332,18 @@ mod tests {
         for (object, arguments, expected) in cases {
             assert_eq!(made(object, arguments).as_deref(), Ok(expected));
         }
+    }
+
+    #[test]
+    fn a_number_where_a_text_is_expected_is_answered_with_how_to_write_it() {
+        let arguments = ["folder=2026", "n=1"].map(str::to_owned);
+        let error = "pack: invalid input: input.folder: expected a string, got 2026";
+        let hint = quoting_hint(error, &arguments).unwrap();
+        assert_eq!(hint, "2026 is read as JSON; as a text, write 'folder=\"2026\"'");
+        assert_eq!(
+            quoting_hint("pack: invalid input: input.n: expected true or false, got 1", &arguments),
+            None
+        );
     }
 
     #[test]

@@ -18,7 +18,7 @@ use super::status;
 use crate::app::App;
 use crate::config::{Config, Source};
 use crate::findings::Findings;
-use crate::governance::audit::read_key;
+use crate::governance::audit::{foresee, read_key};
 use crate::packages::store_of;
 use crate::prompts;
 use crate::text::{invisible, kind_of};
@@ -48,6 +48,8 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     })?;
     let mut findings = app.findings().clone();
     findings.problems.extend(read_key(&config.governance).err());
+    let audit = foresee(&config.governance).map(|why| config.problem("audit", why).to_string());
+    findings.problems.extend(audit);
     if let Some(tls) = config.tls() {
         match Tls::load(tls) {
             Ok(tls) => findings.warnings.extend(tls.expiry_warning()),

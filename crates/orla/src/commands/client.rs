@@ -131,8 +131,13 @@ impl Server {
             None => request,
         };
         request.send().await.map_err(|err| {
-            let what = if err.is_connect() { "cannot connect: " } else { "" };
-            self.failure(&format!("{what}{}", root_cause(&err)))
+            let cause = root_cause(&err);
+            self.failure(&match err.is_connect() {
+                true => format!(
+                    "cannot connect: {cause}; start a server with `orla`, or name one with --url"
+                ),
+                false => cause,
+            })
         })
     }
 

@@ -12,7 +12,7 @@ use super::forms::{Flag, Form, Read, Span};
 use super::keys::{Key, key, object};
 use super::read::{Reader, excerpt, unexpected};
 use super::subjects::SERVED;
-use crate::text::suggestion;
+use crate::text::{list_of, suggestion};
 
 const RULES: &str = "a list of rules (with capabilities, annotations, to, expires, by)";
 /// The longest that a call may wait for its approval.
@@ -59,7 +59,10 @@ fn read_annotations(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<
     let mut annotations = Vec::with_capacity(pairs.len());
     for (name, node) in pairs {
         if !HINTS.contains(&name.text.as_str()) {
-            let hint = suggestion(&name.text, HINTS);
+            let mut hint = suggestion(&name.text, HINTS);
+            if hint.is_empty() {
+                hint = format!(": expected {}", list_of(&HINTS));
+            }
             let shown = excerpt(&name.text);
             reader.problem(name.at, || format!("{path}.{shown}: unknown annotation{hint}"));
             return None;
@@ -110,7 +113,10 @@ mod tests {
             ("[{expires: soon}]", "approve[0].expires"),
             ("[{expires: 0s}]", "approve[0].expires"),
             ("[{expires: 8d}]", "at most"),
-            ("[{annotations: {destructive: true}}]", "unknown annotation"),
+            (
+                "[{annotations: {destructive: true}}]",
+                "unknown annotation: expected readOnlyHint, destructiveHint, ",
+            ),
             ("[{annotations: {destructiveHint: 1}}]", "true or false"),
             ("[{capability: [rm]}]", "unknown key"),
         ] {

@@ -171,6 +171,24 @@ impl Audit {
     }
 }
 
+/// Why the log cannot be opened, as far as its path shows that. Opens and creates nothing.
+pub(crate) fn foresee(own: &GovernanceConfig) -> Option<String> {
+    let path = &own.audit;
+    if path.as_os_str().is_empty() {
+        return None;
+    }
+    let why = match std::fs::metadata(path) {
+        Ok(file) if !file.is_file() => "not a regular file".to_owned(),
+        Ok(_) => return None,
+        Err(_) => {
+            let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty())?;
+            let err = std::fs::read_dir(directory).err()?;
+            format!("its directory cannot be used: {}", reason(&err))
+        }
+    };
+    Some(format!("audit: {}: {why}", path.display()))
+}
+
 /// The key that signs heads, if one is configured.
 ///
 /// # Errors
