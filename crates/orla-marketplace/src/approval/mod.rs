@@ -39,6 +39,9 @@ use table::{Binding, Opened, Question, Table};
 
 pub use rule::ApprovalRule;
 
+/// Why a call is refused that nobody can be asked about.
+const NO_ONE: &str = "there is no one to ask: call it at a terminal, or on a server, where `orla approvals` answers";
+
 /// The calls that wait for an approval, and the rules.
 pub struct Approvals {
     rules: ArcSwap<Vec<Arc<ApprovalRule>>>,
@@ -391,7 +394,7 @@ impl Approvals {
         let desk = self.desk.lock().clone();
         if client.is_none() && matches!(desk, Desk::Closed) {
             self.decided(&question, ApprovalDecision::Unasked, None);
-            return Err("there is no one to ask".to_owned());
+            return Err(NO_ONE.to_owned());
         }
         let opened = self.table.lock().open(question.clone());
         let Ok(Opened { expires, mut answer }) = opened else {

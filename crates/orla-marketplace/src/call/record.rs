@@ -303,7 +303,7 @@ impl Drop for Recording {
 }
 
 /// The outcome of a call whose caller no longer waits for it.
-const GONE: (&str, &str) = ("cancelled", "the caller went away");
+const GONE: (&str, &str) = ("cancelled", "its caller did not wait for its end");
 
 fn outcome_of(result: Result<Option<&Outcome>, &RuntimeError>) -> (&'static str, Option<String>) {
     match result {
