@@ -40,7 +40,8 @@ use table::{Binding, Opened, Question, Table};
 pub use rule::ApprovalRule;
 
 /// Why a call is refused that nobody can be asked about.
-const NO_ONE: &str = "there is no one to ask: call it at a terminal, or on a server, where `orla approvals` answers";
+const NO_ONE: &str =
+    "there is no one to ask: call it at a terminal, or on a server, where `orla approvals` answers";
 
 /// The calls that wait for an approval, and the rules.
 pub struct Approvals {

@@ -278,7 +278,12 @@ impl Writer {
             }
             return;
         };
-        match adopt(&shared.path) {
+        // A file that is still the same is locked by this writer.
+        let file = match fate {
+            Fate::Truncated => self.file.try_clone().map_err(unreadable),
+            _ => locked(&shared.path),
+        };
+        match file.and_then(adopted) {
             Ok((file, place, ends_whole)) => {
                 tracing::error!(
                     %path,
@@ -485,12 +490,11 @@ fn open(path: &Path) -> Result<Opened, String> {
     Ok(Opened { file, place, chain, log, first })
 }
 
-/// Opens and locks the file that has taken the place of a log, and says whether its last line has an end.
+/// The file that has taken the place of a log, and whether its last line has an end.
 ///
 /// # Errors
-/// It cannot be written, or it is neither empty nor an audit log.
-fn adopt(path: &Path) -> Result<(File, Place, bool), String> {
-    let mut file = locked(path)?;
+/// It is neither empty nor an audit log.
+fn adopted(mut file: File) -> Result<(File, Place, bool), String> {
     let (place, end) = read_end(&mut file)?;
     let is_log = first_record_of(&mut file)?.is_some()
         || continued(&end, end.len() as u64 == place.length).is_ok_and(|(chain, _)| chain.seq > 0);
