@@ -147,6 +147,29 @@ pub fn placed(word: &str, base: &Path) -> String {
     }
 }
 
+impl Word {
+    /// Whether who has this has the other, too: all of the network has a host, writing has reading, and a directory what is
+    /// below it. Relative paths may begin at different places, so only the same ones have each other.
+    pub fn covers(&self, other: &Self) -> bool {
+        let below = |directory: &str, path: &str| {
+            let is_anchored =
+                directory.starts_with(['/', '~']) && !path.split('/').any(|part| part == "..");
+            let rest = path.strip_prefix(directory.trim_end_matches('/'));
+            is_anchored && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        match (self, other) {
+            (Self::Other, Self::Other) => false,
+            _ if self == other => true,
+            (Self::Net, Self::Host { .. } | Self::Loopback) => true,
+            (Self::Host { name, port: None }, Self::Host { name: other, .. }) => name == other,
+            (Self::Read(directory), Self::Read(path))
+            | (Self::Write(directory), Self::Read(path) | Self::Write(path)) => below(directory, path),
+            (Self::ExecAny, Self::Exec(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 impl FromStr for Word {
     type Err = String;
 
@@ -292,6 +315,39 @@ impl fmt::Display for Word {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn a_wider_word_covers_a_narrower_one() {
+        let covers = |wide: &str, narrow: &str| {
+            let (wide, narrow): (Word, Word) = (wide.parse().unwrap(), narrow.parse().unwrap());
+            wide.covers(&narrow)
+        };
+        for (wide, narrow) in [
+            ("net", "net:a.example"),
+            ("net", "net:loopback"),
+            ("net:a.example", "net:a.example:443"),
+            ("fs:read:/etc", "fs:read:/etc/hosts"),
+            ("fs:read:/", "fs:read:/etc"),
+            ("fs:write:/srv", "fs:read:/srv/x"),
+            ("fs:read:./x", "fs:read:./x"),
+            ("exec", "exec:git"),
+        ] {
+            assert!(covers(wide, narrow), "{wide} {narrow}");
+        }
+        for (wide, narrow) in [
+            ("net:a.example", "net"),
+            ("net:a.example:443", "net:a.example"),
+            ("net:a.example", "net:b.example"),
+            ("fs:read:/etc", "fs:read:/etcetera"),
+            ("fs:read:/etc", "fs:read:/etc/../root"),
+            ("fs:read:/srv", "fs:write:/srv"),
+            ("fs:read:.", "fs:read:./x"),
+            ("env:A", "env:B"),
+            ("db:a", "db:b"),
+        ] {
+            assert!(!covers(wide, narrow), "{wide} {narrow}");
+        }
+    }
 
     #[test]
     fn words_are_read() {

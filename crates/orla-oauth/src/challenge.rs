@@ -16,13 +16,22 @@ pub struct Challenge {
     pub error: Option<String>,
 }
 
+/// The parameters of the first challenge of the scheme `Bearer`, with their names in lower case.
+pub fn bearer_parameters<'a>(
+    values: impl IntoIterator<Item = &'a str>,
+) -> Option<Vec<(String, String)>> {
+    let mut challenges = values.into_iter().flat_map(challenges);
+    challenges
+        .find(|challenge| challenge.scheme.eq_ignore_ascii_case("bearer"))
+        .map(|bearer| bearer.parameters)
+}
+
 impl Challenge {
     /// The first challenge of the scheme `Bearer` in the values of the header field.
     pub fn of<'a>(values: impl IntoIterator<Item = &'a str>) -> Option<Self> {
-        let mut challenges = values.into_iter().flat_map(challenges);
-        let bearer = challenges.find(|challenge| challenge.scheme.eq_ignore_ascii_case("bearer"))?;
+        let parameters = bearer_parameters(values)?;
         let parameter = |name: &str| {
-            let mut found = bearer.parameters.iter().filter(|(known, _)| known == name);
+            let mut found = parameters.iter().filter(|(known, _)| known == name);
             found.next().map(|(_, value)| value.clone())
         };
         Some(Self {

@@ -54,13 +54,8 @@ struct Raw {
     server: Server,
     #[serde(default)]
     user_config: BTreeMap<String, RawSetting>,
-    compatibility: Option<Compatibility>,
-}
-
-#[derive(Default, Deserialize)]
-struct Compatibility {
     #[serde(default)]
-    platforms: Vec<String>,
+    compatibility: Value,
 }
 
 #[derive(Deserialize)]
@@ -118,9 +113,12 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
     if !["node", "python", "binary", "uv"].contains(&raw.server.kind.as_str()) {
         return Err(format!("{MANIFEST}: server.type {:?} is not known", raw.server.kind));
     }
-    let compatibility = raw.compatibility.unwrap_or_default();
-    let platforms = &compatibility.platforms;
-    if !platforms.is_empty() && !platforms.iter().any(|platform| platform == system) {
+    // What is no list of texts says nothing.
+    let platforms = raw.compatibility.get("platforms").and_then(Value::as_array);
+    let platforms =
+        platforms.and_then(|list| list.iter().map(Value::as_str).collect::<Option<Vec<_>>>());
+    let platforms = platforms.unwrap_or_default();
+    if !platforms.is_empty() && !platforms.contains(&system) {
         let platforms = platforms.join(", ");
         return Err(format!(
             "{MANIFEST}: it is for {platforms} (compatibility.platforms), and this is {system}"
@@ -208,7 +206,7 @@ impl Bundle {
                 _ if is_option && !arg.starts_with('-') => drop(args.pop()),
                 _ => {}
             }
-            is_option = arg.starts_with('-') && !arg.contains(['=', '$']);
+            is_option = arg.starts_with('-') && arg != "--" && !arg.contains(['=', '$']);
         }
         let env = self.env.iter().filter_map(|(name, value)| Some((name.clone(), filled(value)?)));
         let env = env.collect();
@@ -328,6 +326,27 @@ mod tests {
             bundle.unwrap().command("/b", "/h", |_| None).ok().unwrap().args,
             ["s.js", "-v", "x"]
         );
+    }
+
+    #[test]
+    fn the_end_of_options_stays() {
+        let bundle = manifest(|json| {
+            json["server"]["mcp_config"]["args"] =
+                json!(["--", "${user_config.none}", "${user_config.set}"]);
+            json["user_config"] = json!({"none": {"type": "string"}, "set": {"type": "string"}});
+        });
+        let command = bundle.unwrap().command("/b", "/h", |key| (key == "set").then(|| "-x".to_owned()));
+        assert_eq!(command.ok().unwrap().args, ["--", "-x"]);
+    }
+
+    #[test]
+    fn what_says_nothing_of_platforms_is_for_all() {
+        for compatibility in
+            [json!(null), json!({}), json!({"platforms": null}), json!({"platforms": "all"})]
+        {
+            let bundle = manifest(|json| json["compatibility"] = compatibility.clone());
+            assert!(bundle.is_ok(), "{compatibility}");
+        }
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! - [`bundle`]: the manifest of an `.mcpb` bundle
 //! - [`remote`]: a server behind a URL as an archive
 //! - [`environment`]: programs of npm and PyPI as bundles
+//! - [`oci`]: bundles and folders in OCI registries
 //! - [`publish`]: what a registry is told of a package
 //! - [`registry`]: the API of MCP registries
 //! - [`tools`]: what a package says its tools are
@@ -26,6 +27,7 @@ pub mod archive;
 pub mod bundle;
 pub mod environment;
 pub mod lock;
+pub mod oci;
 pub mod publish;
 pub mod registry;
 pub mod remote;
@@ -44,7 +46,30 @@ pub trait Fetch: Send + Sync {
     ///
     /// # Errors
     /// A sentence that says what failed, without the URL's credentials.
-    async fn get(&self, url: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError>;
+    async fn get(&self, url: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError> {
+        self.get_with(Wanted { url, named_by, max, accept: None, token: None }).await
+    }
+
+    /// The same, with more to say.
+    ///
+    /// # Errors
+    /// As above; [`FetchError::Unauthorized`] if a token is wanted.
+    async fn get_with(&self, wanted: Wanted<'_>) -> Result<Vec<u8>, FetchError>;
+}
+
+/// What is to be fetched.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its URL.
+    pub url: &'a str,
+    /// The address of the document that named it, if one did.
+    pub named_by: Option<&'a str>,
+    /// The most bytes.
+    pub max: usize,
+    /// The media types that are understood.
+    pub accept: Option<&'a str>,
+    /// A bearer token. It goes to the origin of the URL alone.
+    pub token: Option<&'a str>,
 }
 
 /// Why nothing was fetched.
@@ -53,6 +78,9 @@ pub enum FetchError {
     /// The server says that there is no such thing.
     #[error("there is nothing at {0}")]
     Missing(String),
+    /// The server wants a token; the parameters of its challenge say where one is given.
+    #[error("it is not given to callers without an account")]
+    Unauthorized(Vec<(String, String)>),
     /// Anything else, as a sentence.
     #[error("{0}")]
     Failed(String),

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::environment::{Launch, Variable};
 use crate::lock::is_digest;
+use crate::oci::Reference;
 use crate::remote::{Remote, RemoteSetting};
 use crate::source::{Source, is_local_http};
 use crate::{Fetch, FetchError};
@@ -53,6 +54,8 @@ struct Package {
     version: Option<String>,
     #[serde(default)]
     file_sha256: Option<String>,
+    #[serde(default)]
+    registry_base_url: Option<String>,
     #[serde(default)]
     transport: Option<Transport>,
     #[serde(default)]
@@ -108,6 +111,21 @@ pub enum Install {
     Program(Source, Launch),
     /// Nothing: it runs elsewhere.
     Remote(Remote),
+    /// An artifact of an OCI registry.
+    Artifact(Reference),
+}
+
+impl Install {
+    /// In a word: `mcpb`, `npm`, `pypi`, `url` or `oci`.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Bundle(_) => "mcpb",
+            Self::Program(Source::Npm { .. }, _) => "npm",
+            Self::Program(..) => "pypi",
+            Self::Remote(_) => "url",
+            Self::Artifact(_) => "oci",
+        }
+    }
 }
 
 /// A bundle that a server is installed from.
@@ -177,7 +195,7 @@ impl<'a> Registry<'a> {
                     version: version.map(str::to_owned),
                 });
             }
-            Err(FetchError::Failed(problem)) => return Err(self.failed(&problem)),
+            Err(error) => return Err(self.failed(&error.to_string())),
         };
         let server = self.json(&answer).and_then(|answer| {
             server_of(&answer)
@@ -266,11 +284,12 @@ impl Server {
         kinds.dedup();
         let remote = ["streamable-http", "sse"];
         let remote = remote.iter().find_map(|kind| self.remotes.iter().find(|one| one.kind == *kind));
-        match remote {
-            Some(remote) => self.remote(remote).map(Install::Remote),
-            None if kinds.is_empty() => Err(format!("{name} has no packages")),
-            None => Err(format!(
-                "{name} has packages of the kinds {}, which are not supported yet: mcpb, npm and pypi are",
+        match (remote, of_kind("oci")) {
+            (Some(remote), _) => self.remote(remote).map(Install::Remote),
+            (None, Some(package)) => self.artifact(package).map(Install::Artifact),
+            (None, None) if kinds.is_empty() => Err(format!("{name} has no packages")),
+            (None, None) => Err(format!(
+                "{name} has packages of the kinds {}, which are not supported: mcpb, npm, pypi and oci are",
                 kinds.join(", ")
             )),
         }
@@ -332,6 +351,18 @@ impl Server {
                 Err(format!("{name}: the registry does not give the SHA-256 of its bundle (fileSha256)"))
             }
         }
+    }
+
+    /// An artifact by its identifier, to which older descriptions add host and version.
+    fn artifact(&self, package: &Package) -> Result<Reference, String> {
+        let whole = &package.identifier;
+        let host = package.registry_base_url.as_deref().unwrap_or("https://docker.io");
+        let host = host.trim_start_matches("https://").trim_end_matches('/');
+        let reference = Reference::parse(whole).or_else(|| Reference::parse(&format!("{host}/{whole}")));
+        let mut reference =
+            reference.ok_or_else(|| format!("{}: {whole} is no name of an OCI artifact", self.name))?;
+        reference.version = reference.version.or_else(|| package.version.clone());
+        Ok(reference)
     }
 
     /// The program as a person would write it, in the one version that the registry names.
@@ -425,7 +456,7 @@ fn server_of(answer: &Value) -> Result<Server, String> {
 }
 
 /// A text as a segment or a value of a URL.
-fn encoded(text: &str) -> String {
+pub(crate) fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().fold(String::new(), |mut out, byte| {
         if plain(byte) {
@@ -440,6 +471,7 @@ fn encoded(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Wanted;
     use async_trait::async_trait;
     use serde_json::json;
 
@@ -448,13 +480,8 @@ mod tests {
 
     #[async_trait]
     impl Fetch for Always {
-        async fn get(
-            &self,
-            url: &str,
-            _named_by: Option<&str>,
-            _max: usize,
-        ) -> Result<Vec<u8>, FetchError> {
-            let number = url.bytes().map(u64::from).sum::<u64>();
+        async fn get_with(&self, wanted: Wanted<'_>) -> Result<Vec<u8>, FetchError> {
+            let number = wanted.url.bytes().map(u64::from).sum::<u64>();
             self.0.clone().map(|text| text.replace('#', &number.to_string()).into_bytes())
         }
     }
@@ -476,7 +503,8 @@ mod tests {
         assert_eq!(bundle, Install::Bundle(wanted));
         for (packages, words) in [
             (json!([]), "no packages"),
-            (json!([{"registryType": "oci", "identifier": "c"}]), "oci"),
+            (json!([{"registryType": "oci", "identifier": "A B"}]), "no name of an OCI artifact"),
+            (json!([{"registryType": "nuget", "identifier": "c"}]), "nuget"),
             (json!([{"registryType": "npm", "identifier": "c"}]), "version"),
             (json!([{"registryType": "npm", "identifier": "--c", "version": "1.0.0"}]), "usable name"),
             (json!([{"registryType": "npm", "identifier": "c", "version": "latest"}]), "version"),

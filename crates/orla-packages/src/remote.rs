@@ -68,6 +68,12 @@ impl Remote {
         if !is_plain(&self.url) || self.url.contains(['{', '}']) {
             return Err(format!("{} has variables or spaces, which are not supported", self.url));
         }
+        let host = self.url.split_once("://").map_or("", |(_, rest)| rest);
+        let host = host.split(['/', '?', '#']).next().unwrap_or_default();
+        // Readers of URLs, and people, disagree on what comes before these.
+        if host.contains(['@', '\\', '%']) {
+            return Err(format!("{} has a user or a backslash before its host", self.url));
+        }
         for (name, value) in &self.headers {
             let is_name = !name.is_empty()
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
@@ -144,10 +150,20 @@ mod tests {
         let bytes = remote.archive().unwrap();
         let archive = crate::archive::Archive::read(&bytes).unwrap();
         assert_eq!(Remote::read(&archive.file(DOCUMENT, 1000).unwrap().unwrap()).unwrap(), remote);
+        let digest = "da2e1e6de14634c97881e91528204319bc42a4dba6c5a18a90b73b2274c0720c";
+        assert_eq!(crate::sha256(&bytes), digest, "a lock of before names this archive");
         assert_eq!(remote.filled(|_| None).unwrap_err(), ["token"]);
         let headers = remote.filled(|key| (key == "token").then(|| "s3".to_owned())).unwrap();
         assert_eq!(headers, [("Authorization".to_owned(), "Bearer s3".to_owned())].into());
-        for url in ["http://a.example", "https://a.example/{x}", "https://a.example/ x", "file:///x"] {
+        for url in [
+            "http://a.example",
+            "https://a.example/{x}",
+            "https://a.example/ x",
+            "file:///x",
+            "https://a.example@evil.example/mcp",
+            "https://a.example:443\\@evil.example/mcp",
+            "https://evil.example\\a.example/mcp",
+        ] {
             assert!(Remote { url: url.to_owned(), ..remote.clone() }.check().is_err(), "{url}");
         }
     }

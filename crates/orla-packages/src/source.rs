@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::oci::Reference;
+
 /// A source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
@@ -18,6 +20,8 @@ pub enum Source {
         /// The version; `None` for the latest.
         version: Option<String>,
     },
+    /// An artifact of an OCI registry.
+    Oci(Reference),
     /// A revision of a git repository.
     Git {
         /// Its URL, or its path.
@@ -47,7 +51,7 @@ pub enum Source {
 pub struct NoSource(String);
 
 /// What can be written.
-const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, git:URL#REVISION, npm:NAME, pypi:NAME, \
+const EXPECTED: &str = "a folder with tool.yaml (./greet), mcpb:FILE, mcpb:https://…, git:URL#REVISION, npm:NAME, pypi:NAME, oci:HOST/NAME:TAG, \
     or a name in a registry (io.github.owner/server) is expected";
 
 impl Source {
@@ -93,7 +97,13 @@ impl Source {
                 false => refused("it names no package of PyPI"),
             };
         }
-        for unsupported in ["oci", "cargo", "nuget"] {
+        if let Some(rest) = text.strip_prefix("oci:") {
+            return match Reference::parse(rest) {
+                Some(reference) => Ok(Self::Oci(reference)),
+                None => refused("an artifact is oci:HOST/NAME:TAG or oci:HOST/NAME@sha256:…"),
+            };
+        }
+        for unsupported in ["cargo", "nuget"] {
             if text.strip_prefix(unsupported).is_some_and(|rest| rest.starts_with(':')) {
                 return refused(&format!("sources of the kind `{unsupported}:` are not supported yet"));
             }
@@ -126,6 +136,7 @@ impl Source {
                 *version = None;
             }
             Self::Git { revision, .. } => *revision = None,
+            Self::Oci(reference) => reference.version = None,
             Self::Folder(_) | Self::BundleFile(_) | Self::BundleUrl(_) => {}
         }
         self
@@ -195,6 +206,7 @@ impl fmt::Display for Source {
         match self {
             Self::Folder(path) => f.write_str(path),
             Self::BundleFile(what) | Self::BundleUrl(what) => write!(f, "mcpb:{what}"),
+            Self::Oci(reference) => write!(f, "oci:{reference}"),
             Self::Git { url, revision: None } => write!(f, "git:{url}"),
             Self::Git { url, revision: Some(revision) } => write!(f, "git:{url}#{revision}"),
             Self::Npm { name, version: None } => write!(f, "npm:{name}"),
@@ -232,6 +244,7 @@ mod tests {
             ("git:https://a.example/b.git#v1.0", git("https://a.example/b.git", Some("v1.0"))),
             ("git:./repository", git("./repository", None)),
             ("git:git@a.example:b/c.git#main", git("git@a.example:b/c.git", Some("main"))),
+            ("oci:ghcr.io/a/b:1", Source::Oci(Reference::parse("ghcr.io/a/b:1").unwrap())),
             ("npm:@a/b", Source::Npm { name: "@a/b".into(), version: None }),
             ("npm:@a/b@1.0.0", Source::Npm { name: "@a/b".into(), version: Some("1.0.0".into()) }),
             ("npm:b@next", Source::Npm { name: "b".into(), version: Some("next".into()) }),
@@ -277,6 +290,6 @@ mod tests {
         let plain = |text: &str| parse(text).unwrap().without_version().to_string();
         assert_eq!(plain("npm:@a/b@1.0.0"), "npm:@a/b");
         assert_eq!(plain("git:./repository#v1"), "git:./repository");
-        assert!(parse("oci:x").unwrap_err().to_string().contains("not supported"));
+        assert!(parse("cargo:x").unwrap_err().to_string().contains("not supported"));
     }
 }

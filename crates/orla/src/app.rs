@@ -39,7 +39,7 @@ use orla_providers::plugin::{PluginExecutor, Plugins};
 use orla_providers::remote::{RemoteRTFSExecutor, Remotes};
 use orla_providers::sign_in::SignIns;
 use orla_providers::stream::{StreamExecutor, Streams};
-use orla_providers::tool::{Loader, ToolProvider, prestarted};
+use orla_providers::tool::{ForeignTools, Loader, ToolProvider, prestarted};
 use orla_server::shared_tool;
 use parking_lot::Mutex;
 
@@ -79,6 +79,8 @@ pub(crate) struct App {
     providers: Providers,
     served: Arc<Served>,
     tools: Loader,
+    /// The tools of packages, as they were made last.
+    foreign_tools: Mutex<ForeignTools>,
     governance: Governance,
     rules: Arc<Rules>,
     /// The packages that cannot be served, each with its name and the reason.
@@ -214,6 +216,7 @@ impl App {
             providers,
             served,
             tools,
+            foreign_tools: Mutex::default(),
             governance,
             rules,
             refused,

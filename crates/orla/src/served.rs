@@ -139,7 +139,8 @@ impl Sources {
             Err(err) => findings.problems.push(format!("the prompts cannot be served: {err}")),
         }
         let surfaces = providers.iter().flat_map(|source| source.surfaces());
-        surfaces.filter(|surface| self.rules.may_surface(surface.owner())).for_each(|surface| {
+        let may = |owner: &str| self.rules.may_surface(owner) && self.installed.may_surface(owner);
+        surfaces.filter(|surface| may(surface.owner())).for_each(|surface| {
             builder.surface(surface);
         });
         builder.build()
@@ -171,6 +172,9 @@ impl Sources {
         }
         tools.extend(near.into_iter().map(Tool::from));
         self.installed.hold_back(tools.iter_mut().map(|tool| &mut tool.registration));
+        let here: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
+        let unserved = self.installed.unserved().into_iter();
+        tools.extend(unserved.filter(|one| !here.contains(&one.manifest.id)).map(Tool::from));
         let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
         let builtins = self.builtins.iter().filter(|builtin| !own.contains(&builtin.manifest.id));
         tools.extend(builtins.cloned().map(Tool::from));
@@ -242,19 +246,7 @@ impl Sources {
         if !is_everything_known {
             return;
         }
-        let own = |texts: &[String]| texts.to_vec();
-        let mut lists = vec![
-            ("allow".to_owned(), own(config.allow.as_deref().unwrap_or_default())),
-            ("deny".to_owned(), own(&config.deny)),
-        ];
-        lists.extend(config.quotas.iter().map(|rule| {
-            let patterns = rule.capabilities.iter().map(|pattern| pattern.as_str().to_owned());
-            (format!("{}.capabilities", rule.name), patterns.collect())
-        }));
-        lists.extend(config.approve.iter().map(|rule| {
-            let patterns = rule.capabilities.iter().map(|pattern| pattern.as_str().to_owned());
-            (format!("{}.capabilities", rule.name), patterns.collect())
-        }));
+        let lists = [("allow", config.allow.as_deref().unwrap_or_default()), ("deny", &*config.deny)];
         for (key, patterns) in lists {
             for text in patterns.iter().take(MAX_NAMED) {
                 let pattern = Pattern::new(text);

@@ -1,9 +1,12 @@
 //! Rules of `policy`, `approve` and `quotas` that fit nothing: a misspelt name, or a name where a permission stands. No I/O.
 
-use orla_marketplace::Permission;
-use orla_marketplace::id::Pattern;
+use orla_marketplace::id::{Pattern, mcp_name};
+use orla_marketplace::{Catalog, Permission, discovery, program};
+use orla_providers::NameRules;
 
+use crate::config::Config;
 use crate::config::subjects::{Subject, What};
+use crate::text::suggestion;
 
 /// What the rules can be about.
 #[derive(Clone, Debug, Default)]
@@ -42,14 +45,38 @@ const KINDS: [&str; 12] = [
 ];
 
 impl Known {
+    /// What is served, and by the names of those that were not asked what may be: all but what nodes of a cluster and other
+    /// instances serve.
+    pub(crate) fn of(config: &Config, catalog: &Catalog, unasked: &[String]) -> Self {
+        let mut known = Self::default();
+        for entry in catalog.entries() {
+            known.names.extend([entry.manifest.id.clone(), entry.name.to_string()]);
+            known.needs.extend_from_slice(entry.needs());
+        }
+        known.names.extend(discovery::IDS.into_iter().chain(program::IDS).map(str::to_owned));
+        let of = |name: &str, rules: &NameRules| match &rules.prefix {
+            Some(prefix) => [prefix.clone(), mcp_name(prefix)],
+            None => [format!("{name}."), mcp_name(&format!("{name}."))],
+        };
+        let servers = config.servers.iter().map(|one| of(&one.value.name, &one.value.names));
+        let agents = config.agents.iter().map(|one| of(&one.value.name, &one.value.names));
+        let plugins = config.plugins.iter().map(|one| of(&one.value.name, &one.value.names));
+        let others = unasked.iter().map(|name| of(name, &NameRules::default()));
+        known.beginnings = servers.chain(agents).chain(plugins).chain(others).flatten().collect();
+        known
+    }
+
     /// What is wrong with a subject of a rule, if anything is.
     pub(crate) fn finding(&self, subject: &Subject) -> Option<Finding> {
         let path = &subject.path;
         match &subject.what {
-            What::Capabilities(pattern) if !self.has(pattern) => Some(Finding::Warning(format!(
-                "{path}: `{}` fits no capability that is served; a name is an id (`TOOL`, `SERVER.TOOL`) or an MCP name (`TOOL`, `SERVER__TOOL`), and `*` stands for any characters",
-                pattern.as_str()
-            ))),
+            What::Capabilities(pattern) if !self.has(pattern) => {
+                let text = pattern.as_str();
+                let hint = suggestion(text, self.names.iter().map(String::as_str));
+                Some(Finding::Warning(format!(
+                    "{path}: `{text}` fits no capability that is served{hint}; a name is an id (`TOOL`, `SERVER.TOOL`) or an MCP name (`TOOL`, `SERVER__TOOL`), and `*` stands for any characters"
+                )))
+            }
             What::Denied(permission) if self.is_no_permission(permission) => {
                 Some(Finding::Problem(format!(
                     "{path}: `{}` is no permission that anything needs, so this denies nothing; write `mcp:SERVER/TOOL` for a tool of an MCP server, or `capabilities: [NAME]` with `deny: [\"*\"]`",

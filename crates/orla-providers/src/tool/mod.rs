@@ -27,4 +27,4 @@ pub use discovery::{DirectoryError, Finding, ProgramFile};
 pub use executor::{ToolExecutor, prestarted};
 pub use settings::ToolProvider;
 pub(crate) use settings::requires;
-pub use source::{ForeignTerms, ForeignTool, Loaded, Loader, Override, foreign};
+pub use source::{ForeignTerms, ForeignTool, ForeignTools, Loaded, Loader, Override, foreign, unserved};

@@ -120,6 +120,41 @@ impl Loader {
 #[derive(Debug)]
 pub struct ForeignTool(Found);
 
+/// Remembers the capabilities of tools of others, so that the catalogue knows which are unchanged.
+#[derive(Debug, Default)]
+pub struct ForeignTools(HashMap<String, ForeignMade>);
+
+/// A capability, and what it was made of. Directories of others are named by their content, so a path says what a file is.
+#[derive(Debug)]
+struct ForeignMade {
+    path: PathBuf,
+    limits: Limits,
+    change: Override,
+    declared: Declared,
+    sandbox: Option<Arc<Sandbox>>,
+    registration: Registration,
+}
+
+impl ForeignTools {
+    /// The capability with this id: the one of before if nothing has changed.
+    ///
+    /// # Errors
+    /// There is no current directory.
+    pub fn registration(
+        &mut self,
+        before: &mut Self,
+        tool: ForeignTool,
+        id: String,
+        terms: ForeignTerms<'_>,
+    ) -> io::Result<Registration> {
+        let known = before.0.remove(&id);
+        let made = tool.made(id.clone(), terms, known)?;
+        let registration = made.registration.clone();
+        self.0.insert(id, made);
+        Ok(registration)
+    }
+}
+
 /// How tools of others are served.
 #[derive(Clone, Copy, Debug)]
 pub struct ForeignTerms<'a> {
@@ -155,11 +190,12 @@ impl ForeignTool {
         self.0.metadata.declared.wanted(&self.0.metadata.pass_env)
     }
 
-    /// The capability with this id.
-    ///
-    /// # Errors
-    /// There is no current directory.
-    pub fn registration(mut self, id: String, terms: ForeignTerms<'_>) -> io::Result<Registration> {
+    fn made(
+        mut self,
+        id: String,
+        terms: ForeignTerms<'_>,
+        known: Option<ForeignMade>,
+    ) -> io::Result<ForeignMade> {
         let change = terms.changes.get(&id).or_else(|| terms.changes.get(&mcp_name(&id)));
         let change = change.cloned().unwrap_or_default();
         let metadata = &mut self.0.metadata;
@@ -172,12 +208,44 @@ impl ForeignTool {
             ..Declared::default()
         };
         let declared = declared.changed_by(&change.declared);
+        let (limits, path) = (terms.limits, self.0.path.clone());
         let sandbox = terms.sandboxes.of(&declared, terms.directory);
+        let is_same = |made: &ForeignMade| {
+            (&made.path, made.limits, &made.change, &made.declared, &made.sandbox)
+                == (&path, limits, &change, &declared, &sandbox)
+        };
+        if let Some(known) = known.filter(is_same) {
+            return Ok(known);
+        }
         self.0.name = id;
         let place = terms.directory.to_owned();
         let place = (vec![place.clone()], Some(place));
-        registration(self.0, terms.limits, &change, declared, sandbox.as_ref(), place)
+        let registration =
+            registration(self.0, limits, &change, declared.clone(), sandbox.as_ref(), place)?;
+        Ok(ForeignMade { path, limits, change, declared, sandbox, registration })
     }
+}
+
+/// A tool of others that cannot be served, in the place of what `file` would be.
+///
+/// # Errors
+/// There is no current directory.
+pub fn unserved(id: String, file: &Path, directory: &Path, why: &str) -> io::Result<Registration> {
+    let provider = ToolProvider {
+        program: Arc::new(Program::new(file)?),
+        interpreter: None,
+        args: Default::default(),
+        form: Default::default(),
+        has_output_schema: false,
+        limits: Limits::default(),
+        prestart: 0,
+        package: Some(directory.to_owned()),
+    };
+    let provider = ProviderType::Custom(Arc::new(provider));
+    let manifest = CapabilityManifest::new(id, "A tool that cannot be served.".to_owned(), provider);
+    let mut registration = Registration::from(manifest);
+    registration.policy = registration.policy.unavailable(why);
+    Ok(registration)
 }
 
 /// Where the paths of a declaration lead from.

@@ -24,6 +24,7 @@ use crate::governance::{self, Rules};
 use crate::packages::names::OwnNames;
 use crate::packages::{Installed, project_of, store_of};
 use crate::served::Sources;
+use crate::unmatched::{Finding, Known};
 use crate::{programs, prompts};
 
 use super::packages::packages_at_home;
@@ -103,8 +104,8 @@ impl App {
                 Some(why)
             })
         };
-        let of_packages =
-            self.load_packages(config, &installed, process, &rules, &mut found, &mut findings);
+        let (of_packages, installed) =
+            self.load_packages(config, installed, process, &rules, &mut found, &mut findings);
         let secrets = Arc::new(config.secrets.and(&of_packages));
         // What still runs may know the secrets from before.
         self.marketplace.set_redaction(Arc::new(secrets.and(&self.secrets)));
@@ -137,7 +138,10 @@ impl App {
             cluster.admit_anonymous(!config.is_authenticated());
         }
         self.marketplace.quotas().configure(config.quotas.clone());
+        let prompts = sources.prompts.iter().map(|prompt| prompt.name.clone()).collect();
+        let packages = sources.installed.names();
         self.served.publish(sources, &mut findings);
+        self.find_unmatched(config, prompts, packages, &mut findings);
         self.rules = rules;
         self.findings = findings;
         Ok(())
@@ -301,6 +305,34 @@ impl App {
         let warnings = confined.iter().filter_map(|(name, sandbox)| declarations.warning(name, sandbox));
         self.exposed = warnings.collect();
         findings.warnings.extend_from_slice(&self.exposed);
+    }
+
+    /// Finds rules that fit nothing. What other nodes and instances serve is not known here, and may be anything.
+    fn find_unmatched(
+        &self,
+        config: &Config,
+        prompts: Vec<String>,
+        packages: Vec<String>,
+        findings: &mut Findings,
+    ) {
+        if config.subjects.is_empty() || config.cluster.is_some() || !config.remotes.is_empty() {
+            return;
+        }
+        let unasked: Vec<String> = self.capsules().into_iter().chain(packages).collect();
+        let mut known = Known::of(config, &self.marketplace.snapshot(), &unasked);
+        // A policy decides about prompts, too.
+        known.names.extend(prompts);
+        for subject in &config.subjects {
+            match known.finding(&subject.value) {
+                Some(Finding::Problem(text)) => {
+                    findings.problems.push(config.placed(subject.at, text));
+                }
+                Some(Finding::Warning(text)) => {
+                    findings.warnings.push(config.placed(subject.at, text));
+                }
+                None => {}
+            }
+        }
     }
 
     /// Makes the executors, once and again when their bounds change. Calls that run keep the old ones.

@@ -25,33 +25,33 @@ impl App {
     pub(super) fn load_packages(
         &self,
         config: &Config,
-        installed: &Installed,
+        installed: Installed,
         process: orla_process::Limits,
         rules: &Arc<Rules>,
         found: &mut Loaded,
         findings: &mut Findings,
-    ) -> Redactor {
+    ) -> (Redactor, Installed) {
         let home = packages_elsewhere(config).filter(|_| self.candidate.is_none());
         let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
         findings.problems.extend(sentences(&packages.problems));
         *self.refused.lock() =
             packages.refused.iter().map(|(name, why)| (name.clone(), why.to_string())).collect();
+        let installed = installed.without(|name| {
+            let of_user = packages.packages.iter().find(|package| package.manifest.name == *name)?;
+            let why = format!("{name} of orla.lock: {} has this name", of_user.directory.display());
+            findings.problems.push(why.clone());
+            Some(why)
+        });
         self.refused.lock().extend(installed.refused().iter().cloned());
         let (folders, mut missing) = installed.folders(&base_of(config));
-        for folder in folders {
-            let name = &folder.manifest.name;
-            match packages.packages.iter().find(|package| package.manifest.name == *name) {
-                Some(other) => missing.push((
-                    name.clone(),
-                    format!("{name} of orla.lock: {} has this name", other.directory.display()),
-                )),
-                None => packages.packages.push(folder),
-            }
-        }
+        packages.packages.extend(folders);
         let sandboxes = self.instance.sandboxes();
+        let changes = overrides(config);
+        let mut made = self.foreign_tools.lock();
         let (tools, unserved) =
-            installed.tools(&base_of(config), process, &overrides(config), sandboxes);
+            installed.tools(&base_of(config), process, &changes, sandboxes, &mut made);
+        drop(made);
         found.registrations.extend(tools);
         missing.extend(unserved);
         self.refuse(missing, findings);
@@ -115,7 +115,7 @@ impl App {
             if config.watch { capsule.hot_loaded() } else { capsule }
         });
         self.capsules.supervisor().load(watched, policy(config));
-        given
+        (given, installed)
     }
 
     /// Keeps why packages of the lock cannot be served, each with its name.

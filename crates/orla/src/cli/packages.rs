@@ -12,6 +12,7 @@ Sources:
   mcpb:FILE, mcpb:https://…   an .mcpb bundle
   git:URL#REVISION            a folder or a bundle in a git repository; a path is a URL, too
   npm:NAME, pypi:NAME         an MCP server of npm or PyPI; with @VERSION, that version
+  oci:HOST/NAME:TAG           an .mcpb bundle or a folder of tools in an OCI registry; @sha256:… is exact
   io.github.owner/server      a server of the registry; with @VERSION, that version
 
 What it is, what it runs and what it wants is shown first. orla.lock is for version control; `orla sync` installs \
@@ -99,6 +100,9 @@ pub(crate) struct Publish {
     /// Make no git tag
     #[arg(long)]
     pub(crate) no_tag: bool,
+    /// Pack the files that git ignores, too
+    #[arg(long)]
+    pub(crate) ignored: bool,
     /// Replace files that are there with other content
     #[arg(long)]
     pub(crate) force: bool,

@@ -6,9 +6,7 @@ mod callers;
 
 use std::sync::Arc;
 
-use orla_marketplace::id::mcp_name;
 use orla_marketplace::{CapabilityMarketplace, Entry, TITLE};
-use orla_providers::NameRules;
 use orla_providers::stream;
 use orla_server::Tls;
 use serde_json::Value;
@@ -19,10 +17,7 @@ use crate::app::App;
 use crate::config::{Config, Source};
 use crate::findings::Findings;
 use crate::governance::audit::{foresee, read_key};
-use crate::packages::store_of;
-use crate::prompts;
 use crate::text::{invisible, kind_of};
-use crate::unmatched::{Finding, Known};
 use crate::{Failure, render};
 
 /// Prints every problem with its place, and a verdict.
@@ -61,7 +56,6 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     callers::check(&config, &app, &mut findings);
     let unavailable = unavailable(&findings, app.marketplace());
     findings.problems.extend(unavailable);
-    find_unmatched(&config, &app, &mut findings);
     findings.warnings.extend(invisible_in(app.marketplace()));
     findings.warnings.extend(app.run_by_the_shell());
     findings.warnings.extend(app.withheld());
@@ -109,41 +103,6 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     }
     render::line(&format!("ok: {file}, {summary}"));
     Ok(())
-}
-
-/// Finds the rules that fit nothing. What nodes and other instances share is not known here, and may be anything.
-fn find_unmatched(config: &Config, app: &App, findings: &mut Findings) {
-    if config.cluster.is_some() || !config.remotes.is_empty() {
-        return;
-    }
-    let (mut known, snapshot) = (Known::default(), app.marketplace().snapshot());
-    for entry in snapshot.entries() {
-        known.names.extend([entry.manifest.id.clone(), entry.name.to_string()]);
-        known.needs.extend_from_slice(entry.needs());
-    }
-    // A policy decides about prompts, too.
-    let prompts = prompts::load(&config.prompts_dir, false).prompts;
-    known.names.extend(prompts.into_iter().map(|prompt| prompt.name));
-    let of = |name: &str, rules: &NameRules| match &rules.prefix {
-        Some(prefix) => vec![prefix.clone(), mcp_name(prefix)],
-        None => vec![format!("{name}."), mcp_name(&format!("{name}."))],
-    };
-    let servers = config.servers.iter().map(|one| of(&one.value.name, &one.value.names));
-    let agents = config.agents.iter().map(|one| of(&one.value.name, &one.value.names));
-    let plugins = config.plugins.iter().map(|one| of(&one.value.name, &one.value.names));
-    let locked = store_of(config).lock().unwrap_or_default();
-    let packages = locked.entries().iter().map(|entry| entry.name.clone());
-    let others = app.capsules().into_iter().chain(packages);
-    let others = others.map(|name| of(&name, &NameRules::default()));
-    known.beginnings = servers.chain(agents).chain(plugins).chain(others).flatten().collect();
-    for subject in &config.subjects {
-        let list = match known.finding(&subject.value) {
-            Some(Finding::Problem(text)) => (&mut findings.problems, text),
-            Some(Finding::Warning(text)) => (&mut findings.warnings, text),
-            None => continue,
-        };
-        list.0.push(config.placed(subject.at, list.1));
-    }
 }
 
 /// The streams of the configuration whose programs cannot be started, a sentence with its place for each.

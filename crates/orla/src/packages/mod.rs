@@ -7,13 +7,15 @@
 pub(crate) mod content;
 pub(crate) mod names;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::schema::json_schema_of;
-use orla_marketplace::{ANNOTATIONS, Availability, CapabilityManifest, Registration};
+use orla_marketplace::{
+    ANNOTATIONS, Availability, CapabilityManifest, MCPCapability, ProviderType, Registration,
+};
 use orla_packages::lock::{Entry, FILE, PackageKind};
 use orla_packages::store::{Own, Presence, Store, StoreError};
 use orla_packages::tools::{self, Tool};
@@ -22,7 +24,7 @@ use orla_process::confinement::Sandboxes;
 use orla_providers::capsule::packages::{self, Package};
 use orla_providers::capsule::{is_unlearned, package_of};
 use orla_providers::mcp::ServerSettings;
-use orla_providers::tool::{self, ForeignTerms, Override};
+use orla_providers::tool::{self, ForeignTerms, ForeignTool, ForeignTools, Override};
 use parking_lot::Mutex;
 use serde_json::Value;
 
@@ -38,6 +40,10 @@ pub(crate) struct Installed {
     refused: Vec<Refused>,
     /// What the packages say their tools are, by their names.
     seen: Arc<Mutex<BTreeMap<String, Vec<Tool>>>>,
+    /// Why packages are not served, by their names.
+    unserved: Arc<Mutex<BTreeMap<String, String>>>,
+    /// Those of which a tool is held back.
+    changed: Arc<Mutex<BTreeSet<String>>>,
 }
 
 /// A package of the lock.
@@ -114,6 +120,11 @@ impl Installed {
         &self.refused
     }
 
+    /// The names of all of them.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.packages.iter().map(|package| package.entry.name.clone()).collect()
+    }
+
     /// Whether nothing is installed.
     pub(crate) fn is_empty(&self) -> bool {
         self.packages.is_empty()
@@ -130,16 +141,29 @@ impl Installed {
         self.served(&[PackageKind::Folder], |package| package.folder(base))
     }
 
-    /// Executables as tools, likewise. Each call of one is bounded by `limits`; `changes` are those of the user.
+    /// Executables as tools, likewise: `NAME.TOOL`, or `NAME` if a tool has the package's name. `made` remembers them from one
+    /// load to the next. Each call of one is bounded by `limits`; `changes` are those of the user.
     pub(crate) fn tools(
         &self,
         base: &Path,
         limits: Limits,
         changes: &HashMap<String, Override>,
         sandboxes: &Sandboxes,
+        made: &mut ForeignTools,
     ) -> (Vec<Registration>, Vec<Refused>) {
-        let tools = |package: &InstalledPackage| package.tools(base, limits, changes, sandboxes);
-        let (found, refused) = self.served(&[PackageKind::Tools], tools);
+        let mut before = std::mem::take(made);
+        let (found, refused) = self.served(&[PackageKind::Tools], |package| {
+            let name = &package.entry.name;
+            let (tools, permissions) = package.tools(base)?;
+            let (directory, permissions) = (&*package.directory, &*permissions);
+            let terms = ForeignTerms { directory, permissions, limits, changes, sandboxes };
+            let tools = tools.into_iter().map(|tool| {
+                let id =
+                    if tool.name() == name { name.clone() } else { format!("{name}.{}", tool.name()) };
+                made.registration(&mut before, tool, id, terms)
+            });
+            tools.collect::<Result<Vec<_>, _>>().map_err(|error| format!("{name}: {error}"))
+        });
         (found.into_iter().flatten().collect(), refused)
     }
 
@@ -147,14 +171,17 @@ impl Installed {
     fn served<T>(
         &self,
         kinds: &[PackageKind],
-        serve: impl Fn(&InstalledPackage) -> Result<T, String>,
+        mut serve: impl FnMut(&InstalledPackage) -> Result<T, String>,
     ) -> (Vec<T>, Vec<Refused>) {
         let (mut found, mut refused) = (Vec::new(), Vec::new());
         for kind in kinds {
             for package in self.packages.iter().filter(|package| package.entry.kind == *kind) {
                 match package.check().and_then(|()| serve(package)) {
                     Ok(served) => found.push(served),
-                    Err(why) => refused.push((package.entry.name.clone(), why)),
+                    Err(why) => {
+                        self.unserved.lock().insert(package.entry.name.clone(), why.clone());
+                        refused.push((package.entry.name.clone(), why));
+                    }
                 }
             }
         }
@@ -167,6 +194,7 @@ impl Installed {
             return;
         }
         let mut of: BTreeMap<usize, Vec<(&mut Registration, Tool)>> = BTreeMap::new();
+        self.changed.lock().clear();
         for registration in registrations {
             let owner = self.packages.iter().position(|package| package.owns(registration));
             // One that is unavailable for another reason says nothing of its tools.
@@ -192,11 +220,37 @@ impl Installed {
                             "its description or its schema is not the one that was accepted ({FILE}); `orla update {name}` shows the difference"
                         );
                         registration.policy = registration.policy.clone().unavailable(why);
+                        self.changed.lock().insert(name.clone());
                     }
                 }
             }
             self.seen.lock().insert(package.entry.name.clone(), said);
         }
+    }
+
+    /// The tools of the lock that are not served, each with the reason: those of a package that cannot be served, and those
+    /// that a package no longer has.
+    pub(crate) fn unserved(&self) -> Vec<Registration> {
+        let (unserved, seen) = (self.unserved.lock(), self.seen.lock());
+        let tools = self.packages.iter().flat_map(|package| {
+            let name = &package.entry.name;
+            let said = seen.get(name).filter(|_| package.is_accepted);
+            let why = unserved.get(name);
+            let gone = format!("{name} no longer has it; `orla update {name}` shows the difference");
+            let tools = package.entry.tools.keys().filter_map(move |tool| {
+                let is_gone = said.is_some_and(|said| said.iter().all(|one| one.name != *tool));
+                let why = why.or_else(|| is_gone.then_some(&gone))?.clone();
+                package.placeholder(tool, &why)
+            });
+            tools.collect::<Vec<_>>()
+        });
+        tools.collect()
+    }
+
+    /// Whether the prompts and resources of an owner may be served: a package says the same of its tools as when they were
+    /// accepted.
+    pub(crate) fn may_surface(&self, owner: &str) -> bool {
+        !self.changed.lock().contains(owner)
     }
 
     /// What a package says its tools are, once it was asked.
@@ -208,12 +262,36 @@ impl Installed {
 impl InstalledPackage {
     /// Whether its files are here.
     fn check(&self) -> Result<(), String> {
-        let what = match self.presence {
-            Presence::Installed => return Ok(()),
-            Presence::Missing => "is not installed",
-            Presence::Changed => "does not have the files of its archive",
-        };
-        Err(format!("{} {} of {FILE} {what}: run `orla sync`", self.entry.name, self.entry.version))
+        let Entry { name, version, .. } = &self.entry;
+        match self.presence {
+            Presence::Installed => Ok(()),
+            Presence::Missing => {
+                Err(format!("{name} {version} of {FILE} is not installed: run `orla sync`"))
+            }
+            Presence::Changed => Err(format!(
+                "{name} {version} of {FILE} does not have the files of its archive: run `orla sync` to have them again, or `orla update {name}` to take what is at its source"
+            )),
+        }
+    }
+
+    /// What stands for a tool that is not served. It needs what the tool needs, so that a policy decides alike.
+    fn placeholder(&self, tool: &str, why: &str) -> Option<Registration> {
+        let name = &self.entry.name;
+        let id = if tool.is_empty() { name.clone() } else { format!("{name}.{tool}") };
+        match self.entry.kind {
+            PackageKind::Folder | PackageKind::Tools => {
+                let file = self.directory.join(if tool.is_empty() { name } else { tool });
+                tool::unserved(id, &file, &self.directory, why).ok()
+            }
+            PackageKind::Bundle | PackageKind::Remote => {
+                let provider = MCPCapability::new(format!("mcp:{name}"), tool, 0);
+                let what = "A tool that cannot be served.".to_owned();
+                let manifest = CapabilityManifest::new(id, what, ProviderType::MCP(provider));
+                let mut registration = Registration::from(manifest);
+                registration.policy = registration.policy.unavailable(why);
+                Some(registration)
+            }
+        }
     }
 
     fn server(&self, base: &Path) -> Result<ServerSettings, String> {
@@ -225,28 +303,16 @@ impl InstalledPackage {
         }
     }
 
-    /// Its executables as tools: `NAME.TOOL`, or `NAME` if a tool has the package's name.
-    fn tools(
-        &self,
-        base: &Path,
-        limits: Limits,
-        changes: &HashMap<String, Override>,
-        sandboxes: &Sandboxes,
-    ) -> Result<Vec<Registration>, String> {
+    /// Its executables, and what they may do.
+    fn tools(&self, base: &Path) -> Result<(Vec<ForeignTool>, Vec<String>), String> {
         let name = &self.entry.name;
         let (tools, problems) = tool::foreign(&self.directory).map_err(|error| error.to_string())?;
         if let Some(problem) = problems.first() {
             return Err(format!("{name}: {}", problem.message));
         }
-        let wanted: Vec<String> = tools.iter().flat_map(tool::ForeignTool::wants).collect();
-        let permissions = &self.granted(&wanted, base)?;
-        let directory = &self.directory;
-        let terms = ForeignTerms { directory, permissions, limits, changes, sandboxes };
-        let tools = tools.into_iter().map(|tool| {
-            let id = if tool.name() == name { name.clone() } else { format!("{name}.{}", tool.name()) };
-            tool.registration(id, terms)
-        });
-        tools.collect::<Result<_, _>>().map_err(|error| format!("{name}: {error}"))
+        let wanted: Vec<String> = tools.iter().flat_map(ForeignTool::wants).collect();
+        let granted = self.granted(&wanted, base)?;
+        Ok((tools, granted))
     }
 
     /// The permissions of the lock. What the package wants itself is relative to it, and what the user grants besides to the

@@ -20,19 +20,23 @@ impl OwnNames {
         let agents = config.agents.iter().map(|one| &one.value.name).collect();
         let remotes = config.remotes.iter().map(|one| &one.value.name).collect();
         let declared = config.capabilities.iter().map(|one| &one.value.manifest.id).collect();
+        let renamed = config.tools.values().filter_map(|change| change.rename.as_ref());
+        let renamed = renamed.map(|rename| &rename.to).collect();
         let mut names = of(servers, "mcpServers");
         names.extend(of(plugins, "plugins"));
         names.extend(of(agents, "agents"));
         names.extend(of(remotes, "remotes"));
         names.extend(of(declared, "capabilities"));
+        names.extend(of(renamed, "a renamed tool"));
         names.extend(ids.map(|id| (id, "a tool")));
         Self { names }
     }
 
-    /// What has the name of a package, or a name below it.
+    /// What has the name of a package, or a name below it: an id, or the MCP name of one.
     pub(crate) fn holder(&self, package: &str) -> Option<&'static str> {
         let has = |name: &str| {
-            name.strip_prefix(package).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            name.strip_prefix(package)
+                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || rest.starts_with("__"))
         };
         self.names.iter().find(|(name, _)| has(name)).map(|(_, what)| *what)
     }

@@ -8,7 +8,7 @@ use super::registry::Registry;
 use super::{SERVER, call, folder, ok, project, refused};
 
 /// Runs a script of Python in the project's directory.
-fn python(world: &World, script: &str) {
+pub(super) fn python(world: &World, script: &str) {
     world.write("script.py", script, 0o644);
     let mut python = Command::new("python3");
     let status = python.arg("script.py").current_dir(world.dir()).status();

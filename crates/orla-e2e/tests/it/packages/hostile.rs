@@ -81,6 +81,7 @@ fn a_script_gets_no_installation_that_it_names() {
         "name: other\nversion: 1.0.0\nentrypoint: main.sh\nruntime: {{env: {{PATH: '{}'}}}}\n",
         path.display()
     );
+    ok(&world, &["remove", "greet"]);
     world.write("src/greet/tool.yaml", yaml, 0o644);
     world.write("src/greet/main.sh", format!("#!/usr/bin/env sh2\ncat {}\n", secret.display()), 0o755);
     ok(&world, &["add", "./src/greet", "--yes"]);

@@ -131,7 +131,24 @@ fn the_commit_is_tagged_unless_that_would_say_something_else() {
     refused(&world, &publish, &["not committed", "--no-tag"]);
     assert!(!world.path("server.json").exists());
     git(&["commit", "-q", "-a", "-m", "two"]);
-    ok(&world, &publish);
+    // What is not in the commit is not published unasked.
+    world.write("src/greet/notes.txt", "x", 0o644);
+    refused(&world, &publish, &["notes.txt is not in the repository", "--no-tag"]);
+    world.write("src/greet/.gitignore", "credentials.json\nnotes.txt\n", 0o644);
+    git(&["add", ".gitignore"]);
+    git(&["commit", "-q", "-m", "ignore"]);
+    world.write("src/greet/credentials.json", "{}", 0o644);
+    world.write("src/greet/server.json", "{\"port\": 1}", 0o644);
+    git(&["add", "server.json"]);
+    git(&["commit", "-q", "-m", "settings"]);
+    let told = ok(&world, &publish);
+    assert!(told.contains("credentials.json is left out: git ignores it"), "{told}");
+    let names = "import zipfile; print(zipfile.ZipFile('greet-1.0.0.mcpb').namelist())";
+    let mut python = std::process::Command::new("python3");
+    let listed = python.args(["-c", names]).current_dir(world.dir()).output().expect("python3 runs");
+    let listed = String::from_utf8_lossy(&listed.stdout).into_owned();
+    assert!(listed.contains("server.json") && !listed.contains("credentials"), "{listed}");
+    assert!(!listed.contains("notes.txt"), "{listed}");
     assert_eq!(git(&["tag", "--points-at", "HEAD"]).trim(), "v1.0.0");
     let server: Value = serde_json::from_str(&world.read("server.json")).unwrap();
     assert_eq!(server["name"], "io.github.acme/greet");

@@ -35,7 +35,12 @@ struct State {
     /// By name: the servers, from the oldest.
     servers: BTreeMap<String, Vec<Value>>,
     files: BTreeMap<String, Vec<u8>>,
+    /// Whether what is below `/v2/` wants a token, which it gives to everybody.
+    wants_token: bool,
 }
+
+/// The token of the stand-in.
+const TOKEN: &str = "anonymous-token";
 
 #[derive(Debug)]
 pub(crate) struct Registry {
@@ -47,7 +52,12 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let state = State { mode: Mode::Ok, servers: BTreeMap::new(), files: BTreeMap::new() };
+        let state = State {
+            mode: Mode::Ok,
+            servers: BTreeMap::new(),
+            files: BTreeMap::new(),
+            wants_token: false,
+        };
         let registry = Self { state: Arc::new(Mutex::new(state)), hits: Arc::default(), listener };
         let (state, hits) = (Arc::clone(&registry.state), Arc::clone(&registry.hits));
         let (accepting, url) = (registry.listener.try_clone().expect("a listener"), registry.url());
@@ -73,6 +83,20 @@ impl Registry {
 
     pub(crate) fn set(&self, mode: Mode) {
         self.state.lock().mode = mode;
+    }
+
+    /// The host and the port, as references of OCI have them.
+    pub(crate) fn host(&self) -> String {
+        self.url().trim_start_matches("http://").to_owned()
+    }
+
+    /// Gives what is below `/v2/` only with a token, which everybody gets.
+    pub(crate) fn want_token(&self) {
+        let mut state = self.state.lock();
+        state.wants_token = true;
+        let path = "/token?service=registry&scope=repository%3Aacme%2Ftools%3Apull";
+        let answer = json!({"token": TOKEN}).to_string().into_bytes();
+        state.files.insert(path.to_owned(), answer);
     }
 
     /// Serves a file.
@@ -132,21 +156,33 @@ pub(crate) fn sha256(bytes: &[u8]) -> String {
 fn answer(stream: TcpStream, state: &State, url: &str, number: usize) -> Option<()> {
     let mut lines = BufReader::new(stream.try_clone().ok()?).lines();
     let first = lines.next().and_then(Result::ok).unwrap_or_default();
+    let mut has_token = false;
     for line in lines.map_while(Result::ok) {
         if line.is_empty() {
             break;
         }
+        has_token |= line.eq_ignore_ascii_case(&format!("authorization: Bearer {TOKEN}"));
     }
     if first == "END" {
         return None;
     }
-    let path = first.split(' ').nth(1).unwrap_or_default().replace("%2F", "/");
-    let (status, body) = reply(state, &path, url, number);
+    let asked = first.split(' ').nth(1).unwrap_or_default();
+    let path = if asked.starts_with("/token") { asked.to_owned() } else { asked.replace("%2F", "/") };
+    let is_refused = state.wants_token && path.starts_with("/v2/") && !has_token;
+    let (status, body) = match is_refused {
+        true => ("401 Unauthorized", b"{}".to_vec()),
+        false => reply(state, &path, url, number),
+    };
     let mut head = format!("HTTP/1.1 {status}\r\nconnection: close\r\n");
     match state.mode {
         Mode::Redirects => head.push_str(&format!("location: {url}{path}\r\n")),
         Mode::RedirectsTo(place) => head.push_str(&format!("location: {place}\r\n")),
         _ => {}
+    }
+    if is_refused {
+        head.push_str(&format!(
+            "www-authenticate: Bearer realm=\"{url}/token\",service=\"registry\",scope=\"repository:acme/tools:pull\"\r\n"
+        ));
     }
     if path.starts_with("/simple/") {
         head.push_str("content-type: text/html\r\n");

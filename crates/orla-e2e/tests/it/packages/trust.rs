@@ -57,6 +57,54 @@ fn a_package_takes_no_name_of_the_user() {
     refused(&world, &["check"], &["greet of orla.lock: a tool has this name"]);
     world.remove("tools/greet.sh");
     assert_eq!(call(&world, "greet"), "greetings 1.0.0");
+    // A tool that is renamed, and one whose name reads like that of a tool of the package.
+    world.write("tools/mine.sh", sh("echo mine"), 0o755);
+    world.write("orla.yaml", "tools: {mine: {rename: greet}}\n", 0o644);
+    refused(&world, &["check"], &["greet of orla.lock: a renamed tool has this name"]);
+    world.write("orla.yaml", "log_level: info\n", 0o644);
+    world.write("tools/greet__it.sh", sh("echo mine"), 0o755);
+    refused(&world, &["check"], &["greet of orla.lock: a tool has this name"]);
+}
+
+#[test]
+fn executables_of_others_take_no_name_of_a_package_of_the_user() {
+    let world = project();
+    world.write("src/kit/hello.sh", sh("echo theirs"), 0o755);
+    ok(&world, &["add", "./src/kit", "--yes"]);
+    assert_eq!(call(&world, "kit.hello"), "theirs");
+    folder(&world, "1.0.0", "[]");
+    let yaml = world.read("src/greet/tool.yaml").replace("name: greet", "name: kit");
+    world.write("tools/kit/tool.yaml", yaml, 0o644);
+    world.write("tools/kit/main.sh", sh("echo mine"), 0o755);
+    assert_eq!(call(&world, "kit"), "mine");
+    refused(&world, &["call", "kit.hello"], &["kit"]);
+    refused(&world, &["check"], &["kit of orla.lock", "tools/kit", "has this name"]);
+}
+
+#[test]
+fn another_version_comes_from_the_registry_of_the_lock() {
+    let world = project();
+    let registry = Registry::start();
+    for version in ["1.0.0", "1.1.0"] {
+        let file = bundle(&world, &format!("w-{version}.mcpb"), version, "{}", &[]);
+        registry.add("com.corp/weather", version, &std::fs::read(file).unwrap());
+    }
+    let url = registry.url();
+    let told = ok(&world, &["add", "com.corp/weather@1.0.0", "--registry", &url, "--yes"]);
+    assert!(told.contains(&format!("  registry     {url}\n")), "{told}");
+    ok(&world, &["add", "com.corp/weather@1.1.0", "--yes"]);
+    assert_eq!(call(&world, "weather.forecast"), "1.1.0 no key");
+    assert!(world.read("orla.lock").contains(&url));
+    let other = Registry::start();
+    let file = bundle(&world, "w-2.mcpb", "2.0.0", "{}", &[]);
+    other.add("com.corp/weather", "2.0.0", &std::fs::read(file).unwrap());
+    let lock = world.read("orla.lock");
+    refused(
+        &world,
+        &["add", "com.corp/weather@2.0.0", "--registry", &other.url(), "--yes"],
+        &["is there already", &url],
+    );
+    assert_eq!(world.read("orla.lock"), lock);
 }
 
 #[test]
@@ -120,7 +168,14 @@ fn outdated_is_for_programs_too() {
         serde_json::from_str(&world.run(&["outdated", "--json"]).stdout).expect("it is JSON")
     };
     assert_eq!((&rows()[0]["now"], &rows()[0]["outdated"]), (&"1.0.0".into(), &false.into()));
-    registry.add("io.github.acme/weather", "1.1.0", &bytes);
+    let newer = bundle(&world, "newer.mcpb", "1.1.0", "{}", &[]);
+    registry.add("io.github.acme/weather", "1.1.0", &std::fs::read(newer).unwrap());
+    assert_eq!((&rows()[0]["now"], &rows()[0]["outdated"]), (&"1.1.0".into(), &true.into()));
+    // The same version with another bundle is something else, too.
+    ok(&world, &["update", "--yes"]);
+    assert_eq!(rows()[0]["outdated"], false);
+    let other = bundle(&world, "other.mcpb", "1.1.0", "{}", &["100644|more|x"]);
+    registry.add("io.github.acme/weather", "1.1.0", &std::fs::read(other).unwrap());
     assert_eq!((&rows()[0]["now"], &rows()[0]["outdated"]), (&"1.1.0".into(), &true.into()));
     registry.set(Mode::Fails);
     assert!(rows()[0]["error"].to_string().contains("500"));
@@ -175,9 +230,11 @@ fn a_server_behind_a_url_is_locked_with_its_headers() {
     let world = project();
     let add = ["add", "io.github.acme/far", "--registry", &registry.url(), "--yes"];
     let told = world.run(&add).all();
-    for word in
-        ["nothing on this machine", "what its tools are given goes there", "orla secret set far-"]
-    {
+    for word in [
+        "nothing on this machine",
+        "127.0.0.1: what its tools are given goes there",
+        "orla secret set far-",
+    ] {
         assert!(told.contains(word), "{word}: {told}");
     }
     let name = told.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next()).unwrap();
@@ -195,6 +252,7 @@ fn a_server_behind_a_url_is_locked_with_its_headers() {
         ("https://169.254.169.254/mcp", "private address"),
         ("http://a.example/mcp", "https://"),
         ("https://a.example/{tenant}", "variables"),
+        ("https://a.example@b.example/mcp", "before its host"),
     ] {
         registry.add_remote("io.github.acme/bad", "1.0.0", &place(url));
         refused(
@@ -203,4 +261,81 @@ fn a_server_behind_a_url_is_locked_with_its_headers() {
             &[words],
         );
     }
+}
+
+#[test]
+fn a_package_whose_files_were_edited_is_shown_as_unavailable() {
+    let world = project();
+    folder(&world, "1.0.0", "[]");
+    ok(&world, &["add", "./src/greet", "--yes"]);
+    bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
+    ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
+    for entry in std::fs::read_dir(world.path(".orla/packages")).unwrap() {
+        let directory = entry.unwrap().path();
+        if directory.is_dir() {
+            std::fs::write(directory.join("more"), "x").unwrap();
+        }
+    }
+    world.write("orla.yaml", "policy: [{allow: ['exec:*', 'mcp:weather']}]\n", 0o644);
+    let server = world.serve();
+    let status = server.status();
+    let rows = status["capabilities"].as_array().unwrap();
+    for (name, package) in [("greet", "greet"), ("weather__forecast", "weather")] {
+        let row = rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("{status}"));
+        assert_eq!(row["state"], "unavailable", "{row}");
+        let advice = format!("orla update {package}");
+        assert!(row["last_failure"].to_string().contains(&advice), "{row}");
+    }
+    assert_eq!(server.client().tool_names(), [""; 0]);
+    assert!(server.run(&["call", "greet"]).all().contains("orla update greet"));
+}
+
+#[test]
+fn a_lock_has_no_places_of_its_project() {
+    let world = project();
+    folder(&world, "1.0.0", "[]");
+    let git = "cd src/greet && git init -q && git add . && git -c user.name=x -c user.email=x@x.example commit -qm one && git tag v1";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", git]).current_dir(world.dir()).env("HOME", world.dir());
+    assert!(shell.status().unwrap().success());
+    let url = format!("git:file://{}#v1", world.path("src/greet").display());
+    let write = format!("fs:write:{}", world.path("data").display());
+    world.write("data/file", "", 0o644);
+    ok(&world, &["add", &url, "--yes", "--name", "a", "--allow", &write]);
+    let world = world.through(&["env", "-C", "src"]);
+    ok(&world, &["add", "./greet", "--yes", "--config", "../orla.yaml", "--name", "b"]);
+    ok(&world, &["add", "git:greet", "--yes", "--config", "../orla.yaml", "--name", "c"]);
+    let lock = world.read("orla.lock");
+    for text in [
+        "source: \"git:./src/greet#v1\"",
+        "source: ./src/greet\n",
+        "source: \"git:./src/greet\"\n",
+        "\"fs:write:./data\"",
+    ] {
+        assert!(lock.contains(text), "{text}: {lock}");
+    }
+    assert!(!lock.contains(&world.dir().display().to_string()), "{lock}");
+}
+
+#[test]
+fn a_source_is_locked_once() {
+    let world = project();
+    folder(&world, "1.0.0", "[]");
+    ok(&world, &["add", "./src/greet", "--yes"]);
+    refused(
+        &world,
+        &["add", "./src/greet", "--yes", "--name", "other"],
+        &["is there already, as greet"],
+    );
+}
+
+#[test]
+fn a_wider_permission_grants_what_it_covers() {
+    let world = project();
+    folder(&world, "1.0.0", "['net:a.example', 'fs:read:/usr/share/misc']");
+    let add = ["add", "./src/greet", "--yes", "--allow", "net"];
+    refused(&world, &add, &["not granted: fs:read:/usr/share/misc"]);
+    ok(&world, &[&add[..], &["--allow", "fs:write:/usr/share"]].concat());
+    let lock = world.read("orla.lock");
+    assert!(lock.contains("net:a.example") && lock.contains("fs:read:/usr/share/misc"), "{lock}");
 }

@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
+use orla_confine::Word;
 use orla_packages::lock::Entry;
 use orla_packages::tools::{self, Tool};
 use orla_process::confinement::{Fallback, Mode};
+
+use reqwest::Url;
 
 use crate::config::Config;
 use crate::packages::content::{self, Content};
@@ -33,8 +36,7 @@ impl Asked<'_> {
     /// The answer is no, nobody can be asked, or something is wanted that `--yes` does not grant.
     pub(super) fn consent(&self, consent: &cli::Consent) -> Result<Vec<String>, Failure> {
         let content = self.content;
-        let missing: Vec<&String> =
-            content.wants.iter().filter(|word| !self.allowed.contains(*word)).collect();
+        let missing: Vec<&String> = content.wants.iter().filter(|word| !self.is_allowed(word)).collect();
         render::err(&self.screen());
         if !missing.is_empty() && (consent.yes || !is_asked()) {
             let words: Vec<String> = missing.iter().map(|word| format!("--allow {word}")).collect();
@@ -52,6 +54,15 @@ impl Asked<'_> {
         Ok(granted.into_iter().collect())
     }
 
+    /// Whether a wanted permission is granted without a question, by itself or by a wider one.
+    fn is_allowed(&self, wanted: &str) -> bool {
+        let covers = |allowed: &String| {
+            let words = allowed.parse::<Word>().ok().zip(wanted.parse::<Word>().ok());
+            words.is_some_and(|(allowed, wanted)| allowed.covers(&wanted))
+        };
+        self.allowed.contains(wanted) || self.allowed.iter().any(covers)
+    }
+
     fn screen(&self) -> String {
         let content = self.content;
         let list = |words: &mut dyn Iterator<Item = &String>| {
@@ -64,11 +75,17 @@ impl Asked<'_> {
             screen.push_str(&format!("  {key:<12} {}\n", on_one_line(value)));
         };
         line("source", &shown(source));
+        if let Some(registry) = &self.entry.registry {
+            line("registry", &shown(registry));
+        }
         line("publisher", &publisher(&content.author));
         line("sha256", sha256);
         line("runs", &shown(&content.runs));
         if let Some(url) = &content.url {
-            line("connects to", &format!("{}: what its tools are given goes there", shown(url)));
+            let host = Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned));
+            let host = host.unwrap_or_default();
+            line("connects to", &format!("{host}: what its tools are given goes there"));
+            line("url", &shown(url));
         }
         for variable in content.env.iter().take(MAX_LINES) {
             line("sets", &shown(variable));

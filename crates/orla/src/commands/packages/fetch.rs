@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_confine::Reach;
+use orla_oauth::challenge::bearer_parameters;
 use orla_oauth::root_cause;
-use orla_packages::{Fetch, FetchError};
-use reqwest::{Client, Url, header, redirect};
+use orla_packages::{Fetch, FetchError, Wanted};
+use reqwest::{Client, StatusCode, Url, header, redirect};
 
 /// The most redirects.
 const MAX_REDIRECTS: usize = 5;
@@ -25,9 +26,9 @@ pub(crate) struct Http;
 
 #[async_trait]
 impl Fetch for Http {
-    async fn get(&self, url: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError> {
-        let whole = tokio::time::timeout(WHOLE, follow(url, named_by, max)).await;
-        whole.unwrap_or_else(|_| Err(failed(url, "it takes too long")))
+    async fn get_with(&self, wanted: Wanted<'_>) -> Result<Vec<u8>, FetchError> {
+        let whole = tokio::time::timeout(WHOLE, follow(wanted)).await;
+        whole.unwrap_or_else(|_| Err(failed(wanted.url, "it takes too long")))
     }
 }
 
@@ -59,8 +60,10 @@ async fn nearest(url: &str) -> Result<Option<Reach>, FetchError> {
     Ok(addresses.iter().map(|address| Reach::of(address.ip())).min())
 }
 
-async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u8>, FetchError> {
+async fn follow(wanted: Wanted<'_>) -> Result<Vec<u8>, FetchError> {
+    let Wanted { url: first, named_by, max, accept, token } = wanted;
     let mut url = Url::parse(first).map_err(|_| failed(first, "it is not a URL"))?;
+    let origin = url.origin();
     let mut widest = match named_by {
         Some(named_by) => nearest(named_by).await?,
         None => None,
@@ -85,7 +88,14 @@ async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u
         }
         widest.get_or_insert(from);
         let client = client(&url, &addresses).map_err(|error| failed(first, &root_cause(&error)))?;
-        let sent = tokio::time::timeout(SILENT, client.get(url.clone()).send()).await;
+        let mut request = client.get(url.clone());
+        if let Some(accept) = accept {
+            request = request.header(header::ACCEPT, accept);
+        }
+        if let Some(token) = token.filter(|_| url.origin() == origin) {
+            request = request.bearer_auth(token);
+        }
+        let sent = tokio::time::timeout(SILENT, request.send()).await;
         let sent = sent.map_err(|_| failed(first, "it does not answer (waited 15 s)"))?;
         let mut response = sent.map_err(|error| failed(first, &root_cause(&error)))?;
         let status = response.status();
@@ -102,6 +112,11 @@ async fn follow(first: &str, named_by: Option<&str>, max: usize) -> Result<Vec<u
         }
         if matches!(status.as_u16(), 404 | 410) {
             return Err(FetchError::Missing(shown(first)));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            let values = response.headers().get_all(header::WWW_AUTHENTICATE);
+            let bearer = bearer_parameters(values.iter().filter_map(|value| value.to_str().ok()));
+            return Err(FetchError::Unauthorized(bearer.unwrap_or_default()));
         }
         if !status.is_success() {
             return Err(failed(first, &format!("it answers with {status}")));

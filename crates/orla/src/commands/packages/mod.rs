@@ -14,7 +14,7 @@ use std::path::Path;
 
 use orla_packages::archive::ArchiveError;
 use orla_packages::lock::{Entry, FILE, PackageKind};
-use orla_packages::registry::{Registry, RegistryError};
+use orla_packages::registry::{Install, Registry, RegistryError};
 use orla_packages::source::{NoSource, Source as PackageSource};
 use orla_packages::store::{Presence, Store, StoreError, Transaction};
 use orla_packages::tools::{self, Tool};
@@ -29,7 +29,7 @@ use crate::{Failure, cli, render};
 use consent::{Asked, agrees, difference, is_asked};
 use fetch::Http;
 use learn::tools_of;
-use origin::{Fetched, Origin, fetch_locked, portable};
+use origin::{Fetched, Origin, fetch_locked, portable, portable_word};
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
@@ -69,9 +69,11 @@ pub(crate) fn add(add: &cli::Add, source: &Source) -> Result<(), Failure> {
 
 async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let store = store_of(config);
-    let mut allowed = allowed(&add.consent.allow)?;
+    let mut allowed = allowed(&add.consent.allow, config)?;
     let parsed = PackageSource::parse(&add.source, |path| Path::new(path).is_dir())?;
-    let origin = Origin { source: portable(parsed, config)?, registry: add.from.registry.clone() };
+    let source = portable(parsed, config)?;
+    let registry = add.from.registry.clone().or(registry_of(&store, &source)?);
+    let origin = Origin { source, registry };
     let archive = origin.fetch(config).await?;
     let name = add.name.clone().unwrap_or_else(|| name_of(&archive.content.name));
     if !is_name(&name) {
@@ -104,6 +106,19 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     put(&transaction, &store, entry, &tools, &archive.bytes, previous.as_ref())?;
     render::note(&format!("{added}; a running server takes it up on SIGHUP"));
     Ok(())
+}
+
+/// The registry from which the lock has a package of this source, in whatever version.
+fn registry_of(store: &Store, source: &PackageSource) -> Result<Option<String>, Failure> {
+    let wanted = source.clone().without_version();
+    let is_it = |entry: &&Entry| plain(store, &entry.source).is_ok_and(|plain| plain == wanted);
+    Ok(store.lock()?.entries().iter().find(is_it).and_then(|entry| entry.registry.clone()))
+}
+
+/// A source of the lock, in no certain version.
+fn plain(store: &Store, source: &str) -> Result<PackageSource, NoSource> {
+    let source = PackageSource::parse(source, |path| store.project().join(path).is_dir());
+    source.map(PackageSource::without_version)
 }
 
 /// Puts a package with these tools in force.
@@ -139,6 +154,15 @@ fn free(store: &Store, config: &Config, entry: &Entry) -> Result<Option<Entry>, 
         )));
     }
     let lock = store.lock()?;
+    let is_twin = |other: &&Entry| {
+        other.name != *name && other.source == entry.source && other.registry == entry.registry
+    };
+    if let Some(twin) = lock.entries().iter().find(is_twin) {
+        return Err(Failure::failed(format!(
+            "{} is there already, as {}: `orla remove {1}` first to give it another name",
+            entry.source, twin.name
+        )));
+    }
     let Some(known) = lock.get(name) else {
         let app = App::build(config)?;
         let ids = app.marketplace().snapshot();
@@ -150,15 +174,13 @@ fn free(store: &Store, config: &Config, entry: &Entry) -> Result<Option<Entry>, 
             None => Ok(None),
         };
     };
-    let plain = |source: &str| {
-        let source = PackageSource::parse(source, |path| store.project().join(path).is_dir());
-        source.map(PackageSource::without_version)
-    };
-    match plain(&known.source)? == plain(&entry.source)? {
+    let is_same = plain(store, &known.source)? == plain(store, &entry.source)?;
+    match is_same && known.registry == entry.registry {
         true => Ok(Some(known.clone())),
         false => Err(Failure::failed(format!(
-            "{name} is there already, from {}: choose another name (--name NAME), or `orla remove {name}` first",
-            known.source
+            "{name} is there already, from {}{}: choose another name (--name NAME), or `orla remove {name}` first",
+            known.source,
+            known.registry.as_ref().map(|registry| format!(" of {registry}")).unwrap_or_default()
         ))),
     }
 }
@@ -205,7 +227,7 @@ async fn updated(update: &cli::Update, config: &Config) -> Result<(), Failure> {
     {
         return Err(Failure::failed(format!("no package is named {name} in {FILE}")));
     }
-    let allowed = allowed(&update.consent.allow)?;
+    let allowed = allowed(&update.consent.allow, config)?;
     if update.name.is_none() && !allowed.is_empty() {
         return Err(Failure::usage("--allow needs the name of the package that gets the permission"));
     }
@@ -471,8 +493,9 @@ pub(crate) fn search(url: &str, words: &str, limit: usize, json: bool) -> Result
         let shown = found.iter();
         if json {
             let rows = shown.map(|server| {
-                let installable = server.install().is_ok();
-                serde_json::json!({"name": server.name, "version": server.version, "description": server.description, "status": server.status, "installable": installable})
+                let install = server.install();
+                let from = install.as_ref().ok().map(Install::kind);
+                serde_json::json!({"name": server.name, "version": server.version, "description": server.description, "status": server.status, "installable": install.is_ok(), "from": from, "why_not": install.err()})
             });
             return super::print_json(&rows.collect::<Vec<_>>());
         }
@@ -492,12 +515,12 @@ pub(crate) fn search(url: &str, words: &str, limit: usize, json: bool) -> Result
 }
 
 /// The permissions of the command line.
-fn allowed(words: &[String]) -> Result<BTreeSet<String>, Failure> {
+fn allowed(words: &[String], config: &Config) -> Result<BTreeSet<String>, Failure> {
     for word in words {
         orla_process::confinement::check(word)
             .map_err(|why| Failure::usage(format!("--allow {word}: {why}")))?;
     }
-    Ok(words.iter().cloned().collect())
+    Ok(words.iter().map(|word| portable_word(word, config)).collect())
 }
 
 fn load(source: &Source) -> Result<Config, Failure> {

@@ -1,11 +1,12 @@
 //! Where packages come from: fetches them and says what they are.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use orla_packages::archive::{Archive, MAX_BYTES, pack};
 use orla_packages::environment::Launch;
 use orla_packages::lock::Entry;
+use orla_packages::oci::{self, Reference};
 use orla_packages::registry::{Install, OFFICIAL, Registry};
 use orla_packages::source::Source;
 use orla_packages::store::{Presence, Store, read_bounded};
@@ -98,6 +99,12 @@ impl Origin {
                 resolved = Some(commit);
                 bytes
             }
+            Source::Oci(reference) => {
+                let pulled = oci::pull(&Http, reference, None).await;
+                let artifact = pulled.map_err(|why| at(&self.source.to_string(), &why))?;
+                resolved = Some(artifact.digest);
+                artifact.archive
+            }
             Source::Npm { .. } | Source::Pypi { .. } => {
                 let (bytes, found) = program(&self.source, &launch, locked)?;
                 requires = found;
@@ -126,6 +133,13 @@ impl Origin {
                         (requires, resolved) = (found, Some(source.to_string()));
                         bytes
                     }
+                    Install::Artifact(reference) => {
+                        let pulled = oci::pull(&Http, &reference, Some(asked.url())).await;
+                        let artifact = pulled.map_err(|why| at(&format!("oci:{reference}"), &why))?;
+                        let exact = Reference { version: Some(artifact.digest), ..reference };
+                        resolved = Some(format!("oci:{exact}"));
+                        artifact.archive
+                    }
                     Install::Remote(remote) => {
                         permitted(&remote.url, asked.url()).await?;
                         remote.archive().map_err(Failure::failed)?
@@ -153,7 +167,16 @@ impl Origin {
         match &self.source {
             Source::Registry { name, version } => {
                 let registry = Registry::new(self.registry.as_deref().unwrap_or(OFFICIAL), &Http)?;
-                return Ok(same(registry.server(name, version.as_deref()).await?.version));
+                let server = registry.server(name, version.as_deref()).await?;
+                // The same version may have another archive, or another place.
+                let sha256 = match server.install() {
+                    Ok(Install::Bundle(bundle)) => Some(bundle.sha256),
+                    Ok(Install::Remote(remote)) => remote.archive().ok().map(|bytes| sha256(&bytes)),
+                    _ => None,
+                };
+                let is_changed = sha256.is_some_and(|sha256| sha256 != entry.sha256);
+                let newest = same(server.version);
+                return Ok(Newest { is_other: newest.is_other || is_changed, ..newest });
             }
             Source::Npm { name, version } => {
                 let program =
@@ -171,7 +194,7 @@ impl Origin {
                     return Ok(same(entry.version.clone()));
                 }
             }
-            Source::Folder(_) | Source::BundleFile(_) | Source::BundleUrl(_) => {}
+            Source::Folder(_) | Source::BundleFile(_) | Source::BundleUrl(_) | Source::Oci(_) => {}
         }
         let now = self.fetch(config).await?;
         Ok(Newest { is_other: now.sha256 != entry.sha256, version: now.content.version })
@@ -179,7 +202,11 @@ impl Origin {
 
     /// The name of what is at the source, where it does not say one itself.
     fn place_name(&self) -> &str {
-        let (Source::Folder(path) | Source::Git { url: path, .. }) = &self.source else { return "" };
+        let path = match &self.source {
+            Source::Folder(path) | Source::Git { url: path, .. } => path,
+            Source::Oci(reference) => &reference.name,
+            _ => return "",
+        };
         let name = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
         name.trim_end_matches(".git")
     }
@@ -254,6 +281,14 @@ pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u
     // Exactly what was resolved then, also where the source says something newer now.
     match (&mut origin.source, &entry.resolved) {
         (Source::Git { revision, .. }, Some(commit)) => *revision = Some(commit.clone()),
+        (Source::Oci(reference), Some(digest)) => reference.version = Some(digest.clone()),
+        (Source::Registry { .. }, Some(exact)) if exact.starts_with("oci:") => {
+            let reference = exact.strip_prefix("oci:").and_then(Reference::parse);
+            let reference =
+                reference.ok_or_else(|| Failure::failed(format!("{exact} is no artifact")))?;
+            let pulled = oci::pull(&Http, &reference, entry.registry.as_deref()).await;
+            return pulled.map(|artifact| artifact.archive).map_err(Failure::failed);
+        }
         (Source::Registry { .. }, Some(url)) if entry.requires.is_empty() => {
             return get(url, entry.registry.as_deref()).await;
         }
@@ -291,23 +326,54 @@ async fn get(url: &str, named_by: Option<&str>) -> Result<Vec<u8>, Failure> {
 /// # Errors
 /// There is no current directory.
 pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failure> {
-    let project = project_of(config);
     let place = |path: String| -> Result<String, Failure> {
-        let unusable = |error: std::io::Error| Failure::failed(format!("{path}: {error}"));
-        let whole = std::path::absolute(&path).map_err(unusable)?;
-        let project = project.components().as_path();
-        Ok(match whole.strip_prefix(project) {
-            Ok(below) => PathBuf::from(".").join(below).to_string_lossy().into_owned(),
-            Err(_) => whole.to_string_lossy().into_owned(),
-        })
+        let whole =
+            std::path::absolute(&path).map_err(|error| Failure::failed(format!("{path}: {error}")))?;
+        let below = below_project(&whole, config);
+        Ok(below.unwrap_or_else(|| whole.to_string_lossy().into_owned()))
     };
     Ok(match source {
         Source::Folder(path) => Source::Folder(place(path)?),
         Source::BundleFile(path) => Source::BundleFile(place(path)?),
-        // What has no scheme and no host is a path.
-        Source::Git { url, revision } if !url.contains(':') => {
-            Source::Git { url: place(url)?, revision }
+        Source::Git { url, revision } => {
+            let local = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
+            let url = match local {
+                Some(path) => below_project(Path::new(path), config).unwrap_or(url),
+                // What has no scheme and no host is a path.
+                None if !url.contains(':') => place(url)?,
+                None => url,
+            };
+            Source::Git { url, revision }
         }
         other => other,
     })
+}
+
+/// A permission as the lock has it: a path below the project is relative to it.
+pub(super) fn portable_word(word: &str, config: &Config) -> String {
+    let kind =
+        ["fs:read:", "fs:write:", "exec:", "unix:"].into_iter().find(|kind| word.starts_with(kind));
+    let path = kind.map(|kind| (kind, Path::new(&word[kind.len()..])));
+    let path = path.filter(|(_, path)| path.is_absolute());
+    path.and_then(|(kind, path)| Some(format!("{kind}{}", below_project(path, config)?)))
+        .unwrap_or_else(|| word.to_owned())
+}
+
+/// A path below the project, from there: `./…`. `None` if it is elsewhere.
+fn below_project(path: &Path, config: &Config) -> Option<String> {
+    let project = canonical(&project_of(config));
+    let whole = canonical(path);
+    let below = whole.strip_prefix(project).ok()?;
+    Some(PathBuf::from(".").join(below).to_string_lossy().into_owned())
+}
+
+/// The path without links, as far as it exists.
+fn canonical(path: &Path) -> PathBuf {
+    if let Ok(path) = path.canonicalize() {
+        return path;
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => canonical(parent).join(name),
+        _ => path.to_owned(),
+    }
 }

@@ -1,6 +1,7 @@
 //! `orla publish`: writes the bundle and the `server.json` of a tool, a folder or a project, and tags its commit. What it
 //! writes is what `orla add` reads.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use orla_packages::archive::{Archive, File, MAX_FILES, assemble, pack};
@@ -26,8 +27,12 @@ const PRIVATE_ENDS: [&str; 8] =
 pub(super) fn publish(publish: &cli::Publish, config: &Config) -> Result<(), Failure> {
     let source = publish.path.clone().unwrap_or_else(|| config.tools_dir.clone());
     let failed = |why: String| Failure::failed(format!("{}: {why}", source.display()));
-    let content = content_of(&source).map_err(failed)?;
     let repository = Repository::around(&source);
+    let ignored = match &repository {
+        Some(repository) if !publish.ignored => repository.ignored().map_err(failed)?,
+        _ => Vec::new(),
+    };
+    let content = content_of(&source, &ignored).map_err(failed)?;
     let publication = described(publish, &source, &content, repository.as_ref()).map_err(failed)?;
     let file = format!("{}-{}.mcpb", publication.short_name(), publication.version);
     let publication = Publication { url: publication.url.replace("{file}", &file), ..publication };
@@ -39,7 +44,7 @@ pub(super) fn publish(publish: &cli::Publish, config: &Config) -> Result<(), Fai
     let tag = format!("v{}", publication.version);
     let repository = repository.filter(|_| !publish.no_tag);
     let is_tagged = match &repository {
-        Some(repository) => repository.is_tagged(&tag)?,
+        Some(repository) => repository.is_tagged(&tag, content.names())?,
         None => true,
     };
     let output = publish.output.clone().unwrap_or_default();
@@ -54,6 +59,9 @@ pub(super) fn publish(publish: &cli::Publish, config: &Config) -> Result<(), Fai
     }
     for name in content.names() {
         render::note(&format!("  {name}"));
+    }
+    for (name, why) in &content.left_out {
+        render::note(&format!("  {name} is left out: {why}"));
     }
     if publish.dry_run {
         render::out(&server);
@@ -82,6 +90,8 @@ struct Published {
     description: String,
     /// Whether it brings the manifest of a bundle along.
     is_bundle: bool,
+    /// What is not published, and why.
+    left_out: Vec<(String, &'static str)>,
 }
 
 impl Published {
@@ -102,8 +112,8 @@ impl Published {
     }
 }
 
-/// Reads a tool, a folder, or the tools of a project.
-fn content_of(source: &Path) -> Result<Published, String> {
+/// Reads a tool, a folder, or the tools of a project, without the files that are `ignored`.
+fn content_of(source: &Path, ignored: &[String]) -> Result<Published, String> {
     let text = |error: std::io::Error| error.to_string();
     let bytes = if source.is_dir() {
         let inner = std::fs::read_dir(source).map_err(text)?.filter_map(Result::ok);
@@ -135,10 +145,19 @@ fn content_of(source: &Path) -> Result<Published, String> {
     let content = Content::read(&archive, "tools")?;
     let is_bundle = content.kind == PackageKind::Bundle;
     let mut files = archive.contents().map_err(|error| error.to_string())?;
-    // Nor is what it wrote.
-    let is_own = |name: &str| name == SERVER || (name.ends_with(".mcpb") && !name.contains('/'));
+    let mut left_out = Vec::new();
     files.retain(|file| {
-        !is_own(&file.name) && (is_bundle || manifest.is_none() || file.name != MANIFEST)
+        let why = match &*file.name {
+            name if ignored.binary_search_by(|known| (**known).cmp(name)).is_ok() => {
+                "git ignores it (--ignored packs it)"
+            }
+            SERVER if is_server_json(&file.content) => "it describes a publication",
+            name if name.ends_with(".mcpb") && !name.contains('/') => "it is a bundle itself",
+            MANIFEST if !is_bundle && manifest.is_some() => return false,
+            _ => return true,
+        };
+        left_out.push((file.name.clone(), why));
+        false
     });
     let private = |file: &&File| {
         let name = file.name.rsplit('/').next().unwrap_or_default().to_lowercase();
@@ -156,7 +175,13 @@ fn content_of(source: &Path) -> Result<Published, String> {
     }
     // Executables have no version of their own.
     let version = (content.kind != PackageKind::Tools).then_some(content.version);
-    Ok(Published { files, version, description: content.description, is_bundle })
+    Ok(Published { files, version, description: content.description, is_bundle, left_out })
+}
+
+/// Whether a file is what a registry is told, and not a file of the package with the same name.
+fn is_server_json(content: &[u8]) -> bool {
+    let json = serde_json::from_slice::<serde_json::Value>(content).unwrap_or_default();
+    json["$schema"].as_str().is_some_and(|schema| schema.ends_with("/server.schema.json"))
 }
 
 /// What a registry is told, from the command line, or else from the package and the repository around it.
@@ -219,11 +244,36 @@ impl Repository {
         Ok(String::from_utf8_lossy(&said).trim().to_owned())
     }
 
+    /// The files below its directory that git ignores, sorted.
+    fn ignored(&self) -> Result<Vec<String>, String> {
+        let listed = self.list(&["--others", "--ignored", "--exclude-standard"])?;
+        Ok(listed.into_iter().collect())
+    }
+
+    /// The files below its directory that `git ls-files` lists with these options.
+    fn list(&self, options: &[&str]) -> Result<BTreeSet<String>, String> {
+        let mut git = helper::program("git");
+        git.arg("-C").arg(&self.directory).args(["ls-files", "-z"]).args(options).args(["--", "."]);
+        let listed = helper::output(&mut git)?;
+        let names = String::from_utf8_lossy(&listed);
+        Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
+    }
+
     /// Whether the tag is at this commit already.
     ///
     /// # Errors
     /// It is elsewhere, or what is published is not in this commit.
-    fn is_tagged(&self, tag: &str) -> Result<bool, Failure> {
+    fn is_tagged<'n>(
+        &self,
+        tag: &str,
+        mut names: impl Iterator<Item = &'n str>,
+    ) -> Result<bool, Failure> {
+        let known = self.list(&[]).map_err(Failure::failed)?;
+        if let Some(name) = names.find(|name| !known.contains(*name)) {
+            return Err(Failure::failed(format!(
+                "{name} is not in the repository, and {tag} would not have it: commit it, or pass --no-tag"
+            )));
+        }
         let changed = self.git(&["status", "--porcelain", "--untracked-files=no", "--", "."]);
         if !changed.map_err(Failure::failed)?.is_empty() {
             return Err(Failure::failed(format!(
