@@ -16,6 +16,8 @@
 //! - `sandbox` shows what confined processes can do, and what confinement costs.
 //! - `cluster` runs several nodes over a real NATS server, and lets nodes and NATS die.
 //! - `state` kills a process at random moments while it writes state.
+//! - `packages` kills `orla add`, `update` and `sync` at many moments.
+//! - `registry` asks orla what it would install of many published `server.json`, from a stand-in of a registry that also fails.
 //! - `simulate` lets simulated processes of programs with journals end at any step, for 10^8 steps.
 //! - `docs` builds the documentation as a site, and runs what its tutorials say.
 //! - `dist` makes everything that orla is installed from: archives, packages, scripts and what vouches for them.
@@ -37,8 +39,10 @@ mod endure;
 mod identity;
 mod interop;
 mod licences;
+mod packages;
 mod parts;
 mod process;
+mod registry;
 mod rest;
 #[cfg(target_os = "linux")]
 mod sandbox;
@@ -88,6 +92,13 @@ usage: cargo xtask COMMAND
                      kill -9 a process that writes state KILLS times (default: 1000), and look for writes that were
                      acknowledged and are lost, or made twice; faults: let each of its system calls fail in turn
                      (by strace)
+  packages [--quick | KILLS]
+                     kill -9 `orla add`, `update` and `sync` at so many moments (default: 200, --quick: 20), and look
+                     whether the old or the new package is there
+  registry [--quick] FOLDER
+                     serve the server.json files below FOLDER as a registry does, and count what the release binary (or
+                     $ORLA_BIN) would install of them and why not the rest; then let the registry fail (--quick: in the
+                     ways that need no waiting)
   simulate [STEPS [SEED]]
                      simulate tasks that are programs, whose processes end at any step, for so many steps
                      (default: 100000000)
@@ -125,6 +136,8 @@ fn main() -> ExitCode {
         "cluster" => cluster::run(rest),
         "rest" => rest::run(rest),
         "state" => state::run(rest),
+        "packages" => packages::run(rest),
+        "registry" => registry::run(rest),
         "simulate" => simulate::run(rest),
         "docs" => docs::run(rest),
         "dist" => dist::run(rest),

@@ -15,6 +15,12 @@ fn kill_after(world: &World, command: &[&str], delay: Duration) {
     let _ = child.wait();
 }
 
+/// How many times a command is killed: `ORLA_PACKAGE_KILLS` of all three together, or 42.
+fn kills() -> u32 {
+    let asked = std::env::var("ORLA_PACKAGE_KILLS").ok().and_then(|kills| kills.parse::<u32>().ok());
+    asked.unwrap_or(42).div_ceil(3)
+}
+
 fn moments(whole: Duration, count: u32) -> impl Iterator<Item = Duration> {
     (0..count).map(move |at| whole * at / count)
 }
@@ -29,7 +35,7 @@ fn a_killed_add_update_or_sync_leaves_the_old_or_the_new_package() {
     let first = world.read("orla.lock");
 
     ok(&world, &["remove", "greet"]);
-    for delay in moments(whole, 14) {
+    for delay in moments(whole, kills()) {
         kill_after(&world, &["add", "./src/greet", "--yes"], delay);
         let lock = world.read("orla.lock");
         match lock.contains("greet") {
@@ -43,7 +49,7 @@ fn a_killed_add_update_or_sync_leaves_the_old_or_the_new_package() {
     ok(&world, &["add", "./src/greet", "--yes"]);
     assert_eq!(world.read("orla.lock"), first, "a killed add leaves nothing behind that matters");
 
-    for (version, delay) in (2..).zip(moments(whole, 14)) {
+    for (version, delay) in (2..).zip(moments(whole, kills())) {
         let before = call(&world, "greet");
         folder(&world, &format!("{version}.0.0"), "[]");
         kill_after(&world, &["update", "greet", "--yes"], delay);
@@ -54,7 +60,7 @@ fn a_killed_add_update_or_sync_leaves_the_old_or_the_new_package() {
 
     ok(&world, &["update", "greet", "--yes"]);
     let newest = call(&world, "greet");
-    for delay in moments(whole, 14) {
+    for delay in moments(whole, kills()) {
         std::fs::remove_dir_all(world.path(".orla")).unwrap();
         kill_after(&world, &["sync", "--offline"], delay);
         let after = call(&world, "greet");
