@@ -50,6 +50,8 @@ const ATTEMPTS: usize = 16;
 const RENEW: Duration = Duration::from_secs(3);
 /// A note that has not changed for so long is that of a server that is gone.
 const LEASE: Duration = Duration::from_secs(10);
+/// How often what is kept is counted anew at most, where other servers add and remove too.
+const RECOUNT: Duration = Duration::from_secs(10);
 /// How often a note of another server is looked at.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -73,6 +75,8 @@ pub(crate) struct Answers {
 struct Usage {
     all: Amount,
     of_caller: HashMap<Box<str>, Amount>,
+    /// When it was counted last.
+    counted: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -123,6 +127,8 @@ pub(crate) enum Refused {
     Full,
     /// The state cannot be used.
     State(StateError),
+    /// This server ends.
+    Ending,
 }
 
 /// What becomes of a key when its call has ended.
@@ -142,6 +148,8 @@ pub(crate) struct Reserved {
     noted_at: u64,
     /// The revision of the note, as this process wrote it last.
     noted: Arc<AsyncMutex<Option<Revision>>>,
+    /// Cancelled when the note is not renewed any more.
+    answered: CancellationToken,
     ended: CancellationToken,
 }
 
@@ -207,8 +215,8 @@ impl Answers {
             other.cancelled().await;
         };
         let noted = Arc::default();
-        let mut reserved =
-            Reserved { answers: Arc::clone(self), attempt, noted_at: now(), noted, ended };
+        let (answers, answered) = (Arc::clone(self), ended.child_token());
+        let mut reserved = Reserved { answers, attempt, noted_at: now(), noted, answered, ended };
         // The note of another server, and when it was first seen so.
         let mut seen: Option<(Revision, Instant)> = None;
         loop {
@@ -271,22 +279,32 @@ impl Answers {
         if self.life.is_none() {
             return;
         }
-        let (answers, noted, ended) =
-            (Arc::clone(self), Arc::clone(&reserved.noted), reserved.ended.clone());
+        let (answers, noted, answered) =
+            (Arc::clone(self), Arc::clone(&reserved.noted), reserved.answered.clone());
         let place = reserved.attempt.place.clone();
         let value = record(&reserved.head(), &[]);
         self.tracker.spawn(async move {
             loop {
                 tokio::select! {
-                    () = ended.cancelled() => return,
+                    () = answered.cancelled() => return,
                     () = tokio::time::sleep(RENEW) => {}
                 }
                 let mut noted = noted.lock().await;
                 let Some(revision) = *noted else { return };
                 let put = Change::put(&*place, value.clone()).expecting(Expect::Revision(revision));
-                match answers.store.write(vec![put]).await {
+                // The answer does not wait for a write that hangs. Made later, that finds another revision.
+                let written = tokio::select! {
+                    written = answers.store.write(vec![put]) => written,
+                    () = answered.cancelled() => return,
+                };
+                match written {
                     Ok(revisions) => *noted = revisions.first().copied(),
-                    Err(WriteError::Conflict { .. }) => return,
+                    // An earlier renewal was made whose answer was lost; or the note is not of this call any more.
+                    Err(WriteError::Conflict { .. }) => match answers.store.get(&place).await {
+                        Ok(Some(record)) if record.value == value => *noted = Some(record.revision),
+                        Ok(_) => return,
+                        Err(error) => tracing::debug!(%error, "the note of a call cannot be read"),
+                    },
                     Err(WriteError::Failed(error)) => {
                         tracing::debug!(%error, "the note of a call is not renewed");
                     }
@@ -296,16 +314,36 @@ impl Answers {
     }
 
     async fn usage(&self) -> Result<&Mutex<Usage>, StateError> {
-        let count = || async {
-            let mut usage = Usage::default();
-            for record in self.store.list(Query::below(TIMES, MAX_KEYS)).await? {
-                if let Some(row) = TimeRow::parse(&record) {
-                    usage.add(owner(row.place), Amount { keys: 1, bytes: row.bytes });
-                }
+        self.usage.get_or_try_init(|| async { self.counted().await.map(Mutex::new) }).await
+    }
+
+    async fn counted(&self) -> Result<Usage, StateError> {
+        let mut usage = Usage { counted: Some(Instant::now()), ..Usage::default() };
+        for record in self.store.list(Query::below(TIMES, MAX_KEYS)).await? {
+            if let Some(row) = TimeRow::parse(&record) {
+                usage.add(owner(row.place), Amount { keys: 1, bytes: row.bytes });
             }
-            Ok(Mutex::new(usage))
+        }
+        Ok(usage)
+    }
+
+    /// Whether a caller may keep more. What other servers have removed is not known before it is counted anew.
+    async fn has_room(&self, owner: &str, more: Amount) -> Result<bool, StateError> {
+        let usage = self.usage().await?;
+        let is_old = {
+            let usage = usage.lock();
+            if usage.has_room(owner, more) {
+                return Ok(true);
+            }
+            usage.counted.is_none_or(|counted| counted.elapsed() >= RECOUNT)
         };
-        self.usage.get_or_try_init(count).await
+        if self.life.is_none() || !is_old {
+            return Ok(false);
+        }
+        let anew = self.counted().await?;
+        let mut usage = usage.lock();
+        *usage = anew;
+        Ok(usage.has_room(owner, more))
     }
 
     /// Notes that the call is about to be made, and removes expired keys. `false` if another server has noted it meanwhile.
@@ -337,11 +375,8 @@ impl Answers {
             let noted = changes.len();
             changes.push(Change::put(own, record(&reserved.head(), &[])).expecting(expect));
             changes.push(reserved.time_row(0));
-            let is_full = {
-                let usage = usage.lock();
-                removed.is_empty() && !usage.has_room(owner(own), Amount { keys: 1, bytes: 0 })
-            };
-            if is_full {
+            let more = Amount { keys: 1, bytes: 0 };
+            if removed.is_empty() && !self.has_room(owner(own), more).await? {
                 return Err(Refused::Full);
             }
             match self.store.write(changes).await {
@@ -441,6 +476,7 @@ impl Reserved {
     async fn note_end(&self, ended: Ended<'_>) -> Result<(), WriteError> {
         let place = &*self.attempt.place;
         // It is not renewed any more.
+        self.answered.cancel();
         *self.noted.lock().await = None;
         let answer = match ended {
             Ended::Unknown => return Ok(()),
@@ -456,9 +492,11 @@ impl Reserved {
         };
         let usage = self.answers.usage().await.map_err(WriteError::Failed)?;
         let size = Amount { keys: 0, bytes: answer.body.len() };
+        let has_room = self.answers.has_room(owner(place), size).await.map_err(WriteError::Failed)?;
         let is_kept = {
             let mut usage = usage.lock();
-            let is_kept = size.bytes <= MAX_ANSWER && usage.has_room(owner(place), size);
+            // Another request may have taken it.
+            let is_kept = size.bytes <= MAX_ANSWER && has_room && usage.has_room(owner(place), size);
             if is_kept {
                 usage.add(owner(place), size);
             }
@@ -519,6 +557,9 @@ impl Refused {
                 "busy",
                 "too many idempotency keys are in use; try again later, or without a key",
             ),
+            Self::Ending => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the server ends; repeat the request")
+            }
             Self::State(error) => {
                 tracing::error!(%error, "a request with an idempotency key failed");
                 let what = "the server cannot keep answers now; try again later, or without a key";
@@ -674,6 +715,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn what_other_servers_have_removed_is_not_counted_for_ever() {
+        let common = Common(Arc::default(), tokio::sync::broadcast::Sender::new(1));
+        let answers = Answers::new(Arc::new(common));
+        let more = Amount { keys: 1, bytes: 0 };
+        // Keys of which others have removed the records since.
+        answers.usage().await.unwrap().lock().add("a", Amount { keys: MAX_KEYS, bytes: 0 });
+        assert!(!answers.has_room("a", more).await.unwrap());
+        tokio::time::sleep(RECOUNT).await;
+        assert!(answers.has_room("a", more).await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn servers_of_one_state_make_the_call_of_a_key_once() {
         let state = Arc::new(Memory::new(Limits::default()));
         let server = || {
@@ -682,6 +735,9 @@ mod tests {
         };
         let (one, other) = (server(), server());
         let running = new(&one, "{}").await;
+        // As if the answer to a renewal was lost.
+        let note = state.get(&running.attempt.place).await.unwrap().unwrap();
+        state.write(vec![Change::put(note.key, note.value)]).await.unwrap();
         let waiting = {
             let other = Arc::clone(&other);
             TaskTracker::new().spawn(async move { other.claim(attempt("k", "{}")).await })
@@ -742,6 +798,7 @@ mod tests {
                 attempt,
                 noted_at,
                 noted: Arc::default(),
+                answered: ended.child_token(),
                 ended,
             };
             answers.note(&reserved, None).await.ok().unwrap();

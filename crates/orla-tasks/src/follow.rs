@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use orla_state::{Change, Expect, Pages, Query, Record, Revision, StateError, WriteError};
+use orla_state::{Change, Expect, Pages, Query, Record, StateError, WriteError};
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -24,6 +24,8 @@ const LOOK: Duration = Duration::from_secs(1);
 const LATE: Duration = Duration::from_secs(4);
 /// How often all tasks are looked at, so that none is forgotten.
 const ALL: Duration = Duration::from_secs(60);
+/// All tasks are not looked at again for so many times as long as it took, unless a node is gone.
+const REST: u32 = 4;
 /// How many records are read at once.
 const PAGE: usize = 1000;
 /// How many nodes a cluster may have.
@@ -44,7 +46,8 @@ impl Inner {
     /// Says that this node is there, until nothing runs here any more.
     async fn be_there(self: Arc<Self>) {
         let Some(shared) = &self.shared else { return };
-        let mut own = None;
+        // The life before this one is over.
+        let mut own = Expect::Anything;
         let mut beat = interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
@@ -54,12 +57,21 @@ impl Inner {
                 _ = beat.tick() => {}
             }
             let begun = Instant::now();
-            let is_there = match self.beat(shared, &mut own).await {
-                Ok(is_there) => is_there && (shared.is_there() || self.comes_back(shared).await.is_ok()),
-                Err(error) => {
-                    tracing::debug!(%error, "this node cannot say that it is there");
-                    false
+            let says = async {
+                match self.beat(shared, &mut own).await {
+                    Ok(is_there) => {
+                        is_there && (shared.is_there() || self.comes_back(shared).await.is_ok())
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "this node cannot say that it is there");
+                        false
+                    }
                 }
+            };
+            let is_there = tokio::select! {
+                biased;
+                () = self.drained.cancelled() => break,
+                is_there = says => is_there,
             };
             shared.said(is_there.then_some(begun));
             if !is_there {
@@ -67,25 +79,23 @@ impl Inner {
             }
         }
         // What ran here has ended, or is written, before others learn that this node is gone.
-        if let Some(revision) = own {
-            let gone = Change::remove(key(&shared.me.node)).expecting(Expect::Revision(revision));
+        if let Expect::Revision(_) = own {
+            let gone = Change::remove(key(&shared.me.node)).expecting(own);
             drop(tokio::time::timeout(BEAT, self.store.write(vec![gone])).await);
         }
     }
 
     /// Says once that this node is there. `false` if others had to believe that it was gone, or another instance has its
     /// name.
-    async fn beat(&self, shared: &Shared, own: &mut Option<Revision>) -> Result<bool, StateError> {
+    async fn beat(&self, shared: &Shared, own: &mut Expect) -> Result<bool, StateError> {
         if shared.is_replaced.load(Ordering::Relaxed) {
             return Ok(false);
         }
         let value = serde_json::to_vec(&shared.me).map_err(|err| StateError::new(err.to_string()))?;
         let put = Change::put(key(&shared.me.node), value.clone());
-        // The life before this one is over.
-        let expect = own.map_or(Expect::Anything, Expect::Revision);
-        match self.store.write(vec![put.expecting(expect)]).await {
+        match self.store.write(vec![put.expecting(*own)]).await {
             Ok(revisions) => {
-                *own = revisions.first().copied();
+                *own = revisions.first().copied().map_or(Expect::Absent, Expect::Revision);
                 Ok(true)
             }
             Err(WriteError::Failed(error)) => Err(error),
@@ -100,7 +110,8 @@ impl Inner {
                     );
                 }
                 // Others have removed it, it was lost with its stream, or a request wrote it whose answer was lost.
-                *own = record.filter(|_| !is_other).map(|record| record.revision);
+                let record = record.filter(|_| !is_other);
+                *own = record.map_or(Expect::Absent, |record| Expect::Revision(record.revision));
                 Ok(false)
             }
         }
@@ -123,6 +134,8 @@ impl Inner {
         }
         let mut market = self.market.changes();
         let mut looked = Instant::now();
+        // Looking at all tasks may take so long that changes of others are missed, which is a reason to do it again.
+        let mut rest = Instant::now();
         let mut has_taken = shared.takes();
         loop {
             tokio::select! {
@@ -139,7 +152,12 @@ impl Inner {
                         shared.look_soon();
                     }
                     has_taken = takes;
-                    if let Err(error) = self.look(shared).await {
+                    let looked = tokio::select! {
+                        biased;
+                        () = self.drained.cancelled() => return,
+                        looked = self.look(shared, &mut rest) => looked,
+                    };
+                    if let Err(error) = looked {
                         tracing::debug!(%error, "the tasks of the cluster cannot be looked at");
                         shared.look_soon();
                     }
@@ -166,7 +184,7 @@ impl Inner {
     }
 
     /// Looks whether a node is gone, and at all tasks if there is a reason.
-    async fn look(self: &Arc<Self>, shared: &Shared) -> Result<(), StateError> {
+    async fn look(self: &Arc<Self>, shared: &Shared, rest: &mut Instant) -> Result<(), StateError> {
         if !shared.is_there() || self.closing.is_cancelled() {
             return Ok(());
         }
@@ -180,17 +198,21 @@ impl Inner {
             for (node, revision) in gone {
                 tracing::warn!(node, "a node of the cluster is gone: its tasks are taken by others");
                 shared.look_soon();
+                *rest = Instant::now();
                 let record = Change::remove(key(&node)).expecting(Expect::Revision(revision));
                 // Another node may have removed it.
                 drop(self.store.write(vec![record]).await);
             }
         }
-        if shared.is_to_look() {
+        if Instant::now() >= *rest && shared.is_to_look() {
+            let begun = Instant::now();
             for id in shared.offered() {
                 let task = self.load(&id).await?;
                 self.is_taken(shared, &id, task.as_ref());
             }
-            self.look_at_all().await?;
+            let looked = self.look_at_all().await;
+            *rest = Instant::now() + begun.elapsed() * REST;
+            looked?;
             self.wake_all_awaiting().await?;
         }
         Ok(())

@@ -33,7 +33,7 @@ use crate::http::body::Body;
 use crate::http::json_body;
 use crate::http::response::{json, names};
 use crate::http::url::below;
-use crate::idempotency::{self, Attempt, Claim, Ended, KeptAnswer};
+use crate::idempotency::{self, Attempt, Claim, Ended, KeptAnswer, Refused};
 use crate::state::{Core, Settings};
 use crate::step_up::StepUp;
 use crate::tasks::{status_and_kind, task_json};
@@ -153,7 +153,12 @@ async fn keyed(
     let token = core.abort.child_token();
     call.scope.cancellation = token.clone();
     let running = core.tracker.spawn(async move {
-        let claim = match own.answers().claim(attempt).await {
+        let claimed = tokio::select! {
+            claimed = own.answers().claim(attempt) => claimed,
+            // Another server may make the call for much longer.
+            () = own.abort.cancelled() => Err(Refused::Ending),
+        };
+        let claim = match claimed {
             Ok(Claim::New(claim)) => claim,
             Ok(Claim::Answered(answer)) => return repeated(&own, call, answer).await,
             Err(refused) => {

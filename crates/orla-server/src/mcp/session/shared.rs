@@ -32,6 +32,8 @@ const ENDED: &[u8] = b"ended";
 const PAGE: usize = 1000;
 /// The longest that a request waits for the common state.
 const WAIT: Duration = Duration::from_secs(1);
+/// The longest that one look at all sessions takes.
+const SWEEP: Duration = Duration::from_secs(5);
 
 /// Where sessions are shared.
 pub(crate) struct SharedSessions {
@@ -103,11 +105,22 @@ impl SharedSessions {
 /// Renews the sessions that are in use here, and removes those that have not been used anywhere for so long.
 pub(crate) async fn sweep(core: &Core, idle: Duration) {
     let Some(shared) = core.shared_sessions() else { return };
-    for session in core.sessions.in_use() {
-        save(core, &session).await;
-    }
-    if let Err(error) = shared.sweep(idle).await {
-        tracing::debug!(%error, "unused sessions cannot be removed");
+    let sweeping = async {
+        for session in core.sessions.in_use() {
+            let record = shared.store.get(&key(session.id)).await?;
+            if record.is_some_and(|record| record.value == ENDED) {
+                // A stream of it may be open here, without a request that would tell.
+                core.sessions.remove(&session);
+            } else {
+                save(core, &session).await;
+            }
+        }
+        shared.sweep(idle).await
+    };
+    match timeout(SWEEP, sweeping).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "unused sessions cannot be removed"),
+        Err(_) => tracing::debug!("unused sessions are not removed: the state does not answer"),
     }
 }
 
