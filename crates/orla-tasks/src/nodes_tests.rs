@@ -253,6 +253,23 @@ async fn a_task_is_run_by_a_node_that_has_its_capability() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_task_that_no_node_can_run_says_what_it_waits_for() {
+    let common = common();
+    let beta = node(&common, "beta", Canned::Echoes, false).await;
+    let nothing = Arc::new(CapabilityMarketplace::new(Limits::default()));
+    let gamma = open(&common, "gamma", nothing, true, Way::Open).await;
+    let id = beta.start("once").await;
+    assert_eq!(beta.tasks.get(&id, ANYONE).await.unwrap().waiting_for, None, "beta knows who has it");
+    let task = gamma.tasks.get(&id, ANYONE).await.unwrap();
+    assert_eq!(task.waiting_for.as_deref(), Some("no node offers once"));
+    let alpha = node(&common, "alpha", Canned::Echoes, true).await;
+    assert_eq!(gamma.reaches(&id, State::Completed).await.waiting_for, None);
+    for node in [alpha, beta, gamma] {
+        node.tasks.close(PATIENCE).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_accepted_for_others_is_bounded_until_they_take_it() {
     let common = common();
     let beta = node(&common, "beta", Canned::Echoes, false).await;

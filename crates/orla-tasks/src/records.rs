@@ -11,7 +11,7 @@ use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::options::LOOK;
 use crate::service::Inner;
-use crate::state::{Event, Repeat};
+use crate::state::{Event, Repeat, State};
 use crate::task::{Task, TaskId, Timestamp};
 
 /// Why a task was not changed.
@@ -217,7 +217,16 @@ impl Inner {
         {
             running.fill(&mut task);
         }
+        task.waiting_for = self.waits_for(&task);
         Arc::new(task)
+    }
+
+    /// What a task waits for that no node can run now.
+    fn waits_for(&self, task: &Task) -> Option<String> {
+        let is_missing = task.state == State::Queued
+            && self.shared.as_ref()?.is_free(task)
+            && self.market.get(&task.capability).is_none();
+        is_missing.then(|| format!("no node offers {}", task.capability))
     }
 }
 

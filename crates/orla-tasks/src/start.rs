@@ -129,6 +129,7 @@ impl Tasks {
             progress: None,
             log: Vec::new(),
             client: new.client.as_ref().and_then(raw),
+            waiting_for: None,
             questions: Vec::new(),
             error: None,
             keep_ms: new.keep_ms,

@@ -71,6 +71,9 @@ pub struct Task {
     /// What the client of its caller can be asked: the JSON object of its MCP capabilities. `None`: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Box<RawValue>>,
+    /// What it waits for while nobody runs it, if that is not its turn.
+    #[serde(skip)]
+    pub waiting_for: Option<String>,
     /// The questions that wait for an answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,

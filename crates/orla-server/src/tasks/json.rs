@@ -28,6 +28,9 @@ pub fn shown(task: &Task) -> Value {
     if !task.log.is_empty() {
         object["log"] = json!(task.log);
     }
+    if let Some(missing) = &task.waiting_for {
+        object["waiting_for"] = json!(missing);
+    }
     if !task.questions.is_empty() {
         object["questions"] = json!(task.questions);
     }

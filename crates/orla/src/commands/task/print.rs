@@ -65,6 +65,7 @@ fn described(task: &Value) -> String {
     line("created", commands::text_of(&task["created_at"]));
     line("updated", commands::text_of(&task["updated_at"]));
     line("progress", progress(&task["progress"]));
+    line("waits for", commands::text_of(&task["waiting_for"]));
     for question in task["questions"].as_array().into_iter().flatten() {
         line("asks", commands::text_of(&question["params"]["message"]));
     }
