@@ -7,7 +7,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use orla_marketplace::{CapabilityMarketplace, Entry, ProviderProblem, Registration, Source, Surface};
+use orla_marketplace::{
+    CapabilityMarketplace, Entry, Permits, ProviderProblem, Registration, Source, Surface,
+};
 use orla_state::StateStore;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
@@ -18,6 +20,7 @@ use tokio_util::task::TaskTracker;
 use crate::call::{ClusterExecutor, Serving};
 use crate::error::ClusterError;
 use crate::learner::Learner;
+use crate::limits::ClusterPermits;
 use crate::link::Link;
 use crate::member::{DescribeTool, Member};
 use crate::orders::{self, OrderError};
@@ -42,6 +45,7 @@ pub struct Cluster {
     shared: Arc<Shared>,
     serving: Arc<Serving>,
     store: ClusterStore,
+    permits: Arc<ClusterPermits>,
     /// The capabilities that were served last, by their digests: an unchanged one stays the same.
     known: Mutex<HashMap<String, Registration>>,
     requires: Arc<[String]>,
@@ -62,9 +66,20 @@ impl Cluster {
         let requires = requires(&settings.nats);
         market.set_node(&settings.node);
         let (link, shared) = (Link::new(settings), Arc::new(Shared::new()));
+        let store = ClusterStore::new(&link);
+        let permits = {
+            let (link, store) = (Arc::clone(&link), store.clone());
+            let node = link.settings.node.clone();
+            ClusterPermits::new(
+                &node,
+                Arc::new(move || store.nats_time().filter(|_| link.is_connected())),
+            )
+        };
+        market.quotas().count_in_cluster(Arc::clone(&permits) as Arc<dyn Permits>);
         Self {
             serving: Arc::new(Serving::new(&link, &shared, market)),
-            store: ClusterStore::new(&link),
+            store,
+            permits,
             link,
             market: Arc::downgrade(market),
             describe: Arc::new(describe),
@@ -124,6 +139,7 @@ impl Cluster {
             .unwrap_or_else(|_| Err(ClusterError::Unreachable("it does not answer soon".to_owned())));
         self.is_started.store(true, Ordering::Relaxed);
         self.tasks.spawn(self.store.clone().serve(self.stop.clone()));
+        self.tasks.spawn(Arc::clone(&self.permits).serve(self.store(), self.stop.clone()));
         match joined {
             Ok(joined) => {
                 member.serve(joined, &self.tasks);
@@ -195,8 +211,13 @@ impl Cluster {
             draining: self.shared.is_draining(),
             capabilities: self.shared.own_ids(),
             running: self.market.upgrade().map_or(0, |market| market.running()),
+            places: 0,
             lag_ms: 0,
         });
+        let places = self.permits.places();
+        for node in &mut nodes {
+            node.places = places.get(&node.node).copied().unwrap_or_default();
+        }
         nodes.sort_by(|a, b| a.node.cmp(&b.node));
         nodes
     }

@@ -30,6 +30,7 @@ mod cluster;
 mod error;
 mod inbox;
 mod learner;
+mod limits;
 mod link;
 mod member;
 mod orders;

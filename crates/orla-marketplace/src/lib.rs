@@ -96,7 +96,10 @@ pub use provider::{
     PluginOptions, ProviderType, Redirects, RemoteOptions, RemoteRTFSCapability, SendAs,
     StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
 };
-pub use quota::{Counting, Period, QuotaRule, QuotaUsage, Quotas, Rate, StoredCount};
+pub use quota::{
+    Claim, Count, CountScope, CountedRule, Counting, MAX_COUNTS, NotTaken, Period, Permits, QuotaRule,
+    QuotaUsage, Quotas, Rate, StoredCount, Taken,
+};
 pub use redaction::{REDACTED, Redactor};
 pub use route::{Expression, Route, Routed, RoutedExecutor};
 pub use rtfs;

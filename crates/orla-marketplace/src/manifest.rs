@@ -10,6 +10,7 @@ use rtfs::TypeExpr;
 use crate::custody::Custody;
 use crate::principal::Principal;
 use crate::provider::ProviderType;
+use crate::quota::CountScope;
 use crate::redaction::Redactor;
 
 /// Describes a capability and how to execute it (RTFS capability system §3.1).
@@ -185,6 +186,8 @@ pub struct CallPolicy {
     pub timeout: Option<Duration>,
     /// Calls of this capability that run at once; `None` means that only the marketplace's limit applies.
     pub max_concurrency: Option<usize>,
+    /// Where those calls are counted.
+    pub concurrency_scope: CountScope,
     /// How often a call with a transient failure is retried. `None` means twice if the capability has an upstream.
     /// Only idempotent capabilities are retried (see [`CapabilityManifest::is_idempotent`]).
     pub retries: Option<u32>,

@@ -61,8 +61,16 @@ pub struct NodeRow {
     pub capabilities: Vec<String>,
     /// Calls that run there.
     pub running: usize,
+    /// The places that its calls have of bounds that hold over all nodes.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub places: usize,
     /// Milliseconds since it was last heard of.
     pub lag_ms: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &usize) -> bool {
+    *number == 0
 }
 
 /// The values for `/metrics`.

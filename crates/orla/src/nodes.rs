@@ -33,8 +33,8 @@ impl Nodes for ClusterNodes {
 }
 
 fn row(status: NodeStatus) -> NodeRow {
-    let NodeStatus { node, alive, draining, capabilities, running, lag_ms, .. } = status;
-    NodeRow { node, alive, draining, capabilities, running, lag_ms }
+    let NodeStatus { node, alive, draining, capabilities, running, places, lag_ms, .. } = status;
+    NodeRow { node, alive, draining, capabilities, running, places, lag_ms }
 }
 
 /// How this node shares the tasks of its cluster: it runs those of the capabilities that it has itself.

@@ -366,6 +366,9 @@ fn apply(registration: &mut Registration, change: &ToolOverride) {
         );
     }
     registration.policy.max_concurrency = change.max_concurrency.or(registration.policy.max_concurrency);
+    if change.max_concurrency.is_some() {
+        registration.policy.concurrency_scope = change.scope.unwrap_or_default();
+    }
     registration.policy.retries = change.retries.or(registration.policy.retries);
 }
 

@@ -2,6 +2,7 @@
 
 mod chaos;
 mod faults;
+mod limits;
 mod shared;
 
 use std::cell::Cell;
@@ -65,6 +66,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
     tally.check("a program goes on at another node", world.programs());
     tally.check("a node that stood still or starts alone takes nothing of others", world.judging());
     tally.check("a session is served by every node", world.sessions());
+    tally.check("quotas and max_concurrency hold over all nodes", world.limits());
     tally.check("a node needs the documented subjects alone", world.permitted());
     tally.check("what keeps a node from joining is one line", world.refused());
     tally.check("what a call costs", world.cost(calls));

@@ -1,5 +1,6 @@
 //! What a call carries besides its input, and notices as they travel.
 
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::{CallContext, Hops, JsonText, LogLevel, Notice, Permission, Principal, Progress};
@@ -39,6 +40,9 @@ pub(super) struct CallHead {
     pub(super) task: bool,
     /// How many calls it is nested in.
     pub(super) depth: u32,
+    /// The counts of the cluster that have the call.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    counted: Vec<String>,
     /// The length of the input.
     pub(super) bytes: usize,
 }
@@ -85,6 +89,7 @@ impl CallHead {
             notices: scope.notices.is_wanted(),
             task: scope.is_task,
             depth: scope.depth,
+            counted: scope.counted.iter().map(ToString::to_string).collect(),
             bytes,
         }
     }
@@ -111,6 +116,9 @@ impl CallHead {
         if self.principal.as_ref().is_some_and(|caller| of(caller) > MAX_LISTED) {
             return Some("its caller has too many groups, scopes and permissions".to_owned());
         }
+        if self.counted.len() > MAX_LISTED {
+            return Some("it is in too many counts".to_owned());
+        }
         (self.bytes > MAX_BYTES).then(|| format!("its input has more than {MAX_BYTES} bytes"))
     }
 
@@ -128,6 +136,10 @@ impl CallHead {
     /// The call has come through too many nodes.
     pub(super) fn hops(&self) -> Result<Hops, String> {
         Hops::read(&self.hops)
+    }
+
+    pub(super) fn counted(&self) -> Vec<Arc<str>> {
+        self.counted.iter().map(|name| name.as_str().into()).collect()
     }
 
     pub(super) fn traceparent(&self) -> Option<&str> {
@@ -228,12 +240,14 @@ mod tests {
         ctx.scope.principal = Some(principal.clone());
         ctx.scope.traceparent = Some("00-x-y-01".into());
         (ctx.scope.is_task, ctx.scope.depth) = (true, 4);
+        ctx.scope.counted = vec!["c".into()];
         let hops = Hops::default().through("beta").unwrap();
         let text = CallHead::new(("beta", INSTANCE), TOKEN, &hops, &ctx, ctx.deadline, 3).write();
         assert!(!text.contains('\n') && !text.contains("secret"));
         let head = CallHead::read(&text).unwrap();
         assert_eq!((head.from.as_str(), head.bytes, head.task, head.notices), ("beta", 3, true, false));
         assert_eq!((head.instance.as_str(), head.depth), (INSTANCE, 4));
+        assert_eq!(head.counted(), ["c".into()]);
         assert_eq!((head.hops().unwrap(), head.traceparent()), (hops, Some("00-x-y-01")));
         assert!(head.timeout() > Duration::from_secs(29) && head.client().is_none());
         let there = head.principal(SystemTime::UNIX_EPOCH).unwrap().unwrap();

@@ -265,6 +265,7 @@ impl Serving {
             return Err("it takes calls of identified callers alone".to_owned());
         }
         call.scope.hops = head.hops()?;
+        call.scope.counted = head.counted();
         call.scope.traceparent = head.traceparent().map(Into::into);
         (call.scope.is_task, call.scope.depth) = (head.task, head.depth);
         call.scope.cancellation = cancellation.clone();

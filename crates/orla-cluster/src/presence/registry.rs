@@ -97,6 +97,8 @@ pub struct NodeStatus {
     pub capabilities: Vec<String>,
     /// Calls that run there.
     pub running: usize,
+    /// The places that its calls have of bounds that hold over all nodes. The registry does not know them.
+    pub places: usize,
     /// Milliseconds since its lease was heard here.
     pub lag_ms: u64,
 }
@@ -238,6 +240,7 @@ impl Registry {
                 draining: node.is_alive && node.lease.draining,
                 capabilities: node.offered().map(|offered| offered.id.clone()).collect(),
                 running: if node.is_alive { node.lease.running } else { 0 },
+                places: 0,
                 lag_ms: u64::try_from(lag.as_millis()).unwrap_or(u64::MAX),
             }
         };

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::replica::{Applied, Parts, Replica, Value};
 use super::write::{PARTS, REMOVED};
-use super::{ClusterStore, Inner, subject, values};
+use super::{ClusterStore, Inner, since_1970, subject, values};
 use crate::link::{REPLICAS, code, is_about_replicas};
 
 /// What the streams are, so that another version is told apart.
@@ -182,8 +182,11 @@ async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
             () = &mut kicked => return Ok(Ended::Passing("the consumer has stalled".to_owned())),
         };
         let message = message.ok_or_else(|| passing("the consumer has ended"))?.map_err(passing)?;
-        let (sequence, is_last) =
-            message.info().map(|info| (info.stream_sequence, info.pending == 0)).map_err(passing)?;
+        let (sequence, is_last, published) = message
+            .info()
+            .map(|info| (info.stream_sequence, info.pending == 0, info.published))
+            .map_err(passing)?;
+        inner.hears_time(since_1970(published.unix_timestamp_nanos()));
         // Messages that were to come may have expired.
         received = if is_last { pending.max(received + 1) } else { received + 1 };
         let changes = batch.take(inner, &message, sequence);

@@ -28,7 +28,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::{self, Context};
-use async_nats::{Client, Request};
+use async_nats::{Client, Request, datetime};
 use async_trait::async_trait;
 use bytes::Bytes;
 use orla_state::{
@@ -52,6 +52,8 @@ const CATCH_UP: Duration = Duration::from_secs(10);
 const LIMITS: Limits = Limits { value: 32 << 20, batch: 64 << 20, changes: MAX_CHANGES };
 /// How many batches this node makes at once. A server takes 50 for a stream.
 const BATCHES: usize = 4;
+/// After so long, the clock of NATS is taken anew: those of two machines do not run alike.
+const CLOCK: Duration = Duration::from_secs(60);
 /// How many changes a receiver of keys may lag.
 const LAG: usize = 8192;
 
@@ -71,6 +73,8 @@ struct Inner {
     changed: broadcast::Sender<Arc<str>>,
     batches: Semaphore,
     tracker: TaskTracker,
+    /// What the clock of NATS said, and when it was heard here.
+    clock: Mutex<Option<(Duration, Instant)>>,
 }
 
 /// What JetStream says of the stream.
@@ -110,7 +114,14 @@ impl ClusterStore {
             changed: broadcast::Sender::new(LAG),
             batches: Semaphore::new(BATCHES),
             tracker: TaskTracker::new(),
+            clock: Mutex::default(),
         }))
+    }
+
+    /// The time since 1970 by the clock of NATS, as far as it was heard: never later than it is there.
+    pub(crate) fn nats_time(&self) -> Option<Duration> {
+        let heard = *self.0.clock.lock();
+        heard.map(|(time, at)| time + at.elapsed())
     }
 
     /// There is a user.
@@ -183,13 +194,30 @@ impl Inner {
         Ok(())
     }
 
+    /// NATS said that it is so late. What comes late is no news.
+    fn hears_time(&self, time: Duration) {
+        let (mut clock, now) = (self.clock.lock(), Instant::now());
+        let is_news = clock.is_none_or(|(known, at)| {
+            let since = now.saturating_duration_since(at);
+            since > CLOCK || time > known + since
+        });
+        if is_news {
+            *clock = Some((time, now));
+        }
+    }
+
     /// How the stream stands.
     async fn info(&self) -> Result<Info, StateError> {
         let subject = format!("$JS.API.STREAM.INFO.{}", self.stream());
         let request = Request::new().payload(Bytes::new()).timeout(Some(ANSWER));
         let answer = self.client()?.send_request(subject, request).await;
         let answer = answer.map_err(|err| unreachable(&err.to_string()))?;
-        serde_json::from_slice(&answer.payload).map_err(|err| unreachable(&err.to_string()))
+        let info: Info =
+            serde_json::from_slice(&answer.payload).map_err(|err| unreachable(&err.to_string()))?;
+        if let Some(Ok(time)) = info.ts.as_deref().map(datetime::parse_rfc3339) {
+            self.hears_time(since_1970(time.unix_timestamp_nanos()));
+        }
+        Ok(info)
     }
 
     /// Applies changes to the copy, all at one moment.
@@ -294,6 +322,11 @@ impl StateStore for ClusterStore {
     fn changed_keys(&self) -> Option<broadcast::Receiver<Arc<str>>> {
         Some(self.0.changed.subscribe())
     }
+}
+
+/// A time in nanoseconds; one before 1970 counts as 1970.
+fn since_1970(nanos: i128) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }
 
 /// What the cluster keeps cannot be reached.

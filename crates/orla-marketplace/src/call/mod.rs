@@ -59,7 +59,7 @@ impl CapabilityMarketplace {
             prepared.authorize().await?;
             prepared.validate_input()?;
             // Counted for its quotas until it ends. A call that is refused here counts for none.
-            let _charge = prepared.charge()?;
+            let _charge = prepared.charge().await?;
             prepared.approve(&recording).await?;
             let mut retries = prepared.retries();
             let outcome = loop {
@@ -114,7 +114,7 @@ impl CapabilityMarketplace {
         let opened = async {
             prepared.authorize().await?;
             prepared.validate_input()?;
-            let charge = prepared.charge()?;
+            let charge = prepared.charge().await?;
             prepared.approve(&recording).await?;
             let _permits = prepared.admit(&mut recording).await?;
             let circuit = prepared.circuit()?;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use rtfs::text::excerpt;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::record::{Recorded, Recording};
 use super::retry::{jitter, wait_before_retry};
@@ -27,7 +28,7 @@ use crate::memory::OverBudget;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::principal::{ANONYMOUS, Principal};
-use crate::quota::Charge;
+use crate::quota::{Charge, CountScope, Place};
 use crate::schema;
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled. After that, the
@@ -36,6 +37,10 @@ pub(super) const BACKSTOP: Duration = Duration::from_secs(5);
 
 /// The least time that the check of an output may take.
 const MIN_OUTPUT_CHECK: Duration = Duration::from_secs(1);
+
+/// Why a call ends that another node may count as ended.
+pub(super) const LOST: &str =
+    "its place among the calls of the cluster was lost, because this node could not be heard there";
 
 /// How many characters of an unknown name an error repeats.
 const SHOWN: usize = 200;
@@ -53,12 +58,17 @@ pub(super) struct PreparedCall<'m> {
     input: Payload,
     ctx: CallContext,
     permit: Arc<CallPermit>,
+    /// The counts of the cluster to which another node has added the call.
+    counted: Vec<Arc<str>>,
+    /// What the call has taken in the cluster can be lost while it runs. Then one of these is cancelled.
+    losses: [Option<CancellationToken>; 2],
 }
 
 /// The permits with which a call runs.
 pub(super) struct Permits {
     _running: RunningCall,
     _own: Option<Permit>,
+    _in_cluster: Option<Charge>,
 }
 
 /// The circuit of the capability's upstream, if it has one.
@@ -100,7 +110,9 @@ impl CapabilityMarketplace {
         if let Some(redactor) = &entry.policy.redaction {
             ctx.scope.notices = ctx.scope.notices.redacted(redactor);
         }
-        Ok(PreparedCall { market: self, catalog, entry, target, input, ctx, permit })
+        let counted = ctx.scope.counted.clone();
+        let losses = [None, None];
+        Ok(PreparedCall { market: self, catalog, entry, target, input, ctx, permit, counted, losses })
     }
 
     /// The snapshot in which a call is looked up. Waits for the providers that may serve it and have not answered yet.
@@ -241,10 +253,14 @@ impl PreparedCall<'_> {
     ///
     /// # Errors
     /// A quota is exceeded.
-    pub(super) fn charge(&self) -> RuntimeResult<Charge> {
+    pub(super) async fn charge(&mut self) -> RuntimeResult<Charge> {
         let (quotas, entry) = (self.market.quotas(), &self.entry);
-        let charge = quotas.charge(self.ctx.scope.principal.as_ref(), &entry.manifest.id, &entry.name);
-        charge.map_err(|over| over.of_call(self.id()))
+        let caller = self.ctx.scope.principal.as_ref();
+        let charging = quotas.charge(caller, &entry.manifest.id, &entry.name, &self.counted);
+        let charge = self.in_time(charging).await?.map_err(|refused| refused.of_call(self.id()))?;
+        self.losses[0] = charge.lost();
+        self.ctx.scope.counted.extend(charge.counted.iter().cloned());
+        Ok(charge)
     }
 
     /// Waits until a person has approved the call, if a rule wants that. The call's clock stands still meanwhile.
@@ -301,12 +317,25 @@ impl PreparedCall<'_> {
         if self.ctx.scope.checkpoint.is_some() {
             self.ctx.deadline = self.ctx.clock().deadline();
         }
+        if let Some(place) = &permits._in_cluster {
+            self.losses[1] = place.lost();
+            let counted = &mut self.ctx.scope.counted;
+            // A call that is made again has been in this count before.
+            for name in &place.counted {
+                if !counted.contains(name) {
+                    counted.push(Arc::clone(name));
+                }
+            }
+        }
         recording.admitted();
         Ok(permits)
     }
 
     async fn permits(&self) -> RuntimeResult<Permits> {
-        let own = match &self.entry.admission {
+        let place = self.place_in_cluster();
+        // A call that has come with its place does not wait behind those that wait for one.
+        let is_placed = place.as_ref().is_some_and(|place| self.counted.contains(place.name()));
+        let own = match self.entry.admission.as_ref().filter(|_| !is_placed) {
             Some(admission) => {
                 if let Some(size) = self.ctx.held().and_then(|held| held.waits_for_itself()) {
                     let what = format!(
@@ -318,8 +347,36 @@ impl PreparedCall<'_> {
             }
             None => None,
         };
+        let in_cluster = match place.filter(|_| !is_placed) {
+            Some(place) => {
+                let entered = self.in_time(self.market.quotas().enter(place)).await?;
+                Some(entered.map_err(|refused| refused.of_call(self.id()))?)
+            }
+            None => None,
+        };
         let permit = self.enter(self.catalog.admission_of(&self.entry)).await?;
-        Ok(Permits { _running: self.permit.hold(permit), _own: own })
+        Ok(Permits { _running: self.permit.hold(permit), _own: own, _in_cluster: in_cluster })
+    }
+
+    /// The place that the call needs among the calls of the capability on all nodes, if they are bounded.
+    fn place_in_cluster(&self) -> Option<Place> {
+        let policy = &self.entry.policy;
+        let size = policy.max_concurrency.filter(|_| policy.concurrency_scope == CountScope::Cluster)?;
+        Some(Place::new(&self.entry.manifest.id, size))
+    }
+
+    /// Waits until what the call has taken in the cluster is lost.
+    async fn lost(&self) {
+        let loss = |at: usize| async move {
+            match &self.losses[at] {
+                Some(lost) => lost.cancelled().await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = loss(0) => {}
+            () = loss(1) => {}
+        }
     }
 
     async fn enter(&self, admission: &Arc<Admission>) -> RuntimeResult<Permit> {
@@ -415,6 +472,7 @@ impl PreparedCall<'_> {
         };
         tokio::select! {
             biased;
+            () = self.lost() => Err(self.unavailable(LOST.to_owned())),
             done = AssertUnwindSafe(execution).catch_unwind() => {
                 done.unwrap_or_else(|_| Err(RuntimeError::Panicked { id: self.id() }))
             }

@@ -211,6 +211,11 @@ impl Recording {
         }
     }
 
+    /// The name of what was called.
+    pub(crate) fn name(&self) -> &str {
+        &self.entry.name
+    }
+
     /// Replaces the secrets that the capability was given.
     pub(crate) fn redaction(&self) -> Option<&Arc<Redactor>> {
         self.entry.policy.redaction.as_ref()

@@ -81,6 +81,9 @@ pub struct CallScope {
     pub hops: Hops,
     /// The node of the cluster that the call is to run on, and no other. Calls within the call do not inherit it.
     pub node: Option<Arc<str>>,
+    /// The counts of the cluster that have the call: other nodes do not add it again. Calls within the call do not inherit
+    /// them.
+    pub counted: Vec<Arc<str>>,
     /// A value that all calls within the call share.
     shared: Option<Arc<dyn Any + Send + Sync>>,
     /// The capabilities' own permits that the call and its ancestors hold.
@@ -137,6 +140,7 @@ impl Call {
             journal: None,
             call_id: None,
             node: None,
+            counted: Vec::new(),
             ..ctx.scope.clone()
         };
         Self { timeout, scope, ..Self::to(target) }

@@ -23,8 +23,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
+use tokio_util::sync::CancellationToken;
 
 use super::CallContext;
+use super::prepared::LOST;
 use super::record::Recording;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::Payload;
@@ -68,6 +70,8 @@ pub struct OpenStream {
     recording: Mutex<Recording>,
     /// An open stream is a call that runs, for quotas.
     charge: Mutex<Charge>,
+    /// Cancelled when its place among the calls of the cluster is lost.
+    lost: Option<CancellationToken>,
     redaction: Option<Arc<Redactor>>,
     is_over: AtomicBool,
 }
@@ -75,8 +79,9 @@ pub struct OpenStream {
 impl OpenStream {
     pub(super) fn new(handle: Box<dyn StreamHandle>, recording: Recording, charge: Charge) -> Arc<Self> {
         let redaction = recording.redaction().cloned();
+        let lost = charge.lost();
         let (recording, charge) = (Mutex::new(recording), Mutex::new(charge));
-        Arc::new(Self { handle, recording, charge, redaction, is_over: AtomicBool::new(false) })
+        Arc::new(Self { handle, recording, charge, lost, redaction, is_over: AtomicBool::new(false) })
     }
 
     /// The next item; none at the end, and after an error.
@@ -87,7 +92,14 @@ impl OpenStream {
         if self.is_over.load(Ordering::Acquire) {
             return None;
         }
-        let item = self.handle.next().await;
+        let item = match &self.lost {
+            Some(lost) => tokio::select! {
+                biased;
+                () = lost.cancelled() => Some(Err(self.is_lost())),
+                item = self.handle.next() => item,
+            },
+            None => self.handle.next().await,
+        };
         let item = match &self.redaction {
             Some(redactor) => item.map(|item| {
                 item.map(|item| redactor.payload(item)).map_err(|error| redactor.error(error))
@@ -124,6 +136,11 @@ impl OpenStream {
     pub async fn close(&self) {
         self.handle.close().await;
         self.ended(Ok(()));
+    }
+
+    fn is_lost(&self) -> RuntimeError {
+        let id = self.recording.lock().name().to_owned();
+        RuntimeError::Unavailable { id, reason: LOST.to_owned(), source: None }
     }
 
     fn ended(&self, how: Result<(), &RuntimeError>) {

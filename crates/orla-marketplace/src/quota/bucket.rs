@@ -36,6 +36,28 @@ impl Bucket {
         Self { spent: (calls * pace.period.as_nanos() as f64).ceil() as u128, at: now }
     }
 
+    /// A bucket in which so many units were missing at a time.
+    pub(super) fn of(spent: u128, at: Duration) -> Self {
+        Self { spent, at }
+    }
+
+    /// The units that were missing, and when.
+    pub(super) fn parts(self) -> (u128, Duration) {
+        (self.spent, self.at)
+    }
+
+    /// Gives back what was taken for `cost` calls that were not made.
+    pub(super) fn give_back(&mut self, cost: u64, now: Duration, pace: Pace) {
+        let spent = self.missing(now, pace).saturating_sub(pace.units(cost));
+        *self = Self { spent, at: now.max(self.at) };
+    }
+
+    /// When nothing is missing any more.
+    pub(super) fn full_at(&self, pace: Pace) -> Duration {
+        let nanos = self.spent.div_ceil(u128::from(pace.calls.max(1)));
+        self.at.saturating_add(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+    }
+
     /// The units that are missing now. Time that runs backwards refills nothing.
     fn missing(&self, now: Duration, pace: Pace) -> u128 {
         let refilled = now.saturating_sub(self.at).as_nanos().saturating_mul(u128::from(pace.calls));
@@ -129,6 +151,19 @@ mod tests {
             assert!(!takes(&mut bucket, at(1), pace));
         }
         assert!(Bucket::default().is_full(Duration::MAX, pace));
+    }
+
+    #[test]
+    fn what_is_given_back_is_there_again_and_no_more() {
+        let pace = Pace { calls: 2, period: MINUTE };
+        let mut bucket = Bucket::default();
+        (0..2).for_each(|_| bucket.take(1, at(0), pace));
+        bucket.give_back(1, at(0), pace);
+        assert_eq!(bucket.remaining(at(0), pace), 1);
+        assert_eq!(bucket.full_at(pace), Duration::from_secs(30));
+        bucket.give_back(1, at(45_000), pace);
+        assert_eq!(bucket.remaining(at(45_000), pace), 2, "it was refilled meanwhile");
+        assert_eq!(Bucket::of(bucket.parts().0, bucket.parts().1), bucket);
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! that concern the call admit it and count it, or the first thing that happens is its refusal, and nothing is counted.
 //! A call that fails counts like one that succeeds.
 //!
+//! [`Permits`] is where calls are counted: in this process (`here`), or, for rules of the scope `cluster`, over all nodes of
+//! one. What counts there is given with [`Quotas::count_in_cluster`]; without it, such rules refuse every call.
+//!
 //! # Invariants
 //!
 //! - At no time has a caller made more calls than its buckets have had (property-tested in `bucket`), with any number
@@ -19,88 +22,64 @@
 //! Files: [`Quotas::stored`] and [`Quotas::restore`] are what a server needs to keep days over a restart.
 
 mod bucket;
+mod here;
+mod permits;
 mod rule;
 
-use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use arc_swap::Guard;
 use tokio::sync::Notify;
-use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::error::RuntimeError;
 use crate::principal::{ANONYMOUS, Principal};
 use bucket::Bucket;
+use here::{Here, Key};
 use rule::Subject;
 
-pub use rule::{Counting, Period, QuotaRule, Rate};
+pub use permits::{Claim, Count, CountedRule, NotTaken, Permits, Taken};
+pub use rule::{CountScope, Counting, Period, QuotaRule, Rate};
 
 /// The most counts at once.
-const MAX_COUNTS: usize = 200_000;
+pub const MAX_COUNTS: usize = 200_000;
 /// The number of counts from which full buckets are removed.
 const FIRST_SWEEP: usize = 1024;
 /// The `retry_after` of a caller with too many calls at once. It is not known when one of them ends.
 const CONCURRENT_RETRY: Duration = Duration::from_secs(1);
 
 /// What has been used of the quotas.
+#[derive(Default)]
 pub struct Quotas {
-    ledger: ArcSwap<Vec<Counter>>,
-    counts: Mutex<Counts>,
-    epoch: Instant,
+    here: Arc<Here>,
+    /// Counts over all nodes of the cluster, if this process is one of them.
+    cluster: OnceLock<Arc<dyn Permits>>,
     /// A count that is kept over a restart has changed.
     changed: Notify,
 }
 
-/// One rule in force.
-struct Counter {
-    rule: QuotaRule,
-    /// What its counts have in their keys.
-    number: u32,
-    /// The calls that it refused.
-    refused: Arc<AtomicU64>,
-}
-
-#[derive(Default)]
-struct Counts {
-    by_key: HashMap<Key, Count>,
-    next_sweep: usize,
-    last_number: u32,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
-    number: u32,
-    subject: Subject,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Count {
-    bucket: Bucket,
-    /// Calls that run, of rules that bound them.
-    running: usize,
-}
-
-/// What one rule has to say about one call.
-struct Claim<'a> {
-    counter: &'a Counter,
-    key: Key,
-    cost: u64,
-}
-
-/// The count of a call while it runs. Dropping it ends the call for rules that bound calls at once.
+/// The counts of a call while it runs. Dropping it ends the call for rules that bound calls at once.
 #[must_use]
 #[derive(Default)]
-pub(crate) struct Charge(Option<(Arc<Quotas>, Vec<Key>)>);
+pub(crate) struct Charge {
+    taken: Vec<Taken>,
+    /// The counts of the cluster that have the call.
+    pub(crate) counted: Vec<Arc<str>>,
+}
+
+/// One of the places that the nodes of the cluster have together for the calls of a capability.
+pub(crate) struct Place {
+    claim: Claim,
+    name: Arc<str>,
+}
 
 /// A call that a quota refuses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct OverQuota {
+pub(crate) struct Refused {
     rule: String,
-    limit: String,
-    retry_after: Duration,
+    why: NotTaken,
 }
 
 /// What has been used of one rule by one caller, or by the callers that share a count.
@@ -141,189 +120,205 @@ impl StoredCount {
     }
 }
 
-impl OverQuota {
+impl Refused {
     /// The error of the call of this capability.
     pub(crate) fn of_call(self, id: String) -> RuntimeError {
-        RuntimeError::quota(id, self.rule, self.limit, self.retry_after)
-    }
-}
-
-impl Drop for Charge {
-    fn drop(&mut self) {
-        let Some((quotas, keys)) = self.0.take() else { return };
-        let mut counts = quotas.counts.lock();
-        for key in keys {
-            // The rule may have been removed meanwhile.
-            if let Some(count) = counts.by_key.get_mut(&key) {
-                count.running = count.running.saturating_sub(1);
+        let rule = self.rule;
+        match self.why {
+            NotTaken::Over { limit, retry_after, .. } => {
+                RuntimeError::quota(id, rule, limit, retry_after)
+            }
+            NotTaken::Unavailable(why) => {
+                let reason =
+                    format!("{rule} holds in the whole cluster, where it cannot be counted: {why}");
+                RuntimeError::Unavailable { id, reason, source: None }
             }
         }
     }
 }
 
-impl Claim<'_> {
-    /// How long the call must wait by this rule, if it must, and by which bound.
-    fn refusal(&self, count: &Count, now: Duration) -> Option<OverQuota> {
-        let rule = &self.counter.rule;
-        let refused =
-            |limit: String, retry_after| Some(OverQuota { rule: rule.name.clone(), limit, retry_after });
-        if let (Some(rate), Some(pace)) = (&rule.rate, rule.pace()) {
-            let wait = count.bucket.wait_for(self.cost, now, pace);
-            if !wait.is_zero() {
-                return refused(rate.to_string(), wait);
-            }
-        }
-        match rule.concurrent {
-            Some(most) if count.running >= most => {
-                let calls = if most == 1 { "call" } else { "calls" };
-                refused(format!("{most} {calls} at once"), CONCURRENT_RETRY)
-            }
-            _ => None,
-        }
+impl Place {
+    /// One of so many places for the capability with this id.
+    pub(crate) fn new(id: &str, size: usize) -> Self {
+        let rule = QuotaRule::places_in_cluster(id, size);
+        let identity = format!("max_concurrency {id}");
+        let of = Arc::new(CountedRule { rule, number: 0, identity, refused: Arc::default() });
+        let claim = Claim { of, subject: Subject::Everyone, cost: 1 };
+        let name = claim.name().into();
+        Self { claim, name }
     }
 
-    fn count(&self, count: &mut Count, now: Duration) {
-        let rule = &self.counter.rule;
-        if let Some(pace) = rule.pace() {
-            count.bucket.take(self.cost, now, pace);
-        }
-        count.running += usize::from(rule.concurrent.is_some());
+    /// The name of its count.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
     }
 }
 
-impl Counts {
-    /// Whether there is room for these counts. Removes those that no longer matter, at intervals that make this cheap.
-    fn has_room(&mut self, claims: &[Claim<'_>], ledger: &[Counter], now: Duration) -> bool {
-        let is_new = |claim: &&Claim<'_>| !self.by_key.contains_key(&claim.key);
-        let more = claims.iter().filter(is_new).count();
-        if more == 0 {
-            return true;
-        }
-        if self.by_key.len() + more > self.next_sweep.max(FIRST_SWEEP) {
-            self.by_key.retain(|key, count| {
-                let rule = ledger.iter().find(|counter| counter.number == key.number);
-                let pace = rule.and_then(|counter| counter.rule.pace());
-                count.running > 0 || pace.is_some_and(|pace| !count.bucket.is_full(now, pace))
-            });
-            self.next_sweep = (2 * self.by_key.len()).min(MAX_COUNTS);
-        }
-        self.by_key.len() + more <= MAX_COUNTS
-    }
-}
-
-impl Default for Quotas {
-    fn default() -> Self {
-        Self {
-            ledger: ArcSwap::default(),
-            counts: Mutex::default(),
-            epoch: Instant::now(),
-            changed: Notify::new(),
-        }
+impl Charge {
+    /// Waits until something of it is lost.
+    pub(crate) fn lost(&self) -> Option<CancellationToken> {
+        self.taken.iter().find_map(|taken| taken.lost().cloned())
     }
 }
 
 impl Quotas {
+    /// Counts over all nodes of a cluster here. The first one stays.
+    pub fn count_in_cluster(&self, permits: Arc<dyn Permits>) {
+        drop(self.cluster.set(permits));
+    }
+
     /// Puts these rules in force. A rule that differs from one of before in its bounds alone continues its counts.
     pub fn configure(&self, rules: Vec<QuotaRule>) {
-        let before = self.ledger.load();
-        if before.iter().map(|counter| &counter.rule).eq(&rules) {
+        let before = self.here.ledger.load();
+        if before.iter().map(|counted| &counted.rule).eq(&rules) {
             return;
         }
-        let mut kept: Vec<(String, &Counter)> =
-            before.iter().map(|counter| (counter.rule.identity(), counter)).collect();
-        let mut counts = self.counts.lock();
-        let counter = |rule: QuotaRule| {
-            let identity = rule.identity();
+        let mut kept: Vec<&Arc<CountedRule>> = before.iter().collect();
+        let mut counts = self.here.counts.lock();
+        let mut in_cluster: Vec<String> = Vec::new();
+        let counted = |rule: QuotaRule| {
+            let mut identity = rule.identity();
+            if rule.scope == CountScope::Cluster {
+                let same = in_cluster.iter().filter(|known| **known == identity).count();
+                in_cluster.push(identity.clone());
+                // Rules that differ in their bounds alone have counts of their own.
+                if same > 0 {
+                    identity = format!("{identity} #{same}");
+                }
+            }
             // Rules may differ only in their bounds. Each takes over the first of the kept ones that is left.
-            match kept.iter().position(|(known, _)| *known == identity) {
+            let (number, refused) = match kept.iter().position(|known| known.identity == identity) {
                 Some(at) => {
-                    let (_, before) = kept.remove(at);
-                    Counter { rule, number: before.number, refused: Arc::clone(&before.refused) }
+                    let before = kept.remove(at);
+                    (before.number, Arc::clone(&before.refused))
                 }
                 None => {
                     counts.last_number += 1;
-                    Counter { rule, number: counts.last_number, refused: Arc::default() }
+                    (counts.last_number, Arc::default())
                 }
-            }
+            };
+            Arc::new(CountedRule { rule, number, identity, refused })
         };
-        let ledger: Vec<Counter> = rules.into_iter().map(counter).collect();
-        counts.by_key.retain(|key, _| ledger.iter().any(|counter| counter.number == key.number));
-        self.ledger.store(Arc::new(ledger));
+        let ledger: Vec<Arc<CountedRule>> = rules.into_iter().map(counted).collect();
+        counts.by_key.retain(|key, _| ledger.iter().any(|counted| counted.number == key.number));
+        self.here.ledger.store(Arc::new(ledger));
     }
 
-    /// Counts a call of this capability by this caller, until the charge is dropped.
+    fn ledger(&self) -> Guard<Arc<Vec<Arc<CountedRule>>>> {
+        self.here.ledger.load()
+    }
+
+    /// What counts the calls of a rule.
+    ///
+    /// # Errors
+    /// This process is no node of a cluster that it has joined.
+    fn permits(&self, scope: CountScope) -> Result<Arc<dyn Permits>, NotTaken> {
+        let none = || NotTaken::Unavailable("this process is no node of it".to_owned());
+        match scope {
+            CountScope::Node => Ok(Arc::clone(&self.here) as Arc<dyn Permits>),
+            CountScope::Cluster => self.cluster.get().cloned().ok_or_else(none),
+        }
+    }
+
+    /// Counts a call of this capability by this caller, until the charge is dropped. `counted` are the counts of the cluster
+    /// to which another node has added the call.
     ///
     /// # Errors
     /// The rule that refuses the call; of several, the one with the longest wait. Nothing is counted then.
-    pub(crate) fn charge(
-        self: &Arc<Self>,
+    pub(crate) async fn charge(
+        &self,
         caller: Option<&Principal>,
         id: &str,
         name: &str,
-    ) -> Result<Charge, OverQuota> {
-        let ledger = self.ledger.load();
-        let claim = |counter: &'_ Counter| {
-            let rule = &counter.rule;
+        counted: &[Arc<str>],
+    ) -> Result<Charge, Refused> {
+        let (here, far) = self.claims(caller, id, name);
+        let mut charge = Charge::default();
+        if !here.is_empty() {
+            let is_kept = here.iter().any(|claim| claim.of.rule.is_kept());
+            charge.taken.push(self.take(CountScope::Node, here.clone()).await?);
+            if is_kept {
+                self.changed.notify_one();
+            }
+        }
+        let (names, far): (Vec<Arc<str>>, Vec<Claim>) = far
+            .into_iter()
+            .map(|claim| (claim.name().into(), claim))
+            .filter(|(name, _)| !counted.contains(name))
+            .unzip();
+        if !far.is_empty() {
+            match self.take(CountScope::Cluster, far).await {
+                Ok(taken) => charge.taken.push(taken),
+                Err(refused) => {
+                    self.here.refund(&here);
+                    return Err(refused);
+                }
+            }
+            charge.counted = names;
+        }
+        Ok(charge)
+    }
+
+    /// What the rules in force want for a call: of this process, and of the cluster.
+    fn claims(&self, caller: Option<&Principal>, id: &str, name: &str) -> (Vec<Claim>, Vec<Claim>) {
+        let claim = |of: &Arc<CountedRule>| {
+            let rule = &of.rule;
             let subject = rule.concerns(id, name).then(|| rule.subject(caller)).flatten()?;
-            Some((Key { number: counter.number, subject }, rule.cost(id, name)))
+            Some(Claim { of: Arc::clone(of), subject, cost: rule.cost(id, name) })
         };
-        let claims: Vec<Claim<'_>> = ledger
-            .iter()
-            .filter_map(|counter| claim(counter).map(|(key, cost)| Claim { counter, key, cost }))
-            .collect();
-        if claims.is_empty() {
-            return Ok(Charge::default());
-        }
-        self.count(&claims, &ledger)?;
-        if claims.iter().any(|claim| claim.counter.rule.is_kept()) {
-            self.changed.notify_one();
-        }
-        let bounds_running = |claim: &Claim<'_>| claim.counter.rule.concurrent.is_some();
-        let running: Vec<Key> =
-            claims.into_iter().filter(bounds_running).map(|claim| claim.key).collect();
-        Ok(Charge((!running.is_empty()).then(|| (Arc::clone(self), running))))
+        self.ledger().iter().filter_map(claim).partition(|claim| claim.of.rule.scope == CountScope::Node)
     }
 
-    /// Counts a call for all of its rules, or for none.
-    fn count(&self, claims: &[Claim<'_>], ledger: &[Counter]) -> Result<(), OverQuota> {
-        let mut counts = self.counts.lock();
-        let now = self.now();
-        let refusals = claims.iter().filter_map(|claim| {
-            let count = counts.by_key.get(&claim.key).copied().unwrap_or_default();
-            claim.refusal(&count, now).map(|over| (claim, over))
-        });
-        if let Some((claim, over)) = refusals.max_by_key(|(_, over)| over.retry_after) {
-            claim.counter.refused.fetch_add(1, Ordering::Relaxed);
-            return Err(over);
-        }
-        if !counts.has_room(claims, ledger, now) {
-            let limit = format!("{MAX_COUNTS} callers");
-            let rule = claims.first().map(|claim| claim.counter.rule.name.clone());
-            return Err(OverQuota {
-                rule: rule.unwrap_or_default(),
-                limit,
-                retry_after: CONCURRENT_RETRY,
-            });
-        }
-        for claim in claims {
-            claim.count(counts.by_key.entry(claim.key.clone()).or_default(), now);
-        }
-        Ok(())
+    async fn take(&self, scope: CountScope, claims: Vec<Claim>) -> Result<Taken, Refused> {
+        let rules: Vec<Arc<CountedRule>> = claims.iter().map(|claim| Arc::clone(&claim.of)).collect();
+        let taken = match self.permits(scope) {
+            Ok(permits) => permits.take(claims).await,
+            Err(none) => Err(none),
+        };
+        taken.map_err(|why| {
+            let at = match &why {
+                NotTaken::Over { at, .. } => *at,
+                NotTaken::Unavailable(_) => 0,
+            };
+            let rule = rules.get(at);
+            if let (Some(rule), NotTaken::Over { .. }) = (rule, &why) {
+                rule.refused.fetch_add(1, Ordering::Relaxed);
+            }
+            Refused { rule: rule.map(|rule| rule.rule.name.clone()).unwrap_or_default(), why }
+        })
     }
 
-    fn now(&self) -> Duration {
-        self.epoch.elapsed()
+    /// Waits for one of the places that the nodes of the cluster have together.
+    ///
+    /// # Errors
+    /// The places cannot be counted.
+    pub(crate) async fn enter(&self, place: Place) -> Result<Charge, Refused> {
+        let Place { claim, name } = place;
+        let refused = |why| Refused { rule: claim.of.rule.name.clone(), why };
+        let permits = self.permits(CountScope::Cluster).map_err(refused)?;
+        let mut changes = permits.changes();
+        loop {
+            changes.mark_unchanged();
+            match Arc::clone(&permits).take(vec![claim.clone()]).await {
+                Ok(taken) => return Ok(Charge { taken: vec![taken], counted: vec![name] }),
+                // What counts lives as long as the cluster.
+                Err(NotTaken::Over { .. }) if changes.changed().await.is_ok() => {}
+                Err(why) => return Err(refused(why)),
+            }
+        }
     }
 
     /// The rules in force that concern this caller, with what it has used.
     pub fn usage_of(&self, caller: Option<&Principal>) -> Vec<QuotaUsage> {
-        let ledger = self.ledger.load();
-        let counts = self.counts.lock();
-        let now = self.now();
-        let own = ledger.iter().filter_map(|counter| {
-            let key = Key { number: counter.number, subject: counter.rule.subject(caller)? };
-            let count = counts.by_key.get(&key).copied().unwrap_or_default();
-            Some(counter.usage(Some(&key.subject), &count, now))
+        let own = self.ledger();
+        let own = own.iter().filter_map(|of| {
+            let subject = of.rule.subject(caller)?;
+            let claim = Claim { of: Arc::clone(of), subject, cost: 1 };
+            let (count, now) = match self.permits(of.rule.scope) {
+                Ok(permits) => (permits.count_of(&claim), permits.now()),
+                Err(_) => Default::default(),
+            };
+            Some(of.usage(Some(&claim.subject), &count, now))
         });
         own.collect()
     }
@@ -331,17 +326,19 @@ impl Quotas {
     /// All rules in force with all that has been used, in the order of the rules and the callers' names. A rule that has
     /// counted nothing has one row.
     pub fn usage(&self) -> Vec<QuotaUsage> {
-        let ledger = self.ledger.load();
-        let counts = self.counts.lock();
-        let now = self.now();
         let mut rows = Vec::new();
-        for counter in ledger.iter() {
-            let of_rule = counts.by_key.iter().filter(|(key, _)| key.number == counter.number);
-            let mut used: Vec<QuotaUsage> =
-                of_rule.map(|(key, count)| counter.usage(Some(&key.subject), count, now)).collect();
+        for of in self.ledger().iter() {
+            let (counts, now) = match self.permits(of.rule.scope) {
+                Ok(permits) => (permits.counts_of(of), permits.now()),
+                Err(_) => Default::default(),
+            };
+            let used = counts.iter().filter_map(|(caller, count)| {
+                Some(of.usage(Some(&of.rule.subject_stored_as(caller)?), count, now))
+            });
+            let mut used: Vec<QuotaUsage> = used.collect();
             used.sort_by(|a, b| a.caller.cmp(&b.caller));
             if used.is_empty() {
-                used.push(counter.usage(None, &Count::default(), now));
+                used.push(of.usage(None, &Count::default(), now));
             }
             rows.append(&mut used);
         }
@@ -350,9 +347,8 @@ impl Quotas {
 
     /// The calls that each rule in force has refused, by the rule's name.
     pub fn refusals(&self) -> Vec<(String, u64)> {
-        let refused =
-            |counter: &Counter| (counter.rule.name.clone(), counter.refused.load(Ordering::Relaxed));
-        self.ledger.load().iter().map(refused).collect()
+        let refused = |of: &Arc<CountedRule>| (of.rule.name.clone(), of.refused.load(Ordering::Relaxed));
+        self.ledger().iter().map(refused).collect()
     }
 
     /// Waits until a count that is kept over a restart has changed since the last time.
@@ -362,9 +358,9 @@ impl Quotas {
 
     /// The counts that are kept over a restart: those of days.
     pub fn stored(&self) -> Vec<StoredCount> {
-        let ledger = self.ledger.load();
-        let counts = self.counts.lock();
-        let now = self.now();
+        let ledger = self.ledger();
+        let counts = self.here.counts.lock();
+        let now = self.here.now();
         let kept = ledger.iter().filter(|counter| counter.rule.is_kept());
         let rows = kept.flat_map(|counter| {
             let pace = counter.rule.pace();
@@ -380,9 +376,9 @@ impl Quotas {
 
     /// Continues counts that were stored this long ago. Those of rules that are no longer in force are ignored.
     pub fn restore(&self, stored: &[StoredCount], ago: Duration) {
-        let ledger = self.ledger.load();
-        let mut counts = self.counts.lock();
-        let now = self.now();
+        let ledger = self.ledger();
+        let mut counts = self.here.counts.lock();
+        let now = self.here.now();
         for counter in ledger.iter().filter(|counter| counter.rule.is_kept()) {
             let (identity, Some(pace)) = (counter.rule.identity(), counter.rule.pace()) else {
                 continue;
@@ -399,7 +395,7 @@ impl Quotas {
     }
 }
 
-impl Counter {
+impl CountedRule {
     fn usage(&self, subject: Option<&Subject>, count: &Count, now: Duration) -> QuotaUsage {
         let rule = &self.rule;
         let remaining = rule.pace().map(|pace| count.bucket.remaining(now, pace));

@@ -24,6 +24,23 @@ pub struct QuotaRule {
     pub concurrent: Option<usize>,
     /// Which callers count together.
     pub count: Counting,
+    /// Where its calls are counted.
+    pub scope: CountScope,
+}
+
+/// Where calls are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CountScope {
+    /// In this process.
+    #[default]
+    Node,
+    /// Over all nodes of the cluster.
+    Cluster,
+}
+
+impl CountScope {
+    /// The scopes with their words in configuration files.
+    pub const WORDS: [(&'static str, Self); 2] = [("node", Self::Node), ("cluster", Self::Cluster)];
 }
 
 /// A bucket of calls that is refilled evenly.
@@ -84,6 +101,18 @@ impl QuotaRule {
             rate: None,
             concurrent: None,
             count: Counting::default(),
+            scope: CountScope::default(),
+        }
+    }
+
+    /// At most so many calls at once of the capability with this id, over all nodes of the cluster and for all callers.
+    pub(super) fn places_in_cluster(id: &str, size: usize) -> Self {
+        Self {
+            capabilities: vec![Pattern::new(id)],
+            concurrent: Some(size),
+            count: Counting::Together,
+            scope: CountScope::Cluster,
+            ..Self::new("max_concurrency")
         }
     }
 
@@ -131,11 +160,13 @@ impl QuotaRule {
         let cost = self.rate.as_ref().map_or(&[][..], |rate| &rate.cost);
         let cost: Vec<_> = cost.iter().map(|(pattern, cost)| (pattern.as_str(), cost)).collect();
         let cost = if cost.is_empty() { String::new() } else { format!(" {cost:?}") };
-        format!("{to:?} {capabilities:?} {per} {count}{cost}")
+        let scope = if self.scope == CountScope::Cluster { " cluster" } else { "" };
+        format!("{to:?} {capabilities:?} {per} {count}{cost}{scope}")
     }
 
+    /// Whether this process keeps its counts over a restart.
     pub(super) fn is_kept(&self) -> bool {
-        self.rate.as_ref().is_some_and(|rate| rate.per == Period::Day)
+        self.scope == CountScope::Node && self.rate.as_ref().is_some_and(|rate| rate.per == Period::Day)
     }
 }
 

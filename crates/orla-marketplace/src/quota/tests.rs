@@ -1,6 +1,7 @@
 use super::*;
 use crate::id::Pattern;
 use crate::principal::Callers;
+use futures_util::FutureExt;
 
 fn quotas(rules: impl IntoIterator<Item = QuotaRule>) -> Arc<Quotas> {
     let quotas = Arc::new(Quotas::default());
@@ -25,9 +26,14 @@ fn dev(name: &str) -> Principal {
     Principal::oauth("https://id.example", name).with_groups(["dev"])
 }
 
+/// Counts a call in this process, which takes no time.
+fn charge(quotas: &Quotas, caller: Option<&Principal>, capability: &str) -> Result<Charge, Refused> {
+    quotas.charge(caller, capability, capability, &[]).now_or_never().unwrap()
+}
+
 /// How many of so many calls are admitted.
 fn admitted(quotas: &Arc<Quotas>, caller: &Principal, capability: &str, calls: usize) -> usize {
-    let call = |_: &usize| quotas.charge(Some(caller), capability, capability).is_ok();
+    let call = |_: &usize| charge(quotas, Some(caller), capability).is_ok();
     (0..calls).filter(call).count()
 }
 
@@ -39,9 +45,13 @@ async fn a_rule_counts_the_calls_that_it_names_and_no_others() {
     assert_eq!(admitted(&quotas, &bob, "a", 5), 1, "all of its capabilities count together");
     assert_eq!(admitted(&quotas, &bob, "b", 5), 5);
     assert_eq!(admitted(&quotas, &ada, "a", 5), 5);
-    let over = quotas.charge(Some(&bob), "a", "a").map(drop).unwrap_err();
-    assert_eq!((over.limit.as_str(), over.retry_after), ("3 calls per minute", Duration::from_secs(20)));
-    tokio::time::advance(over.retry_after).await;
+    let over = charge(&quotas, Some(&bob), "a").map(drop).unwrap_err().why;
+    let wait = Duration::from_secs(20);
+    assert_eq!(
+        over,
+        NotTaken::Over { at: 0, limit: "3 calls per minute".to_owned(), retry_after: wait }
+    );
+    tokio::time::advance(wait).await;
     assert_eq!(admitted(&quotas, &bob, "a", 5), 1);
     assert_eq!(quotas.refusals(), [("quotas[0]".to_owned(), 9)]);
 }
@@ -84,11 +94,11 @@ async fn some_capabilities_cost_more() {
 async fn calls_at_once_count_until_they_end() {
     let quotas = quotas([at_once("*", 2)]);
     let bob = Principal::token("bob");
-    let charge = || quotas.charge(Some(&bob), "a", "a");
+    let charge = || charge(&quotas, Some(&bob), "a");
     let (first, _second) = (charge().unwrap(), charge().unwrap());
-    let over = charge().map(drop).unwrap_err();
-    assert_eq!(over.limit, "2 calls at once");
-    assert!(!over.retry_after.is_zero());
+    let over = charge().map(drop).unwrap_err().why;
+    assert!(matches!(&over, NotTaken::Over { limit, .. } if limit == "2 calls at once"));
+    assert!(!over.retry_after().is_zero());
     assert_eq!(quotas.usage()[0].running, 2);
     drop(first);
     assert!(charge().is_ok());
@@ -110,14 +120,14 @@ fn the_boundary_is_exact_for_any_number_of_threads() {
 async fn a_reload_keeps_counts_and_applies_new_bounds() {
     let quotas = quotas([rule("*", "a", 3, Period::Hour), at_once("*", 1)]);
     let bob = Principal::token("bob");
-    let running = quotas.charge(Some(&bob), "a", "a").unwrap();
+    let running = charge(&quotas, Some(&bob), "a").unwrap();
     quotas.configure(vec![at_once("*", 2), rule("*", "a", 4, Period::Hour)]);
     assert_eq!(admitted(&quotas, &bob, "a", 9), 3);
     drop(running);
     assert_eq!(quotas.usage()[0].running, 0);
     quotas.configure(Vec::new());
     assert_eq!(admitted(&quotas, &bob, "a", 9), 9);
-    assert_eq!(quotas.counts.lock().by_key.len(), 0);
+    assert_eq!(quotas.here.counts.lock().by_key.len(), 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -127,7 +137,7 @@ async fn days_continue_after_a_restart_and_minutes_do_not() {
     let (bob, ada) = (Principal::token("bob"), dev("ada"));
     assert_eq!(admitted(&before, &bob, "a", 3), 3);
     assert_eq!(admitted(&before, &bob, "b", 3), 3);
-    assert!(before.charge(None, "a", "a").is_ok());
+    assert!(charge(&before, None, "a").is_ok());
     let stored = before.stored();
     let after = quotas(rules());
     after.restore(&stored, Duration::ZERO);
@@ -158,7 +168,7 @@ async fn counts_that_no_longer_matter_are_removed() {
         assert_eq!(admitted(&quotas, &Principal::token(&number.to_string()), "a", 1), 1);
         tokio::time::advance(Duration::from_millis(1)).await;
     }
-    assert!(quotas.counts.lock().by_key.len() <= 3 * FIRST_SWEEP);
+    assert!(quotas.here.counts.lock().by_key.len() <= 3 * FIRST_SWEEP);
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,4 +182,34 @@ async fn a_caller_sees_what_it_has_used() {
     assert_eq!((others[0].remaining, others[0].caller.as_deref()), (Some(2), Some("group:dev")));
     let all = quotas.usage();
     assert_eq!(all.iter().map(|row| row.caller.as_deref()).collect::<Vec<_>>(), [Some("bob"), None]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rule_of_the_cluster_is_counted_there_or_refuses() {
+    let in_cluster = QuotaRule { scope: CountScope::Cluster, ..at_once("*", 1) };
+    let quotas = quotas([rule("*", "*", 2, Period::Hour), in_cluster]);
+    let bob = Principal::token("bob");
+    let alone = charge(&quotas, Some(&bob), "a").map(drop).unwrap_err();
+    let alone = alone.of_call("a".to_owned());
+    assert_eq!(alone.kind(), "unavailable");
+    assert!(alone.to_string().contains("quotas[0] holds in the whole cluster"), "{alone}");
+    quotas.count_in_cluster(Arc::new(Here::default()));
+    let first = charge(&quotas, Some(&bob), "a").unwrap();
+    assert_eq!(first.counted.len(), 1);
+    assert!(charge(&quotas, Some(&bob), "a").is_err());
+    assert_eq!(quotas.usage()[0].remaining, Some(1), "what was refused is not counted here");
+    let counted = quotas.charge(Some(&bob), "a", "a", &first.counted).await.unwrap();
+    assert!(counted.counted.is_empty(), "another node has counted it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_in_the_cluster_is_waited_for() {
+    let quotas = quotas([]);
+    quotas.count_in_cluster(Arc::new(Here::default()));
+    let first = quotas.enter(Place::new("a", 1)).await.unwrap();
+    assert_eq!(first.counted, [Arc::clone(Place::new("a", 2).name())]);
+    let mut second = Box::pin(quotas.enter(Place::new("a", 1)));
+    assert!(second.as_mut().now_or_never().is_none());
+    drop(first);
+    assert!(second.await.is_ok());
 }

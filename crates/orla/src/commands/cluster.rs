@@ -59,6 +59,7 @@ fn table(nodes: &[Value]) -> String {
             column("NODE", |node| text_of(&node["node"])),
             column("ALIVE", alive),
             column("RUNNING", |node| text_of(&node["running"])),
+            column("PLACES", |node| node["places"].as_u64().unwrap_or_default().to_string()),
             column("LAG", |node| super::uptime(node["lag_ms"].as_u64().unwrap_or_default())),
             column("OFFERS", |node| offers(node["capabilities"].as_array().map_or(&[], Vec::as_slice))),
         ],
@@ -92,7 +93,7 @@ mod tests {
     fn nodes_are_rows() {
         let ids: Vec<String> = (0..7).map(|number| format!("t{number}")).collect();
         let table = table(&[
-            json!({"node": "alpha", "alive": true, "capabilities": ids, "running": 2, "lag_ms": 1200}),
+            json!({"node": "alpha", "alive": true, "capabilities": ids, "running": 2, "places": 1, "lag_ms": 1200}),
             json!({"node": "away", "alive": true, "draining": true, "capabilities": [], "running": 1, "lag_ms": 0}),
             json!({"node": "beta", "alive": false, "capabilities": [], "running": 0, "lag_ms": 12000}),
         ]);
@@ -100,10 +101,10 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "NODE   ALIVE     RUNNING  LAG     OFFERS",
-                "alpha  yes       2        1.2 s   t0, t1, t2, t3, t4 and 2 more",
-                "away   draining  1        0.0 s",
-                "beta   no        0        12.0 s",
+                "NODE   ALIVE     RUNNING  PLACES  LAG     OFFERS",
+                "alpha  yes       2        1       1.2 s   t0, t1, t2, t3, t4 and 2 more",
+                "away   draining  1        0       0.0 s",
+                "beta   no        0        0       12.0 s",
             ]
         );
     }

@@ -11,8 +11,9 @@ use std::time::{Duration, SystemTime};
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::schema::{json_schema_of, must_admit_object, schema_from_declaration};
 use orla_marketplace::{
-    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, Expression,
-    ProviderType, Registration, Route, Routed, TITLE, TaskSupport, is_idempotent, rtfs::TypeExpr,
+    ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, CountScope,
+    Expression, ProviderType, Registration, Route, Routed, TITLE, TaskSupport, is_idempotent,
+    rtfs::TypeExpr,
 };
 use orla_providers::plugin::ENTRY;
 use serde_json::{Value, json};
@@ -23,6 +24,7 @@ use super::forms::{
 };
 use super::keys::{Key, MAX_RETRIES, MAX_TOOL_CONCURRENCY, key, object, own};
 use super::provider;
+use super::quotas::{read_scope, scope_schema};
 use super::read::{Reader, excerpt, unexpected};
 use super::schema::{admit_nulls, defined};
 use super::{Config, Placed, Problem, openapi, servers};
@@ -61,6 +63,8 @@ fn keys() -> Vec<Key<Draft>> {
         key("timeout", Seconds(DAY), |d| &mut d.timeout, "maximum seconds for one call"),
         key("max_concurrency", Count(1, MAX_TOOL_CONCURRENCY), |d| &mut d.max_concurrency,
             "maximum number of its calls at once"),
+        key("scope", Read(read_scope, scope_schema), |d| &mut d.scope,
+            "where `max_concurrency` holds: on this `node`, or over all nodes of the [`cluster`](cluster.md#limits)"),
         key("retries", Count(0, MAX_RETRIES), |d| &mut d.retries,
             "how often orla repeats a call that failed for a temporary reason, if the annotations say that repeating it is harmless"),
     ]
@@ -230,6 +234,7 @@ struct Draft {
     provenance: Option<CapabilityProvenance>,
     timeout: Option<Duration>,
     max_concurrency: Option<usize>,
+    scope: Option<CountScope>,
     retries: Option<u32>,
     annotations: Option<String>,
     task: Option<TaskSupport>,
@@ -256,6 +261,9 @@ fn manifest(
             reader.problem(at, || format!("{path}.route: there is one provider; use `providers`"));
         }
         _ => {}
+    }
+    if draft.scope.is_some() && draft.max_concurrency.is_none() {
+        reader.problem(at, || format!("{path}.scope: needs `max_concurrency`, whose scope it is"));
     }
     read?;
     let (id, at) = draft.id?;
@@ -304,6 +312,7 @@ fn manifest(
     let own = provider::timeout(&registration.manifest.provider);
     registration.policy.timeout = draft.timeout.or(own);
     registration.policy.max_concurrency = draft.max_concurrency;
+    registration.policy.concurrency_scope = draft.scope.unwrap_or_default();
     registration.policy.retries = draft.retries;
     registration.policy.upstream = provider::upstream(&registration.manifest.provider);
     if let Some(fault) = fault {

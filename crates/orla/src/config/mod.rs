@@ -62,8 +62,8 @@ use orla_document::Position;
 use orla_identity::{BearerToken, IssuerOptions, OwnToken};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{
-    AccessPolicy, ApprovalRule, Permission, Principal, QuotaRule, Redactor, Registration, TaskSupport,
-    rtfs,
+    AccessPolicy, ApprovalRule, CountScope, Permission, Principal, QuotaRule, Redactor, Registration,
+    TaskSupport, rtfs,
 };
 use orla_process::confinement::{self, Declared};
 use orla_process::environment::Environment;
@@ -285,6 +285,8 @@ pub(crate) struct ToolOverride {
     pub(crate) description: Option<String>,
     pub(crate) rename: Option<Rename>,
     pub(crate) max_concurrency: Option<usize>,
+    /// Where `max_concurrency` holds.
+    pub(crate) scope: Option<CountScope>,
     pub(crate) retries: Option<u32>,
     /// How many processes wait for a call before it comes.
     pub(crate) prestart: Option<usize>,

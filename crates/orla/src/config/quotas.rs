@@ -2,7 +2,7 @@
 
 use orla_document::{Kind as Shape, Node};
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{Counting, Period, QuotaRule, Rate};
+use orla_marketplace::{CountScope, Counting, Period, QuotaRule, Rate};
 use serde_json::{Value, json};
 
 use super::Config;
@@ -12,7 +12,8 @@ use super::keys::{Key, key, object};
 use super::read::{Reader, unexpected};
 use super::subjects::SERVED;
 
-const RULES: &str = "a list of quotas (with to, capabilities, per, calls, cost, concurrent, count)";
+const RULES: &str =
+    "a list of quotas (with to, capabilities, per, calls, cost, concurrent, count, scope)";
 /// The most calls of a quota.
 const MAX_CALLS: u64 = 1_000_000_000;
 
@@ -49,6 +50,8 @@ fn quota_keys() -> Vec<Key<Draft>> {
             "maximum number of calls at once; another one is refused at once"),
         key("count", Choice(COUNTING), |d| &mut d.rule.count,
             "whether callers count `each` for themselves or all `together`; by default, each caller counts alone, and the members of a group or the holders of a scope that `to` names count together"),
+        key("scope", Read(read_scope, scope_schema), |d| &mut d.rule.scope,
+            "where calls are counted: on this `node`, or over all nodes of the [`cluster`](cluster.md#limits); `node` by default"),
     ]
 }
 
@@ -99,6 +102,21 @@ impl Draft {
         };
         Ok(rule)
     }
+}
+
+const SCOPE: Choice<CountScope> = Choice(&CountScope::WORDS);
+
+/// Where calls are counted. Without a cluster, none can be counted there.
+pub(super) fn read_scope(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<CountScope> {
+    let scope = SCOPE.read(reader, path, node)?;
+    if scope == CountScope::Cluster {
+        reader.in_cluster.push((node.at, path.to_owned()));
+    }
+    Some(scope)
+}
+
+pub(super) fn scope_schema() -> Value {
+    Form::schema(&SCOPE)
 }
 
 const COST: Count<u64> = Count(0, MAX_CALLS);
@@ -163,6 +181,11 @@ mod tests {
             ("[{calls: 0, per: day}]", "a whole number from 1"),
             ("[{calls: 5, per: week}]", "quotas[0].per"),
             ("[{calls: 5, per: day, to: ['group:']}]", "quotas[0].to"),
+            (
+                "[{calls: 5, per: day, scope: cluster}]",
+                "quotas[0].scope: `cluster` needs the option `cluster` at orla.yaml:1:",
+            ),
+            ("[{calls: 5, per: day, scope: all}]", "quotas[0].scope"),
             ("[{calls: 5, per: day, capability: [a]}]", "quotas[0].capability: unknown key"),
         ] {
             let problem = read(quotas).unwrap_err();

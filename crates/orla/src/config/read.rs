@@ -52,6 +52,7 @@ pub(super) fn file(
         unreported: 0,
         warnings: Vec::new(),
         sign_ins: Vec::new(),
+        in_cluster: Vec::new(),
         literal_secrets: Vec::new(),
         subjects: Vec::new(),
     };
@@ -92,6 +93,8 @@ pub(super) struct Reader<'a> {
     warnings: Vec<Problem>,
     /// The sign-ins of what is no MCP server.
     pub(super) sign_ins: Vec<Placed<SignIn>>,
+    /// Where something is to hold in the whole cluster.
+    pub(super) in_cluster: Vec<(Position, String)>,
     /// Credentials that stand in the file.
     pub(super) literal_secrets: Vec<String>,
     /// What rules are about.
@@ -136,6 +139,11 @@ impl Reader<'_> {
         }
         capabilities::finish(self, config);
         self.finish_sign_ins(config);
+        if config.cluster.is_none() {
+            for (at, path) in std::mem::take(&mut self.in_cluster) {
+                self.problem(at, || format!("{path}: `cluster` needs the option `cluster`"));
+            }
+        }
     }
 
     /// The text of a node. A number or a boolean is an error, unless a variable expanded to it.

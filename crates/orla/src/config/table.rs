@@ -116,7 +116,7 @@ fn keys() -> Vec<Key<Config>> {
         key("policy_reveal", Flag, |c| &mut c.policy_reveal,
             "whether the error of a denied call names the missing permission. If `false`, a denied capability looks like one that does not exist"),
         own("quotas", quotas::read, quotas::schema,
-            "how much callers may use: a list of [quotas](identity.md#quotas) with `to`, `capabilities`, `per`, `calls`, `cost`, `concurrent` and `count`"),
+            "how much callers may use: a list of [quotas](identity.md#quotas) with `to`, `capabilities`, `per`, `calls`, `cost`, `concurrent`, `count` and `scope`"),
         own("tasks", schedules::read, schedules::schema,
             "[tasks that start at set times](tasks.md#schedules): a list of entries with `name`, `capability` or `program`, `input`, `schedule`, `time_zone`, `overlap` and `catch_up`"),
         own("approve", approve::read, approve::schema,

@@ -7,8 +7,11 @@ use orla_marketplace::TaskSupport;
 use orla_providers::tool::metadata::MAX_PRESTART;
 use serde_json::{Value, json};
 
-use super::forms::{CONFINING, Choice, Count, DAY, FALLBACK, Flag, LIMITS, Seconds, Text, Variables};
+use super::forms::{
+    CONFINING, Choice, Count, DAY, FALLBACK, Flag, LIMITS, Read, Seconds, Text, Variables,
+};
 use super::keys::{self, Key, MAX_RETRIES, MAX_TOOL_CONCURRENCY, key, own};
+use super::quotas::{read_scope, scope_schema};
 use super::read::{Reader, is_tool_name};
 use super::{Config, Rename, ToolOverride};
 
@@ -21,6 +24,8 @@ fn keys() -> Vec<Key<ToolOverride>> {
         own("rename", rename, rename_schema, "the name under which the tool is served"),
         key("max_concurrency", Count(1, MAX_TOOL_CONCURRENCY), |t| &mut t.max_concurrency,
             "maximum number of calls of this tool at once"),
+        key("scope", Read(read_scope, scope_schema), |t| &mut t.scope,
+            "where `max_concurrency` holds: on this `node`, or over all nodes of the [`cluster`](cluster.md#limits)"),
         key("retries", Count(0, MAX_RETRIES), |t| &mut t.retries,
             "how often orla repeats a call that failed for a temporary reason, if the tool says that repeating it is harmless"),
         key("prestart", Count(0, MAX_PRESTART), |t| &mut t.prestart,
@@ -49,6 +54,11 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
         let mut entry = ToolOverride { at: Some(name.at), ..ToolOverride::default() };
         if let Some(pairs) = reader.pairs(&place, node, &expected) {
             reader.mapping(&place, node.at, pairs, &keys, &mut entry);
+        }
+        if entry.scope.is_some() && entry.max_concurrency.is_none() {
+            reader.problem(name.at, || {
+                format!("{place}.scope: needs `max_concurrency`, whose scope it is")
+            });
         }
         if let Some(Rename { to, at }) = &entry.rename
             && let Some(other) = renamed.insert(to.clone(), &name.text)

@@ -1,0 +1,318 @@
+//! What this node knows of the counts of the cluster, and what follows from it. No I/O; the caller says what time it is.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use orla_marketplace::{Claim, Count, MAX_COUNTS, NotTaken};
+use orla_state::{Change, Expect, Revision};
+use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
+
+use super::record::Tally;
+use crate::presence::is_name;
+
+/// The records of counts.
+pub(super) const COUNTS: &str = "limit/count/";
+/// The records of lives of nodes.
+pub(super) const LIVES: &str = "limit/life/";
+/// Another node is gone when its record has not changed for so long.
+pub(super) const LEASE: Duration = Duration::from_secs(10);
+/// A node takes its own places for lost somewhat sooner than others do.
+pub(super) const TRUSTED: Duration = Duration::from_secs(8);
+
+/// The record of a life, which names its node for people.
+#[derive(Default, Serialize, Deserialize)]
+struct LifeRecord {
+    node: String,
+}
+
+pub(super) fn life_of(node: &str) -> Vec<u8> {
+    serde_json::to_vec(&LifeRecord { node: node.to_owned() }).unwrap_or_default()
+}
+
+fn node_of(value: &[u8]) -> String {
+    let record: LifeRecord = serde_json::from_slice(value).unwrap_or_default();
+    if is_name(&record.node) { record.node } else { String::new() }
+}
+
+/// The counts and the lives of nodes, as they were last heard of.
+#[derive(Default)]
+pub(super) struct Ledger {
+    counts: HashMap<String, Known>,
+    lives: HashMap<String, Heard>,
+    /// The life of this node that has these places.
+    pub(super) me: Option<String>,
+    /// The places that calls of this node have.
+    mine: BTreeMap<String, usize>,
+    /// Counts whose records may say of this node what is not so any more.
+    stale: BTreeSet<String>,
+    /// Counts of which it is unknown whether this node's last write was made.
+    unsure: BTreeSet<String>,
+}
+
+struct Known {
+    revision: Revision,
+    /// `None` if the record cannot be read. Then nothing is admitted.
+    tally: Option<Tally>,
+}
+
+struct Heard {
+    node: String,
+    revision: Revision,
+    /// When it was first seen.
+    since: Instant,
+}
+
+/// Changes that admit some calls.
+pub(super) struct Plan {
+    pub(super) changes: Vec<Change>,
+    /// What becomes of each call if the changes are made.
+    pub(super) answers: Vec<Result<(), NotTaken>>,
+    tallies: Vec<(String, Tally)>,
+}
+
+impl Ledger {
+    /// Takes what a record says now.
+    pub(super) fn heard(&mut self, key: &str, record: Option<(Revision, &[u8])>, now: Instant) {
+        if let Some(name) = key.strip_prefix(COUNTS) {
+            match record {
+                Some((revision, value)) => {
+                    let tally = Tally::read(value).inspect_err(|error| {
+                        tracing::error!(key, error, "a count of the cluster cannot be read");
+                    });
+                    self.counts.insert(name.to_owned(), Known { revision, tally: tally.ok() });
+                }
+                None => drop(self.counts.remove(name)),
+            }
+        } else if let Some(life) = key.strip_prefix(LIVES) {
+            match record {
+                Some((revision, _))
+                    if self.lives.get(life).is_some_and(|known| known.revision == revision) => {}
+                Some((revision, value)) => {
+                    let node = node_of(value);
+                    self.lives.insert(life.to_owned(), Heard { node, revision, since: now });
+                }
+                None => drop(self.lives.remove(life)),
+            }
+        }
+    }
+
+    /// The revision of the record of a life.
+    pub(super) fn life(&self, life: &str) -> Option<Revision> {
+        self.lives.get(life).map(|heard| heard.revision)
+    }
+
+    /// The lives that a count names and that were not heard of.
+    pub(super) fn unheard(&self, name: &str) -> Vec<String> {
+        let tally = self.counts.get(name).and_then(|known| known.tally.as_ref());
+        let named = tally.into_iter().flat_map(|tally| tally.held.keys());
+        named.filter(|life| !self.lives.contains_key(*life)).cloned().collect()
+    }
+
+    /// All keys that are known.
+    pub(super) fn keys(&self) -> Vec<String> {
+        let counts = self.counts.keys().map(|name| format!("{COUNTS}{name}"));
+        counts.chain(self.lives.keys().map(|life| format!("{LIVES}{life}"))).collect()
+    }
+
+    /// The lives of other nodes that have said nothing for so long that they may be gone.
+    pub(super) fn silent(&self, now: Instant) -> Vec<(String, Revision)> {
+        let others = self.lives.iter().filter(|(life, _)| self.me.as_ref() != Some(life));
+        let silent = others.filter(|(_, heard)| now.saturating_duration_since(heard.since) >= LEASE);
+        silent.map(|(life, heard)| (life.clone(), heard.revision)).collect()
+    }
+
+    /// Whether this node has no places, and no record says so.
+    pub(super) fn is_idle(&self) -> bool {
+        self.mine.is_empty() && self.stale.is_empty()
+    }
+
+    /// Whether a record is to be corrected.
+    pub(super) fn is_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// The call with these places has ended.
+    pub(super) fn gives(&mut self, names: &[String]) {
+        for name in names {
+            if let Some(held) = self.mine.get_mut(name) {
+                *held -= 1;
+                if *held == 0 {
+                    self.mine.remove(name);
+                }
+                self.stale.insert(name.clone());
+            }
+        }
+    }
+
+    /// The life of this node has ended, with all its places.
+    pub(super) fn ended(&mut self) -> Option<String> {
+        self.mine.clear();
+        self.stale.clear();
+        self.unsure.clear();
+        self.me.take()
+    }
+
+    /// The record of a count with the places of those that are there, and of this node as it is.
+    fn tally(&self, name: &str) -> Result<Option<Tally>, NotTaken> {
+        let Some(known) = self.counts.get(name) else { return Ok(None) };
+        let tally = known.tally.clone();
+        let unreadable = || NotTaken::Unavailable("its record cannot be read".to_owned());
+        let mut tally = tally.ok_or_else(unreadable)?;
+        tally.held.retain(|life, _| self.me.as_ref() != Some(life) && self.lives.contains_key(life));
+        if let (Some(me), Some(held)) = (&self.me, self.mine.get(name)) {
+            tally.held.insert(me.clone(), *held);
+        }
+        Ok(Some(tally))
+    }
+
+    /// Decides about calls, in their order, and corrects at most `room` records besides. `life` is the life of this node
+    /// that takes places.
+    pub(super) fn plan(&self, takes: &[Vec<Claim>], room: usize, life: &str, now: Duration) -> Plan {
+        let mut work: BTreeMap<String, Tally> = BTreeMap::new();
+        for name in self.stale.iter().take(room) {
+            if let Ok(Some(tally)) = self.tally(name) {
+                work.insert(name.clone(), tally);
+            }
+        }
+        let answers = takes.iter().map(|claims| self.admit(claims, &mut work, life, now)).collect();
+        let mut plan = Plan { changes: Vec::new(), answers, tallies: Vec::new() };
+        for (name, tally) in work {
+            let known = self.counts.get(&name);
+            let is_known = known.is_some_and(|known| known.tally.as_ref() == Some(&tally));
+            if is_known && !self.unsure.contains(&name) {
+                continue;
+            }
+            let expect = known.map_or(Expect::Absent, |known| Expect::Revision(known.revision));
+            plan.changes.push(Change::put(format!("{COUNTS}{name}"), tally.write()).expecting(expect));
+            plan.tallies.push((name, tally));
+        }
+        plan
+    }
+
+    /// Adds a call to all of its counts, or to none.
+    fn admit(
+        &self,
+        claims: &[Claim],
+        work: &mut BTreeMap<String, Tally>,
+        life: &str,
+        now: Duration,
+    ) -> Result<(), NotTaken> {
+        let mut next = Vec::with_capacity(claims.len());
+        let mut refused: Option<NotTaken> = None;
+        for (at, claim) in claims.iter().enumerate() {
+            let name = claim.name();
+            let tally = match work.get(&name) {
+                Some(tally) => tally.clone(),
+                None => match self.tally(&name)? {
+                    Some(tally) => tally,
+                    None if self.counts.len() + work.len() >= MAX_COUNTS => {
+                        return Err(NotTaken::no_room());
+                    }
+                    None => Tally::of(claim),
+                },
+            };
+            // Of several that refuse it, the one with the longest wait does.
+            if let Some(over) = claim.refusal(at, &tally.count(), now)
+                && refused.as_ref().is_none_or(|known| known.retry_after() < over.retry_after())
+            {
+                refused = Some(over);
+            }
+            next.push((name, tally));
+        }
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
+        for (claim, (name, mut tally)) in claims.iter().zip(next) {
+            tally.add(claim, life, now);
+            work.insert(name, tally);
+        }
+        Ok(())
+    }
+
+    /// The changes of a plan were made, and their records have these revisions.
+    pub(super) fn made(
+        &mut self,
+        takes: &[Vec<Claim>],
+        plan: &Plan,
+        revisions: &[Revision],
+        life: &str,
+    ) {
+        for ((name, tally), revision) in plan.tallies.iter().zip(revisions) {
+            if tally.held.contains_key(life) {
+                self.me = Some(life.to_owned());
+            }
+            let known = Known { revision: *revision, tally: Some(tally.clone()) };
+            self.counts.insert(name.clone(), known);
+            self.stale.remove(name);
+            self.unsure.remove(name);
+        }
+        for (claims, answer) in takes.iter().zip(&plan.answers) {
+            if answer.is_ok() {
+                for claim in claims.iter().filter(|claim| claim.bounds_running()) {
+                    *self.mine.entry(claim.name()).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    /// Whether the changes of a plan were made is unknown: the records may name this node for calls that were not made.
+    pub(super) fn unknown(&mut self, plan: &Plan) {
+        for (name, _) in &plan.tallies {
+            self.stale.insert(name.clone());
+            self.unsure.insert(name.clone());
+        }
+    }
+
+    /// Corrections that changed nothing are done.
+    pub(super) fn settled(&mut self, room: usize) {
+        for name in self.stale.iter().take(room).cloned().collect::<Vec<_>>() {
+            let known = self.counts.get(&name).and_then(|known| known.tally.as_ref());
+            let is_known = self.tally(&name).is_ok_and(|tally| tally.as_ref() == known);
+            if is_known && (known.is_none() || !self.unsure.contains(&name)) {
+                self.stale.remove(&name);
+                self.unsure.remove(&name);
+            }
+        }
+    }
+
+    /// Counts that no longer matter, at most so many.
+    pub(super) fn unused(&self, now: Duration, most: usize) -> Vec<Change> {
+        let unused = self.counts.iter().filter(|(name, _)| {
+            self.tally(name).is_ok_and(|tally| tally.is_some_and(|tally| tally.is_unused(now)))
+        });
+        unused
+            .take(most)
+            .map(|(name, known)| {
+                Change::remove(format!("{COUNTS}{name}")).expecting(Expect::Revision(known.revision))
+            })
+            .collect()
+    }
+
+    /// What has been used of a count.
+    pub(super) fn count(&self, name: &str) -> Count {
+        self.tally(name).ok().flatten().map(|tally| tally.count()).unwrap_or_default()
+    }
+
+    /// The callers of a rule with what they have used.
+    pub(super) fn counts_of(&self, rule: &str) -> Vec<(String, Count)> {
+        let of_rule = self.counts.iter().filter_map(|(name, known)| {
+            let tally = known.tally.as_ref().filter(|tally| tally.rule == rule)?;
+            Some((tally.caller.clone(), self.count(name)))
+        });
+        of_rule.collect()
+    }
+
+    /// The places of all nodes, for people.
+    pub(super) fn places(&self) -> BTreeMap<String, usize> {
+        let mut places = BTreeMap::new();
+        for tally in self.counts.values().filter_map(|known| known.tally.as_ref()) {
+            for (life, held) in &tally.held {
+                if let Some(heard) = self.lives.get(life) {
+                    *places.entry(heard.node.clone()).or_default() += held;
+                }
+            }
+        }
+        places
+    }
+}

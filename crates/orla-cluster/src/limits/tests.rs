@@ -1,0 +1,376 @@
+//! Several nodes in one process, on one store. Each can die, be cut off, and miss answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_marketplace::{Claim, NotTaken, Period, Permits, QuotaRule, Rate, Taken};
+use orla_state::{Change, Limits, Memory, Query, Record, Revision, StateError, StateStore, WriteError};
+use parking_lot::Mutex;
+use proptest::prelude::*;
+use tokio::sync::{broadcast, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::ledger::{LEASE, TRUSTED};
+use super::{ALL, ClusterPermits};
+
+/// The places of the count.
+const PLACES: usize = 2;
+/// The calls in a minute.
+const CALLS: u64 = 6;
+
+struct Common {
+    records: Memory,
+    changed: broadcast::Sender<Arc<str>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Open,
+    /// Nothing can be written, and nothing is heard.
+    Away,
+    /// The same, and requests hang.
+    Hangs,
+    /// The next write is made, and its answer is lost.
+    Unanswered,
+}
+
+/// How one node reaches the store.
+struct Reached {
+    common: Arc<Common>,
+    way: watch::Sender<Way>,
+    changed: broadcast::Sender<Arc<str>>,
+}
+
+impl Reached {
+    async fn goes(&self) -> Result<(), StateError> {
+        let way = *self.way.subscribe().wait_for(|way| *way != Way::Hangs).await.unwrap();
+        match way {
+            Way::Away => Err(StateError::new("there is no connection")),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl StateStore for Reached {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        self.goes().await?;
+        let keys: Vec<Arc<str>> = changes.iter().map(|change| (*change.key).into()).collect();
+        let revisions = self.common.records.write(changes).await?;
+        for key in keys {
+            drop(self.common.changed.send(key));
+        }
+        // On its way back.
+        sleep(Duration::from_millis(1)).await;
+        if *self.way.borrow() == Way::Unanswered {
+            self.way.send_replace(Way::Open);
+            return Err(StateError::new("the answer is lost").into());
+        }
+        Ok(revisions)
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        self.common.records.get(key).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        self.common.records.list(query).await
+    }
+
+    async fn sync(&self) -> Result<(), StateError> {
+        self.goes().await
+    }
+
+    fn changed_keys(&self) -> Option<broadcast::Receiver<Arc<str>>> {
+        Some(self.changed.subscribe())
+    }
+}
+
+struct Node {
+    permits: Arc<ClusterPermits>,
+    way: watch::Sender<Way>,
+    serving: [JoinHandle<()>; 2],
+    calls: Arc<Mutex<Vec<Taken>>>,
+    stop: CancellationToken,
+}
+
+impl Node {
+    fn new(common: &Arc<Common>, start: Instant) -> Self {
+        let (way, changed) = (watch::Sender::new(Way::Open), broadcast::Sender::new(64));
+        let store = Reached { common: Arc::clone(common), way: way.clone(), changed: changed.clone() };
+        let cut = way.subscribe();
+        let clock = move || {
+            let is_cut = *cut.borrow() == Way::Away;
+            (!is_cut).then(|| Duration::from_secs(1_000) + start.elapsed())
+        };
+        let permits = ClusterPermits::new("n", Arc::new(clock));
+        let (mut heard, mut open) = (common.changed.subscribe(), way.subscribe());
+        let (all, stop) = (Arc::clone(common), CancellationToken::new());
+        let telling = TaskTracker::new().spawn(async move {
+            loop {
+                let key = heard.recv().await;
+                let was_open = matches!(*open.borrow(), Way::Open | Way::Unanswered);
+                drop(open.wait_for(|way| matches!(way, Way::Open | Way::Unanswered)).await);
+                match key {
+                    Ok(key) if was_open => drop(changed.send(key)),
+                    // It reads everything anew.
+                    _ => {
+                        for record in all.records.list(Query::below(ALL, 1000)).await.unwrap() {
+                            drop(changed.send(record.key.into()));
+                        }
+                    }
+                }
+            }
+        });
+        let serving =
+            TaskTracker::new().spawn(Arc::clone(&permits).serve(Arc::new(store), stop.clone()));
+        Self { permits, way, serving: [telling, serving], calls: Arc::default(), stop }
+    }
+
+    async fn take(&self, claims: Vec<Claim>) -> Result<Taken, NotTaken> {
+        tokio::task::yield_now().await;
+        Arc::clone(&self.permits).take(claims).await
+    }
+
+    /// The calls that run.
+    fn running(&self) -> usize {
+        let is_lost = |taken: &Taken| taken.lost().is_some_and(CancellationToken::is_cancelled);
+        self.calls.lock().iter().filter(|taken| !is_lost(taken)).count()
+    }
+
+    /// The process is gone, with its calls.
+    fn dies(&self) {
+        self.calls.lock().clear();
+        self.serving.iter().for_each(JoinHandle::abort);
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        self.dies();
+    }
+}
+
+fn common() -> (Arc<Common>, Instant) {
+    let common =
+        Common { records: Memory::new(Limits::default()), changed: broadcast::Sender::new(1024) };
+    (Arc::new(common), Instant::now())
+}
+
+fn places() -> Vec<Claim> {
+    let mut rule = QuotaRule::new("quotas[0]");
+    rule.concurrent = Some(PLACES);
+    vec![Claim::new(rule, None).unwrap()]
+}
+
+fn rate() -> Vec<Claim> {
+    let mut rule = QuotaRule::new("quotas[1]");
+    rule.rate = Some(Rate::new(CALLS, Period::Minute));
+    vec![Claim::new(rule, None).unwrap()]
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_nodes_have_the_places_of_one() {
+    let (common, start) = common();
+    let (a, b) = (Node::new(&common, start), Node::new(&common, start));
+    let first = a.take(places()).await.unwrap();
+    let _second = b.take(places()).await.unwrap();
+    for node in [&a, &b] {
+        assert!(matches!(node.take(places()).await, Err(NotTaken::Over { .. })));
+    }
+    let mut freed = b.permits.changes();
+    drop(first);
+    freed.changed().await.unwrap();
+    sleep(Duration::from_millis(10)).await;
+    assert!(b.take(places()).await.is_ok());
+    assert_eq!(a.permits.counts_of(places()[0].rule()).len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_nodes_have_the_calls_of_one() {
+    let (common, start) = common();
+    let nodes = [Node::new(&common, start), Node::new(&common, start)];
+    let mut admitted = 0;
+    for turn in 0..20 {
+        admitted += u64::from(nodes[turn % 2].take(rate()).await.is_ok());
+    }
+    assert_eq!(admitted, CALLS);
+    sleep(Duration::from_secs(11)).await;
+    assert!(nodes[1].take(rate()).await.is_ok());
+    assert!(nodes[0].take(rate()).await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_places_of_a_node_that_is_gone_are_free_after_its_lease() {
+    let (common, start) = common();
+    let (a, b) = (Node::new(&common, start), Node::new(&common, start));
+    for _ in 0..PLACES {
+        a.calls.lock().push(a.take(places()).await.unwrap());
+    }
+    sleep(LEASE * 3).await;
+    assert!(b.take(places()).await.is_err(), "it is there as long as it says so");
+    a.dies();
+    sleep(LEASE / 2).await;
+    assert!(b.take(places()).await.is_err());
+    sleep(LEASE).await;
+    assert!(b.take(places()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_ends_gives_its_places_back() {
+    let (common, start) = common();
+    let (a, b) = (Node::new(&common, start), Node::new(&common, start));
+    for _ in 0..PLACES {
+        a.calls.lock().push(a.take(places()).await.unwrap());
+    }
+    a.stop.cancel();
+    sleep(Duration::from_secs(1)).await;
+    assert!(b.take(places()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_nats_nothing_is_admitted_and_calls_end_before_others_take_their_places() {
+    let (common, start) = common();
+    let (a, b) = (Node::new(&common, start), Node::new(&common, start));
+    for _ in 0..PLACES {
+        a.calls.lock().push(a.take(places()).await.unwrap());
+    }
+    for way in [Way::Away, Way::Hangs] {
+        a.way.send_replace(way);
+        let refused = a.take(rate()).await.map(drop);
+        assert!(matches!(refused, Err(NotTaken::Unavailable(_))), "{way:?}: {refused:?}");
+    }
+    assert_eq!(a.running(), PLACES);
+    sleep(TRUSTED).await;
+    assert_eq!(a.running(), 0);
+    sleep(LEASE).await;
+    assert!(b.take(places()).await.is_ok());
+    a.way.send_replace(Way::Open);
+    sleep(Duration::from_secs(3)).await;
+    assert!(a.take(places()).await.is_ok(), "it is there again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_whose_answer_was_lost_is_given_back() {
+    let (common, start) = common();
+    let node = Node::new(&common, start);
+    let _first = node.take(places()).await.unwrap();
+    node.way.send_replace(Way::Unanswered);
+    assert!(matches!(node.take(places()).await, Err(NotTaken::Unavailable(_))));
+    sleep(Duration::from_secs(2)).await;
+    assert!(node.take(places()).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_not_used_any_more_leaves_no_record() {
+    let (common, start) = common();
+    let node = Node::new(&common, start);
+    drop(node.take([places(), rate()].concat()).await.unwrap());
+    sleep(Duration::from_secs(200)).await;
+    assert_eq!(common.records.list(Query::below(ALL, 10)).await.unwrap(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_read_admits_nothing() {
+    let (common, start) = common();
+    let node = Node::new(&common, start);
+    drop(node.take(places()).await.unwrap());
+    let key = format!("{}{}", super::COUNTS, places()[0].name());
+    common.records.write(vec![Change::put(key.clone(), "?")]).await.unwrap();
+    drop(common.changed.send(key.into()));
+    sleep(Duration::from_millis(10)).await;
+    assert!(matches!(node.take(places()).await, Err(NotTaken::Unavailable(_))));
+    assert!(node.take(rate()).await.is_ok(), "others are counted");
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Take(usize),
+    Rate(usize),
+    Give(usize, usize),
+    Way(usize, Way),
+    Die(usize),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let way = prop_oneof![
+        4 => Just(Way::Open), 1 => Just(Way::Away), 1 => Just(Way::Hangs), 1 => Just(Way::Unanswered)
+    ];
+    prop_oneof![
+        6 => (0..3_usize).prop_map(Step::Take),
+        2 => (0..3_usize).prop_map(Step::Rate),
+        4 => (0..3_usize, 0..4_usize).prop_map(|(node, at)| Step::Give(node, at)),
+        4 => (0..3_usize, way).prop_map(|(node, way)| Step::Way(node, way)),
+        1 => (0..3_usize).prop_map(Step::Die),
+        6 => prop_oneof![1_u64..20, 500_u64..6_000].prop_map(Step::Pass),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    #[test]
+    fn never_one_too_many_whatever_happens_to_nodes(steps in prop::collection::vec(step(), 1..80)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.unwrap().block_on(async {
+            let (common, start) = common();
+            let mut nodes: Vec<Node> = (0..3).map(|_| Node::new(&common, start)).collect();
+            let rated = Arc::new(Mutex::new(0_u64));
+            for step in steps {
+                match step {
+                    Step::Take(at) => {
+                        let (permits, calls) = (Arc::clone(&nodes[at].permits), Arc::clone(&nodes[at].calls));
+                        TaskTracker::new().spawn(async move {
+                            if let Ok(taken) = permits.take(places()).await {
+                                calls.lock().push(taken);
+                            }
+                        });
+                    }
+                    Step::Rate(at) => {
+                        let (permits, rated) = (Arc::clone(&nodes[at].permits), Arc::clone(&rated));
+                        TaskTracker::new().spawn(async move {
+                            *rated.lock() += u64::from(permits.take(rate()).await.is_ok());
+                        });
+                    }
+                    Step::Give(at, call) => {
+                        let mut calls = nodes[at].calls.lock();
+                        if call < calls.len() {
+                            drop(calls.swap_remove(call));
+                        }
+                    }
+                    Step::Way(at, way) => drop(nodes[at].way.send_replace(way)),
+                    Step::Die(at) => nodes[at] = Node::new(&common, start),
+                    Step::Pass(ms) => sleep(Duration::from_millis(ms)).await,
+                }
+                for _ in 0..4 {
+                    tokio::task::yield_now().await;
+                }
+                let running: usize = nodes.iter().map(Node::running).sum();
+                prop_assert!(running <= PLACES, "{running} calls run");
+                let most = CALLS as f64 * (1.0 + start.elapsed().as_secs_f64() / 60.0);
+                prop_assert!(*rated.lock() as f64 <= most);
+            }
+            // Nothing stays taken.
+            for node in &nodes {
+                node.way.send_replace(Way::Open);
+                node.calls.lock().clear();
+            }
+            sleep(LEASE * 3).await;
+            for node in &nodes {
+                node.calls.lock().clear();
+            }
+            sleep(Duration::from_secs(5)).await;
+            for at in 0..PLACES {
+                let taken = nodes[at].take(places()).await;
+                prop_assert!(taken.is_ok(), "{:?}", taken.err());
+                nodes[at].calls.lock().extend(taken);
+            }
+            Ok(())
+        })?;
+    }
+}

@@ -1,0 +1,221 @@
+//! Where calls are counted: in this process, or over all nodes of a cluster.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use super::bucket::Bucket;
+use super::rule::{QuotaRule, Subject};
+use super::{CONCURRENT_RETRY, MAX_COUNTS};
+use crate::attestation::hash_text;
+use crate::principal::Principal;
+
+/// The characters of the name of a count.
+const NAME: usize = 32;
+
+/// Counts calls against bounds. The path of a call does not know where.
+#[async_trait]
+pub trait Permits: Send + Sync {
+    /// Takes what all of these claims want, or nothing.
+    ///
+    /// # Errors
+    /// Which claim is refused, or why the counts cannot be used.
+    async fn take(self: Arc<Self>, claims: Vec<Claim>) -> Result<Taken, NotTaken>;
+
+    /// A number that grows whenever a claim that was refused may be admitted.
+    fn changes(&self) -> watch::Receiver<u64>;
+
+    /// What has been used of the count of a claim.
+    fn count_of(&self, claim: &Claim) -> Count;
+
+    /// What has been used of a rule, with the callers as [`Claim::caller`] names them.
+    fn counts_of(&self, rule: &CountedRule) -> Vec<(String, Count)>;
+
+    /// The time by which counts are refilled.
+    fn now(&self) -> Duration;
+}
+
+/// A rule in force.
+#[derive(Debug)]
+pub struct CountedRule {
+    pub(super) rule: QuotaRule,
+    /// What its counts in this process have in their keys.
+    pub(super) number: u32,
+    pub(super) identity: String,
+    /// The calls that it refused.
+    pub(super) refused: Arc<AtomicU64>,
+}
+
+/// What one call wants of one count.
+#[derive(Clone, Debug)]
+pub struct Claim {
+    pub(super) of: Arc<CountedRule>,
+    pub(super) subject: Subject,
+    pub(super) cost: u64,
+}
+
+/// What has been used of a count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    pub(super) bucket: Bucket,
+    /// Calls that run, of rules that bound them.
+    pub(super) running: usize,
+}
+
+/// What a call has taken. Dropping it ends the call for rules that bound calls at once.
+#[must_use]
+#[derive(Default)]
+pub struct Taken {
+    _places: Option<Box<dyn Any + Send + Sync>>,
+    lost: Option<CancellationToken>,
+}
+
+/// Why a call may not be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// A count is used up.
+    Over {
+        /// The place of the claim.
+        at: usize,
+        /// The bound, for people.
+        limit: String,
+        /// How long it takes until the same call may be admitted.
+        retry_after: Duration,
+    },
+    /// The counts cannot be used, for this reason.
+    Unavailable(String),
+}
+
+impl CountedRule {
+    /// What identifies its counts in all processes: everything but the bounds.
+    pub fn id(&self) -> &str {
+        &self.identity
+    }
+}
+
+impl Claim {
+    /// What a call of this caller wants of a rule, at the cost of 1; `None` if the rule does not concern the caller.
+    pub fn new(rule: QuotaRule, caller: Option<&Principal>) -> Option<Self> {
+        let (subject, identity) = (rule.subject(caller)?, rule.identity());
+        let of = Arc::new(CountedRule { rule, number: 0, identity, refused: Arc::default() });
+        Some(Self { of, subject, cost: 1 })
+    }
+
+    /// The rule.
+    pub fn rule(&self) -> &CountedRule {
+        &self.of
+    }
+
+    /// A text for whoever shares the count, which no others of the rule have.
+    pub fn caller(&self) -> String {
+        self.of.rule.stored_subject(&self.subject)
+    }
+
+    /// The name of the count, which no other count of any rule has.
+    pub fn name(&self) -> String {
+        let mut name = hash_text(format!("{}\0{}", self.of.identity, self.caller()).as_bytes());
+        if let Some((_, hex)) = name.split_once(':') {
+            name = hex.to_owned();
+        }
+        name.truncate(NAME);
+        name
+    }
+
+    /// Whether it bounds calls at once.
+    pub fn bounds_running(&self) -> bool {
+        self.of.rule.concurrent.is_some()
+    }
+
+    /// Why `count` does not admit the call, if it does not.
+    pub fn refusal(&self, at: usize, count: &Count, now: Duration) -> Option<NotTaken> {
+        let rule = &self.of.rule;
+        let over = |limit, retry_after| Some(NotTaken::Over { at, limit, retry_after });
+        if let (Some(rate), Some(pace)) = (&rule.rate, rule.pace()) {
+            let wait = count.bucket.wait_for(self.cost, now, pace);
+            if !wait.is_zero() {
+                return over(rate.to_string(), wait);
+            }
+        }
+        match rule.concurrent {
+            Some(most) if count.running >= most => {
+                let calls = if most == 1 { "call" } else { "calls" };
+                over(format!("{most} {calls} at once"), CONCURRENT_RETRY)
+            }
+            _ => None,
+        }
+    }
+
+    /// The count with the call.
+    #[must_use]
+    pub fn added_to(&self, mut count: Count, now: Duration) -> Count {
+        if let Some(pace) = self.of.rule.pace() {
+            count.bucket.take(self.cost, now, pace);
+        }
+        count.running += usize::from(self.bounds_running());
+        count
+    }
+
+    /// The count without a call that was not made after all. Its place is given back apart from that.
+    pub(super) fn refunded_to(&self, count: &mut Count, now: Duration) {
+        if let Some(pace) = self.of.rule.pace() {
+            count.bucket.give_back(self.cost, now, pace);
+        }
+    }
+
+    /// When nothing of the bucket is missing any more.
+    pub fn full_at(&self, count: &Count) -> Duration {
+        self.of.rule.pace().map_or(Duration::ZERO, |pace| count.bucket.full_at(pace))
+    }
+}
+
+impl Count {
+    /// A count that was kept: what is missing in the bucket, in the units of [`Count::spent`], at a time, and the calls that
+    /// run.
+    pub fn new(spent: u128, at: Duration, running: usize) -> Self {
+        Self { bucket: Bucket::of(spent, at), running }
+    }
+
+    /// What was missing in the bucket, and when. One call is as many units as the time of the rule has nanoseconds.
+    pub fn spent(&self) -> (u128, Duration) {
+        self.bucket.parts()
+    }
+}
+
+impl Taken {
+    /// What a call has taken, until `places` is dropped.
+    pub fn holding(places: impl Any + Send + Sync) -> Self {
+        Self { _places: Some(Box::new(places)), lost: None }
+    }
+
+    /// It can be lost while the call runs: then `lost` is cancelled.
+    pub fn until(mut self, lost: CancellationToken) -> Self {
+        self.lost = Some(lost);
+        self
+    }
+
+    /// Cancelled when it is lost, if that can be.
+    pub fn lost(&self) -> Option<&CancellationToken> {
+        self.lost.as_ref()
+    }
+}
+
+impl NotTaken {
+    /// How long it takes until the same call may be admitted; zero if that is unknown.
+    pub fn retry_after(&self) -> Duration {
+        match self {
+            Self::Over { retry_after, .. } => *retry_after,
+            Self::Unavailable(_) => Duration::ZERO,
+        }
+    }
+
+    /// There are too many counts.
+    pub fn no_room() -> Self {
+        let limit = format!("{MAX_COUNTS} callers");
+        Self::Over { at: 0, limit, retry_after: CONCURRENT_RETRY }
+    }
+}
