@@ -1,12 +1,13 @@
-//! The Debian package in a bare Debian system.
+//! The Debian package in a bare Debian system, and its service under systemd.
 
+use std::fs;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::Place;
 use crate::dist::release::{Program, succeed};
-use crate::process;
+use crate::process::{self, Finished};
 use crate::tally::Tally;
 
 /// The release of Debian to install on.
@@ -22,23 +23,49 @@ pub(super) fn check(place: &Place<'_>, program: &Program, tally: &mut Tally) -> 
         );
         return Ok(());
     }
-    let root = place.empty("debian")?;
-    succeed(Command::new("tar").arg("-xf").arg(bare("bare", &[])?).arg("-C").arg(&root))?;
     let package = place.artefact("orla_", &format!("_{}.deb", program.target.debian))?;
     let port = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
     let port = port.map_err(|err| format!("listen: {err}"))?.port();
-    let finished = process::run(
-        Command::new("unshare")
-            .args(["--mount", "--pid", "--fork", "--kill-child", "sh"])
-            .arg(crate::root().join("xtask/fixtures/dist/debian.sh"))
-            .arg(&root)
-            .arg(package)
-            .arg(port.to_string()),
-        place.scratch,
-        super::LIMIT,
-    )?;
+    let finished = in_root(place, &bare("bare", &[])?, |root| {
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--pid", "--fork", "--kill-child", "sh"]).arg(fixture("debian.sh"));
+        command.arg(root).arg(&package).arg(port.to_string());
+        command
+    })?;
     tally.judge("Debian package:", &finished);
-    std::fs::remove_dir_all(&root).map_err(|err| format!("{}: {err}", root.display()))
+
+    let has_groups = fs::read_to_string("/proc/mounts").is_ok_and(|mounts| mounts.contains(" cgroup2 "));
+    if !has_groups || !has("nsenter") {
+        println!(
+            "      left out: the service is not started, which needs nsenter and control groups of version 2"
+        );
+        return Ok(());
+    }
+    let finished =
+        in_root(place, &bare("systemd", &["systemd", "systemd-sysv", "dbus", "curl"])?, |root| {
+            let mut command = Command::new("sh");
+            command.arg(fixture("service.sh")).arg(root).arg(&package);
+            command
+        })?;
+    tally.judge("service:", &finished);
+    Ok(())
+}
+
+fn fixture(name: &str) -> PathBuf {
+    crate::root().join("xtask/fixtures/dist").join(name)
+}
+
+/// Unpacks a system, and runs a script with it.
+fn in_root(
+    place: &Place<'_>,
+    system: &Path,
+    script: impl Fn(&Path) -> Command,
+) -> Result<Finished, String> {
+    let root = place.empty("debian")?;
+    succeed(Command::new("tar").arg("-xf").arg(system).arg("-C").arg(&root))?;
+    let finished = process::run(&mut script(&root), place.scratch, super::LIMIT)?;
+    fs::remove_dir_all(&root).map_err(|err| format!("{}: {err}", root.display()))?;
+    Ok(finished)
 }
 
 /// A Debian system with these packages as an archive, which is made at the first time.
@@ -53,7 +80,7 @@ fn bare(name: &str, packages: &[&str]) -> Result<PathBuf, String> {
                 .arg(SUITE)
                 .arg(&half),
         )?;
-        std::fs::rename(&half, &archive).map_err(|err| format!("{}: {err}", archive.display()))?;
+        fs::rename(&half, &archive).map_err(|err| format!("{}: {err}", archive.display()))?;
     }
     Ok(archive)
 }
