@@ -18,7 +18,13 @@ try {
 }
 
 const child = spawn(program, process.argv.slice(2), { stdio: "inherit" });
-for (const signal of ["SIGHUP", "SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2"]) {
+// A terminal sends Ctrl-C to the program too, and a second SIGINT would cut calls short that the first one lets finish.
+process.on("SIGINT", () => {
+  if (!process.stdin.isTTY) {
+    child.kill("SIGINT");
+  }
+});
+for (const signal of ["SIGHUP", "SIGTERM", "SIGUSR1", "SIGUSR2"]) {
   process.on(signal, () => child.kill(signal));
 }
 child.on("error", (error) => {
