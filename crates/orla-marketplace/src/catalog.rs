@@ -66,7 +66,9 @@ impl Choice {
     /// Whether and how a capability is listed, if it is served at all.
     fn of(&self, name: &str, id: &str, policy: &CallPolicy) -> Option<Listing> {
         let is_chosen = self.list_only.as_ref().map(|ids| ids.contains(&id));
-        let fits = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(name));
+        let fits = |patterns: &[Pattern]| {
+            patterns.iter().any(|pattern| pattern.matches(name) || pattern.matches(id))
+        };
         let allowed = self.allow.as_deref().is_none_or(fits) || is_chosen == Some(true);
         let listing = match is_chosen {
             Some(true) => Listing::Listed,
@@ -239,7 +241,7 @@ impl Catalog {
         self.entries.get(*at)
     }
 
-    fn with_id(&self, id: &str) -> Option<&Arc<Entry>> {
+    pub(crate) fn with_id(&self, id: &str) -> Option<&Arc<Entry>> {
         self.by_id.get(id).and_then(|at| self.entries.get(*at))
     }
 

@@ -65,6 +65,14 @@ impl Custody {
         self.content.hash()
     }
 
+    /// [`content_hash`](Self::content_hash) for callers that must not block.
+    pub(crate) async fn present_hash(&self) -> Result<String, String> {
+        match self.content.known_hash() {
+            Some(known) => Ok((*known).to_owned()),
+            None => self.content.hash_later().await,
+        }
+    }
+
     /// Whether the present content is attested. Reads it again only if it may have changed.
     pub fn holds(&self) -> bool {
         let Some(vouched) = &self.vouched else { return false };
@@ -96,12 +104,8 @@ impl Custody {
         if vouched.is_over() {
             return Err("an attestation that has not expired".to_owned());
         }
-        let same = match self.content.known_hash() {
-            Some(known) => *known == *vouched.hash,
-            // Why it cannot be read is not for the caller: it names a path.
-            None => self.content.hash_later().await.is_ok_and(|hash| *hash == *vouched.hash),
-        };
-        if same {
+        // Why it cannot be read is not for the caller: it names a path.
+        if self.present_hash().await.is_ok_and(|hash| *hash == *vouched.hash) {
             return Ok(());
         }
         Err("an attestation of what it is now (its content has changed)".to_owned())

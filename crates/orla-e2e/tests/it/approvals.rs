@@ -101,6 +101,54 @@ fn a_call_waits_until_someone_answers_it_with_the_command() {
 }
 
 #[test]
+fn what_has_changed_since_the_question_does_not_run() {
+    let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
+    let other = "#!/bin/sh\n# Another program.\necho >> ran\n";
+    let mut bob = server.client_as(BOB);
+    for is_reloaded in [false, true] {
+        let call = bob.begin_call("a", json!({}));
+        let id = waiting(&server);
+        server.write("new", &format!("{other}# {is_reloaded}\n"), 0o755);
+        std::fs::rename(server.path("new"), server.path("tools/a")).unwrap();
+        if is_reloaded {
+            server.reload();
+        }
+        assert_eq!(answer(&server, ADA, &id, true), 200);
+        let refused = bob.finish_call(call).unwrap();
+        assert!(refused.sentence().contains("a: not approved: it has changed"), "{}", refused.json);
+    }
+    let yes = json!({"action": "accept", "content": {"approve": true}});
+    let (mut bob, question) = asked(&server, BOB, &json!({}));
+    server.write("tools/a", &format!("{other}# once more\n"), 0o755);
+    let refused = bob.request("tools/call", resumed(&question, &json!({}), &yes)).unwrap();
+    assert_eq!(refused["isError"], true, "{refused}");
+    assert_eq!(runs(&server), 0);
+    let call = bob.begin_call("a", json!({}));
+    assert_eq!(answer(&server, ADA, &waiting(&server), true), 200);
+    assert_eq!(bob.finish_call(call).unwrap().exit_code(), 0, "what is there now was asked about");
+    assert_eq!(runs(&server), 1);
+}
+
+#[test]
+fn a_declaration_that_has_changed_since_the_question_does_not_run() {
+    let declared = |function: &str| {
+        format!(
+            "{CALLERS}approve: [{{capabilities: [x], expires: 60s}}]\n\
+             capabilities: [{{id: x, provider: {{Local: {{function: {function}}}}}}}]\n"
+        )
+    };
+    let server = world().config(&declared("math.add")).serve();
+    let mut bob = server.client_as(BOB);
+    let call = bob.begin_call("x", json!({"a": 2, "b": 5}));
+    let id = waiting(&server);
+    server.write("orla.yaml", &declared("math.multiply"), 0o644);
+    server.reload();
+    assert_eq!(answer(&server, ADA, &id, true), 200);
+    let refused = bob.finish_call(call).unwrap();
+    assert!(refused.sentence().contains("it has changed"), "{}", refused.json);
+}
+
+#[test]
 fn a_call_that_is_not_answered_in_time_does_not_run() {
     let server = world_with("  - {capabilities: [a], expires: 0.2s}\n").serve();
     for mut client in [server.client_as(BOB), server.session_as(BOB)] {
@@ -209,9 +257,8 @@ fn those_whom_a_rule_names_answer_and_no_others() {
 }
 
 #[test]
-fn a_question_ends_when_its_caller_leaves_and_lets_no_later_call_through() {
+fn an_approval_that_comes_after_its_caller_has_left_is_good_for_the_same_call() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
-    let url = format!("http://{}", server.address());
     let left = server.client_as(BOB).begin_call("a", json!({"args": ["x"]}));
     let id = waiting(&server);
     let asked = server.log_says(&["a call waits for an approval"]);
@@ -226,12 +273,18 @@ fn a_question_ends_when_its_caller_leaves_and_lets_no_later_call_through() {
     );
     drop(left);
     eventually("the caller's leaving is noticed", || decisions(&server) == ["withdrawn - -"]);
-    assert!(pending(&server, ADA).is_empty());
-    let late = server.run(&["approvals", "approve", &id, "--url", &url]);
-    assert!(late.code == Some(1) && late.stderr.contains("its caller has left"), "{}", late.all());
-    let _again = server.client_as(BOB).begin_call("a", json!({"args": ["x"]}));
-    assert_ne!(waiting(&server), id, "the same call is asked about anew");
-    assert_eq!(runs(&server), 0);
+    assert_eq!(answer(&server, ADA, &id, true), 200);
+    let mut eve = server.client_as(EVE);
+    let eves = eve.begin_call("a", json!({"args": ["x"]}));
+    let own = waiting(&server);
+    assert_ne!(id, own);
+    assert_eq!(answer(&server, ADA, &own, false), 200);
+    assert!(eve.finish_call(eves).unwrap().is_error());
+    let mut bob = server.client_as(BOB);
+    assert_eq!(bob.call("a", json!({"args": ["x"]})).stdout(), "a\n");
+    let _again = bob.begin_call("a", json!({"args": ["x"]}));
+    waiting(&server);
+    assert_eq!(runs(&server), 1);
 }
 
 #[test]

@@ -9,12 +9,14 @@
 //!
 //! # Invariants
 //!
-//! - An approval is good for the one call that waits for it, with the caller, the snapshot and the input that were asked about.
-//!   If its caller leaves, the question ends. The same call asks again.
+//! - An approval is good for one call by the same caller of the same capability, with the same manifest, the same program and
+//!   the same input (`Binding`), under the same rule, and is used once. Everything else asks again.
+//! - What was approved is what runs: a call whose capability changed after the question is refused before each attempt.
 //! - A call does not run after its caller's credential has expired or was withdrawn, whenever it was approved.
 //! - Without an explicit yes the call does not run: silence, a lost client and a full table refuse it.
 //! - Every decision is observed once, with who made it.
 
+mod matter;
 mod question;
 mod rule;
 mod table;
@@ -28,7 +30,7 @@ use parking_lot::Mutex;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::attestation::{canonical_json, hash_text, manifest_form};
+use crate::attestation::{canonical_json, hash_text};
 use crate::catalog::Entry;
 use crate::client::Client;
 use crate::error::{RuntimeError, RuntimeResult, seconds};
@@ -36,6 +38,8 @@ use crate::notice::{LogLevel, Notice, NoticeSink};
 use crate::payload::{JsonText, Payload};
 use crate::principal::{ANONYMOUS, Principal};
 use table::{Binding, Opened, Question, Table};
+
+pub(crate) use matter::Matter;
 
 pub use rule::ApprovalRule;
 
@@ -192,6 +196,8 @@ pub enum ApprovalDecision {
     Withdrawn,
     /// There was no one to ask, or no room for the question.
     Unasked,
+    /// An approval that came after the caller had left was used by the same call.
+    Used,
 }
 
 /// Why a question cannot be answered.
@@ -199,9 +205,7 @@ pub enum ApprovalDecision {
 #[non_exhaustive]
 pub enum AnswerError {
     /// No such question waits; it may have been answered or have expired.
-    #[error(
-        "no call waits for an approval with this id; it may have been answered, have expired, or its caller has left"
-    )]
+    #[error("no call waits for an approval with this id; it may have been answered, or have expired")]
     Unknown,
     /// Others answer it.
     #[error("you may not answer this approval")]
@@ -217,6 +221,7 @@ impl ApprovalDecision {
             Self::Expired => "expired",
             Self::Withdrawn => "withdrawn",
             Self::Unasked => "unasked",
+            Self::Used => "used",
         }
     }
 }
@@ -298,8 +303,8 @@ impl Approvals {
     /// `may_answer` says which questions the policy lets it answer.
     pub fn pending(&self, caller: Option<&Principal>, may_answer: MayAnswer) -> Vec<PendingApproval> {
         let (now, wall) = (Instant::now(), SystemTime::now());
-        let table = self.table.lock();
-        let shown = table.unanswered().filter_map(|question| {
+        let mut table = self.table.lock();
+        let shown = table.unanswered(now).filter_map(|question| {
             let is_answerable = question.may_be_answered_by(caller, may_answer);
             let is_own = question.binding.caller.as_ref() == caller;
             (is_answerable || is_own).then(|| PendingApproval {
@@ -317,12 +322,12 @@ impl Approvals {
 
     /// How many calls wait for an approval.
     pub fn waiting(&self) -> usize {
-        self.table.lock().unanswered().count()
+        self.table.lock().unanswered(Instant::now()).count()
     }
 
     /// Whether the question with this id has no answer yet.
     pub fn is_waiting(&self, id: &str) -> bool {
-        self.table.lock().unanswered().any(|question| question.id == id)
+        self.table.lock().unanswered(Instant::now()).any(|question| question.id == id)
     }
 
     /// Answers a question in the name of this caller.
@@ -337,21 +342,22 @@ impl Approvals {
         is_approval: bool,
     ) -> Result<(), AnswerError> {
         let answer = Answer { is_approval, by: caller.cloned(), via: "orla approvals" };
+        let now = Instant::now();
         let question = {
             let mut table = self.table.lock();
-            let question = table.unanswered().find(|question| question.id == id);
+            let question = table.unanswered(now).find(|question| question.id == id);
             let question = question.ok_or(AnswerError::Unknown)?;
             if !question.may_be_answered_by(caller, may_answer) {
                 let is_own = question.binding.caller.as_ref() == caller;
                 return Err(if is_own { AnswerError::NotAllowed } else { AnswerError::Unknown });
             }
-            table.answer(id, answer.clone()).ok_or(AnswerError::Unknown)?
+            table.answer(id, answer.clone(), now).ok_or(AnswerError::Unknown)?
         };
         self.decided(&question, answer.decision(), Some(&answer));
         Ok(())
     }
 
-    /// Waits until the call is approved.
+    /// Waits until the call is approved. Returns what was approved.
     ///
     /// # Errors
     /// [`RuntimeError::Unapproved`], also if the caller's credential does not hold any longer; or the call was cancelled.
@@ -361,7 +367,7 @@ impl Approvals {
         entry: &Entry,
         input: &Payload,
         call: &WaitingCall<'_>,
-    ) -> RuntimeResult<()> {
+    ) -> RuntimeResult<Matter> {
         let answered = tokio::select! {
             biased;
             answered = self.answered(&rule, entry, input, call) => answered,
@@ -370,14 +376,14 @@ impl Approvals {
             }
         };
         let reason = match answered {
-            Ok(()) if self.still_accepts(call.principal) => return Ok(()),
-            Ok(()) => "the caller's credential has expired or was withdrawn meanwhile".to_owned(),
+            Ok(matter) if self.still_accepts(call.principal) => return Ok(matter),
+            Ok(_) => "the caller's credential has expired or was withdrawn meanwhile".to_owned(),
             Err(reason) => reason,
         };
         Err(RuntimeError::Unapproved { id: call.name.to_owned(), rule: rule.name.clone(), reason })
     }
 
-    /// Waits for the answer.
+    /// Waits for the answer. Returns what was asked about.
     ///
     /// # Errors
     /// Why the call may not run.
@@ -387,8 +393,9 @@ impl Approvals {
         entry: &Entry,
         input: &Payload,
         call: &WaitingCall<'_>,
-    ) -> Result<(), String> {
-        let question = question_of(rule, entry, input, call)?;
+    ) -> Result<Matter, String> {
+        let question = question_of(rule, entry, input, call).await?;
+        let matter = question.binding.matter.clone();
         let client = call.client.filter(|client| {
             rule.may_ask_client_of(call.principal) && question::can_be_asked(&***client)
         });
@@ -397,11 +404,19 @@ impl Approvals {
             self.decided(&question, ApprovalDecision::Unasked, None);
             return Err(NO_ONE.to_owned());
         }
-        let opened = self.table.lock().open(question.clone());
-        let Ok(Opened { expires, mut answer }) = opened else {
-            self.decided(&question, ApprovalDecision::Unasked, None);
-            return Err("too many calls wait for an approval; try again later".to_owned());
+        let opened = self.table.lock().open(question.clone(), Instant::now());
+        let (id, expires, mut answer) = match opened {
+            Err(table::TooMany) => {
+                self.decided(&question, ApprovalDecision::Unasked, None);
+                return Err("too many calls wait for an approval; try again later".to_owned());
+            }
+            Ok(Opened::Approved(approval)) => {
+                self.decided(&question, ApprovalDecision::Used, Some(&approval));
+                return Ok(matter);
+            }
+            Ok(Opened::Waiting { id, expires, answer }) => (id, expires, answer),
         };
+        let question = Question { id, ..question };
         let mut leaving = Leaving { approvals: self, question: Some(&question) };
         let caller = call.principal.map_or(ANONYMOUS, Principal::name);
         if matches!(desk, Desk::Open) {
@@ -442,10 +457,10 @@ impl Approvals {
         };
         match ended {
             // It was recorded when it was given.
-            Ended::ByOthers(answer) => answer.outcome(),
+            Ended::ByOthers(answer) => answer.outcome().map(|()| matter),
             Ended::Directly(answer) => {
                 self.decided(&question, answer.decision(), Some(&answer));
-                answer.outcome()
+                answer.outcome().map(|()| matter)
             }
             Ended::Unasked => {
                 self.decided(&question, ApprovalDecision::Unasked, None);
@@ -493,7 +508,7 @@ impl Approvals {
     }
 }
 
-/// A call that waits. Dropping it ends the question.
+/// A call that waits. Dropping it leaves the question without a caller.
 struct Leaving<'a> {
     approvals: &'a Approvals,
     question: Option<&'a Question>,
@@ -519,7 +534,7 @@ impl Leaving<'_> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if let Some(question) = self.question.take() {
-            let is_unanswered = self.approvals.table.lock().end(&question.id);
+            let is_unanswered = self.approvals.table.lock().leave(&question.id, Instant::now());
             // An answer of the same moment has been recorded already.
             if is_unanswered {
                 self.approvals.decided(question, ApprovalDecision::Withdrawn, None);
@@ -528,7 +543,7 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// One line for whoever reads the log: who waits for what, by which rule, and how it is answered.
+/// One line in the log: who waits for what, by which rule, and how it is answered.
 fn log_waiting(question: &Question, is_answered_by_command: bool) {
     let caller = question.binding.caller.as_ref();
     let answer = match is_answered_by_command {
@@ -553,13 +568,13 @@ fn log_waiting(question: &Question, is_answered_by_command: bool) {
 ///
 /// # Errors
 /// Why the call cannot be identified.
-fn question_of(
+async fn question_of(
     rule: &Arc<ApprovalRule>,
     entry: &Entry,
     input: &Payload,
     call: &WaitingCall<'_>,
 ) -> Result<Question, String> {
-    let manifest = manifest_form(&entry.manifest).map_err(|err| format!("its manifest has {err}"))?;
+    let matter = Matter::of(entry).await?;
     let text = input.json().map_err(|err| format!("its input is no data: {err}"))?.as_str();
     // An input without a canonical form is its own.
     let input_form = canonical_json(text).unwrap_or_else(|_| text.to_owned());
@@ -568,7 +583,7 @@ fn question_of(
         id: format!("{number:016x}"),
         binding: Binding {
             capability: entry.manifest.id.clone(),
-            manifest: hash_text(manifest.as_bytes()),
+            matter,
             input: hash_text(input_form.as_bytes()),
             caller: call.principal.cloned(),
         },

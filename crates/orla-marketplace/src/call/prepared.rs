@@ -18,7 +18,7 @@ use super::stream::StreamHandle;
 use super::{Call, CallContext};
 use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
-use crate::approval::WaitingCall;
+use crate::approval::{Matter, WaitingCall};
 use crate::catalog::{Catalog, Entry};
 use crate::error::{RuntimeError, RuntimeResult, seconds};
 use crate::executor::CapabilityExecutor;
@@ -62,6 +62,8 @@ pub(super) struct PreparedCall<'m> {
     counted: Vec<Arc<str>>,
     /// What the call has taken in the cluster can be lost while it runs. Then one of these is cancelled.
     losses: [Option<CancellationToken>; 2],
+    /// What was approved and under which rule, if the call needed an approval.
+    approved: Option<(Matter, String)>,
 }
 
 /// The permits with which a call runs.
@@ -112,7 +114,8 @@ impl CapabilityMarketplace {
         }
         let counted = ctx.scope.counted.clone();
         let losses = [None, None];
-        Ok(PreparedCall { market: self, catalog, entry, target, input, ctx, permit, counted, losses })
+        let approved = None;
+        Ok(PreparedCall { market: self, catalog, entry, target, input, ctx, permit, counted, losses, approved })
     }
 
     /// The snapshot in which a call is looked up. Waits for the providers that may serve it and have not answered yet.
@@ -208,7 +211,7 @@ impl PreparedCall<'_> {
         let principal = self.ctx.scope.principal.as_ref();
         catalog.permits(principal, &self.entry).map_err(|permission| RuntimeError::Denied {
             id: self.id(),
-            permission,
+            permission: self.market.redaction().text(&permission).into_owned(),
             scopes: Some(catalog.helpful_scopes(principal, &self.entry.item())),
         })
     }
@@ -287,11 +290,31 @@ impl PreparedCall<'_> {
             notices: &ctx.scope.notices,
         };
         recording.waits_for_approval(true);
-        approvals.ask(rule, entry, input, &call).await?;
+        let matter = approvals.ask(Arc::clone(&rule), entry, input, &call).await?;
         recording.waits_for_approval(false);
         drop(paused);
         ctx.deadline = ctx.clock().deadline();
+        self.approved = Some((matter, rule.name.clone()));
         self.permitted()
+    }
+
+    /// Whether what is about to run is what was approved. Neither the call's own snapshot nor the newest one may have
+    /// another manifest or program under its id.
+    ///
+    /// # Errors
+    /// It has changed since the question.
+    pub(super) async fn as_approved(&self) -> RuntimeResult<()> {
+        let Some((matter, rule)) = &self.approved else { return Ok(()) };
+        let newest = self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone);
+        let newest = newest.filter(|newest| !Arc::ptr_eq(newest, &self.entry));
+        for entry in [Some(&self.entry), newest.as_ref()].into_iter().flatten() {
+            let now = self.in_time(Matter::of(entry)).await?;
+            if now.as_ref() != Ok(matter) {
+                let reason = "it has changed since the approval was asked for; call it again".to_owned();
+                return Err(RuntimeError::Unapproved { id: self.id(), rule: rule.clone(), reason });
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn retries(&self) -> Retries {
@@ -515,6 +538,7 @@ impl PreparedCall<'_> {
     }
 
     fn unavailable(&self, reason: String) -> RuntimeError {
+        let reason = self.market.redaction().text(&reason).into_owned();
         RuntimeError::Unavailable { id: self.id(), reason, source: None }
     }
 

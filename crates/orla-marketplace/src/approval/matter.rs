@@ -1,0 +1,27 @@
+//! What a person agrees to besides the input of a call: the capability as it was when the question was asked.
+
+use crate::attestation::{hash_text, manifest_form};
+use crate::catalog::Entry;
+
+/// The digests of a capability's manifest and of its program.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Matter {
+    pub(super) manifest: String,
+    /// Or why the content has no digest; `None` if the capability has no content of its own.
+    content: Option<Result<String, String>>,
+}
+
+impl Matter {
+    /// That of a capability as it is now. Reads its content only if it has changed since it was last read.
+    ///
+    /// # Errors
+    /// Why the manifest has no digest, as one clause.
+    pub(crate) async fn of(entry: &Entry) -> Result<Self, String> {
+        let form = manifest_form(&entry.manifest).map_err(|err| format!("its manifest has {err}"))?;
+        let content = match &entry.policy.custody {
+            Some(custody) => Some(custody.present_hash().await),
+            None => None,
+        };
+        Ok(Self { manifest: hash_text(form.as_bytes()), content })
+    }
+}
