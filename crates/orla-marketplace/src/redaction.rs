@@ -20,6 +20,7 @@ use rtfs::Value;
 use serde_json::Value as Json;
 
 use crate::error::{RuntimeError, Violation};
+use crate::manifest::CapabilityManifest;
 use crate::notice::{Notice, Progress};
 use crate::outcome::Outcome;
 use crate::payload::{JsonText, Payload};
@@ -88,11 +89,12 @@ impl Redactor {
         }
         // A secret that looks like a number may stand outside of a string.
         let replaced = JsonText::parse(self.text(json.as_str()).into_owned());
-        replaced.or_else(|_| JsonText::of(&self.tree(json.as_str()))).unwrap_or_default()
+        let tree = || serde_json::from_str(json.as_str()).map_or(Json::Null, |value| self.tree(value));
+        replaced.or_else(|_| JsonText::of(&tree())).unwrap_or_default()
     }
 
-    /// A JSON text as a tree without secrets.
-    fn tree(&self, json: &str) -> Json {
+    /// A JSON value without secrets.
+    pub(crate) fn tree(&self, value: Json) -> Json {
         let clean = |text: &str| self.text(text).into_owned();
         fn walk(value: Json, clean: &dyn Fn(&str) -> String) -> Json {
             match value {
@@ -109,7 +111,7 @@ impl Redactor {
                 other => other,
             }
         }
-        serde_json::from_str(json).map_or(Json::Null, |value| walk(value, &clean))
+        walk(value, &clean)
     }
 
     /// A payload without secrets.
@@ -202,7 +204,25 @@ impl Redactor {
         }
     }
 
-    fn replace(&self, text: &mut String) {
+    /// Replaces secrets in what a manifest says to its readers: its names, description, metadata and provenance. Its id, its
+    /// permissions and its schemas decide something, and stay.
+    pub fn manifest(&self, manifest: &mut CapabilityManifest) {
+        if self.is_empty() {
+            return;
+        }
+        self.replace(&mut manifest.name);
+        self.replace(&mut manifest.description);
+        self.replace(&mut manifest.version);
+        manifest.metadata.values_mut().for_each(|text| self.replace(text));
+        if let Some(provenance) = &mut manifest.provenance {
+            self.replace(&mut provenance.source);
+            provenance.version.iter_mut().for_each(|text| self.replace(text));
+            provenance.custody_chain.iter_mut().for_each(|text| self.replace(text));
+        }
+    }
+
+    /// Replaces secrets in a text.
+    pub fn replace(&self, text: &mut String) {
         if let Cow::Owned(clean) = self.text(text) {
             *text = clean;
         }

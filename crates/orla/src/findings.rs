@@ -3,6 +3,7 @@
 
 use std::fmt::Display;
 
+use orla_marketplace::Redactor;
 use orla_marketplace::id::mcp_name;
 use orla_providers::tool::Loaded;
 
@@ -40,6 +41,12 @@ impl Findings {
             id.is_some_and(|id| id == name || mcp_name(id) == name)
         };
         self.problems.iter().find(is_of_name).map(String::as_str)
+    }
+
+    /// Replaces secrets, which a path or an address may have.
+    pub(crate) fn redact(&mut self, redactor: &Redactor) {
+        let texts = self.warnings.iter_mut().chain(&mut self.problems).chain(&mut self.skipped);
+        texts.for_each(|text| redactor.replace(text));
     }
 
     /// Writes everything to the log.

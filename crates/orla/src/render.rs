@@ -8,12 +8,22 @@
 //! unchanged. [`Styled`] is text with our own colours: its constructors escape foreign text. There is no third
 //! type.
 //!
+//! # Secrets
+//!
+//! An error, a warning or a remark may quote the configuration: [`redact`] says which secrets are replaced in them. What a
+//! capability returns is the business of its call.
+//!
 //! Progress bars ([`progress`]) are drawn below all output: [`put`] hides them while it writes.
 
 pub(crate) mod image;
 pub(crate) mod progress;
 
+use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+
+use orla_marketplace::Redactor;
+use parking_lot::RwLock;
 
 pub(crate) use crate::text::cut;
 use crate::text::{in_json, on_lines, on_one_line};
@@ -23,6 +33,29 @@ use crate::text::{in_json, on_lines, on_one_line};
 enum Stream {
     Out,
     Err,
+}
+
+/// What is replaced in errors, warnings and remarks.
+static REDACTION: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
+
+/// From now on, replaces these secrets too in errors, warnings and remarks.
+pub(crate) fn redact(more: &Arc<Redactor>) {
+    if more.is_empty() {
+        return;
+    }
+    let mut redaction = REDACTION.write();
+    *redaction = Some(match &*redaction {
+        Some(known) => Arc::new(known.and(more)),
+        None => Arc::clone(more),
+    });
+}
+
+/// The text without secrets.
+fn redacted(text: &str) -> Cow<'_, str> {
+    match &*REDACTION.read() {
+        Some(redactor) => redactor.text(text),
+        None => Cow::Borrowed(text),
+    }
 }
 
 /// Text with colours, safe for a terminal: foreign text in it is escaped.
@@ -38,8 +71,8 @@ impl Styled {
     /// JSON text. Its escapes are those of JSON, so it stays the same JSON.
     pub(crate) fn json(text: String) -> Self {
         match in_json(&text) {
-            std::borrow::Cow::Borrowed(_) => Self(text),
-            std::borrow::Cow::Owned(safe) => Self(safe),
+            Cow::Borrowed(_) => Self(text),
+            Cow::Owned(safe) => Self(safe),
         }
     }
 
@@ -160,13 +193,13 @@ pub(crate) fn log(lines: &Styled) {
 fn labelled(style: &'static str, label: &str, text: &str) {
     let mut shown = Styled::default();
     shown.paint(if stderr_has_colours() { style } else { "" }, label);
-    shown.push(&format!(": {}\n", text.trim_end()));
+    shown.push(&format!(": {}\n", redacted(text).trim_end()));
     put(Stream::Err, shown.0.as_bytes());
 }
 
 fn remark(style: &'static str, text: &str, end: &str) {
     let mut shown = Styled::default();
-    shown.paint(if stderr_has_colours() { style } else { "" }, text);
+    shown.paint(if stderr_has_colours() { style } else { "" }, &redacted(text));
     shown.push(end);
     put(Stream::Err, shown.0.as_bytes());
 }

@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 use orla_document::Position;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
-    CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal, ProviderType,
-    Registration, RegistrationError, Rejected, Source, discovery, program,
+    Availability, CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal,
+    ProviderType, Redactor, Registration, RegistrationError, Rejected, Source, discovery, program,
 };
 use orla_process::confinement::Declared;
 use parking_lot::Mutex;
@@ -57,6 +57,8 @@ pub(crate) struct Sources {
     pub(crate) rules: Arc<Rules>,
     /// The packages of the lock, whose tools are those that were accepted.
     pub(crate) installed: Installed,
+    /// Replaces all secrets of the configuration and of the packages.
+    pub(crate) redaction: Arc<Redactor>,
 }
 
 impl Served {
@@ -140,7 +142,10 @@ impl Sources {
         }
         let surfaces = providers.iter().flat_map(|source| source.surfaces());
         let may = |owner: &str| self.rules.may_surface(owner) && self.installed.may_surface(owner);
-        surfaces.filter(|surface| may(surface.owner())).for_each(|surface| {
+        let mut surfaces: Vec<_> = surfaces.filter(|surface| may(surface.owner())).collect();
+        // Of two with the same resource, the first one answers.
+        surfaces.sort_by(|one, other| one.owner().cmp(other.owner()));
+        surfaces.into_iter().for_each(|surface| {
             builder.surface(surface);
         });
         builder.build()
@@ -269,18 +274,15 @@ impl Sources {
         if registration.manifest.description.trim().is_empty() {
             registration.manifest.description = description_of(&registration.manifest.provider);
         }
-        if let Some(redactor) = &registration.policy.redaction {
-            let manifest = &mut registration.manifest;
-            manifest.description = redactor.text(&manifest.description).into_owned();
-            for text in manifest.metadata.values_mut() {
-                *text = redactor.text(text).into_owned();
-            }
-        }
+        // Before the rules, which compare the manifest with what was attested.
+        self.redact(&mut registration);
         if !self.rules.apply(&mut registration, findings) {
             return;
         }
+        self.redact(&mut registration);
         let Err(rejected) = builder.offer(registration) else { return };
         let problem = placed(&self.config, at, rejected.error.to_string());
+        let problem = self.redaction.text(&problem).into_owned();
         let Rejected { error, mut registration } = *rejected;
         if let RegistrationError::InputSchema { .. } | RegistrationError::OutputSchema { .. } = error {
             registration.policy = registration.policy.unavailable(&problem);
@@ -288,6 +290,25 @@ impl Sources {
             drop(builder.offer(registration));
         }
         findings.problems.push(problem);
+    }
+
+    /// Replaces secrets in everything that a capability says of itself: this is where it becomes public. The words of its
+    /// permissions are compared with the policy as they are; if they have a secret, it is replaced where they are shown.
+    fn redact(&self, registration: &mut Registration) {
+        let Registration { manifest, policy } = registration;
+        let all = &self.redaction;
+        let requires = manifest.provider.requires();
+        if manifest.permissions.iter().chain(&requires).any(|word| all.finds(word)) {
+            let given = policy.redaction.take();
+            policy.redaction =
+                Some(given.map_or_else(|| Arc::clone(all), |given| Arc::new(given.and(all))));
+        }
+        for redactor in policy.redaction.iter().chain([all]) {
+            redactor.manifest(manifest);
+            if let Availability::Unavailable { reason } = &mut policy.availability {
+                redactor.replace(reason);
+            }
+        }
     }
 
     /// Reports names in `tools` that no tool has.

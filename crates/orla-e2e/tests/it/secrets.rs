@@ -189,3 +189,66 @@ fn a_capsule_that_is_restarted_for_a_change_keeps_its_secrets() {
     eventually("it is restarted", || said().contains("v=two"));
     assert_eq!(said(), format!("{} v=two [redacted]", SECRET.len()));
 }
+
+#[test]
+fn a_secret_in_a_declaration_shows_nowhere() {
+    const SECRET: &str = "s3cr3t-value-0123456789";
+    const DECLARED: &str =
+        "tools: {t: {description: 'uses ${secret:x}', permissions: ['db:${secret:x}']}}
+capabilities:
+- id: tele
+  description: 'with ${file:value}'
+  permissions: ['db:${secret:x}']
+  provider: {type: http, method: GET, base_url: 'http://127.0.0.1:9/bot${secret:x}'}
+- {id: host, provider: {type: http, method: GET, base_url: 'http://${secret:x}.test/'}}
+";
+    let world = world().tool("t", sh("echo t")).file("value", SECRET).config(DECLARED);
+    assert_eq!(world.run_with_input(&["secret", "set", "x"], SECRET.as_bytes()).code, Some(0));
+    let mut shown: Vec<(String, String)> = Vec::new();
+    let mut run = |world: &orla_e2e::World, arguments: &[&str]| {
+        let finished = world.run(arguments);
+        shown.push((format!("orla {}", arguments.join(" ")), finished.all()));
+        finished
+    };
+    for arguments in [
+        &["check"][..],
+        &["list", "--json", "--all"],
+        &["list"],
+        &["describe", "tele"],
+        &["describe", "tele", "--json"],
+        &["describe", "host", "--json"],
+        &["describe", "t", "--json"],
+        &["call", "host"],
+        &["doctor", "--json"],
+    ] {
+        run(&world, arguments);
+    }
+    for broken in [
+        "mcpServers: {u: {command: './prog-${secret:x}'}}\n",
+        "plugins: {p: {command: './prog-${secret:x}'}}\n",
+        "openapi: [{name: o, openapi: './doc-${secret:x}'}]\n",
+        "tools_dir: './tools-${secret:x}'\n",
+        "prompts_dir: './prompts-${secret:x}'\n",
+        "auth: {tls: {cert: './cert-${secret:x}', key: './key'}}\n",
+    ] {
+        world.write("broken.yaml", broken, 0o644);
+        for command in ["check", "list", "doctor"] {
+            let told = run(&world, &[command, "--config", "broken.yaml"]);
+            assert!(command != "check" || told.all().contains("[redacted]"), "{broken}: {}", told.all());
+        }
+    }
+    let server = world.serve();
+    let mut client = server.client();
+    shown.push(("tools/list".to_owned(), format!("{:?}", client.tools())));
+    for id in ["tele", "host", "t"] {
+        let told = client.call("capability_describe", json!({"id": id}));
+        assert!(format!("{told:?}").contains("[redacted]"), "{told:?}");
+        shown.push((format!("capability_describe {id}"), format!("{told:?}")));
+    }
+    for path in ["/status", "/api/openapi.json", "/.well-known/agent-card.json", "/console/catalogue"] {
+        shown.push((path.to_owned(), server.http().get(path).text()));
+    }
+    for (place, text) in shown {
+        assert!(!text.contains(SECRET), "{place}: {text}");
+    }
+}

@@ -16,8 +16,17 @@ use crate::route::Routed;
 use crate::schema::{SchemaError, type_from_json_schema};
 
 /// The structured result of `capability_describe`: what the capability is, its types in both notations, its kind
-/// of provider, provenance and permissions, and an example call. Unknown parts are left out.
+/// of provider, provenance and permissions, and an example call. Unknown parts are left out, and so are the values of secrets
+/// that the capability was given.
 pub fn description(entry: &Entry) -> Json {
+    let described = full_description(entry);
+    match &entry.policy.redaction {
+        Some(redactor) => redactor.tree(described),
+        None => described,
+    }
+}
+
+fn full_description(entry: &Entry) -> Json {
     let manifest = &entry.manifest;
     let mut described = json!({"id": manifest.id, "name": &*entry.name});
     let mut add = |key: &str, value: Json| {

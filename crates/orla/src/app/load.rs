@@ -25,7 +25,7 @@ use crate::packages::names::OwnNames;
 use crate::packages::{Installed, project_of, store_of};
 use crate::served::Sources;
 use crate::unmatched::{Finding, Known};
-use crate::{programs, prompts};
+use crate::{programs, prompts, render};
 
 use super::packages::packages_at_home;
 use super::{App, is_alone, policy};
@@ -110,6 +110,7 @@ impl App {
         // What still runs may know the secrets from before.
         self.marketplace.set_redaction(Arc::new(secrets.and(&self.secrets)));
         self.secrets = secrets;
+        render::redact(&self.secrets);
         self.load_servers(config, &installed, &mut findings);
         self.load_plugins(config, &rules, &mut findings);
         self.sign_ins.load(config.sign_ins.iter().cloned());
@@ -132,6 +133,7 @@ impl App {
             prompts: prompts.prompts,
             rules: Arc::clone(&rules),
             installed,
+            redaction: self.marketplace.redaction(),
         };
         self.marketplace.approvals().configure(config.approve.clone());
         if let Some(cluster) = &self.cluster {
@@ -142,6 +144,7 @@ impl App {
         let packages = sources.installed.names();
         self.served.publish(sources, &mut findings);
         self.find_unmatched(config, prompts, packages, &mut findings);
+        findings.redact(&self.marketplace.redaction());
         self.rules = rules;
         self.findings = findings;
         Ok(())
