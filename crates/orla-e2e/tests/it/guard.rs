@@ -46,6 +46,24 @@ fn served(more: &str) -> Server {
         .serve()
 }
 
+#[test]
+fn of_servers_with_the_same_resource_the_lexically_first_answers() {
+    let server = world()
+        .tool("../abc", PEER.replace("ada earns 1", "from abc"))
+        .tool("../zed", PEER.replace("ada earns 1", "from zed"))
+        .config("mcpServers: {zed: {command: ./zed}, abc: {command: ./abc}}\n")
+        .serve();
+    let mut client = server.client();
+    assert_eq!(
+        client.request("resources/list", json!({})).unwrap()["resources"].as_array().unwrap().len(),
+        1
+    );
+    for uri in ["hr://pay", "hr://other"] {
+        let read = client.request("resources/read", json!({"uri": uri})).unwrap();
+        assert_eq!(read["contents"][0]["text"], "from abc", "{read}");
+    }
+}
+
 const POLICY: &str = "policy:\n- {to: [ada, bob], allow: ['*']}\n- {to: [bob], deny: ['mcp:hr/*']}\n\
     - {to: [bob], capabilities: ['hidden*'], deny: ['*']}\n";
 

@@ -96,6 +96,18 @@ fn settings_change_on_a_reload_and_the_address_does_not() {
 }
 
 #[test]
+fn what_needs_a_restart_says_so_on_a_reload() {
+    let server = world().config("timeout: 5\n").serve();
+    let changed = "history: {path: ./h}\nstate_dir: ./st\nstate: memory\n\
+        telemetry: {otlp: 'http://127.0.0.1:9'}\na2a: {allow_private_push: true}\n";
+    server.write("orla.yaml", changed, 0o644);
+    server.reload();
+    for key in ["history.path", "state_dir", "state", "telemetry", "a2a.allow_private_push"] {
+        server.log_says(&["needs a restart", &format!("\"{key}\"")]);
+    }
+}
+
+#[test]
 fn flags_survive_a_reload() {
     let world = world()
         .config("timeout: 60\ntools_dir: nowhere\n")

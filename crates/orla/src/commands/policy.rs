@@ -80,9 +80,8 @@ fn principal(explain: &cli::PolicyExplain, config: &Config) -> Option<Principal>
         let own = config.own_tokens.iter().flatten().filter(|token| token.name == principal.name());
         scopes.extend(own.flat_map(|token| token.scopes.clone()));
     }
-    let granted = config.issuers.iter().flat_map(|issuer| &issuer.scopes);
-    let granted = granted.filter(|(scope, _)| scopes.contains(scope));
-    let permissions = granted.flat_map(|(_, permissions)| permissions.iter().cloned()).collect();
+    let granted = config.scope_grants().into_iter().filter(|(scope, _)| scopes.contains(scope));
+    let permissions = granted.flat_map(|(_, permissions)| permissions).collect();
     Some(
         principal
             .with_groups(groups.iter().map(String::as_str))
@@ -112,7 +111,7 @@ impl Config {
     /// The policy as it is in force.
     pub(crate) fn policy_with_scopes(&self, policy: &AccessPolicy) -> AccessPolicy {
         let mut policy = self.with_program_paths(policy);
-        policy.scopes = self.issuers.iter().flat_map(|issuer| issuer.scopes.clone()).collect();
+        policy.scopes = self.scope_grants();
         policy
     }
 }

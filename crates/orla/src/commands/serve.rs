@@ -281,8 +281,14 @@ async fn serve(source: Source) -> Result<(), Failure> {
             if let Some(schedules) = &schedules {
                 schedules.configure(config.owned_schedules());
             }
-            if let Some(history) = &history {
-                history.configure(crate::history::options(config, history.is_in_file()));
+            match &history {
+                Some(history) => {
+                    history.configure(crate::history::options(config, history.is_in_file()));
+                }
+                None if config.history.enabled => {
+                    tracing::warn!(key = "history", "a change of this key needs a restart");
+                }
+                None => {}
             }
             if let Some(audit) = &audit {
                 audit.reloaded(app.marketplace());

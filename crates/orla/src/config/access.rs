@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use orla_document::{Kind as Shape, Node};
-use orla_identity::BearerToken;
+use orla_identity::{BearerToken, IssuerOptions};
 use orla_marketplace::id::Pattern;
 use orla_marketplace::{ANONYMOUS, AccessPolicy, CallerPattern, Callers, Permission, Rule};
 use serde_json::{Value, json};
@@ -175,6 +175,22 @@ impl Config {
         }
         policy
     }
+
+    /// What each scope of access tokens grants, with patterns of paths as in [`with_program_paths`](Self::with_program_paths).
+    pub(crate) fn scope_grants(&self) -> Vec<(String, Vec<Permission>)> {
+        self.identifying().into_iter().flat_map(|issuer| issuer.scopes).collect()
+    }
+
+    /// The authorization servers, with patterns of paths in what their scopes grant.
+    pub(super) fn identifying(&self) -> Vec<IssuerOptions> {
+        let base = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
+        let mut issuers = self.issuers.clone();
+        for (_, granted) in issuers.iter_mut().flat_map(|issuer| &mut issuer.scopes) {
+            let words = std::mem::take(granted).into_iter();
+            *granted = words.flat_map(|one| program_paths(one, base, &[&*self.tools_dir])).collect();
+        }
+        issuers
+    }
 }
 
 /// The permissions that one of a policy stands for; a name alone is one in each of `directories` too.
@@ -211,6 +227,7 @@ pub(super) fn tokens_schema() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use orla_marketplace::Principal;
 
     fn read(policy: &str) -> AccessPolicy {
         let config = Config::of(&format!("tools_dir: /srv/tools\npolicy: [{policy}]\n")).unwrap();
@@ -220,6 +237,24 @@ mod tests {
     fn permits(policy: &str, program: &str) -> bool {
         let need = [format!("exec:{program}").parse().unwrap()];
         read(policy).missing(None, "x", "x", &need).is_none()
+    }
+
+    #[test]
+    fn a_scope_grants_programs_as_a_rule_does() {
+        for word in ["exec:run.sh", "exec:/srv/tools/run.sh", "exec:*run.sh", "exec"] {
+            let issuer = "issuer: 'https://id.example', audience: 'https://orla.example/mcp'";
+            let text = format!(
+                "tools_dir: /srv/tools\npolicy: []\nauth: {{oauth: {{{issuer}, scopes: {{run: ['{word}']}}}}}}\n"
+            );
+            let config = Config::of(&text).unwrap();
+            let policy = config.policy_with_scopes(config.access.as_ref().unwrap());
+            let need = ["exec:/srv/tools/run.sh".parse().unwrap()];
+            assert_eq!(
+                policy.helpful_scopes(&Principal::token("eve"), "x", "x", &need),
+                ["run"],
+                "{word}"
+            );
+        }
     }
 
     #[test]

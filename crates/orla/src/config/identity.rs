@@ -197,7 +197,7 @@ impl Config {
         AuthOptions {
             tokens: self.auth_tokens.clone(),
             own_tokens: self.own_tokens.clone(),
-            issuers: self.issuers.clone(),
+            issuers: self.identifying(),
         }
     }
 

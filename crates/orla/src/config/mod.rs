@@ -91,6 +91,7 @@ use table::KEYS;
 
 use crate::exposure::Exposure;
 use crate::extensions::Extensions;
+use crate::render;
 
 /// Characters that a token has at least where other machines can reach the server.
 const MIN_TOKEN: usize = 16;
@@ -481,6 +482,8 @@ impl Source {
 
     fn load_with(&self, env: Lookup<'_>) -> Result<Config, Vec<Problem>> {
         let (config, mut problems) = self.read(env);
+        // Every later error may quote it.
+        render::redact(&config.secrets);
         problems.extend(config.contradictions());
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
@@ -616,6 +619,26 @@ impl Config {
         if self.cluster != running.cluster {
             kept.push("cluster");
             self.cluster.clone_from(&running.cluster);
+        }
+        if self.history.path != running.history.path {
+            kept.push("history.path");
+            self.history.path.clone_from(&running.history.path);
+        }
+        if self.state_dir != running.state_dir {
+            kept.push("state_dir");
+            self.state_dir.clone_from(&running.state_dir);
+        }
+        if self.state != running.state {
+            kept.push("state");
+            self.state = running.state;
+        }
+        if self.telemetry != running.telemetry {
+            kept.push("telemetry");
+            self.telemetry.clone_from(&running.telemetry);
+        }
+        if self.a2a.allow_private_push != running.a2a.allow_private_push {
+            kept.push("a2a.allow_private_push");
+            self.a2a.allow_private_push = running.a2a.allow_private_push;
         }
         self.transport = running.transport;
         self.host.clone_from(&running.host);
