@@ -265,17 +265,19 @@ fn denied_names_are_neither_listed_nor_callable() {
         builder.capability(Canned::Echoes.manifest(id)).unwrap();
     }
     builder.allow(vec![Pattern::new("*r*")]);
-    builder.deny(vec![Pattern::new("write")]);
+    builder.deny(vec![Pattern::new("write"), Pattern::new("dr.*")]);
+    builder.capability(Canned::Echoes.manifest("dr.write")).unwrap();
+    builder.capability(Canned::Echoes.manifest("r.write")).unwrap();
     let catalog = builder.build();
     let names: Vec<&str> = catalog.entries().iter().map(|entry| &*entry.name).collect();
-    assert_eq!(names, ["read"]);
+    assert_eq!(names, ["r__write", "read"], "a pattern is one of ids too");
     assert!(catalog.get("write").is_none());
     market.replace(catalog);
     for id in ["other", "write", "run"] {
         market.register_capability(Canned::Echoes.manifest(id)).unwrap();
     }
     let names: Vec<String> = market.list().iter().map(|entry| entry.name.to_string()).collect();
-    assert_eq!(names, ["other", "read", "run"], "what comes later is held to it, too");
+    assert_eq!(names, ["other", "r__write", "read", "run"], "what comes later is held to it, too");
 }
 
 #[test]

@@ -217,13 +217,13 @@ impl CatalogBuilder {
         self.surfaces.push(surface);
     }
 
-    /// Keeps only capabilities whose MCP name fits one of the patterns. The others can be neither
+    /// Keeps only capabilities whose MCP name or id fits one of the patterns. The others can be neither
     /// listed nor called.
     pub fn allow(&mut self, patterns: Vec<Pattern>) {
         Arc::make_mut(&mut self.choice).allow = Some(patterns);
     }
 
-    /// Leaves out capabilities whose MCP name fits one of the patterns, allowed or not.
+    /// Leaves out capabilities whose MCP name or id fits one of the patterns, allowed or not.
     pub fn deny(&mut self, patterns: Vec<Pattern>) {
         Arc::make_mut(&mut self.choice).deny = patterns;
     }
