@@ -267,6 +267,7 @@ pub struct Conversation {
     list_again: bool,
     /// Whether these were logged: they are warned of once.
     has_logged_noise: bool,
+    has_logged_hello: bool,
     has_logged_unknown_id: bool,
 }
 
@@ -290,6 +291,7 @@ impl Conversation {
             listed: (Vec::new(), 0),
             list_again: false,
             has_logged_noise: false,
+            has_logged_hello: false,
             has_logged_unknown_id: false,
         };
         if handshake == Handshake::Initialize {
@@ -405,7 +407,7 @@ impl Conversation {
             Some(Message::Notification { method, params } | Message::Request { method, params, .. })
                 if method == Hello::METHOD && self.handshake == Handshake::Hello =>
             {
-                self.hello(params.as_ref())
+                self.hello(line, params.as_ref())
             }
             Some(_) if self.opening == Opening::Silent => self.noise(line, "came before orla.hello"),
             Some(Message::Answer { id, result }) => self.answer(id, result),

@@ -45,13 +45,18 @@ fn a_process_reads_and_writes_what_it_declares_and_nothing_else() {
     let world = files()
         .tool("r", probe("permissions: ['fs:read:../data']", code))
         .tool("w", probe("permissions: ['fs:read:../data', 'fs:write:../work']", code))
-        .tool("u", probe("title: Unconfined", code));
+        .tool("u", probe("title: Unconfined", code))
+        .tool("l", probe("limits: {open_files: 100}", code));
     let server = world.serve();
     assert_eq!(tried(&server, "r"), "in=ok out=no list=no write=no new=no move=no shadow=no hosts=ok");
     assert_eq!(tried(&server, "w"), "in=ok out=no list=no write=no new=ok move=ok shadow=no hosts=ok");
     assert!(tried(&server, "u").starts_with("in=ok out=ok list=ok write=ok new=ok"));
     assert_eq!(sandbox(&server, "r")["level"], "enforced");
     assert_eq!(sandbox(&server, "u"), json!({"level": "unconfined"}));
+    for tool in ["u", "l"] {
+        let result = server.client().call(tool, json!({}));
+        assert_eq!(result.execution()["sandbox"], json!({"level": "unconfined"}), "{tool}");
+    }
     assert_eq!(server.status()["sandbox"], "declared");
 }
 

@@ -17,10 +17,13 @@ use super::super::wire::{self, Hello, RpcError};
 use super::{Conversation, Handshake, Incoming, MAX_PAGES, MAX_TOOLS, Opening, Pending, ServerInfo};
 
 impl Conversation {
-    pub(super) fn hello(&mut self, params: Option<&JsonText>) -> Incoming {
+    pub(super) fn hello(&mut self, line: &[u8], params: Option<&JsonText>) -> Incoming {
         let capsule = &*self.name;
         if self.opening != Opening::Silent {
-            tracing::warn!(capsule, "sent orla.hello more than once; only the first counts");
+            if !std::mem::replace(&mut self.has_logged_hello, true) {
+                let text = wire::quoted(line);
+                tracing::warn!(capsule, text, "sent orla.hello more than once; only the first counts");
+            }
             return Incoming::Nothing;
         }
         let hello = Hello::read(params);

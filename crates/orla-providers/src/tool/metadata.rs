@@ -143,6 +143,9 @@ const SHOWN: usize = 60;
 /// The most seconds that one call may be given.
 const MAX_TIMEOUT: u32 = 86_400;
 
+/// How a reference to a secret begins.
+const SECRET: &str = "${secret:";
+
 const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 
 struct Reader {
@@ -157,6 +160,7 @@ impl Reader {
         };
         for (key, node) in members {
             self.member(key, node);
+            self.references(&key.text, node);
         }
         self.contradictions(root.at);
     }
@@ -205,6 +209,26 @@ impl Reader {
             if !HINTS.contains(&&*key.text) && !hint.is_empty() {
                 let shown = excerpt(&key.text, SHOWN);
                 self.remark(key.at, format!("annotations.{shown}: unknown key{hint}"), false);
+            }
+        }
+    }
+
+    /// A tool is given no secrets: what refers to one would be passed on as it is written.
+    fn references(&mut self, path: &str, node: &Node) {
+        match &node.kind {
+            Kind::Scalar(scalar) if scalar.text.contains(SECRET) => {
+                let message = format!(
+                    "{path}: references to secrets are not expanded here; write `{SECRET}NAME}}` in `runtime.env` or \
+                     `runtime.args` of a package's manifest, or pass a variable of the server with `pass_env`"
+                );
+                self.remark(node.at, message, true);
+            }
+            Kind::Scalar(_) => {}
+            Kind::List(items) => items.iter().for_each(|item| self.references(path, item)),
+            Kind::Map(members) => {
+                for (key, node) in members {
+                    self.references(&format!("{path}.{}", excerpt(&key.text, SHOWN)), node);
+                }
             }
         }
     }
@@ -445,6 +469,11 @@ mod tests {
             ("title: a\ntitle: b\n", "2:1: title: given twice, first on line 1"),
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
             ("- 1\n", "1:1: expected keys with values, got [1]"),
+            (
+                "title: a\nargs: [-k, 'x${secret:api/key}']\n",
+                "2:12: args: references to secrets are not expanded here; write `${secret:NAME}` in `runtime.env` or \
+                 `runtime.args` of a package's manifest, or pass a variable of the server with `pass_env`",
+            ),
         ];
         for (yaml, expected) in cases {
             assert_eq!(remarks(yaml), [expected], "{yaml}");

@@ -154,8 +154,9 @@ impl Default for Confined<'_> {
 
 impl<'a> Confined<'a> {
     fn of(sandbox: Option<&'a Sandbox>) -> Self {
-        let (level, profile) =
-            sandbox.map_or((Level::Unconfined, None), |sandbox| (sandbox.level(), sandbox.profile()));
+        let level = sandbox.map_or(Level::Unconfined, Sandbox::level);
+        // One for limits alone says nothing of confinement.
+        let profile = sandbox.filter(|_| level != Level::Unconfined).and_then(Sandbox::profile);
         Self { level: level.name(), profile, refused: None }
     }
 
