@@ -537,8 +537,8 @@ impl PreparedCall<'_> {
         self.entry.name.to_string()
     }
 
-    fn unavailable(&self, reason: String) -> RuntimeError {
-        let reason = self.market.redaction().text(&reason).into_owned();
+    fn unavailable(&self, mut reason: String) -> RuntimeError {
+        self.market.redaction().replace(&mut reason);
         RuntimeError::Unavailable { id: self.id(), reason, source: None }
     }
 
