@@ -95,6 +95,8 @@ pub struct Started {
     pub task: Arc<Task>,
     /// Whether it is new. If not, the same caller started it with the same idempotency key.
     pub is_new: bool,
+    /// Its changes since, if it is new and was to be watched.
+    pub changes: Option<watch::Receiver<Arc<Task>>>,
 }
 
 /// Which tasks are listed, the newest first.

@@ -49,6 +49,8 @@ pub struct NewTask {
     pub id: Option<TaskId>,
     /// What is written with the task, all or nothing. Whoever writes it removes it.
     pub beside: Vec<Change>,
+    /// Whether its changes are watched from its acceptance on ([`Started::changes`]).
+    pub is_watched: bool,
 }
 
 impl NewTask {
@@ -67,6 +69,7 @@ impl NewTask {
             terms: Terms::default(),
             id: None,
             beside: Vec::new(),
+            is_watched: false,
         }
     }
 
@@ -97,7 +100,7 @@ impl Tasks {
         if let Some(key) = &new.key {
             check_key(key)?;
             if let Some(task) = inner.same(&new, key).await? {
-                return Ok(Started { task: inner.shown(task), is_new: false });
+                return Ok(Started { task: inner.shown(task), is_new: false, changes: None });
             }
         }
         let mut call = Call::to(&*new.capability).with(new.input.clone());
@@ -142,7 +145,8 @@ impl Tasks {
         let is_here = runs_here && is_there && inner.places.available_permits() > 0;
         task.runner = inner.shared.as_ref().filter(|_| is_here).map(|shared| shared.me.clone());
         let id = &task.id;
-        let mut changes = vec![
+        let changes = new.is_watched.then(|| inner.live.watch(Arc::new(task.clone())));
+        let mut rows = vec![
             Change::put(keys::task(id), record(&task)?).expecting(Expect::Absent),
             Change::put(keys::input(id), input.bytes().clone()),
             Change::put(keys::owner(&owner, id), Bytes::new()),
@@ -150,9 +154,9 @@ impl Tasks {
         ];
         if let Some(key) = &new.key {
             let key = keys::idempotency(&owner, key);
-            changes.push(Change::put(key, id.to_string()).expecting(Expect::Absent));
+            rows.push(Change::put(key, id.to_string()).expecting(Expect::Absent));
         }
-        changes.extend(new.beside.iter().cloned());
+        rows.extend(new.beside.iter().cloned());
         // Until it is known whether it is accepted, it is nobody's to take here.
         if let Some(shared) = &inner.shared {
             if runs_here {
@@ -162,7 +166,7 @@ impl Tasks {
             }
         }
         // Those of the record and of the row below `open/`, in the order of the changes.
-        let (revision, open) = match inner.store.write(changes).await {
+        let (revision, open) = match inner.store.write(rows).await {
             Ok(revisions) => (revisions.first().copied().unwrap_or_default(), revisions.get(3).copied()),
             Err(WriteError::Failed(error)) => {
                 if let Some(shared) = &inner.shared {
@@ -184,14 +188,14 @@ impl Tasks {
                 // Another request with the key was faster.
                 let key = new.key.as_deref().unwrap_or_default();
                 let task = inner.same(&new, key).await?.ok_or(TaskError::Closing)?;
-                return Ok(Started { task: inner.shown(task), is_new: false });
+                return Ok(Started { task: inner.shown(task), is_new: false, changes: None });
             }
         };
         if inner.is_shared() && !runs_here {
             // Another node takes it. Until then it counts here.
             place.keep();
             task.revision = revision;
-            return Ok(Started { task: Arc::new(task), is_new: true });
+            return Ok(Started { task: Arc::new(task), is_new: true, changes });
         }
         place.keep();
         inner.counts.entered(State::Queued);
@@ -201,7 +205,7 @@ impl Tasks {
             inner.ahead.keep(ToRun { task, input, used: Duration::ZERO, kept, open });
         }
         inner.enqueue(owner, task.id.clone());
-        Ok(Started { task: Arc::new(task), is_new: true })
+        Ok(Started { task: Arc::new(task), is_new: true, changes })
     }
 }
 

@@ -425,8 +425,8 @@ impl Caller {
         new.id = Some(id.clone());
         new.beside = record.changes(Expect::Absent).map_err(broken)?;
         let said = agent.tasks.said(&id);
-        let first = match agent.tasks.start(new).await {
-            Ok(started) => started.task,
+        let started = match agent.tasks.start(new).await {
+            Ok(started) => started,
             Err(error) => {
                 drop(place);
                 let TaskError::Refused(error) = error else { return Err(refused(&error)) };
@@ -442,10 +442,10 @@ impl Caller {
         if let Some(row) = record.row() {
             place.keep(row);
         }
-        let mut changes =
-            agent.tasks.subscribe(id.as_str(), self.viewer()).await.map_err(|err| refused(&err))?;
-        // What has happened since it was accepted is told, too.
-        changes.mark_changed();
+        let Some(changes) = started.changes else {
+            return Err(A2AError::internal("the changes of a new task cannot be watched"));
+        };
+        let first = started.task;
         if let Some(config) = hook {
             let (first, said) = (Arc::clone(&first), said.resubscribe());
             let live = Some(Live { first, changes: changes.clone(), said });
@@ -488,6 +488,7 @@ impl Caller {
     fn task_of(&self, call: Call, options: &AgentOptions) -> NewTask {
         let mut new = NewTask::call(call.target, call.input, self.principal.clone());
         new.client = question::capabilities();
+        new.is_watched = true;
         new.keep_ms = Some(whole_millis(options.keep));
         new.terms.hops = call.scope.hops.as_str().to_owned();
         new.terms.traceparent = call.scope.traceparent.as_deref().map(str::to_owned);

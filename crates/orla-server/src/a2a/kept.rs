@@ -68,6 +68,9 @@ impl Kept {
                 if is_full || !is_swept { kept.rows.iter().cloned().collect() } else { Vec::new() };
             (Place(self), is_full, rows)
         };
+        if rows.is_empty() {
+            return Ok((!is_full).then_some(place));
+        }
         let ids: Vec<TaskId> = rows.iter().map(|row| row.id.clone()).collect();
         let now = tasks.get_all(&ids, Viewer::Operator).await?;
         let mut has_room = !is_full;
