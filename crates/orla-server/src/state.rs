@@ -260,19 +260,17 @@ impl Core {
     /// Ends what was left behind by requests of callers whose credential is not accepted any longer. Requests that run
     /// see to it themselves ([`Credential`](crate::credential::Credential)).
     pub(crate) fn end_unknown(&self) {
-        let settings = self.settings.load_full();
+        let settings = self.settings.load();
         let is_unknown = |principal: Option<&Principal>| {
             principal.is_some_and(|principal| !settings.auth.still_knows(principal))
         };
         self.sessions.end_all(is_unknown);
         self.pending.end_all(is_unknown);
         if let Some(agent) = self.agent.get().cloned() {
-            self.tracker.spawn(async move {
-                let is_unknown = |principal: &Principal| !settings.auth.still_knows(principal);
-                if let Err(error) = agent.end_all(is_unknown).await {
-                    tracing::error!(%error, "tasks of a withdrawn credential are not ended");
-                }
-            });
+            let theirs = agent.unfinished(|principal| is_unknown(Some(principal)));
+            if !theirs.is_empty() {
+                self.tracker.spawn(async move { agent.cancel_all(theirs).await });
+            }
         }
     }
 

@@ -1,7 +1,7 @@
 //! The questions of a task: its call asks, and those who look at the task answer.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use async_trait::async_trait;
 use orla_marketplace::{Client, ClientError, INPUT_KEY, JsonText};
@@ -85,6 +85,7 @@ impl Client for TaskClient {
             asked.waiting.insert(key.clone(), sender);
             key
         };
+        let mut open = OpenQuestion { client: self, key: key.clone(), is_open: true };
         let params = RawValue::from_string(params).map_err(|_| ClientError::Gone)?;
         let question = Question { key: key.clone(), method: method.to_owned(), params };
         let asked = tasks.change(&self.id, &[Event::Ask], |task| {
@@ -96,7 +97,37 @@ impl Client for TaskClient {
             running.questions.0.lock().waiting.remove(&key);
             return Err(ClientError::Gone);
         }
-        answer.await.unwrap_or(Err(ClientError::Gone))
+        let answer = answer.await.unwrap_or(Err(ClientError::Gone));
+        open.is_open = false;
+        answer
+    }
+}
+
+/// A question that waits for its answer. Dropping it, for example because another has answered, withdraws it.
+struct OpenQuestion<'a> {
+    client: &'a TaskClient,
+    key: String,
+    is_open: bool,
+}
+
+impl Drop for OpenQuestion<'_> {
+    fn drop(&mut self) {
+        let TaskClient { tasks, id, .. } = self.client;
+        let Some(tasks) = tasks.upgrade().filter(|tasks| self.is_open && !tasks.closing.is_cancelled())
+        else {
+            return;
+        };
+        let Some(running) = tasks.live.running(id) else { return };
+        // If it is not there any more, it was answered just now, or was never asked.
+        if running.questions.0.lock().waiting.remove(&self.key).is_none() {
+            return;
+        }
+        let (id, key, own) = (id.clone(), self.key.clone(), Arc::clone(&tasks));
+        tasks.tracker.spawn(async move {
+            if let Err(error) = own.answered(&id, &key, &running).await {
+                tracing::warn!(task = %id, %error, "a question that was withdrawn is still shown");
+            }
+        });
     }
 }
 

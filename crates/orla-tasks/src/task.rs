@@ -343,6 +343,11 @@ impl Task {
         self.owner.as_ref().map(|owner| Principal::from_id(&owner.id).name().to_owned())
     }
 
+    /// The name of the node that runs it, if several share the store.
+    pub fn runner(&self) -> Option<&str> {
+        self.runner.as_ref().map(|runner| &*runner.node)
+    }
+
     /// Whose it is, as the keys of the store have it.
     pub(crate) fn owner_key(&self) -> OwnerKey {
         OwnerKey::of(self.owner.as_ref().map(Owner::id))

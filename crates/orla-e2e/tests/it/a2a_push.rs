@@ -181,3 +181,30 @@ fn who_is_told_of_a_task_is_told_that_its_server_was_killed() {
     eventually("the end is told", || receiver.states().iter().any(|state| state == "FAILED"));
     assert_eq!(state(&ask(&second, "GetTask", &json!({"id": working["id"]}))), "TASK_STATE_FAILED");
 }
+
+#[test]
+fn a_configuration_that_is_set_again_tells_each_event_once() {
+    let server = open();
+    let receiver = Receiver::begin(&[]);
+    let config = json!({"id": "mine", "url": receiver.url()});
+    let mut begun = calls("slow", &json!({}));
+    begun["configuration"] =
+        json!({"returnImmediately": true, "taskPushNotificationConfig": config.clone()});
+    let working = task(&server, &begun);
+    eventually("the tool runs", || server.path("started").exists());
+    for _ in 0..2 {
+        let mut again = config.clone();
+        again["taskId"] = working["id"].clone();
+        ask(&server, "CreateTaskPushNotificationConfig", &again);
+    }
+    let cancelled = ask(&server, "CancelTask", &json!({"id": working["id"]}));
+    assert_eq!(state(&cancelled), "TASK_STATE_CANCELED");
+    eventually("the end is told", || receiver.states().iter().any(|state| state == "CANCELED"));
+    // What comes after it has been told of all that came before.
+    let mut last = calls("echo", &json!({}));
+    last["configuration"] = json!({"taskPushNotificationConfig": config});
+    task(&server, &last);
+    eventually("another end is told", || receiver.states().iter().any(|state| state == "COMPLETED"));
+    let ends = receiver.states().iter().filter(|state| *state == "CANCELED").count();
+    assert_eq!(ends, 1, "{:?}", receiver.states());
+}

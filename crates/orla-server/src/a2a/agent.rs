@@ -4,6 +4,7 @@
 //! questions and its result, and goes on with it after a crash. What only this protocol has is kept beside it ([`Records`]).
 //! A message that makes no call that could run has a record alone.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -22,12 +23,13 @@ use orla_mcp::call_result::call_result_json;
 use orla_state::{Expect, StateError};
 use orla_tasks::{Failure, NewTask, State, TaskError, TaskId, Tasks, Viewer};
 use parking_lot::Mutex;
-use tokio::sync::{OnceCell, Semaphore};
+use tokio::sync::{OnceCell, Semaphore, watch};
+use tokio_util::sync::CancellationToken;
 
 use super::Caller;
 use super::follow::{Following, Live, Until};
 use super::kept::{Kept, Place, is_before};
-use super::push::{POSTS, deliver};
+use super::push::{self, POSTS, deliver};
 use super::question;
 use super::records::{Record, Records};
 use super::result::{self, Form, Given};
@@ -42,10 +44,20 @@ pub(crate) struct Agent {
     pub(super) records: Records,
     /// Which tasks there are; read when it is first needed.
     kept: OnceCell<Kept>,
+    /// The tasks that this server has started for callers with a principal, until they are seen to be over.
+    unfinished: Mutex<HashMap<TaskId, Unfinished>>,
+    /// The push configurations that are posted to.
+    pub(super) deliveries: Mutex<HashMap<push::Place, Arc<CancellationToken>>>,
     /// Capacity for posts that are sent at the same time.
     pub(super) posts: Semaphore,
     /// The snapshot that was last shown, and since when.
     shown: Mutex<(u64, SystemTime)>,
+}
+
+/// A task that this server has started.
+struct Unfinished {
+    owner: Principal,
+    changes: watch::Receiver<Arc<orla_tasks::Task>>,
 }
 
 pub(super) type A2AResult<T> = Result<T, A2AError>;
@@ -55,7 +67,15 @@ impl Agent {
     pub(crate) fn new(tasks: Tasks) -> Self {
         let shown = Mutex::new((0, SystemTime::UNIX_EPOCH));
         let records = Records::new(Arc::clone(tasks.store()));
-        Self { tasks, records, kept: OnceCell::new(), posts: Semaphore::new(POSTS), shown }
+        Self {
+            tasks,
+            records,
+            kept: OnceCell::new(),
+            unfinished: Mutex::default(),
+            deliveries: Mutex::default(),
+            posts: Semaphore::new(POSTS),
+            shown,
+        }
     }
 
     /// Since when a snapshot has been shown.
@@ -72,19 +92,27 @@ impl Agent {
         self.tasks.node().unwrap_or_default()
     }
 
-    /// Cancels the unfinished tasks of these callers.
-    pub(crate) async fn end_all(&self, of: impl Fn(&Principal) -> bool + Send) -> Result<(), TaskError> {
-        let ids: Vec<TaskId> = self.records.rows(None).await?.into_iter().map(|row| row.id).collect();
-        let tasks = self.tasks.get_all(&ids, Viewer::Operator).await?.into_iter().flatten();
-        for task in tasks.filter(|task| !task.state.is_terminal()) {
-            if task.principal().is_some_and(|owner| of(&owner)) {
-                match self.tasks.cancel(task.id.as_str(), Viewer::Operator).await {
-                    Ok(_) | Err(TaskError::Over(_)) => {}
-                    Err(error) => return Err(error),
+    /// The unfinished tasks of these callers, of those that this server has started.
+    pub(crate) fn unfinished(&self, of: impl Fn(&Principal) -> bool) -> Vec<TaskId> {
+        let mut unfinished = self.unfinished.lock();
+        unfinished.retain(|_, task| {
+            // The sender goes with the end.
+            task.changes.has_changed().is_ok() && !task.changes.borrow().state.is_terminal()
+        });
+        let theirs = unfinished.iter().filter(|(_, task)| of(&task.owner));
+        theirs.map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Cancels tasks.
+    pub(crate) async fn cancel_all(&self, ids: Vec<TaskId>) {
+        for id in ids {
+            match self.tasks.cancel(id.as_str(), Viewer::Operator).await {
+                Ok(_) | Err(TaskError::Over(_) | TaskError::Unknown(_)) => {}
+                Err(error) => {
+                    tracing::error!(task = %id, %error, "a task of a withdrawn credential is not cancelled");
                 }
             }
         }
-        Ok(())
     }
 
     pub(super) async fn kept(&self) -> Result<&Kept, StateError> {
@@ -367,7 +395,13 @@ impl Caller {
         if let Ok(answer) = answer {
             match self.agent().tasks.answer(id, self.viewer(), &question.key, Ok(answer)).await {
                 Ok(()) => {}
-                Err(TaskError::NotAsked(_)) => return Err(has_asked_nothing()),
+                Err(TaskError::NotAsked(_)) => {
+                    let other = task.runner().filter(|node| *node != self.agent().node());
+                    return Err(other.map_or_else(has_asked_nothing, |node| {
+                        let what = format!("task {id} runs at node {node}: send the answer there");
+                        A2AError::unsupported_operation(what)
+                    }));
+                }
                 Err(TaskError::Over(_)) => return Err(over(id)),
                 Err(error) => return Err(refused(&error)),
             }
@@ -421,8 +455,21 @@ impl Caller {
                 return self.is_no_task(record, TaskState::Rejected, vec![Part::text(why)]).await;
             }
         };
-        let place = self.place(&options).await?;
-        new.id = Some(id.clone());
+        new.id = Some(id);
+        let caller = self.clone();
+        let accepted = self.core.tracker.spawn(async move { caller.accept(record, new, hook).await });
+        accepted.await.unwrap_or_else(|error| Err(A2AError::internal(error.to_string())))
+    }
+
+    /// Starts the task of a message. To be run to its end, also if its client goes away meanwhile.
+    async fn accept(
+        &self,
+        record: Record,
+        mut new: NewTask,
+        hook: Option<TaskPushNotificationConfig>,
+    ) -> A2AResult<Following> {
+        let (agent, id) = (self.agent(), new.id.clone().unwrap_or_default());
+        let place = self.place(&self.options()).await?;
         new.beside = record.changes(Expect::Absent).map_err(broken)?;
         let said = agent.tasks.said(&id);
         let started = match agent.tasks.start(new).await {
@@ -446,6 +493,10 @@ impl Caller {
             return Err(A2AError::internal("the changes of a new task cannot be watched"));
         };
         let first = started.task;
+        if let Some(owner) = &self.principal {
+            let task = Unfinished { owner: owner.clone(), changes: changes.clone() };
+            agent.unfinished.lock().insert(id, task);
+        }
         if let Some(config) = hook {
             let (first, said) = (Arc::clone(&first), said.resubscribe());
             let live = Some(Live { first, changes: changes.clone(), said });

@@ -22,6 +22,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use orla_state::StateError;
 use orla_tasks::Viewer;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
 use super::Caller;
 use super::agent::{Agent, broken};
@@ -75,6 +76,8 @@ const TIME: Duration = Duration::from_secs(10);
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
 /// The most push configurations of one task.
 const MAX_HOOKS: usize = 8;
+/// The longest pause before the state is read again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long deliveries may take once the server ends.
 const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// A delivery ends after this many failed events in a row.
@@ -108,8 +111,10 @@ impl Caller {
                 "the task already has the maximum number of push notification configurations",
             ));
         }
+        let is_told_of = following.record.hooks.contains(&config)
+            && self.agent().deliveries.lock().contains_key(&place_of(&config));
         // Another node of the cluster posts what happens to a task that was begun there.
-        if !is_over && record.node == self.agent().node() {
+        if !is_over && !is_told_of && record.node == self.agent().node() {
             deliver(&self.core, following, config.clone());
         }
         Ok(config)
@@ -181,12 +186,33 @@ impl Caller {
     }
 }
 
-/// Posts what the server before this one has not posted.
+/// Posts what the server before this one has not posted. If several nodes share the state, that is done as soon as the state
+/// can be read.
 ///
 /// # Errors
-/// The state cannot be read.
+/// The state is this server's alone, and cannot be read.
 pub(crate) async fn resume(core: &Arc<Core>) -> Result<(), StateError> {
+    if core.agent().tasks.node().is_none() {
+        return resume_now(core).await;
+    }
+    let own = Arc::clone(core);
+    core.tracker.spawn(async move {
+        let mut pause = PAUSES[0];
+        while let Err(error) = resume_now(&own).await {
+            tracing::debug!(%error, "push notifications cannot go on yet");
+            tokio::select! {
+                () = own.draining.cancelled() => return,
+                () = sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+            }
+        }
+    });
+    Ok(())
+}
+
+async fn resume_now(core: &Arc<Core>) -> Result<(), StateError> {
     let agent = core.agent();
+    // Earlier versions had no list.
+    agent.kept().await?;
     for row in agent.records.rows(None).await? {
         if row.listed.posts.as_deref() != Some(agent.node()) {
             continue;
@@ -202,6 +228,13 @@ pub(crate) async fn resume(core: &Arc<Core>) -> Result<(), StateError> {
     Ok(())
 }
 
+/// A push configuration, by its task and its id.
+pub(super) type Place = (String, Option<String>);
+
+fn place_of(config: &TaskPushNotificationConfig) -> Place {
+    (config.task_id.clone(), config.id.clone())
+}
+
 fn is_told(record: &Record, config: &TaskPushNotificationConfig) -> bool {
     config.id.as_ref().is_some_and(|id| record.told.contains(id))
 }
@@ -210,6 +243,12 @@ fn is_told(record: &Record, config: &TaskPushNotificationConfig) -> bool {
 pub(super) fn deliver(core: &Arc<Core>, following: Following, config: TaskPushNotificationConfig) {
     let (Some(sender), Ok(headers)) = (core.push().cloned(), headers(&config)) else { return };
     let agent = Arc::clone(core.agent());
+    let (place, stop) = (place_of(&config), Arc::new(CancellationToken::new()));
+    // One that is replaced ends, also if what replaces it is equal.
+    if let Some(before) = agent.deliveries.lock().insert(place.clone(), Arc::clone(&stop)) {
+        before.cancel();
+    }
+    let deliveries = Arc::clone(&agent);
     let delivery = Delivery { sender, agent, headers, config };
     let draining = core.draining.clone();
     core.tracker.spawn(async move {
@@ -219,8 +258,13 @@ pub(super) fn deliver(core: &Arc<Core>, following: Following, config: TaskPushNo
         };
         tokio::select! {
             () = delivery.run(following) => {}
+            () = stop.cancelled() => {}
             // The next server goes on.
             () = farewell => {}
+        }
+        let mut deliveries = deliveries.deliveries.lock();
+        if deliveries.get(&place).is_some_and(|own| Arc::ptr_eq(own, &stop)) {
+            deliveries.remove(&place);
         }
     });
 }

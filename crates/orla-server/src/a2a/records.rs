@@ -203,6 +203,7 @@ impl Records {
     /// # Errors
     /// The state cannot be read or written.
     pub(super) async fn list_earlier(&self) -> Result<(), StateError> {
+        self.0.sync().await?;
         if self.0.get(IS_LISTED).await?.is_some() {
             return Ok(());
         }
@@ -220,6 +221,10 @@ impl Records {
                 // The first versions kept the name of a token alone.
                 let owner = record.owner.take();
                 record.owner = owner.map(|owner| Principal::from_id(&owner).id().to_string());
+                if record.task.status.state.is_terminal() {
+                    // The server that ended it has told them.
+                    record.told = record.hooks.iter().filter_map(|hook| hook.id.clone()).collect();
+                }
                 let task = &mut record.task;
                 if !task.status.state.is_terminal() {
                     let ended = Some(super::result::ended());
@@ -273,7 +278,8 @@ mod tests {
         let earlier = |id: &str, state: &str| {
             let status = json!({"state": state, "timestamp": "2026-07-28T12:00:00Z"});
             let task = json!({"id": id, "contextId": "c", "status": status});
-            Change::put(key(id), json!({"task": task, "owner": "ada", "hooks": []}).to_string())
+            let hook = json!({"id": "h", "taskId": id, "url": "https://example.com"});
+            Change::put(key(id), json!({"task": task, "owner": "ada", "hooks": [hook]}).to_string())
         };
         let (over, at_work) = ("TASK_STATE_COMPLETED", "TASK_STATE_WORKING");
         state.write(vec![earlier(IDS[0], over), earlier(IDS[1], at_work)]).await.unwrap();
@@ -284,6 +290,9 @@ mod tests {
             let rows = records.rows(Some(Some(&ada))).await.unwrap();
             assert_eq!(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), IDS);
             assert!(rows.iter().all(|row| row.listed.ended_at.is_some()));
+            // Who was told of an end is not told again, and who was not is.
+            let posts: Vec<_> = rows.iter().map(|row| row.listed.posts.as_deref()).collect();
+            assert_eq!(posts, [None, Some("")]);
             assert!(records.rows(Some(None)).await.unwrap().is_empty());
         }
         let status = async |id| records.get(id).await.unwrap().unwrap().task.status;

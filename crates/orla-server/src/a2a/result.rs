@@ -25,6 +25,9 @@ const ABOUT: &str = "orla/a2a";
 const QUOTA: &str = "orla/quota";
 const RETRY_AFTER: &str = "retry_after_ms";
 
+/// How the error of a cancelled call ends.
+const CANCELLED: &str = "cancelled";
+
 /// What happened to a task of an earlier version that was at work.
 const SERVER_ENDED: &str = "The server ended while the task was at work.";
 
@@ -45,6 +48,7 @@ pub(super) enum Form {
 pub(super) struct Given {
     content: Vec<Value>,
     structured_content: Option<Value>,
+    is_error: bool,
     #[serde(rename = "_meta")]
     meta: Option<HashMap<String, Value>>,
 }
@@ -62,15 +66,16 @@ impl Given {
 
     /// As an artifact, for a task in this state; `None` if nothing was given.
     pub(super) fn artifact(&self, state: State, failure: Option<&Failure>) -> Option<Artifact> {
-        // The last block is the error, which is the message of the state.
-        let is_error = match (state, failure) {
-            (State::Cancelled, _) => true,
-            (_, Some(failure)) => {
-                self.content.last().is_some_and(|block| block["text"] == *failure.message)
-            }
+        // The last block may be the error, which is no part of what was given: the state says it.
+        let is_error = |block: &Value| match (state, failure, block["text"].as_str()) {
+            (State::Cancelled, _, Some(text)) => self.is_error && text.ends_with(CANCELLED),
+            (_, Some(failure), Some(text)) => text == failure.message,
             _ => false,
         };
-        let parts = self.parts_of(&self.content[..self.content.len() - usize::from(is_error)]);
+        let parts = match self.content.split_last() {
+            Some((last, before)) if is_error(last) => self.parts_of(before),
+            _ => self.parts(),
+        };
         let mut metadata = self.meta.clone();
         metadata.iter_mut().for_each(|metadata| drop(metadata.remove(ABOUT)));
         (!parts.is_empty()).then(|| Artifact { metadata, ..of(parts) })
@@ -220,13 +225,21 @@ mod tests {
         for (texts, state, wanted) in [
             (&["some", "it broke"][..], State::Failed, Some("some")),
             (&["it broke"], State::Failed, None),
-            (&["some", "cancelled"], State::Cancelled, Some("some")),
+            (&["some", "x was cancelled"], State::Cancelled, Some("some")),
+            (&["some", "it broke"], State::Cancelled, Some("some")),
+            (&[], State::Cancelled, None),
+            (&[], State::Failed, None),
             (&["some"], State::Completed, Some("some")),
         ] {
             let failure = (state == State::Failed).then_some(&failure);
-            let made = given(json!({"content": blocks(texts)})).artifact(state, failure);
+            let is_error = state != State::Completed;
+            let result = json!({"content": blocks(texts), "isError": is_error});
+            let made = given(result).artifact(state, failure);
             assert_eq!(made.as_ref().and_then(|made| made.parts[0].as_text()), wanted, "{texts:?}");
         }
+        // It came to its end while it was being cancelled.
+        let whole = given(json!({"content": blocks(&["was cancelled"])}));
+        assert!(whole.artifact(State::Cancelled, None).is_some());
         let error = json!({"error": {"kind": "failed", "message": "it broke"}});
         let wanted = json!([{"text": "it broke"}, {"data": error, "mediaType": "application/json"}]);
         assert_eq!(serde_json::to_value(failed(&failure, None)).unwrap(), wanted);

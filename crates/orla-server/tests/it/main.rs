@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
 
+mod agent;
 mod http;
 mod lifecycle;
 mod questions;

@@ -12,13 +12,13 @@ use tokio::sync::watch;
 use super::support::{Connection, World};
 
 /// A common state that may be out of reach, or not answer at all.
-struct Reached {
-    records: Arc<Memory>,
-    reach: watch::Receiver<Reach>,
+pub(super) struct Reached {
+    pub(super) records: Arc<Memory>,
+    pub(super) reach: watch::Receiver<Reach>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Reach {
+pub(super) enum Reach {
     Answers,
     Fails,
     Hangs,

@@ -1,0 +1,81 @@
+//! The tasks of the agent in a state that several servers share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use orla_server::{Push, PushSender};
+use orla_state::{Change, Memory, StateStore as _};
+use orla_tasks::{Sharing, TaskOptions, Tasks};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::shared_sessions::{Reach, Reached};
+use super::support::World;
+
+/// Takes what is posted.
+#[derive(Default)]
+struct Posted(Mutex<Vec<Value>>);
+
+#[async_trait]
+impl PushSender for Posted {
+    fn check(&self, _: &str) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn post(&self, push: Push) -> Result<(), String> {
+        self.0.lock().push(serde_json::from_slice(&push.body).unwrap());
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn a_node_begins_without_the_common_state_and_posts_what_is_left_when_it_is_there() {
+    let (reached, reach) = watch::channel(Reach::Fails);
+    let records = Arc::new(Memory::default());
+    // Another task of before was over, and its end was told.
+    for (number, state) in [(1, "TASK_STATE_WORKING"), (2, "TASK_STATE_COMPLETED")] {
+        let id = format!("0198c0de-0000-4000-8000-00000000000{number}");
+        let status = json!({"state": state, "timestamp": "2026-07-28T12:00:00Z"});
+        let task = json!({"id": id, "contextId": "c", "status": status});
+        let hooks = json!([{"id": "h", "taskId": id, "url": "https://example.com"}]);
+        let record = json!({"task": task, "owner": null, "hooks": hooks, "node": "alpha"});
+        records.write(vec![Change::put(format!("a2a/{id}"), record.to_string())]).await.unwrap();
+    }
+    let world = World::new().await;
+    let store = Arc::new(Reached { records, reach });
+    let sharing = Sharing {
+        node: "alpha".to_owned(),
+        runs: Box::new(|_| true),
+        admits: Box::new(|_| true),
+        takes: Box::new(|| true),
+    };
+    let market = Arc::clone(&world.market);
+    world.server.serve_tasks(Tasks::open_shared(store, market, TaskOptions::default(), sharing));
+    let posted = Arc::new(Posted::default());
+    world.server.push_with(Arc::<Posted>::clone(&posted));
+    world.server.resume_push().await.unwrap();
+    assert!(posted.0.lock().is_empty());
+
+    reached.send_replace(Reach::Answers);
+    let all = async {
+        while posted.0.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
+    let posts = posted.0.lock().clone();
+    let told: Vec<_> = posts.iter().map(|post| &post["task"]["status"]["state"]).collect();
+    assert_eq!(told, ["TASK_STATE_FAILED"]);
+}
+
+#[tokio::test]
+async fn a_state_of_ones_own_that_cannot_be_read_is_an_error_at_the_start() {
+    let (_reached, reach) = watch::channel(Reach::Fails);
+    let world = World::new().await;
+    let store = Arc::new(Reached { records: Arc::default(), reach });
+    let market = Arc::clone(&world.market);
+    world.server.serve_tasks(Tasks::open(store, market, TaskOptions::default()));
+    assert!(world.server.resume_push().await.is_err());
+}
