@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The longest time until timers are looked at again: clocks are set, and other processes write rows.
+/// The longest time until the rows are looked at again: clocks are set, and other processes write rows.
 pub(crate) const LOOK: Duration = Duration::from_secs(60);
 
 /// The options of tasks.

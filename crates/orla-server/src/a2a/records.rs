@@ -208,11 +208,13 @@ impl Records {
             return Ok(());
         }
         let mut pages = Pages::below(&*self.0, RECORDS, PAGE);
+        let mut has_records = false;
         loop {
             let rows = pages.next().await?;
             if rows.is_empty() {
                 break;
             }
+            has_records = true;
             for row in rows {
                 let Ok(mut record) = serde_json::from_slice::<Record>(&row.value) else { continue };
                 if record.is_task {
@@ -239,7 +241,11 @@ impl Records {
                 self.write(record.changes(Expect::Anything)?).await?;
             }
         }
-        self.write(vec![Change::put(IS_LISTED, "")]).await.map(drop)
+        // A state that nothing was written to is not made for this.
+        if has_records {
+            self.write(vec![Change::put(IS_LISTED, "")]).await?;
+        }
+        Ok(())
     }
 
     /// `false` if a record was not as expected.
