@@ -46,6 +46,13 @@ impl Tally {
                 count += 1;
             }
         }
+        let said_why = finished.stdout.lines().any(|line| line.starts_with("failed "));
+        if count > 0 && !finished.status.success() && !said_why {
+            self.check(
+                &format!("{who} runs to its end"),
+                Err(format!("{}: {}", finished.status, finished.stderr)),
+            );
+        }
         if count == 0 {
             let why = format!("it checked nothing: {}{}", finished.stdout, finished.stderr);
             self.check(&format!("{who} runs"), Err(why));

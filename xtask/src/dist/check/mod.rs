@@ -5,7 +5,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::process::{self, Finished};
@@ -143,29 +143,14 @@ impl Place<'_> {
         };
         expect("--version", &self.run(orla().arg("--version"))?, &self.release.version)?;
         expect("call", &self.run(orla().args(["call", "hello"]))?, "hello from a tool")?;
-        let said = answered(
-            orla().arg("--stdio"),
-            r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"check","version":"1"}}}"#,
-        )?;
+        // A file as the input: its end is what ends the server.
+        let input = folder.join("input");
+        let line = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"check","version":"1"}}}"#;
+        fs::write(&input, format!("{line}\n")).map_err(|err| format!("{}: {err}", input.display()))?;
+        let script = "input=$1; shift; exec \"$@\" --stdio <\"$input\"";
+        let mut stdio = Command::new("sh");
+        stdio.args(["-c", script, "sh"]).arg(&input).arg(program).args(before).current_dir(&folder);
+        let said = self.run(&mut stdio)?;
         expect("--stdio", &said, r#""name":"orla""#)
     }
-}
-
-/// What a program writes until it ends, if it gets one line as its input.
-fn answered(command: &mut Command, line: &str) -> Result<String, String> {
-    use std::io::Write as _;
-    let program = command.get_program().to_string_lossy().into_owned();
-    let problem = |err: std::io::Error| format!("{program}: {err}");
-    let mut child = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(problem)?;
-    // Closed when it is dropped, which ends a server on standard input.
-    if let Some(mut input) = child.stdin.take() {
-        input.write_all(format!("{line}\n").as_bytes()).map_err(problem)?;
-    }
-    let output = child.wait_with_output().map_err(problem)?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
