@@ -296,6 +296,10 @@ impl CapabilityMarketplace {
             status.last_failure = Some(reason.to_owned());
             status.sandbox = status.sandbox.map(|sandbox| sandbox.unavailable(reason));
         }
+        let redactor = self.redaction();
+        for text in status.source.iter_mut().chain(&mut status.last_failure) {
+            redactor.replace(text);
+        }
         status
     }
 

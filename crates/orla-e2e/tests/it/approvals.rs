@@ -1,6 +1,7 @@
 //! Approvals: calls that a person has to agree to.
 
 use orla_e2e::{Client, Pending, Server, World, eventually};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -111,7 +112,8 @@ fn what_has_changed_since_the_question_does_not_run() {
         server.write("new", &format!("{other}# {is_reloaded}\n"), 0o755);
         std::fs::rename(server.path("new"), server.path("tools/a")).unwrap();
         if is_reloaded {
-            server.reload();
+            server.signal(Signal::HUP);
+            server.log_says(&["reloaded"]);
         }
         assert_eq!(answer(&server, ADA, &id, true), 200);
         let refused = bob.finish_call(call).unwrap();
@@ -142,7 +144,8 @@ fn a_declaration_that_has_changed_since_the_question_does_not_run() {
     let call = bob.begin_call("x", json!({"a": 2, "b": 5}));
     let id = waiting(&server);
     server.write("orla.yaml", &declared("math.multiply"), 0o644);
-    server.reload();
+    server.signal(Signal::HUP);
+    server.log_says(&["reloaded"]);
     assert_eq!(answer(&server, ADA, &id, true), 200);
     let refused = bob.finish_call(call).unwrap();
     assert!(refused.sentence().contains("it has changed"), "{}", refused.json);

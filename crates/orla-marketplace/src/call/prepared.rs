@@ -115,7 +115,18 @@ impl CapabilityMarketplace {
         let counted = ctx.scope.counted.clone();
         let losses = [None, None];
         let approved = None;
-        Ok(PreparedCall { market: self, catalog, entry, target, input, ctx, permit, counted, losses, approved })
+        Ok(PreparedCall {
+            market: self,
+            catalog,
+            entry,
+            target,
+            input,
+            ctx,
+            permit,
+            counted,
+            losses,
+            approved,
+        })
     }
 
     /// The snapshot in which a call is looked up. Waits for the providers that may serve it and have not answered yet.
