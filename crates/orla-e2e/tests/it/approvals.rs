@@ -109,7 +109,7 @@ fn what_has_changed_since_the_question_does_not_run() {
     for is_reloaded in [false, true] {
         let call = bob.begin_call("a", json!({}));
         let id = waiting(&server);
-        server.write("new", &format!("{other}# {is_reloaded}\n"), 0o755);
+        server.write("new", format!("{other}# {is_reloaded}\n"), 0o755);
         std::fs::rename(server.path("new"), server.path("tools/a")).unwrap();
         if is_reloaded {
             server.signal(Signal::HUP);
@@ -121,7 +121,7 @@ fn what_has_changed_since_the_question_does_not_run() {
     }
     let yes = json!({"action": "accept", "content": {"approve": true}});
     let (mut bob, question) = asked(&server, BOB, &json!({}));
-    server.write("tools/a", &format!("{other}# once more\n"), 0o755);
+    server.write("tools/a", format!("{other}# once more\n"), 0o755);
     let refused = bob.request("tools/call", resumed(&question, &json!({}), &yes)).unwrap();
     assert_eq!(refused["isError"], true, "{refused}");
     assert_eq!(runs(&server), 0);
@@ -143,7 +143,7 @@ fn a_declaration_that_has_changed_since_the_question_does_not_run() {
     let mut bob = server.client_as(BOB);
     let call = bob.begin_call("x", json!({"a": 2, "b": 5}));
     let id = waiting(&server);
-    server.write("orla.yaml", &declared("math.multiply"), 0o644);
+    server.write("orla.yaml", declared("math.multiply"), 0o644);
     server.signal(Signal::HUP);
     server.log_says(&["reloaded"]);
     assert_eq!(answer(&server, ADA, &id, true), 200);
