@@ -198,14 +198,17 @@ impl Release {
     }
 }
 
-/// Replaces each `@NAME@` in a text; a name is capital letters and underscores.
+/// Replaces each `@NAME@` in a text; a name is capital letters, digits and underscores.
 fn fill(text: &str, names: &[(&str, &str)]) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once('@') {
         out.push_str(before);
         let name = after.split_once('@').map(|(name, _)| name).filter(|name| {
-            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_')
+            !name.is_empty()
+                && name
+                    .bytes()
+                    .all(|byte| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_')
         });
         match name {
             Some(name) => {
@@ -307,6 +310,7 @@ mod tests {
             ("a@b.c, \"$@\", @ and @lower@", Ok("a@b.c, \"$@\", @ and @lower@")),
             ("\"$@\" @VERSION@", Ok("\"$@\" 1.2.3")),
             ("@OTHER@", Err("@OTHER@ has no value")),
+            ("@SHA256_X86_64@", Err("@SHA256_X86_64@ has no value")),
         ];
         for (text, expected) in cases {
             let expected = expected.map(str::to_owned).map_err(str::to_owned);
