@@ -10,7 +10,6 @@ use rtfs::TypeExpr;
 use crate::custody::Custody;
 use crate::principal::Principal;
 use crate::provider::ProviderType;
-use crate::quota::CountScope;
 use crate::redaction::Redactor;
 
 /// Describes a capability and how to execute it (RTFS capability system §3.1).
@@ -52,6 +51,21 @@ pub const TASK: &str = "task";
 pub const LISTED: &str = "listed";
 
 impl CapabilityManifest {
+    /// Replaces secrets in what it says to its readers: its names, description, metadata and provenance. Its id, its
+    /// permissions and its schemas decide something, and stay.
+    pub fn redact(&mut self, redactor: &Redactor) {
+        if redactor.is_empty() {
+            return;
+        }
+        let texts = [&mut self.name, &mut self.description, &mut self.version];
+        let texts = texts.into_iter().chain(self.metadata.values_mut());
+        texts.for_each(|text| redactor.replace(text));
+        if let Some(provenance) = &mut self.provenance {
+            let texts = [&mut provenance.source].into_iter().chain(&mut provenance.version);
+            texts.chain(&mut provenance.custody_chain).for_each(|text| redactor.replace(text));
+        }
+    }
+
     /// A manifest with the required parts; everything else is empty.
     pub fn new(id: impl Into<String>, description: impl Into<String>, provider: ProviderType) -> Self {
         let id = id.into();
@@ -208,6 +222,21 @@ pub struct CallPolicy {
     pub input_declared_by: DeclaredBy,
     /// Who declared the output schema.
     pub output_declared_by: DeclaredBy,
+}
+
+/// Where calls are counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CountScope {
+    /// In this process.
+    #[default]
+    Node,
+    /// Over all nodes of the cluster.
+    Cluster,
+}
+
+impl CountScope {
+    /// The scopes with their words in configuration files.
+    pub const WORDS: [(&'static str, Self); 2] = [("node", Self::Node), ("cluster", Self::Cluster)];
 }
 
 /// The callers to whom a provider that shows each caller its own has shown a capability. For others it does not exist.

@@ -20,7 +20,6 @@ use rtfs::Value;
 use serde_json::Value as Json;
 
 use crate::error::{RuntimeError, Violation};
-use crate::manifest::CapabilityManifest;
 use crate::notice::{Notice, Progress};
 use crate::outcome::Outcome;
 use crate::payload::{JsonText, Payload};
@@ -201,23 +200,6 @@ impl Redactor {
             }
             Notice::Log { level, message } => Notice::Log { level, message: clean(message) },
             Notice::Text(text) => Notice::Text(clean(text)),
-        }
-    }
-
-    /// Replaces secrets in what a manifest says to its readers: its names, description, metadata and provenance. Its id, its
-    /// permissions and its schemas decide something, and stay.
-    pub fn manifest(&self, manifest: &mut CapabilityManifest) {
-        if self.is_empty() {
-            return;
-        }
-        self.replace(&mut manifest.name);
-        self.replace(&mut manifest.description);
-        self.replace(&mut manifest.version);
-        manifest.metadata.values_mut().for_each(|text| self.replace(text));
-        if let Some(provenance) = &mut manifest.provenance {
-            self.replace(&mut provenance.source);
-            provenance.version.iter_mut().for_each(|text| self.replace(text));
-            provenance.custody_chain.iter_mut().for_each(|text| self.replace(text));
         }
     }
 

@@ -304,7 +304,7 @@ impl Sources {
                 Some(given.map_or_else(|| Arc::clone(all), |given| Arc::new(given.and(all))));
         }
         for redactor in policy.redaction.iter().chain([all]) {
-            redactor.manifest(manifest);
+            manifest.redact(redactor);
             if let Availability::Unavailable { reason } = &mut policy.availability {
                 redactor.replace(reason);
             }

@@ -163,15 +163,16 @@ fn an_output_schema_of_the_users_own_holds_for_texts_too() {
 }
 
 #[test]
-fn a_text_of_an_mcp_server_that_satisfies_its_output_schema_is_structured_content_too() {
+fn a_text_of_an_mcp_server_is_held_to_its_output_schema() {
     let output = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]});
     let tools = json!([{"name": "t", "inputSchema": {"type": "object"}, "outputSchema": output}]);
     let server = lists(&tools, r#"{"n": 7}"#).serve();
     assert_eq!(server.client().call("up__t", json!({})).structured(), &json!({"n": 7}));
-    // What satisfies it not is the server's own affair.
-    let server = lists(&tools, "plain").serve();
-    let result = server.client().call("up__t", json!({}));
-    assert!(!result.is_error() && result.text() == "plain", "{}", result.json);
+    for text in ["plain", r#"{"n": "x"}"#] {
+        let server = lists(&tools, text).serve();
+        let result = server.client().call("up__t", json!({}));
+        assert!(result.is_error() && result.sentence().contains("invalid output"), "{}", result.json);
+    }
 }
 
 #[test]

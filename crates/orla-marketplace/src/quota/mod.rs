@@ -40,8 +40,9 @@ use bucket::Bucket;
 use here::{Here, Key};
 use rule::Subject;
 
+pub use crate::manifest::CountScope;
 pub use permits::{Claim, Count, CountedRule, NotTaken, Permits, Taken};
-pub use rule::{CountScope, Counting, Period, QuotaRule, Rate};
+pub use rule::{Counting, Period, QuotaRule, Rate};
 
 /// The most counts at once.
 pub const MAX_COUNTS: usize = 200_000;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::bucket::Pace;
 use crate::id::Pattern;
+use crate::manifest::CountScope;
 use crate::principal::{CallerPattern, Callers, Principal};
 
 /// How much some callers may use some capabilities. A rule bounds the calls in a time, the calls at once, or both.
@@ -26,21 +27,6 @@ pub struct QuotaRule {
     pub count: Counting,
     /// Where its calls are counted.
     pub scope: CountScope,
-}
-
-/// Where calls are counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CountScope {
-    /// In this process.
-    #[default]
-    Node,
-    /// Over all nodes of the cluster.
-    Cluster,
-}
-
-impl CountScope {
-    /// The scopes with their words in configuration files.
-    pub const WORDS: [(&'static str, Self); 2] = [("node", Self::Node), ("cluster", Self::Cluster)];
 }
 
 /// A bucket of calls that is refilled evenly.
