@@ -297,9 +297,10 @@ impl CapabilityMarketplace {
             status.sandbox = status.sandbox.map(|sandbox| sandbox.unavailable(reason));
         }
         let redactor = self.redaction();
-        for text in status.source.iter_mut().chain(&mut status.last_failure) {
-            redactor.replace(text);
-        }
+        let own = status.source.iter_mut().chain(&mut status.last_failure);
+        let of_sandbox = status.sandbox.iter_mut();
+        let of_sandbox = of_sandbox.flat_map(|one| one.permissions.iter_mut().chain(&mut one.missing));
+        own.chain(of_sandbox).for_each(|text| redactor.replace(text));
         status
     }
 

@@ -94,7 +94,9 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
         let mut row = Row::of(&entry.name, market.status(entry).sandbox?);
         let is_off = config.sandbox.mode == Mode::Off && row.sandbox != "enforced";
         if is_off && !entry.manifest.permissions.is_empty() {
-            row.permissions.clone_from(&entry.manifest.permissions);
+            let redactor = market.redaction();
+            let declared = entry.manifest.permissions.iter();
+            row.permissions = declared.map(|word| redactor.text(word).into_owned()).collect();
             row.missing.push("sandbox: off".to_owned());
         }
         Some(row)
