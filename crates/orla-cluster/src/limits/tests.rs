@@ -209,7 +209,8 @@ async fn the_places_of_a_node_that_is_gone_are_free_after_its_lease() {
     let (common, start) = common();
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
     for _ in 0..PLACES {
-        a.calls.lock().push(a.take(places()).await.unwrap());
+        let taken = a.take(places()).await.unwrap();
+        a.calls.lock().push(taken);
     }
     sleep(LEASE * 3).await;
     assert!(b.take(places()).await.is_err(), "it is there as long as it says so");
@@ -225,7 +226,8 @@ async fn a_node_that_ends_gives_its_places_back() {
     let (common, start) = common();
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
     for _ in 0..PLACES {
-        a.calls.lock().push(a.take(places()).await.unwrap());
+        let taken = a.take(places()).await.unwrap();
+        a.calls.lock().push(taken);
     }
     a.stop.cancel();
     sleep(Duration::from_secs(1)).await;
@@ -237,7 +239,8 @@ async fn without_nats_nothing_is_admitted_and_calls_end_before_others_take_their
     let (common, start) = common();
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
     for _ in 0..PLACES {
-        a.calls.lock().push(a.take(places()).await.unwrap());
+        let taken = a.take(places()).await.unwrap();
+        a.calls.lock().push(taken);
     }
     for way in [Way::Away, Way::Hangs] {
         a.way.send_replace(way);
@@ -365,10 +368,10 @@ proptest! {
                 node.calls.lock().clear();
             }
             sleep(Duration::from_secs(5)).await;
-            for at in 0..PLACES {
-                let taken = nodes[at].take(places()).await;
+            for node in &nodes[..PLACES] {
+                let taken = node.take(places()).await;
                 prop_assert!(taken.is_ok(), "{:?}", taken.err());
-                nodes[at].calls.lock().extend(taken);
+                node.calls.lock().extend(taken);
             }
             Ok(())
         })?;
