@@ -79,13 +79,12 @@ fn bare(name: &str, packages: &[&str]) -> Result<Option<PathBuf>, String> {
     let archive = crate::target("dist")?.join(format!("debian-{SUITE}-{name}.tar"));
     if !archive.exists() {
         let half = archive.with_extension("half.tar");
-        let made = succeed(
-            Command::new("mmdebstrap")
-                .args(["--quiet", "--variant=minbase"])
-                .arg(format!("--include={}", packages.join(",")))
-                .arg(SUITE)
-                .arg(&half),
-        );
+        let mut command = Command::new("mmdebstrap");
+        command.args(["--quiet", "--variant=minbase"]);
+        if !packages.is_empty() {
+            command.arg(format!("--include={}", packages.join(",")));
+        }
+        let made = succeed(command.arg(SUITE).arg(&half));
         if let Err(why) = made {
             println!("      left out: no Debian system can be made to install on: {why}");
             return Ok(None);
