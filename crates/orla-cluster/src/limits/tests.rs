@@ -99,6 +99,14 @@ struct Node {
 }
 
 impl Node {
+    /// As many calls run there as there are places.
+    async fn takes_all_places(&self) {
+        for _ in 0..PLACES {
+            let taken = self.take(places()).await.unwrap();
+            self.calls.lock().push(taken);
+        }
+    }
+
     fn new(common: &Arc<Common>, start: Instant) -> Self {
         let (way, changed) = (watch::Sender::new(Way::Open), broadcast::Sender::new(64));
         let store = Reached { common: Arc::clone(common), way: way.clone(), changed: changed.clone() };
@@ -208,10 +216,7 @@ async fn two_nodes_have_the_calls_of_one() {
 async fn the_places_of_a_node_that_is_gone_are_free_after_its_lease() {
     let (common, start) = common();
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
-    for _ in 0..PLACES {
-        let taken = a.take(places()).await.unwrap();
-        a.calls.lock().push(taken);
-    }
+    a.takes_all_places().await;
     sleep(LEASE * 3).await;
     assert!(b.take(places()).await.is_err(), "it is there as long as it says so");
     a.dies();
@@ -225,10 +230,7 @@ async fn the_places_of_a_node_that_is_gone_are_free_after_its_lease() {
 async fn a_node_that_ends_gives_its_places_back() {
     let (common, start) = common();
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
-    for _ in 0..PLACES {
-        let taken = a.take(places()).await.unwrap();
-        a.calls.lock().push(taken);
-    }
+    a.takes_all_places().await;
     a.stop.cancel();
     sleep(Duration::from_secs(1)).await;
     assert!(b.take(places()).await.is_ok());
@@ -238,10 +240,7 @@ async fn a_node_that_ends_gives_its_places_back() {
 async fn without_nats_nothing_is_admitted_and_calls_end_before_others_take_their_places() {
     let (common, start) = common();
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
-    for _ in 0..PLACES {
-        let taken = a.take(places()).await.unwrap();
-        a.calls.lock().push(taken);
-    }
+    a.takes_all_places().await;
     for way in [Way::Away, Way::Hangs] {
         a.way.send_replace(way);
         let refused = a.take(rate()).await.map(drop);

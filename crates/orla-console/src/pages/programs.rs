@@ -1,13 +1,13 @@
 //! A place to try programs in RTFS: checked, completed and run, and their problems shown under their lines.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use maud::{Markup, html};
 use orla_marketplace::program::IDS;
 use orla_marketplace::program::complete::{Completed, Words, completed};
-use orla_marketplace::rtfs::{self, all_names, special_forms};
-use orla_marketplace::{Call, JsonText, Payload};
+use orla_marketplace::{Call, Entry, JsonText, Payload};
 use orla_server::PageBody;
 use serde_json::{Value, json};
 
@@ -131,20 +131,9 @@ fn byte_of(text: &str, units: usize) -> Option<usize> {
 
 /// The names that may stand in a program of the visitor.
 fn words(ask: &Ask<'_>) -> Words {
-    let mut names: Vec<String> = all_names().into_iter().map(str::to_owned).collect();
-    names.extend(special_forms().iter().map(|name| (*name).to_owned()));
-    let permitted = ask
-        .catalog
-        .entries()
-        .iter()
-        .filter(|entry| ask.catalog.permits(ask.principal.as_ref(), entry).is_ok());
-    let mut capabilities: Vec<String> =
-        permitted.map(|entry| rtfs::Value::keyword(entry.manifest.id.as_str()).pr_str()).collect();
-    for words in [&mut names, &mut capabilities] {
-        words.sort_unstable();
-        words.dedup();
-    }
-    Words { names, capabilities, functions: Vec::new() }
+    let permits = |entry: &&Arc<Entry>| ask.catalog.permits(ask.principal.as_ref(), entry).is_ok();
+    let permitted = ask.catalog.entries().iter().filter(permits);
+    Words::new([], permitted.map(|entry| entry.manifest.id.as_str()))
 }
 
 fn schema(ask: &Ask<'_>, id: &str) -> Option<Value> {

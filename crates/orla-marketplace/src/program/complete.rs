@@ -3,8 +3,8 @@
 //! Inside `(call :id {` it completes a key of the capability's input, or one of its allowed values; after `(call`
 //! a capability; anywhere else a name.
 
-use rtfs::documentation;
 use rtfs::layout::{Token, TokenKind, tokens};
+use rtfs::{Value, all_names, documentation, special_forms};
 use serde_json::Value as Json;
 
 /// The most names that are offered.
@@ -19,6 +19,20 @@ pub struct Words {
     pub capabilities: Vec<String>,
     /// Functions that were defined, with their parameters.
     pub functions: Vec<(String, String)>,
+}
+
+impl Words {
+    /// The names of the language, with more of the program's own, and these capabilities.
+    pub fn new<'a>(own: impl IntoIterator<Item = String>, ids: impl Iterator<Item = &'a str>) -> Self {
+        let of_language = all_names().into_iter().chain(special_forms().iter().copied());
+        let mut names: Vec<String> = of_language.map(str::to_owned).chain(own).collect();
+        let mut capabilities: Vec<String> = ids.map(|id| Value::keyword(id).pr_str()).collect();
+        for words in [&mut names, &mut capabilities] {
+            words.sort_unstable();
+            words.dedup();
+        }
+        Self { names, capabilities, functions: Vec::new() }
+    }
 }
 
 /// What may stand at the end of a text.
@@ -219,7 +233,7 @@ fn keys(schema: &Json, used: &[&str]) -> Vec<Completion> {
     for (name, schema) in properties.iter().filter(|(name, _)| !used.contains(&name.as_str())) {
         let is_required = required.contains(&name.as_str());
         let ty = schema["type"].as_str().map(|ty| format!(" {ty}")).unwrap_or_default();
-        let text = rtfs::Value::keyword(name.as_str()).pr_str();
+        let text = Value::keyword(name.as_str()).pr_str();
         let shown = format!("{text}{}{ty}", if is_required { "" } else { "?" });
         offered.push((is_required, Completion { text, shown }));
     }

@@ -17,9 +17,7 @@ use std::time::Instant;
 
 use orla_marketplace::program::{Trace, TraceSink, drive};
 use orla_marketplace::rtfs::layout::{is_unfinished, pretty};
-use orla_marketplace::rtfs::{
-    Error, Options, Program, Run, Source as Text, Value, all_names, compile, counted, special_forms,
-};
+use orla_marketplace::rtfs::{Error, Options, Program, Run, Source as Text, Value, compile, counted};
 use orla_marketplace::{Call, discovery};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
@@ -247,29 +245,20 @@ impl Dialogue<'_> {
 
     /// What can be completed.
     fn words(&self) -> Words {
-        let mut names: Vec<String> = all_names().into_iter().map(str::to_owned).collect();
-        names.extend(special_forms().iter().map(|name| (*name).to_owned()));
-        names.extend(COMMANDS.map(str::to_owned));
+        let mut own: Vec<String> = COMMANDS.map(str::to_owned).into();
         let mut functions = Vec::new();
         if let Some((program, _)) = &self.before {
-            names.extend(program.macros().map(str::to_owned));
-            let own = program.globals().iter().filter(|global| !global.name.contains('\0'));
-            for global in own {
-                names.push(global.name.to_string());
+            own.extend(program.macros().map(str::to_owned));
+            for global in program.globals().iter().filter(|global| !global.name.contains('\0')) {
+                own.push(global.name.to_string());
                 if !global.params.is_empty() {
                     functions.push((global.name.to_string(), global.params.join(" ")));
                 }
             }
         }
         let catalog = self.session.app.marketplace().snapshot();
-        let ids = catalog.entries().iter();
-        let mut capabilities: Vec<String> =
-            ids.map(|entry| Value::keyword(entry.manifest.id.as_str()).pr_str()).collect();
-        for words in [&mut names, &mut capabilities] {
-            words.sort_unstable();
-            words.dedup();
-        }
-        Words { names, capabilities, functions }
+        let ids = catalog.entries().iter().map(|entry| entry.manifest.id.as_str());
+        Words { functions, ..Words::new(own, ids) }
     }
 }
 
