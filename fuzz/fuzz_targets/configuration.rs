@@ -18,11 +18,6 @@ mod prompts;
 #[path = "../../crates/orla/src/text.rs"]
 mod text;
 
-/// Nothing is printed here.
-mod render {
-    pub(crate) fn redact(_: &std::sync::Arc<orla_marketplace::Redactor>) {}
-}
-
 const COMMAND: &[u8] = b"${command:";
 
 thread_local! {

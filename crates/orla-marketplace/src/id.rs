@@ -24,12 +24,8 @@ pub fn mcp_names<'a>(ids: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str
     let sorted: BTreeMap<&str, String> = ids.into_iter().map(|id| (id, mcp_name(id))).collect();
     let mut taken: HashSet<String> = HashSet::new();
     let mut names = BTreeMap::new();
-    // An id that is its own name keeps it, even if another sorts before it.
-    for (id, _) in sorted.iter().filter(|(id, name)| **id == name.as_str()) {
-        taken.insert((*id).to_owned());
-    }
     for (id, name) in sorted {
-        let name = if id == name { name } else { unused(&name, &taken) };
+        let name = unused(&name, &taken);
         taken.insert(name.clone());
         names.insert(id, name);
     }
@@ -141,7 +137,7 @@ mod tests {
     #[test]
     fn a_collision_is_numbered_in_the_order_of_the_ids() {
         let names = mcp_names(["a b", "a/b", "a_b"]);
-        let expected = [("a b", "a_b_2"), ("a/b", "a_b_3"), ("a_b", "a_b")];
+        let expected = [("a b", "a_b"), ("a/b", "a_b_2"), ("a_b", "a_b_3")];
         assert_eq!(
             names.into_iter().collect::<Vec<_>>(),
             expected.map(|(id, name)| (id, name.to_owned()))

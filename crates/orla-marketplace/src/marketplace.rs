@@ -324,9 +324,11 @@ impl CapabilityMarketplace {
         self.catalog.load().admissions().map(|admission| admission.running()).sum()
     }
 
-    /// Calls that wait for their turn at the moment.
+    /// Calls that wait for their turn at the moment: for that of their capability, or of the server.
     pub fn waiting(&self) -> usize {
-        self.catalog.load().admissions().map(|admission| admission.waiting()).sum()
+        let catalog = self.catalog.load();
+        let own = catalog.entries().iter().filter_map(|entry| entry.admission.as_ref());
+        own.chain(catalog.admissions()).map(|admission| admission.waiting()).sum()
     }
 
     /// Lets `observe` see every finished call, beside the other observers: metrics and audit read

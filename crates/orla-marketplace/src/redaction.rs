@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine;
@@ -54,6 +55,14 @@ impl Redactor {
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self::new(self.values.union(&other.values))
+    }
+
+    /// What replaces what either of them replaces, if there is one.
+    pub fn united(one: Option<Arc<Self>>, other: Option<&Arc<Self>>) -> Option<Arc<Self>> {
+        match (one, other) {
+            (Some(one), Some(other)) => Some(Arc::new(one.and(other))),
+            (one, other) => one.or_else(|| other.cloned()),
+        }
     }
 
     /// Whether it replaces nothing.

@@ -62,6 +62,7 @@ fn serve(directory: &Path) {
             orla_process::Limits::default(),
             &Default::default(),
             Instance::unguarded().sandboxes(),
+            &|_, _, asked| asked,
         )
         .unwrap()
         .registrations
@@ -159,6 +160,7 @@ fn market_of(directory: &Path) -> (tokio::runtime::Runtime, CapabilityMarketplac
             orla_process::Limits::default(),
             &Default::default(),
             Instance::unguarded().sandboxes(),
+            &|_, _, asked| asked,
         )
         .unwrap()
         .registrations

@@ -408,7 +408,10 @@ impl Inner {
 
     /// Writes the end of a task.
     async fn end(&self, id: &TaskId, running: &Running, ending: Ending) -> Attempt {
-        let Ending { event, text, failure, changes } = ending;
+        let Ending { event, text, mut failure, changes } = ending;
+        if let Some(failure) = &mut failure {
+            self.market.redaction().replace(&mut failure.message);
+        }
         let text = text.map(Bytes::from);
         // That the call ran may not be written yet.
         let events = match running.begun.get() {

@@ -92,6 +92,15 @@ impl Tasks {
         self.to_its_end(async move { tasks.accept(new).await }).await
     }
 
+    /// The task that the caller has started with the key of this one.
+    ///
+    /// # Errors
+    /// It makes another call ([`TaskError::KeyConflict`]), or the state cannot be read.
+    pub async fn started_with(&self, new: &NewTask) -> Result<Option<Task>, TaskError> {
+        let Some(key) = &new.key else { return Ok(None) };
+        self.0.same(new, key).await
+    }
+
     async fn accept(&self, new: NewTask) -> Result<Started, TaskError> {
         let inner = &self.0;
         if inner.closing.is_cancelled() {

@@ -27,6 +27,7 @@ mod cli;
 mod commands;
 mod config;
 mod confined;
+mod declared_secrets;
 #[cfg(test)]
 mod documentation;
 mod exposure;
@@ -38,7 +39,6 @@ mod http_client;
 mod logging;
 mod memory;
 mod nodes;
-mod package_secrets;
 mod packages;
 mod programs;
 mod prompts;

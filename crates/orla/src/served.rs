@@ -299,9 +299,7 @@ impl Sources {
         let all = &self.redaction;
         let requires = manifest.provider.requires();
         if manifest.permissions.iter().chain(&requires).any(|word| all.finds(word)) {
-            let given = policy.redaction.take();
-            policy.redaction =
-                Some(given.map_or_else(|| Arc::clone(all), |given| Arc::new(given.and(all))));
+            policy.redaction = Redactor::united(policy.redaction.take(), Some(all));
         }
         for redactor in policy.redaction.iter().chain([all]) {
             manifest.redact(redactor);

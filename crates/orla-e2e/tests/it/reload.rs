@@ -86,6 +86,30 @@ fn prompts_that_changed_are_told_too() {
 }
 
 #[test]
+fn a_call_that_waits_for_its_turn_is_refused_if_a_reload_denies_it() {
+    let config = "tools: {one: {max_concurrency: 1}}\npolicy: [{allow: exec}]\n";
+    let wait = sh("echo run >> ran; until [ -e gate ]; do sleep 0.01; done");
+    let server = world().tool("one", wait).config(config).serve();
+    let call = || {
+        let mut client = server.client();
+        move || client.try_call("one", json!({})).map_err(|error| error.message)
+    };
+    std::thread::scope(|scope| {
+        let first = scope.spawn(call());
+        eventually("the first call runs", || server.path("ran").exists());
+        let second = scope.spawn(call());
+        eventually("the second call waits", || server.status()["waiting"] == 1);
+        server.write("orla.yaml", config.replace("allow", "deny"), 0o644);
+        server.reload();
+        server.write("gate", "", 0o644);
+        assert!(!first.join().unwrap().unwrap().is_error());
+        let refused = second.join().unwrap();
+        assert!(refused.is_err() || refused.unwrap().is_error());
+    });
+    assert_eq!(server.read("ran"), "run\n");
+}
+
+#[test]
 fn settings_change_on_a_reload_and_the_address_does_not() {
     let server = world().tool("slow", sh("sleep 100")).config("timeout: 0.4\nlog_level: info\n").serve();
     assert_eq!(server.client().call("slow", json!({})).sentence(), "slow timed out after 0.4 s");

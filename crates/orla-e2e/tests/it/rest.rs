@@ -111,6 +111,33 @@ fn a_call_becomes_a_task_if_its_client_prefers_that() {
 }
 
 #[test]
+fn a_key_makes_one_call_whether_a_client_waits_or_wants_a_task() {
+    let mut server = world().tool("slow", waits()).serve();
+    let wants_task =
+        |key| post("/api/slow").header("idempotency-key", key).header("prefer", "respond-async");
+    let waits_for = |key| post("/api/slow").header("idempotency-key", key);
+    let task = send(&server, &wants_task("a"));
+    assert_eq!(task.status, 202, "{}", task.text());
+    let place = task.header("location").unwrap().to_owned();
+    let other = wants_task("a").body(r#"{"n": 1}"#);
+    assert_eq!(send(&server, &other).json()["kind"], "conflict");
+    server.write("go", "", 0o644);
+    eventually("the task ends", || server.http().get(&place).json()["state"] == "completed");
+    server.kill();
+    server.start_again();
+    for again in [wants_task("a"), waits_for("a")] {
+        let answer = send(&server, &again);
+        assert_eq!((answer.status, answer.header("location")), (202, Some(&*place)));
+        assert_eq!(answer.json()["state"], "completed");
+    }
+    for again in [waits_for("b"), wants_task("b")] {
+        let answer = send(&server, &again);
+        assert_eq!((answer.status, &*answer.text()), (200, r#"{"n": 1.10}"#));
+    }
+    assert_eq!(runs(&server), 2);
+}
+
+#[test]
 fn a_stream_and_the_course_of_a_call_are_events() {
     let told = "# /// orla\n# description: Tells.\n# ///\necho '::progress 1/2 half' >&2\nwhile [ ! -e go ]; do sleep 0.02; done\necho done";
     let server = world()

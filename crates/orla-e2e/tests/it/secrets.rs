@@ -170,6 +170,49 @@ fn a_new_value_of_a_secret_is_in_use_at_once_though_only_a_package_asks_for_it()
 }
 
 #[test]
+fn a_script_is_given_secrets_by_its_block_and_by_the_configuration() {
+    const OWN: &str = "secret-of-the-block";
+    const GIVEN: &str = "secret-of-the-configuration";
+    let block = "# /// orla\n# description: Pushes.\n# env: {KEY: 'own ${secret:push/own}', MODE: fast}\n# args: ['${secret:push/own}']\n# ///\n";
+    let script = format!("#!/bin/sh\n{block}echo \"$MODE $KEY $HOOK $1\" | tee got\n");
+    let config = "tools: {push: {env: {HOOK: '${secret:push/given}', MODE: slow}}}\n";
+    let world = world().tool("push", script).config(config);
+    for (name, value) in [("push/given", GIVEN), ("push/own", "first")] {
+        let checked = world.run(&["check"]);
+        assert!(
+            checked.code == Some(1) && checked.all().contains("orla secret set push/"),
+            "{checked:?}"
+        );
+        world.run_with_input(&["secret", "set", name], value.as_bytes());
+    }
+    assert_eq!(world.run(&["check"]).code, Some(0));
+    let server = world.serve();
+    server.client().call("push", json!({}));
+    assert_eq!(server.read("got"), format!("slow own first {GIVEN} first\n"));
+    server.run_with_input(&["secret", "set", "push/own"], OWN.as_bytes());
+    server.reload();
+    let answer = server.client().call("push", json!({}));
+    assert_eq!(server.read("got"), format!("slow own {OWN} {GIVEN} {OWN}\n"));
+    assert_eq!(answer.stdout(), "slow own [redacted] [redacted] [redacted]\n");
+    let shown = format!("{}{}", server.log(), server.status());
+    assert!(!shown.contains(OWN) && !shown.contains(GIVEN), "{shown}");
+}
+
+#[test]
+fn a_reference_where_no_secret_is_filled_in_is_an_error_at_its_place() {
+    let manifest = "name: pk\nversion: 1.0.0\ndescription: 'says ${secret:y}'\nentrypoint: main.sh\n";
+    let world = world()
+        .tool("a", "#!/bin/sh\n# /// orla\n# description: 'uses ${secret:x}'\n# ///\n")
+        .file("tools/pk/tool.yaml", manifest)
+        .tool("pk/main.sh", "#!/bin/sh\n");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1));
+    for place in ["tools/a:3:16: description: ", "tools/pk/tool.yaml:3:14: description: "] {
+        assert!(checked.all().contains(place), "{checked:?}");
+    }
+}
+
+#[test]
 fn a_capsule_that_is_restarted_for_a_change_keeps_its_secrets() {
     const SECRET: &str = "s3cr3t-of-the-capsule";
     let manifest = manifest(json!({

@@ -66,8 +66,8 @@ impl CapabilityMarketplace {
                 let attempt = {
                     // Both permits are given back when the attempt ends, so none is held while a retry waits.
                     let _permits = prepared.admit(&mut recording).await?;
-                    // It may have waited, and have been changed meanwhile.
-                    prepared.as_approved().await?;
+                    // It may have waited, and have been denied or changed meanwhile.
+                    prepared.authorize_again().await?;
                     // Fails at once while the provider is left alone.
                     let circuit = prepared.circuit()?;
                     prepared.pass_checkpoint().await?;
@@ -119,7 +119,7 @@ impl CapabilityMarketplace {
             let charge = prepared.charge().await?;
             prepared.approve(&recording).await?;
             let _permits = prepared.admit(&mut recording).await?;
-            prepared.as_approved().await?;
+            prepared.authorize_again().await?;
             let circuit = prepared.circuit()?;
             prepared.pass_checkpoint().await?;
             let handle = circuit.report(prepared.open().await)?;

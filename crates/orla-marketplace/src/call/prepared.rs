@@ -280,7 +280,7 @@ impl PreparedCall<'_> {
     /// Waits until a person has approved the call, if a rule wants that. The call's clock stands still meanwhile.
     ///
     /// # Errors
-    /// The call was not approved, or the policy has denied it meanwhile.
+    /// The call was not approved.
     pub(super) async fn approve(&mut self, recording: &Recording) -> RuntimeResult<()> {
         let Self { market, entry, input, ctx, .. } = self;
         let approvals = market.approvals();
@@ -306,17 +306,24 @@ impl PreparedCall<'_> {
         drop(paused);
         ctx.deadline = ctx.clock().deadline();
         self.approved = Some((matter, rule.name.clone()));
-        self.permitted()
+        Ok(())
     }
 
-    /// Whether what is about to run is what was approved. Neither the call's own snapshot nor the newest one may have
-    /// another manifest or program under its id.
+    /// Whether the call may still be made after it has waited: the newest policy permits it, and what is about to run is
+    /// what was approved. Neither the call's own snapshot nor the newest one may have another manifest or program under
+    /// its id.
     ///
     /// # Errors
-    /// It has changed since the question.
-    pub(super) async fn as_approved(&self) -> RuntimeResult<()> {
-        let Some((matter, rule)) = &self.approved else { return Ok(()) };
-        let newest = self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone);
+    /// The policy has denied it meanwhile, or it has changed since the question.
+    pub(super) async fn authorize_again(&self) -> RuntimeResult<()> {
+        let (newest, (matter, rule)) = {
+            let catalog = self.market.peek();
+            if !Arc::ptr_eq(&catalog, &self.catalog) {
+                self.permitted_by(&catalog)?;
+            }
+            let Some(approved) = &self.approved else { return Ok(()) };
+            (catalog.with_id(&self.entry.manifest.id).map(Arc::clone), approved)
+        };
         let newest = newest.filter(|newest| !Arc::ptr_eq(newest, &self.entry));
         for entry in [Some(&self.entry), newest.as_ref()].into_iter().flatten() {
             let now = self.in_time(Matter::of(entry)).await?;

@@ -29,7 +29,9 @@ use orla_process::confinement::Declared;
 use semver::Version;
 
 use super::packages::MANIFESTS;
-use crate::tool::metadata::{Remark, limits, misspelt_confinement, pass_env, permissions, task};
+use crate::tool::metadata::{
+    Remark, env, limits, misspelt_confinement, pass_env, permissions, stray_references, task,
+};
 
 /// What a package says of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,6 +193,13 @@ impl Reader {
         }
         let mcp = get(members, "mcp").and_then(|node| self.members(node, "mcp")).unwrap_or_default();
         self.unknown(mcp, &["input_schema", "output_schema", "prefix"], "mcp.");
+        let is_filled_in = |key: &Key| matches!(&*key.text, "env" | "args");
+        let own = members.iter().filter(|(key, _)| COMMON.contains(&&*key.text));
+        for (key, node) in own.chain(runtime.iter().filter(|(key, _)| !is_filled_in(key))) {
+            for (at, message) in stray_references(&key.text, node) {
+                self.problem(at, message);
+            }
+        }
         let in_runtime =
             |key: &str| if form == Form::Yaml { format!("runtime.{key}") } else { key.to_owned() };
 
@@ -378,19 +387,6 @@ fn paths(node: &Node) -> Result<Vec<PathBuf>, String> {
         Some(path) if !path.is_empty() => Ok(vec![PathBuf::from(path)]),
         _ => Ok(texts(node)?.into_iter().map(PathBuf::from).collect()),
     }
-}
-
-fn env(node: &Node) -> Result<Vec<(String, String)>, String> {
-    let Kind::Map(members) = &node.kind else { return Err(expected("names with values", node)) };
-    let variable = |(key, value): &(Key, Node)| {
-        if key.text.is_empty() || key.text.contains(['=', '\0']) {
-            return Err(format!("{:?} can be no variable's name", key.text));
-        }
-        let value =
-            verbatim(value).ok_or_else(|| format!("{}: {}", key.text, expected("text", value)))?;
-        Ok((key.text.clone(), value))
-    };
-    members.iter().map(variable).collect()
 }
 
 fn boolean(node: &Node) -> Result<bool, String> {

@@ -30,7 +30,7 @@ use orla_process::shebang::FileKind;
 
 use super::manifest::{self, Form, HotLoad, Manifest};
 use crate::tool::metadata::{OutputForm, Remark};
-use crate::tool::{Finding, ToolProvider};
+use crate::tool::{Finding, ToolProvider, united};
 
 /// The names of manifests.
 pub const MANIFESTS: [&str; 2] = ["tool.yaml", "orla-tool.json"];
@@ -53,6 +53,8 @@ pub struct Package {
     /// Patterns of the server's variables that the configuration passes to it, in addition to those of its
     /// manifest.
     pub pass_env: Vec<Pattern>,
+    /// Variables that the configuration gives to it, in addition to those of its manifest.
+    pub env: Vec<(String, String)>,
     /// What its processes run in; `None` for no confinement at all.
     pub sandbox: Option<Arc<Sandbox>>,
     /// What the configuration adds to the permissions and limits of its manifest.
@@ -87,7 +89,7 @@ impl Package {
     pub fn program(&self) -> io::Result<Program> {
         let own = &self.manifest;
         let pass_env = [own.pass_env.as_slice(), &self.pass_env].concat();
-        let program = Program::new(&self.entrypoint())?.with_env(own.env.clone(), pass_env);
+        let program = Program::new(&self.entrypoint())?.with_env(united(&own.env, &self.env), pass_env);
         Ok(match &self.sandbox {
             Some(sandbox) => program.confined(Arc::clone(sandbox), vec![self.directory.clone()]),
             None => program,
@@ -109,10 +111,10 @@ impl Package {
     /// for.
     pub(super) fn keep_secrets_of(&mut self, old: &Self) -> bool {
         let asked = Unfilled { env: self.manifest.env.clone(), args: self.manifest.args.clone() };
+        self.redaction.clone_from(&old.redaction);
         if old.unfilled.as_ref() == Some(&asked) {
             self.manifest.env.clone_from(&old.manifest.env);
             self.manifest.args.clone_from(&old.manifest.args);
-            self.redaction.clone_from(&old.redaction);
             self.unfilled = Some(asked);
             return true;
         }
@@ -379,6 +381,7 @@ impl Packages {
             manifest,
             interpreter,
             pass_env: Vec::new(),
+            env: Vec::new(),
             sandbox: None,
             changed: Declared::default(),
             fault,

@@ -93,6 +93,7 @@ impl Service for Package {
                     return None;
                 }
                 package.pass_env.clone_from(&self.pass_env);
+                package.env.clone_from(&self.env);
                 if package.manifest.declared.changed_by(&self.changed) != self.manifest.declared {
                     tracing::warn!(
                         capsule,

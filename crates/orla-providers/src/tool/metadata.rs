@@ -8,6 +8,7 @@
 //! | `output` | what standard output is: `text`, `json`, or `mcp` (a whole MCP tool result) |
 //! | `timeout` | seconds one call may take, fractions allowed |
 //! | `args` | arguments that come before those of the call |
+//! | `env` | environment variables, by name |
 //! | `annotations` | MCP's hints: `readOnlyHint`, `destructiveHint`, `idempotentHint`, `openWorldHint` |
 //! | `permissions` | what it needs to be allowed, and is confined to |
 //! | `limits` | what its processes may use |
@@ -50,6 +51,8 @@ pub struct Metadata {
     pub timeout: Option<Duration>,
     /// Arguments that come before those of the call.
     pub args: Vec<String>,
+    /// Environment variables of its process.
+    pub env: Vec<(String, String)>,
     /// MCP's hints on the tool, a JSON object.
     pub annotations: Option<Value>,
     /// What it needs to be allowed, and what confines it.
@@ -122,7 +125,7 @@ fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Rema
     (reader.metadata, reader.remarks)
 }
 
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 14] = [
     "title",
     "description",
     "input_schema",
@@ -130,6 +133,7 @@ const KEYS: [&str; 13] = [
     "output",
     "timeout",
     "args",
+    "env",
     "annotations",
     "permissions",
     "limits",
@@ -160,7 +164,9 @@ impl Reader {
         };
         for (key, node) in members {
             self.member(key, node);
-            self.references(&key.text, node);
+            if !matches!(&*key.text, "args" | "env") {
+                self.references(&key.text, node);
+            }
         }
         self.contradictions(root.at);
     }
@@ -175,6 +181,7 @@ impl Reader {
             "output" => output(node).map(|form| metadata.output = Some(form)),
             "timeout" => seconds(node).map(|timeout| metadata.timeout = Some(timeout)),
             "args" => texts(node).map(|args| metadata.args = args),
+            "env" => env(node).map(|variables| metadata.env = variables),
             "annotations" => {
                 let read = annotations(node).map(|hints| metadata.annotations = Some(hints));
                 self.unknown_hints(node);
@@ -213,23 +220,9 @@ impl Reader {
         }
     }
 
-    /// A tool is given no secrets: what refers to one would be passed on as it is written.
     fn references(&mut self, path: &str, node: &Node) {
-        match &node.kind {
-            Kind::Scalar(scalar) if scalar.text.contains(SECRET) => {
-                let message = format!(
-                    "{path}: references to secrets are not expanded here; write `{SECRET}NAME}}` in `runtime.env` or \
-                     `runtime.args` of a package's manifest, or pass a variable of the server with `pass_env`"
-                );
-                self.remark(node.at, message, true);
-            }
-            Kind::Scalar(_) => {}
-            Kind::List(items) => items.iter().for_each(|item| self.references(path, item)),
-            Kind::Map(members) => {
-                for (key, node) in members {
-                    self.references(&format!("{path}.{}", excerpt(&key.text, SHOWN)), node);
-                }
-            }
+        for (at, message) in stray_references(path, node) {
+            self.remark(at, message, true);
         }
     }
 
@@ -243,6 +236,26 @@ impl Reader {
 
     fn remark(&mut self, at: Position, message: String, is_problem: bool) {
         self.remarks.push(Remark { at, message, is_problem });
+    }
+}
+
+/// References to secrets where none is filled in, with their places: they would be taken as they are written.
+pub(crate) fn stray_references(path: &str, node: &Node) -> Vec<(Position, String)> {
+    match &node.kind {
+        Kind::Scalar(scalar) if scalar.text.contains(SECRET) => {
+            let message = format!(
+                "{path}: `{SECRET}NAME}}` is filled in only in `env` and `args`; write it there"
+            );
+            vec![(node.at, message)]
+        }
+        Kind::Scalar(_) => Vec::new(),
+        Kind::List(items) => items.iter().flat_map(|item| stray_references(path, item)).collect(),
+        Kind::Map(members) => {
+            let below = |(key, node): &(Key, Node)| {
+                stray_references(&format!("{path}.{}", excerpt(&key.text, SHOWN)), node)
+            };
+            members.iter().flat_map(below).collect()
+        }
     }
 }
 
@@ -337,6 +350,24 @@ pub(crate) fn pass_env(node: &Node) -> Result<Vec<Pattern>, String> {
         .collect()
 }
 
+/// Environment variables: a mapping from names to texts.
+pub(crate) fn env(node: &Node) -> Result<Vec<(String, String)>, String> {
+    let Kind::Map(members) = &node.kind else { return Err(expected("names with values", node)) };
+    let variable = |(key, value): &(Key, Node)| {
+        if key.text.is_empty() || key.text.contains(['=', '\0']) {
+            return Err(format!("{:?} can be no variable's name", key.text));
+        }
+        match verbatim(value) {
+            Some(text) if text.contains('\0') => {
+                Err(format!("{}: text without NUL is expected", key.text))
+            }
+            Some(text) => Ok((key.text.clone(), text.to_owned())),
+            None => Err(format!("{}: {}", key.text, expected("text", value))),
+        }
+    };
+    members.iter().map(variable).collect()
+}
+
 /// A text, or a number as it is written: `args: [-n, 5]` means the text.
 fn verbatim(node: &Node) -> Option<&str> {
     let scalar = node.as_scalar()?;
@@ -382,13 +413,23 @@ pub(crate) fn task(node: &Node) -> Result<TaskSupport, String> {
     support.ok_or_else(|| expected("required, optional or forbidden", node))
 }
 
-fn annotations(node: &Node) -> Result<Value, String> {
+/// MCP's annotations: an object whose hints are true or false.
+///
+/// # Errors
+/// It is no such object.
+pub fn annotations(node: &Node) -> Result<Value, String> {
     let Kind::Map(members) = &node.kind else { return Err(expected("an object", node)) };
     let is_boolean = |node: &Node| node.as_scalar().is_some_and(|scalar| scalar.as_bool().is_some());
-    match members.iter().find(|(key, hint)| HINTS.contains(&&*key.text) && !is_boolean(hint)) {
-        Some((key, hint)) => Err(format!("{}: {}", key.text, expected("true or false", hint))),
-        None => Ok(node.to_json()),
+    for (key, value) in members {
+        let name = key.text.as_str();
+        if HINTS.contains(&name) && !is_boolean(value) {
+            return Err(format!("{name}: {}", expected("true or false", value)));
+        }
+        if name == "title" && value.as_text().is_none() {
+            return Err(format!("{name}: {}", expected("text", value)));
+        }
     }
+    Ok(node.to_json())
 }
 
 fn expected(what: &str, got: &Node) -> String {
@@ -470,9 +511,8 @@ mod tests {
             ("a: [1\nb: 2\n", "2:2: illegal placement of ':' indicator"),
             ("- 1\n", "1:1: expected keys with values, got [1]"),
             (
-                "title: a\nargs: [-k, 'x${secret:api/key}']\n",
-                "2:12: args: references to secrets are not expanded here; write `${secret:NAME}` in `runtime.env` or \
-                 `runtime.args` of a package's manifest, or pass a variable of the server with `pass_env`",
+                "args: [-k, 'x${secret:api/key}']\nannotations: {more: ['x${secret:api/key}']}\n",
+                "2:22: annotations.more: `${secret:NAME}` is filled in only in `env` and `args`; write it there",
             ),
         ];
         for (yaml, expected) in cases {

@@ -27,4 +27,7 @@ pub use discovery::{DirectoryError, Finding, ProgramFile};
 pub use executor::{ToolExecutor, prestarted};
 pub use settings::ToolProvider;
 pub(crate) use settings::requires;
-pub use source::{ForeignTerms, ForeignTool, ForeignTools, Loaded, Loader, Override, foreign, unserved};
+pub(crate) use source::united;
+pub use source::{
+    Fill, Filled, ForeignTerms, ForeignTool, ForeignTools, Loaded, Loader, Override, foreign, unserved,
+};

@@ -230,21 +230,9 @@ fn success(
     }
     let (dropped, bytes) = (stdout.dropped, Bytes::from(stdout.bytes));
     match JsonText::parse(bytes.clone()) {
-        Ok(json) if context.has_schema || json.as_str().starts_with('{') => Ok(Outcome {
-            structured: Some(Payload::from_json(json)),
-            content,
-            meta,
-            ..Outcome::default()
-        }),
-        // Clients of session-based revisions take nothing but an object.
         Ok(json) => {
-            let wrapped = serialised(&Wrapped { result: &json })?;
-            Ok(Outcome {
-                structured: Some(Payload::from_json(wrapped)),
-                content,
-                meta,
-                ..Outcome::default()
-            })
+            let structured = Some(Payload::from_json(json));
+            Ok(Outcome { structured, content, meta, ..Outcome::default() })
         }
         Err(err) => {
             let outcome = Outcome { content, meta, ..Outcome::default() };
@@ -445,11 +433,6 @@ fn streams(execution: &Execution<'_>, stdout: &Captured) -> RuntimeResult<JsonTe
         stderr: &execution.stderr,
         exit_code: execution.exit_code,
     })
-}
-
-#[derive(Serialize)]
-struct Wrapped<'a> {
-    result: &'a JsonText,
 }
 
 fn meta(

@@ -6,14 +6,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orla_marketplace::id::{Pattern, mcp_name};
-use orla_marketplace::{ANNOTATIONS, CapabilityManifest, ProviderType, Registration, TITLE};
+use orla_marketplace::{ANNOTATIONS, CapabilityManifest, ProviderType, Redactor, Registration, TITLE};
 use orla_process::Limits;
 use orla_process::child::Program;
 use orla_process::confinement::{Declared, Sandbox, Sandboxes};
 use orla_process::file::reason;
 
 use super::discovery::{Described, DirectoryError, Finding, Found, ProgramFile, Scanner};
+use super::metadata::Metadata;
 use super::settings::ToolProvider;
+
+/// Why a tool of others does not run.
+const FOREIGN_REFERENCE: &str =
+    "it refers to a secret of yours in its header; packages name the settings that they need instead";
 
 /// The capabilities of a directory, and what there is to say about it.
 #[derive(Debug)]
@@ -45,24 +50,46 @@ pub struct Loader {
 pub struct Override {
     /// Patterns of variables that it gets besides those of its declaration.
     pub pass_env: Vec<Pattern>,
+    /// Variables that it gets besides those of its declaration.
+    pub env: Vec<(String, String)>,
+    /// Replaces the secrets in them in everything that it returns.
+    pub redaction: Option<Arc<Redactor>>,
     /// How many processes wait for a call before it comes, instead of what it declares.
     pub prestart: Option<usize>,
     /// Permissions and limits besides those of its declaration.
     pub declared: Declared,
 }
 
+/// The environment and the arguments of a declaration, with secrets in place of the references to them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Filled {
+    /// The environment.
+    pub env: Vec<(String, String)>,
+    /// The arguments.
+    pub args: Vec<String>,
+    /// Replaces the secrets that were filled in.
+    pub redaction: Option<Arc<Redactor>>,
+    /// Why a reference has no value. The tool must not run then.
+    pub problem: Option<String>,
+}
+
+/// Fills in the references to secrets in the environment and the arguments that a file declares, which may be confined.
+pub type Fill<'a> = dyn Fn(&Path, Option<&Sandbox>, Filled) -> Filled + 'a;
+
 #[derive(Debug)]
 struct Made {
     of: Arc<Described>,
     limits: Limits,
     change: Override,
+    filled: Filled,
     sandbox: Option<Arc<Sandbox>>,
     registration: Registration,
 }
 
 impl Loader {
     /// Makes capabilities of the executable files in `directory`. Each call of one of them is bounded
-    /// by `limits`. `changes` are by the names of tools; `sandboxes` confine what is to be confined. Blocks while it reads the directory; starts no tool.
+    /// by `limits`. `changes` are by the names of tools; `sandboxes` confine what is to be confined; `fill` gives secrets.
+    /// Blocks while it reads the directory; starts no tool.
     ///
     /// # Errors
     /// The directory is there and cannot be used.
@@ -72,8 +99,9 @@ impl Loader {
         limits: Limits,
         changes: &HashMap<String, Override>,
         sandboxes: &Sandboxes,
+        fill: &Fill<'_>,
     ) -> Result<Loaded, DirectoryError> {
-        let found = self.scanner.scan(directory)?;
+        let mut found = self.scanner.scan(directory)?;
         let mut registrations = Vec::with_capacity(found.tools.len());
         let mut before = std::mem::take(&mut self.made);
         for tool in found.tools {
@@ -81,10 +109,18 @@ impl Loader {
             let change = changes.get(&tool.name).cloned().unwrap_or_default();
             let declared = tool.metadata.declared.changed_by(&change.declared);
             let sandbox = sandboxes.of(&declared, &directory_of(&path));
+            let asked = tool.metadata.texts();
+            let filled =
+                if asked.refers_to_secrets() { fill(&path, sandbox.as_deref(), asked) } else { asked };
+            if let Some(message) = &filled.problem {
+                found.problems.push(Finding { path: path.clone(), at: None, message: message.clone() });
+            }
             let same = before.remove(&path).filter(|made| {
                 let manifest = &made.registration.manifest;
-                let same_rules =
-                    made.limits == limits && made.change == change && made.sandbox == sandbox;
+                let same_rules = made.limits == limits
+                    && made.change == change
+                    && made.sandbox == sandbox
+                    && made.filled == filled;
                 Arc::ptr_eq(&made.of, &read) && same_rules && manifest.id == tool.name
             });
             // One provider as long as the file is the same: so the catalogue knows that nothing changed.
@@ -94,11 +130,12 @@ impl Loader {
                     tool,
                     limits,
                     &change,
+                    filled.clone(),
                     declared,
                     sandbox.as_ref(),
                     Default::default(),
                 ) {
-                    Ok(registration) => Made { of: read, limits, change, sandbox, registration },
+                    Ok(registration) => Made { of: read, limits, change, filled, sandbox, registration },
                     Err(err) => return Err(DirectoryError { path, reason: reason(&err) }),
                 },
             };
@@ -220,8 +257,12 @@ impl ForeignTool {
         self.0.name = id;
         let place = terms.directory.to_owned();
         let place = (vec![place.clone()], Some(place));
+        let mut filled = self.0.metadata.texts();
+        if filled.refers_to_secrets() {
+            filled.problem = Some(FOREIGN_REFERENCE.to_owned());
+        }
         let registration =
-            registration(self.0, limits, &change, declared.clone(), sandbox.as_ref(), place)?;
+            registration(self.0, limits, &change, filled, declared.clone(), sandbox.as_ref(), place)?;
         Ok(ForeignMade { path, limits, change, declared, sandbox, registration })
     }
 }
@@ -248,6 +289,20 @@ pub fn unserved(id: String, file: &Path, directory: &Path, why: &str) -> io::Res
     Ok(registration)
 }
 
+impl Metadata {
+    /// The texts in which references to secrets may stand.
+    fn texts(&self) -> Filled {
+        Filled { env: self.env.clone(), args: self.args.clone(), ..Filled::default() }
+    }
+}
+
+impl Filled {
+    fn refers_to_secrets(&self) -> bool {
+        let mut texts = self.env.iter().map(|(_, value)| value).chain(&self.args);
+        texts.any(|text| ["${secret:", "${file:", "${command:"].iter().any(|form| text.contains(form)))
+    }
+}
+
 /// Where the paths of a declaration lead from.
 fn directory_of(file: &Path) -> PathBuf {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
@@ -258,20 +313,22 @@ fn registration(
     tool: Found,
     limits: Limits,
     change: &Override,
+    filled: Filled,
     declared: Declared,
     sandbox: Option<&Arc<Sandbox>>,
     (files, package): (Vec<PathBuf>, Option<PathBuf>),
 ) -> io::Result<Registration> {
     let mut metadata = tool.metadata;
     metadata.pass_env.extend_from_slice(&change.pass_env);
-    let mut program = Program::new(&tool.path)?.with_env(Vec::new(), metadata.pass_env);
+    let env = united(&filled.env, &change.env);
+    let mut program = Program::new(&tool.path)?.with_env(env, metadata.pass_env);
     if let Some(sandbox) = sandbox {
         program = program.confined(Arc::clone(sandbox), files);
     }
     let provider = ToolProvider {
         program: Arc::new(program),
         interpreter: tool.interpreter,
-        args: metadata.args,
+        args: filled.args,
         form: metadata.output.unwrap_or_default(),
         has_output_schema: metadata.output_schema.is_some(),
         limits,
@@ -293,12 +350,20 @@ fn registration(
         manifest.set_task_support(support);
     }
     let mut registration = Registration::from(manifest);
-    registration.policy.timeout = declared.limits.wall.or(metadata.timeout);
+    registration.policy.timeout = declared.limits.wall.into_iter().chain(metadata.timeout).min();
     if let Some(Err(reason)) = sandbox.map(|sandbox| sandbox.available()) {
         registration.policy = registration.policy.unavailable(reason);
     }
-    if let Some(fault) = tool.fault {
+    if let Some(fault) = tool.fault.or(filled.problem) {
         registration.policy = registration.policy.unavailable(fault);
     }
+    registration.policy.redaction = Redactor::united(filled.redaction, change.redaction.as_ref());
     Ok(registration)
+}
+
+/// The variables of a declaration, with those of the configuration, which come first.
+pub(crate) fn united(declared: &[(String, String)], own: &[(String, String)]) -> Vec<(String, String)> {
+    let is_own = |name: &str| own.iter().any(|(known, _)| known == name);
+    let declared = declared.iter().filter(|(name, _)| !is_own(name));
+    declared.chain(own).cloned().collect()
 }

@@ -173,7 +173,7 @@ impl Agent {
 }
 
 fn read(text: &JsonText) -> Given {
-    serde_json::from_str(text.as_str()).unwrap_or_default()
+    Given::read(text.as_str())
 }
 
 /// The error of a state that cannot be read or written.

@@ -16,6 +16,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use orla_tasks::{Failure, State};
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 /// The member of `_meta` that is about this protocol.
@@ -43,17 +44,47 @@ pub(super) enum Form {
 }
 
 /// What a call gave, as a task keeps it: the result of MCP's `tools/call`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Given {
     content: Vec<Value>,
     structured_content: Option<Value>,
     is_error: bool,
-    #[serde(rename = "_meta")]
     meta: Option<HashMap<String, Value>>,
 }
 
+/// The result as it is written: its members may have data that no part can hold.
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Written<'a> {
+    #[serde(borrow)]
+    content: Vec<&'a RawValue>,
+    #[serde(borrow)]
+    structured_content: Option<&'a RawValue>,
+    is_error: bool,
+    #[serde(rename = "_meta", borrow)]
+    meta: Option<HashMap<String, &'a RawValue>>,
+}
+
 impl Given {
+    /// Reads the result of a task. Data that the protocol cannot hold, such as the number 1e400, becomes a text.
+    pub(super) fn read(text: &str) -> Self {
+        let written: Written<'_> = serde_json::from_str(text).unwrap_or_default();
+        let value = |raw: &RawValue| serde_json::from_str::<Value>(raw.get()).ok();
+        let as_text = |raw: &RawValue| json!({"type": "text", "text": raw.get()});
+        let mut content: Vec<Value> =
+            written.content.iter().map(|block| value(block).unwrap_or_else(|| as_text(block))).collect();
+        let structured_content = written.structured_content.and_then(value);
+        if let (None, Some(raw)) = (&structured_content, written.structured_content) {
+            let text = as_text(raw);
+            if !content.contains(&text) {
+                content.push(text);
+            }
+        }
+        let member = |(name, raw): (String, &RawValue)| Some((name, value(raw)?));
+        let meta = written.meta.map(|meta| meta.into_iter().filter_map(member).collect());
+        Self { content, structured_content, is_error: written.is_error, meta }
+    }
+
     /// The form of the answer.
     pub(super) fn form(&self) -> Form {
         let about = self.meta.as_ref().and_then(|meta| meta.get(ABOUT)).unwrap_or(&Value::Null);
@@ -177,8 +208,8 @@ fn typed(mut part: Part, from: &Value) -> Part {
 mod tests {
     use super::*;
 
-    fn given(result: Value) -> Given {
-        serde_json::from_value(result).unwrap()
+    fn given(result: &Value) -> Given {
+        Given::read(&result.to_string())
     }
 
     #[test]
@@ -209,10 +240,19 @@ mod tests {
                     {"raw": "AQI=", "filename": "b"}, {"url": "http://f", "filename": "f"}, {"data": {"type": "new"}}]),
             ),
         ] {
-            let made = given(result.clone()).parts();
+            let made = given(&result).parts();
             assert_eq!(serde_json::to_value(made).unwrap(), wanted, "{result}");
         }
-        assert!(given(json!({})).artifact(State::Completed, None).is_none());
+        assert!(given(&json!({})).artifact(State::Completed, None).is_none());
+        for value in ["1e400", r#"{"v": "\ud800"}"#, &format!("{}{}", "[".repeat(600), "]".repeat(600))]
+        {
+            let hello = format!(
+                r#"{{"content": [{{"type": "text", "text": "hello"}}], "structuredContent": {value}}}"#
+            );
+            let texts = Given::read(&hello).parts();
+            let wanted = json!([{"text": "hello"}, {"text": value}]);
+            assert_eq!(serde_json::to_value(texts).unwrap(), wanted);
+        }
     }
 
     #[test]
@@ -234,16 +274,16 @@ mod tests {
             let failure = (state == State::Failed).then_some(&failure);
             let is_error = state != State::Completed;
             let result = json!({"content": blocks(texts), "isError": is_error});
-            let made = given(result).artifact(state, failure);
+            let made = given(&result).artifact(state, failure);
             assert_eq!(made.as_ref().and_then(|made| made.parts[0].as_text()), wanted, "{texts:?}");
         }
         // It came to its end while it was being cancelled.
-        let whole = given(json!({"content": blocks(&["was cancelled"])}));
+        let whole = given(&json!({"content": blocks(&["was cancelled"])}));
         assert!(whole.artifact(State::Cancelled, None).is_some());
         let error = json!({"error": {"kind": "failed", "message": "it broke"}});
         let wanted = json!([{"text": "it broke"}, {"data": error, "mediaType": "application/json"}]);
         assert_eq!(serde_json::to_value(failed(&failure, None)).unwrap(), wanted);
-        let late = given(json!({"_meta": {"orla/quota": {"retry_after_ms": 7}}}));
+        let late = given(&json!({"_meta": {"orla/quota": {"retry_after_ms": 7}}}));
         let said = serde_json::to_value(failed(&failure, Some(&late))).unwrap();
         assert_eq!(said[2]["data"], json!({"retry_after_ms": 7}));
     }
@@ -256,8 +296,8 @@ mod tests {
             (json!({"state": "completed"}), Form::Task),
             (json!(7), Form::Task),
         ] {
-            assert_eq!(given(json!({"_meta": {"orla/a2a": about}})).form(), wanted);
+            assert_eq!(given(&json!({"_meta": {"orla/a2a": about}})).form(), wanted);
         }
-        assert_eq!(given(json!({})).form(), Form::Task);
+        assert_eq!(given(&json!({})).form(), Form::Task);
     }
 }

@@ -84,7 +84,7 @@ impl Listing {
 impl Tool {
     fn render(entry: &Entry) -> Self {
         let input = entry.input_schema();
-        let output = entry.output_schema();
+        let output = entry.output_schema().filter(|schema| is_readable(schema.as_str()));
         let modern = tool(entry, &input, output.as_ref()).into();
         let other = output.filter(|schema| !is_object_schema(schema.as_str()));
         let legacy = other.map(|schema| tool(entry, &input, wrapped_schema(&schema).as_ref()).into());
@@ -98,7 +98,8 @@ impl Tool {
 
 /// A tool as sessionless clients see it.
 pub(crate) fn tool_json(entry: &Entry) -> String {
-    tool(entry, &entry.input_schema(), entry.output_schema().as_ref())
+    let output = entry.output_schema().filter(|schema| is_readable(schema.as_str()));
+    tool(entry, &entry.input_schema(), output.as_ref())
 }
 
 fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
@@ -108,17 +109,28 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
     if let Some(title) = manifest.title() {
         tool.push_str(&format!(r#","title":{}"#, json(title)));
     }
+    let input = if is_readable(input.as_str()) { input.as_str() } else { r#"{"type":"object"}"# };
     tool.push_str(&format!(r#","description":{},"inputSchema":{input}"#, json(&manifest.description)));
     if let Some(output) = output {
         tool.push_str(&format!(r#","outputSchema":{output}"#));
     }
-    let annotations = manifest.metadata.get(ANNOTATIONS).filter(|text| Object::parse(text).is_some());
-    if let Some(annotations) = annotations {
-        tool.push_str(&format!(r#","annotations":{annotations}"#));
+    if let Some(annotations) = manifest.metadata.get(ANNOTATIONS).and_then(|text| Object::parse(text)) {
+        let sound = annotations.members().filter(|(key, value)| match *key {
+            "title" => value.starts_with('"'),
+            key if key.ends_with("Hint") => matches!(*value, "true" | "false"),
+            _ => true,
+        });
+        let sound: Vec<String> = sound.map(|(key, value)| format!("{}:{value}", json(key))).collect();
+        tool.push_str(&format!(r#","annotations":{{{}}}"#, sound.join(",")));
     }
     let listed = manifest.metadata.get(LISTED).and_then(|text| Object::parse(text));
     for (key, value) in listed.iter().flat_map(Object::members) {
-        if !KNOWN.contains(&key) {
+        let is_sound = match key {
+            "icons" => value.starts_with('['),
+            "_meta" => value.starts_with('{'),
+            key => !KNOWN.contains(&key),
+        };
+        if is_sound {
             tool.push_str(&format!(",{}:{value}", json(key)));
         }
     }
@@ -129,6 +141,14 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
 /// The members of a tool that have a place in its manifest.
 const KNOWN: [&str; 7] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution"];
+
+/// Whether clients with types can read the schema. One that they cannot would cost them the whole list, not this tool alone.
+fn is_readable(schema: &str) -> bool {
+    let Some(object) = Object::parse(schema) else { return false };
+    let begins =
+        |key: &str, first: &[char]| object.get(key).is_none_or(|value| value.starts_with(first));
+    begins("type", &['"', '[']) && begins("properties", &['{']) && begins("required", &['['])
+}
 
 fn is_object_schema(schema: &str) -> bool {
     Object::parse(schema).and_then(|object| object.get("type").map(|kind| kind == r#""object""#))

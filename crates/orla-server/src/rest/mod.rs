@@ -25,7 +25,7 @@ use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 use orla_marketplace::{Call, JsonText, Outcome, Payload, Principal, RuntimeError, RuntimeResult};
 use orla_mcp::call_result::{call_result_json, plain_json};
-use orla_tasks::{NewTask, Tasks};
+use orla_tasks::{NewTask, Task, TaskError, Viewer};
 use percent_encoding::percent_decode_str;
 
 use crate::credential::Credential;
@@ -100,14 +100,15 @@ pub(crate) async fn serve(
             return Problem::new(StatusCode::BAD_REQUEST, "invalid-argument", what).into_response();
         }
     };
-    if prefers_async(&parts.headers)
-        && let Some(tasks) = core.tasks()
-    {
-        return start(core, tasks, call, key).await;
-    }
-    if let Some(key) = key {
-        let credential = Credential::of(core, principal.as_ref(), &parts.extensions);
-        return keyed(core, call, &key, credential).await;
+    let way =
+        if core.tasks().is_some() && prefers_async(&parts.headers) { Way::Task } else { Way::Wait };
+    match (key, way) {
+        (Some(key), way) => {
+            let credential = Credential::of(core, principal.as_ref(), &parts.extensions);
+            return keyed(core, call, key, way, credential).await;
+        }
+        (None, Way::Task) => return start(core, call, None).await.into_response(),
+        (None, Way::Wait) => {}
     }
     let catalog = core.market.catalog_for(&call).await;
     let entry = catalog.visible(principal.as_ref(), &target);
@@ -120,6 +121,15 @@ pub(crate) async fn serve(
         _ if wants_events => events::of_call(core, call).await,
         _ => answer(core, call).await.into_response(),
     }
+}
+
+/// How a client wants its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It waits for the output.
+    Wait,
+    /// It gets a task (`Prefer: respond-async`).
+    Task,
 }
 
 /// Makes the call.
@@ -137,18 +147,20 @@ fn step_up(
     result.as_ref().err().and_then(|error| StepUp::after(core, principal, error))
 }
 
-/// Makes the call if the key is new, and otherwise repeats its answer. The call goes on without its client.
+/// Makes the call if the key is new, and otherwise repeats its answer, whichever way that went. The call goes on without
+/// its client.
 async fn keyed(
     core: &Arc<Core>,
     mut call: Call,
-    key: &str,
+    key: String,
+    way: Way,
     credential: Option<Credential>,
 ) -> Response<Body> {
     let input = match call.input.json() {
         Ok(input) => input.clone(),
         Err(error) => return Problem::of(&error).into_response(),
     };
-    let attempt = Attempt::new(call.scope.principal.as_ref(), key, &call.target, &input);
+    let attempt = Attempt::new(call.scope.principal.as_ref(), &key, &call.target, &input);
     let own = Arc::clone(core);
     let token = core.abort.child_token();
     call.scope.cancellation = token.clone();
@@ -161,12 +173,19 @@ async fn keyed(
         let claim = match claimed {
             Ok(Claim::New(claim)) => claim,
             Ok(Claim::Answered(answer)) => return repeated(&own, call, answer).await,
-            Err(refused) => {
-                let (status, kind, what) = refused.described();
-                return Problem::new(status, kind, what).into_answer();
-            }
+            // The server ended between noting the key and answering; the task that it accepted is there.
+            Err(Refused::Interrupted) if way == Way::Task => match earlier(&own, &call, &key).await {
+                Some(task) => return task,
+                None => return Refused::Interrupted.into_answer(),
+            },
+            Err(refused) => return refused.into_answer(),
         };
-        let mut answering = std::pin::pin!(answer(&own, call));
+        let mut answering = std::pin::pin!(async {
+            match way {
+                Way::Wait => answer(&own, call).await,
+                Way::Task => start(&own, call, Some(key)).await,
+            }
+        });
         let withdrawn = async {
             match credential {
                 Some(credential) => credential.withdrawn().await,
@@ -192,43 +211,53 @@ async fn keyed(
     running.await.unwrap_or_else(|_| Answer::lost()).into_response()
 }
 
-/// The answer that was kept. What the caller may not call any more is answered as it is now.
+/// The answer that was kept, or the task as it stands now. What the caller may not call any more is answered as it is now.
 async fn repeated(core: &Arc<Core>, call: Call, kept: KeptAnswer) -> Answer {
     let principal = call.scope.principal.clone();
-    match core.market.check(call).await {
-        Err(error @ (RuntimeError::Denied { .. } | RuntimeError::Unknown { .. })) => {
-            let result = Err(error);
-            Answer { step_up: step_up(core, principal.as_ref(), &result), ..Answer::of(&result) }
-        }
-        _ => kept.into(),
+    if let Err(error @ (RuntimeError::Denied { .. } | RuntimeError::Unknown { .. })) =
+        core.market.check(call).await
+    {
+        let result = Err(error);
+        return Answer { step_up: step_up(core, principal.as_ref(), &result), ..Answer::of(&result) };
     }
+    if let (Some(id), Some(tasks)) = (kept.task(), core.tasks())
+        && let Ok(task) = tasks.get(&id, Viewer::Caller(principal.as_ref())).await
+    {
+        return Answer::accepted(&task);
+    }
+    kept.into()
 }
 
 /// Starts a task that makes the call.
-async fn start(core: &Arc<Core>, tasks: &Tasks, call: Call, key: Option<String>) -> Response<Body> {
-    let Call { target, input, scope, .. } = call;
-    let principal = scope.principal;
-    let mut task = NewTask::call(target, input, principal.clone());
-    task.key = key;
-    match tasks.start(task).await {
-        Ok(started) => {
-            let mut response = json(StatusCode::ACCEPTED, task_json(&started.task).to_string());
-            let headers = response.headers_mut();
-            if let Ok(place) = HeaderValue::from_str(&format!("/tasks/{}", started.task.id)) {
-                headers.insert(header::LOCATION, place);
-            }
-            headers.insert("preference-applied", HeaderValue::from_static("respond-async"));
-            response
-        }
-        Err(orla_tasks::TaskError::Refused(error)) => {
+async fn start(core: &Core, call: Call, key: Option<String>) -> Answer {
+    let Some(tasks) = core.tasks() else { return Answer::lost() };
+    let new = new_task(call, key);
+    let principal = new.caller.clone();
+    match tasks.start(new).await {
+        Ok(started) => Answer::accepted(&started.task),
+        Err(TaskError::Refused(error)) => {
             let step_up = StepUp::after(core, principal.as_ref(), &error);
-            StepUp::apply(step_up, Problem::of(&error).into_response())
+            Answer { run: Run::None, step_up, ..Problem::of(&error).into_answer() }
         }
         Err(error) => {
             let (status, kind) = status_and_kind(&error);
-            Problem::new(status, kind, error.to_string()).into_response()
+            let run = if matches!(error, TaskError::State(_)) { Run::CutShort } else { Run::None };
+            Answer { run, ..Problem::new(status, kind, error.to_string()).into_answer() }
         }
     }
+}
+
+/// The task that the caller has started with this key and this call.
+async fn earlier(core: &Core, call: &Call, key: &str) -> Option<Answer> {
+    let task = core.tasks()?.started_with(&new_task(call.clone(), Some(key.to_owned()))).await;
+    task.ok().flatten().map(|task| Answer::accepted(&task))
+}
+
+fn new_task(call: Call, key: Option<String>) -> NewTask {
+    let Call { target, input, scope, .. } = call;
+    let mut task = NewTask::call(target, input, scope.principal);
+    task.key = key;
+    task
 }
 
 /// The answer to a call.
@@ -247,6 +276,25 @@ enum Run {
     None,
     /// It was cancelled before its end.
     CutShort,
+}
+
+impl Refused {
+    fn into_answer(self) -> Answer {
+        let (status, kind, what) = self.described();
+        Problem::new(status, kind, what).into_answer()
+    }
+}
+
+impl KeptAnswer {
+    /// The id of the task that this answer names.
+    fn task(&self) -> Option<String> {
+        #[derive(serde::Deserialize)]
+        struct Named {
+            id: String,
+        }
+        let is_task = self.status == StatusCode::ACCEPTED;
+        is_task.then(|| serde_json::from_slice::<Named>(&self.body).ok()).flatten().map(|task| task.id)
+    }
 }
 
 impl From<KeptAnswer> for Answer {
@@ -277,6 +325,12 @@ impl Answer {
         }
     }
 
+    /// The answer with a task: 202, and its place.
+    fn accepted(task: &Task) -> Self {
+        let body = task_json(task).to_string().into();
+        KeptAnswer { status: StatusCode::ACCEPTED, retry_after: None, body }.into()
+    }
+
     /// The answer of a call whose task broke down.
     fn lost() -> Self {
         let what = "the call broke down; see the server's log";
@@ -284,10 +338,15 @@ impl Answer {
     }
 
     fn into_response(self) -> Response<Body> {
+        let task = self.kept.task();
         let KeptAnswer { status, retry_after, body } = self.kept;
         let mut response = json(status, body);
         let headers = response.headers_mut();
-        if status != StatusCode::OK {
+        if let Some(place) = task.and_then(|id| HeaderValue::from_str(&format!("/tasks/{id}")).ok()) {
+            headers.insert(header::LOCATION, place);
+            headers.insert("preference-applied", HeaderValue::from_static("respond-async"));
+        }
+        if !status.is_success() {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
         }
         if let Some(seconds) = retry_after {

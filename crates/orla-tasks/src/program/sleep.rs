@@ -337,7 +337,9 @@ impl Tasks {
         let state = state.as_ref().map(|row| &row.value[..]);
         let input = self.input(id).await?;
         let input = input.and_then(|input| serde_json::from_str::<Source>(input.as_str()).ok());
-        let source = input.map(|input| input.program);
+        // A schedule may have given secrets to it.
+        let secrets = self.0.market.redaction();
+        let source = input.map(|input| secrets.text(&input.program).into_owned());
         Ok(Course::read(values(0), state, values(1), source.as_deref()))
     }
 

@@ -1,6 +1,6 @@
 //! Puts a configuration in force: finds everything that it describes, and publishes the next snapshot.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use orla_providers::capsule::{CapsuleExecutor, packages};
 use orla_providers::mcp::{self, ServerSettings};
 use orla_providers::tool::{Override, ToolExecutor, ToolProvider};
 use orla_providers::{builtin, plugin};
+use orla_secrets::Resolver;
 
 #[cfg(feature = "agent")]
 use crate::agent::{environment, prompted};
@@ -25,9 +26,9 @@ use crate::packages::names::OwnNames;
 use crate::packages::{Installed, project_of, store_of};
 use crate::served::Sources;
 use crate::unmatched::{Finding, Known};
-use crate::{programs, prompts, render};
+use crate::{declared_secrets, programs, prompts, render};
 
-use super::packages::packages_at_home;
+use super::packages::{Terms, packages_at_home};
 use super::{App, is_alone, policy};
 
 impl App {
@@ -44,9 +45,13 @@ impl App {
         sandboxes.set_rules(config.sandbox);
         sandboxes.tidy();
         self.marketplace.set_confinement(config.sandbox.mode.name());
+        let secrets = Resolver::of_user();
         let mut found = self
             .tools
-            .load(&config.tools_dir, process, &overrides(config), sandboxes)
+            .load(&config.tools_dir, process, &overrides(config), sandboxes, &|file, sandbox, asked| {
+                let place = declared_secrets::place(file.parent().unwrap_or(file), sandbox.is_some());
+                declared_secrets::filled(asked, place, &secrets)
+            })
             .map_err(|err| format!("tools_dir: {err}; it must be a directory that orla can read"))?;
         if config.is_default("tools_dir") && serves_without_tools(config) {
             // Nobody asked for the directory that is missing.
@@ -104,9 +109,9 @@ impl App {
                 Some(why)
             })
         };
-        let (of_packages, installed) =
-            self.load_packages(config, installed, process, &rules, &mut found, &mut findings);
-        let secrets = Arc::new(config.secrets.and(&of_packages));
+        let terms = Terms { config, process, rules: &rules, secrets: &secrets };
+        let (given, installed) = self.load_packages(&terms, installed, &mut found, &mut findings);
+        let secrets = Arc::new(config.secrets.and(&given));
         // What still runs may know the secrets from before.
         self.marketplace.set_redaction(Arc::new(secrets.and(&self.secrets)));
         self.secrets = secrets;
@@ -415,10 +420,21 @@ fn agent(_: &Config, _: &mut Findings) -> Option<Registration> {
 pub(super) fn overrides(config: &Config) -> HashMap<String, Override> {
     let changes = config.tools.iter().map(|(name, change)| {
         let declared = declared(config, change);
-        let change = Override { pass_env: change.pass_env.clone(), prestart: change.prestart, declared };
+        let change = Override {
+            pass_env: change.pass_env.clone(),
+            env: pairs(&change.env),
+            redaction: change.redaction.clone(),
+            prestart: change.prestart,
+            declared,
+        };
         (name.clone(), change)
     });
     changes.collect()
+}
+
+/// Variables by name, in a list.
+pub(super) fn pairs(variables: &BTreeMap<String, String>) -> Vec<(String, String)> {
+    variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// What the configuration adds to a tool's declaration. Relative paths in it lead from the configuration's file.

@@ -11,26 +11,35 @@ use orla_providers::tool::Loaded;
 use orla_secrets::Resolver;
 
 use crate::config::Config;
+use crate::declared_secrets;
 use crate::findings::{Findings, sentences};
 use crate::governance::Rules;
-use crate::package_secrets;
 use crate::packages::Installed;
 
-use super::load::{base_of, declared, gate, overrides};
+use super::load::{base_of, declared, gate, overrides, pairs};
 use super::{App, is_alone, policy};
+
+/// On which terms packages are served.
+pub(super) struct Terms<'a> {
+    pub(super) config: &'a Config,
+    /// What bounds the processes of their calls.
+    pub(super) process: orla_process::Limits,
+    pub(super) rules: &'a Arc<Rules>,
+    /// What fills in the references to secrets in their manifests.
+    pub(super) secrets: &'a Resolver,
+}
 
 impl App {
     /// Finds the packages: simple ones are tools like others, capsules have their own supervisor. Returns what replaces
     /// the secrets that they are given.
     pub(super) fn load_packages(
         &self,
-        config: &Config,
+        terms: &Terms<'_>,
         installed: Installed,
-        process: orla_process::Limits,
-        rules: &Arc<Rules>,
         found: &mut Loaded,
         findings: &mut Findings,
     ) -> (Redactor, Installed) {
+        let Terms { config, process, rules, secrets } = *terms;
         let home = packages_elsewhere(config).filter(|_| self.candidate.is_none());
         let mut packages = packages::find(&config.tools_dir, home.as_deref());
         findings.warnings.extend(sentences(&packages.warnings));
@@ -55,14 +64,22 @@ impl App {
         found.registrations.extend(tools);
         missing.extend(unserved);
         self.refuse(missing, findings);
-        let (secrets, mut given) = (Resolver::of_user(), Redactor::default());
+        let mut given = Redactor::default();
+        for redaction in found.registrations.iter().filter_map(|tool| tool.policy.redaction.as_ref()) {
+            given = given.and(redaction);
+        }
         for package in &mut packages.packages {
             let change = config.tools.get(&package.manifest.name);
             package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
             let changed = change.map(|change| declared(config, change)).unwrap_or_default();
             package.confine(self.instance.sandboxes(), &changed);
-            if let Some(problem) = package_secrets::fill(package, &secrets) {
+            if let Some(problem) = declared_secrets::fill(package, secrets) {
                 findings.problems.push(problem);
+            }
+            if let Some(change) = change {
+                package.env = pairs(&change.env);
+                package.redaction =
+                    Redactor::united(package.redaction.take(), change.redaction.as_ref());
             }
             if let Some(redaction) = &package.redaction {
                 given = given.and(redaction);

@@ -32,7 +32,7 @@ pub(crate) fn run(agent: &cli::Agent, source: &Source) -> Result<(), Failure> {
         Some(file) => file_text(file)?,
         None => SYSTEM.to_owned(),
     };
-    let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let mut config = super::load(source)?;
     overlay(&mut config.agent, agent);
     let _log = super::log(&config);
     let runtime = super::small_runtime()?;

@@ -13,7 +13,7 @@ pub(crate) fn run(
     as_json: bool,
     source: &Source,
 ) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let server = Server::at(url, &config)?;
     let runtime = super::small_runtime()?;
     let Some(answer) = answer else {

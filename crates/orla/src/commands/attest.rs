@@ -26,7 +26,7 @@ pub(crate) fn run(attest: &cli::Attest, source: &Source) -> Result<(), Failure> 
     let Some(path) = &attest.key else {
         return Err(Failure::usage("no key: give --key FILE, or make one with --new-key FILE"));
     };
-    let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let mut config = super::load(source)?;
     let _log = super::log(&config);
     // Capabilities without an attestation must be visible.
     config.governance.require_attestation = false;

@@ -24,7 +24,7 @@ pub(crate) fn verify(
     let path = match file {
         Some(path) => path.to_owned(),
         None => {
-            let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+            let config = super::load(source)?;
             config.governance.audit
         }
     };

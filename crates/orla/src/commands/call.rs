@@ -28,7 +28,7 @@ const EXAMPLE: &str = r#"'{"key": "value"}'"#;
 
 pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
     let input = input(call.json.as_deref(), &call.arguments).map_err(Failure::usage)?;
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {

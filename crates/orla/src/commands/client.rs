@@ -1,5 +1,6 @@
 //! A small client of a running orla: one request, one answer (MCP 2026-07-28, which needs no session).
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orla_mcp::framing::{Events, TooLarge};
@@ -34,6 +35,21 @@ pub(crate) enum Reply {
 
 /// Paths of a server that do not speak MCP.
 const NOT_MCP: [&str; 4] = ["/rtfs", "/status", "/metrics", "/healthz"];
+
+/// Why there is no connection, and what to do.
+fn remedy(cause: &str) -> String {
+    match cause.strip_prefix("invalid peer certificate: ") {
+        Some(why) if why.contains("CaUsedAsEndEntity") => {
+            "the certificate of the server is one of an authority: make it with basicConstraints CA:FALSE \
+             (openssl req … -addext basicConstraints=critical,CA:FALSE)"
+                .to_owned()
+        }
+        Some(why) => format!(
+            "the certificate of the server is not trusted: {why}; name the certificate of its authority with --ca"
+        ),
+        None => format!("{cause}; start a server with `orla`, or name one with --url"),
+    }
+}
 
 impl Server {
     /// A server at a URL, or at the address of the configuration. The token of the configuration is sent only to
@@ -133,9 +149,7 @@ impl Server {
         request.send().await.map_err(|err| {
             let cause = root_cause(&err);
             self.failure(&match err.is_connect() {
-                true => format!(
-                    "cannot connect: {cause}; start a server with `orla`, or name one with --url"
-                ),
+                true => format!("cannot connect: {}", remedy(&cause)),
                 false => cause,
             })
         })
@@ -218,12 +232,40 @@ fn message(text: &[u8]) -> Option<(Value, Option<Reply>)> {
         result: Option<&'a RawValue>,
     }
     let response: Response<'_> = serde_json::from_slice(text).ok()?;
-    let result = response.result.map(|raw| Reply::Result(raw.get().to_owned()));
-    let message: Value = serde_json::from_slice(text).ok()?;
+    // A result may have data that no value can hold.
+    if let Some(result) = response.result {
+        return Some((Value::Null, Some(Reply::Result(result.get().to_owned()))));
+    }
+    let message = readable(std::str::from_utf8(text).ok()?)?;
     let error = message
         .get("error")
         .map(|error| Reply::Error(error["message"].as_str().unwrap_or("unknown error").to_owned()));
-    Some((message, result.or(error)))
+    Some((message, error))
+}
+
+/// JSON as a value for people. What no value can hold (1e400, a lone surrogate, 128 levels) becomes its text.
+pub(super) fn readable(text: &str) -> Option<Value> {
+    const LEVELS: usize = 32;
+    fn below(raw: &RawValue, levels: usize) -> Value {
+        let text = raw.get();
+        if let Ok(value) = serde_json::from_str(text) {
+            return value;
+        }
+        let deeper = levels.checked_sub(1);
+        if let Some((levels, members)) =
+            deeper.zip(serde_json::from_str::<BTreeMap<_, &RawValue>>(text).ok())
+        {
+            return members
+                .into_iter()
+                .map(|(name, raw): (String, _)| (name, below(raw, levels)))
+                .collect();
+        }
+        if let Some((levels, items)) = deeper.zip(serde_json::from_str::<Vec<&RawValue>>(text).ok()) {
+            return items.into_iter().map(|raw| below(raw, levels)).collect();
+        }
+        Value::from(text)
+    }
+    serde_json::from_str(text).ok().map(|raw| below(raw, LEVELS))
 }
 
 /// `HOST:PORT`, with brackets around an IPv6 address; an address for listening is reached at loopback.

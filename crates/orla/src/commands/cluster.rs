@@ -12,7 +12,7 @@ use crate::render;
 const SHOWN: usize = 5;
 
 pub(crate) fn status(url: Option<&str>, as_json: bool, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let server = Server::at(url, &config)?;
     let status = super::small_runtime()?.block_on(status::get(&server))?;
     let cluster = &status["cluster"];
@@ -35,7 +35,7 @@ pub(crate) fn drain(
     url: Option<&str>,
     source: &Source,
 ) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     if !orla_cluster::is_name(node) {
         return Err(Failure::usage(format!(
             "{node:?} is not the name of a node; see `orla cluster status`"

@@ -10,7 +10,7 @@ use crate::config::{Config, Source};
 use crate::{Failure, cli, render};
 
 pub(crate) fn run(describe: &cli::Describe, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     let described = super::small_runtime()?.block_on(async {
         match &describe.url {

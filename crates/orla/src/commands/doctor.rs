@@ -67,7 +67,7 @@ impl Certificate {
 const METADATA: &str = "refused everywhere in confined processes, by seccomp";
 
 pub(crate) fn run(doctor: &cli::Doctor, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     let report = super::small_runtime()?.block_on(examine(&config))?;
     if doctor.json {

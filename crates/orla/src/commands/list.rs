@@ -15,7 +15,7 @@ use crate::exposure::Exposure;
 use crate::{Failure, cli, render};
 
 pub(crate) fn run(list: &cli::List, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     super::small_runtime()?.block_on(async {
         match (&list.url, list.watch) {
@@ -67,7 +67,7 @@ async fn there(server: &Server, json: bool) -> Result<(), Failure> {
 /// Lists what would be served, and again when a file of it changes.
 async fn watch_here(all: bool, source: &Source) -> Result<(), Failure> {
     let look = async |files: &mut Files| {
-        let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+        let mut config = super::load(source)?;
         config.watch = true;
         // Watched before it is read, so that no change is missed in between.
         let followed = files.follow(&config, Vec::new());

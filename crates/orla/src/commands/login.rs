@@ -15,7 +15,7 @@ use crate::{Failure, cli, render, tokens};
 
 /// Signs in.
 pub(crate) fn login(login: &cli::Login, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     let place = place(&config, &login.name)?;
     let subject = subject(&place.upstream, login.caller.as_deref())?;
@@ -35,7 +35,7 @@ pub(crate) fn login(login: &cli::Login, source: &Source) -> Result<(), Failure> 
 
 /// Signs out.
 pub(crate) fn logout(logout: &cli::Logout, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     let Place { upstream, .. } = place(&config, &logout.name)?;
     let subject = subject(&upstream, logout.caller.as_deref())?;

@@ -43,10 +43,20 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
 use crate::cli::Cli;
-use crate::config::Config;
 use crate::config::schema::schema as config_schema;
+use crate::config::{Config, Source};
 use crate::logging::Logging;
 use crate::render;
+
+/// Reads the configuration of a command. What is printed from now on does not show its secrets.
+///
+/// # Errors
+/// Every problem of the configuration.
+pub(crate) fn load(source: &Source) -> Result<Config, Failure> {
+    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    render::redact(&config.secrets);
+    Ok(config)
+}
 
 /// `orla schema`: the JSON Schema of the configuration.
 pub(crate) fn schema() -> Result<(), Failure> {

@@ -9,7 +9,7 @@ use crate::config::{Config, Source};
 use crate::{Failure, cli, render};
 
 pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     let principal = principal(explain, &config);
     let (id, name, needs) = super::small_runtime()?.block_on(needs(&config, &explain.capability))?;

@@ -40,7 +40,7 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
         Some(cli::RtfsCommand::Fmt { check, files }) => return fmt::run(files, *check),
         None => {}
     }
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     let input = rtfs.input.as_deref().map_or(Ok(Value::Nil), |json| {
         value_from_json(json).map_err(|err| Failure::usage(format!("--input: {err}")))

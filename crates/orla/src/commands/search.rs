@@ -13,7 +13,7 @@ pub(crate) fn run(search: &cli::Search, source: &Source) -> Result<(), Failure> 
     if let Some(registry) = &search.registry {
         return super::packages::search(registry, &search.words.join(" "), search.limit, search.json);
     }
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     let query = search.words.join(" ");
     let found = super::small_runtime()?.block_on(async {

@@ -56,7 +56,7 @@ pub(crate) fn dev(dir: Option<PathBuf>, before: Serve, after: Serve) -> Result<(
         Some(dir) => dir,
         None => {
             let source = Cli::serve_source(before.clone(), Some(after.clone()));
-            let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+            let config = super::load(&source)?;
             choose(&[Path::new("."), &config.tools_dir])?
         }
     };
@@ -121,7 +121,7 @@ fn packages_in(dir: &Path) -> Vec<PathBuf> {
 async fn serve(source: Source) -> Result<(), Failure> {
     // First of all: an early signal to reload must not end the process.
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(&source)?;
     if let Some(tls) = config.tls().filter(|_| config.transport == Transport::Http) {
         Tls::load(tls)
             .map_err(|err| Failure::usage(config.problem("auth", err.to_string()).to_string()))?;

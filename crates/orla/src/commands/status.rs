@@ -9,7 +9,7 @@ use crate::config::Source;
 use crate::render;
 
 pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let server = Server::at(url, &config)?;
     let runtime = super::small_runtime()?;
     if json {
@@ -22,7 +22,7 @@ pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), 
 
 /// `--watch`: shows it again as it changes.
 pub(crate) fn watch(url: Option<&str>, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let server = Server::at(url, &config)?;
     let look = async |server: &mut Server| Ok(shown(&get(server).await?));
     super::small_runtime()?.block_on(super::watch::watch_server(server, look))

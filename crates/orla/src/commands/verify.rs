@@ -12,7 +12,7 @@ use crate::governance::{Rules, Verdict};
 use crate::{Failure, cli, render};
 
 pub(crate) fn run(verify: &cli::Verify, source: &Source) -> Result<(), Failure> {
-    let mut config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let mut config = super::load(source)?;
     let _log = super::log(&config);
     // Capabilities that are refused for their attestation are included.
     let required = std::mem::take(&mut config.governance.require_attestation);

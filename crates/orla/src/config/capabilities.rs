@@ -16,6 +16,7 @@ use orla_marketplace::{
     rtfs::TypeExpr,
 };
 use orla_providers::plugin::ENTRY;
+use orla_providers::tool::metadata;
 use serde_json::{Value, json};
 
 use super::forms::{
@@ -323,7 +324,13 @@ fn manifest(
 
 fn annotations(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     reader.pairs(path, node, "a mapping of MCP's tool annotations")?;
-    Some(node.to_json().to_string())
+    match metadata::annotations(node) {
+        Ok(annotations) => Some(annotations.to_string()),
+        Err(problem) => {
+            reader.problem(node.at, || format!("{path}.{problem}"));
+            None
+        }
+    }
 }
 
 fn providers(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<ProviderType>> {

@@ -91,7 +91,6 @@ use table::KEYS;
 
 use crate::exposure::Exposure;
 use crate::extensions::Extensions;
-use crate::render;
 
 /// Characters that a token has at least where other machines can reach the server.
 const MIN_TOKEN: usize = 16;
@@ -295,6 +294,10 @@ pub(crate) struct ToolOverride {
     pub(crate) task: Option<TaskSupport>,
     /// Patterns of the variables that it gets besides the usual ones.
     pub(crate) pass_env: Vec<Pattern>,
+    /// Variables that it gets besides those that it declares.
+    pub(crate) env: BTreeMap<String, String>,
+    /// Replaces the secrets in them in what it returns.
+    pub(crate) redaction: Option<Arc<Redactor>>,
     /// Its permissions and limits besides those that it declares.
     pub(crate) declared: Declared,
     /// Of the tool's name in the file.
@@ -482,9 +485,11 @@ impl Source {
 
     fn load_with(&self, env: Lookup<'_>) -> Result<Config, Vec<Problem>> {
         let (config, mut problems) = self.read(env);
-        // Every later error may quote it.
-        render::redact(&config.secrets);
+        let earlier = problems.len();
         problems.extend(config.contradictions());
+        for problem in &mut problems[earlier..] {
+            problem.redact(&config.secrets);
+        }
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 

@@ -101,7 +101,7 @@ fn settings(
     }
     reader.mapping(place, node.at, present(pairs), keys, &mut settings)?;
     settings.permissions = settings.declared.permissions.clone().unwrap_or_default();
-    settings.timeout = settings.declared.limits.wall.or(settings.timeout);
+    settings.timeout = settings.declared.limits.wall.into_iter().chain(settings.timeout).min();
     (!settings.command.is_empty()).then_some(settings)
 }
 

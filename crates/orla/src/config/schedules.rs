@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use orla_document::{Kind as Shape, Node, Position};
+use orla_document::{Key as Name, Kind as Shape, Node, Position};
 use orla_marketplace::JsonText;
 use orla_marketplace::program::IDS;
 use orla_tasks::{Expression, ExpressionError, Overlap, Schedule};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::forms::{Choice, Count, Read, Text, text_schema};
 use super::keys::{Key, key, object, own};
-use super::read::{Reader, unexpected};
+use super::read::{Reader, excerpt, unexpected};
 use super::{Config, Placed};
 
 const ENTRIES: &str =
@@ -41,7 +41,7 @@ fn keys() -> Vec<Key<Draft>> {
             "the capability that is called"),
         key("program", Text("a program in RTFS"), |d| &mut d.program,
             "instead of `capability`: a program in [RTFS](rtfs.md)"),
-        key("input", Read(|_, _, node| Some(node.to_json()), || json!({})), |d| &mut d.input,
+        key("input", Read(input, || json!({})), |d| &mut d.input,
             "its input; by default `{}`"),
         own("schedule", |reader, draft: &mut Draft, path, node| {
             draft.schedule = reader.line(path, node, "a cron expression of five fields").map(|text| (text, node.at));
@@ -133,6 +133,30 @@ impl Draft {
             catch_up,
             owner: None,
         }))
+    }
+}
+
+/// A value, in whose texts variables and secrets are filled in.
+fn input(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Value> {
+    match &node.kind {
+        Shape::Scalar(scalar) if scalar.as_text().is_some() => match reader.text_of(node, "text") {
+            Ok(text) => Some(Value::String(text)),
+            Err(problem) => {
+                reader.problem(node.at, || format!("{path}{problem}"));
+                None
+            }
+        },
+        Shape::Scalar(_) => Some(node.to_json()),
+        Shape::List(items) => {
+            let items = items.iter().enumerate();
+            items.map(|(at, item)| input(reader, &format!("{path}[{at}]"), item)).collect()
+        }
+        Shape::Map(members) => {
+            let member = |(key, node): &(Name, Node)| {
+                Some((key.text.clone(), input(reader, &format!("{path}.{}", excerpt(&key.text)), node)?))
+            };
+            members.iter().map(member).collect::<Option<serde_json::Map<_, _>>>().map(Value::Object)
+        }
     }
 }
 

@@ -96,7 +96,7 @@ fn keys() -> Vec<Key<Config>> {
         own_with_variable("builtins", builtins::read, builtins::schema, builtins::of_variable,
             "listed built-ins: `true` for all, or a list of name patterns. `false` removes all built-ins. By default, none is listed, and all can be found and called"),
         own("tools", tools::read, tools::schema,
-            "settings of single capabilities of any kind, by name: `timeout`, `enabled`, `description`, `rename`, `max_concurrency`, `retries` and `task`; for a tool or package also `pass_env`, and for a tool `prestart`"),
+            "settings of single capabilities of any kind, by name: `timeout`, `enabled`, `description`, `rename`, `max_concurrency`, `retries` and `task`; for a tool or package also `env` and `pass_env`, and for a tool `prestart`"),
         key("sandbox", Choice(SANDBOX), |c| &mut c.sandbox.mode,
             "which processes are [confined](sandbox.md): `declared`, those with `permissions`; `strict`, all; `off`, none"),
         key("sandbox_fallback", Choice(FALLBACK), |c| &mut c.sandbox.fallback,

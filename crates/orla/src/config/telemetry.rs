@@ -103,10 +103,14 @@ impl Config {
             Some(value.trim().to_owned()).filter(|value| !value.is_empty())
         };
         let mut sample_ratio = self.telemetry.sample_ratio;
-        if self.is_default("telemetry")
-            && let Some(ratio) = of("OTEL_TRACES_SAMPLER_ARG").and_then(|text| Ratio.parse(&text).ok())
-        {
-            sample_ratio = ratio;
+        if self.is_default("telemetry") {
+            let of_argument = || of("OTEL_TRACES_SAMPLER_ARG").and_then(|text| Ratio.parse(&text).ok());
+            let of_name = match of("OTEL_TRACES_SAMPLER").as_deref() {
+                Some("always_on" | "parentbased_always_on") => Some(1.0),
+                Some("always_off" | "parentbased_always_off") => Some(0.0),
+                _ => of_argument(),
+            };
+            sample_ratio = of_name.unwrap_or(sample_ratio);
         }
         let every = of("OTEL_METRIC_EXPORT_INTERVAL").and_then(|text| text.parse().ok());
         let every = every.filter(|millis| *millis > 0).map_or(EVERY, Duration::from_millis);

@@ -113,7 +113,7 @@ fn every_mistake_is_named_with_its_place() {
         ),
         (
             "tools: {ls: 1}\n",
-            "tools.ls: expected a mapping with timeout, enabled, description, rename, max_concurrency, scope, retries, prestart, task, pass_env, permissions, limits or sandbox_fallback, got 1 at orla.yaml:1:13",
+            "tools.ls: expected a mapping with timeout, enabled, description, rename, max_concurrency, scope, retries, prestart, task, env, pass_env, permissions, limits or sandbox_fallback, got 1 at orla.yaml:1:13",
         ),
         ("- a\n", "expected a mapping of keys to values, got a list at orla.yaml:1:1"),
         ("port: 1\nport: 2\n", "port: given twice, first on line 1 at orla.yaml:2:1"),

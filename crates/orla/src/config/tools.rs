@@ -8,7 +8,7 @@ use orla_providers::tool::metadata::MAX_PRESTART;
 use serde_json::{Value, json};
 
 use super::forms::{
-    CONFINING, Choice, Count, DAY, FALLBACK, Flag, LIMITS, Read, Seconds, Text, Variables,
+    CONFINING, Choice, Count, DAY, ENVIRONMENT, FALLBACK, Flag, LIMITS, Read, Seconds, Text, Variables,
 };
 use super::keys::{self, Key, MAX_RETRIES, MAX_TOOL_CONCURRENCY, key, own};
 use super::quotas::{read_scope, scope_schema};
@@ -32,6 +32,8 @@ fn keys() -> Vec<Key<ToolOverride>> {
             "how many processes of a tool [wait for a call](tools.md#prestarted-tools) before it comes"),
         key("task", Choice(&TaskSupport::WORDS), |t| &mut t.task,
             "whether the tool is called as a [task](tasks.md): `required`, `optional` or `forbidden`"),
+        key("env", ENVIRONMENT, |t| &mut t.env,
+            "environment variables of a tool or package, in addition to those that it declares"),
         key("pass_env", Variables, |t| &mut t.pass_env,
             "environment variables that the process gets in addition to the default ones: names, or patterns with `*`"),
         key("permissions", CONFINING, |t| &mut t.declared.permissions,
@@ -52,9 +54,11 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
     for (name, node) in pairs {
         let place = format!("{path}.{}", name.text);
         let mut entry = ToolOverride { at: Some(name.at), ..ToolOverride::default() };
+        let since = reader.secrets.count();
         if let Some(pairs) = reader.pairs(&place, node, &expected) {
             reader.mapping(&place, node.at, pairs, &keys, &mut entry);
         }
+        entry.redaction = reader.redaction(since);
         if entry.scope.is_some() && entry.max_concurrency.is_none() {
             reader.problem(name.at, || {
                 format!("{place}.scope: needs `max_concurrency`, whose scope it is")

@@ -35,7 +35,13 @@ impl Tools {
         let executor = ToolExecutor::new(Instance::unguarded(), PoolLimits::default());
         market.register_executor(Arc::new(executor)).unwrap();
         let loaded = Loader::default()
-            .load(directory.path(), limits, &HashMap::new(), Instance::unguarded().sandboxes())
+            .load(
+                directory.path(),
+                limits,
+                &HashMap::new(),
+                Instance::unguarded().sandboxes(),
+                &|_, _, asked| asked,
+            )
             .unwrap();
         for registration in loaded.registrations {
             market.register_capability(registration).unwrap();

@@ -10,7 +10,7 @@ use orla_marketplace::id::Pattern;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
-use super::client::Server;
+use super::client::{Server, readable};
 use crate::cli::{Calls, CallsCommand, CallsFilter};
 use crate::config::{Config, Source};
 use crate::signals::Signals;
@@ -29,7 +29,7 @@ pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
     if calls.command.is_some() && calls.filter != CallsFilter::default() {
         return Err(Failure::usage("calls show and calls export take no filter"));
     }
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
         let place = Place::of(calls, &config).await?;
@@ -143,8 +143,7 @@ fn query(filter: &CallsFilter) -> Result<Query, Failure> {
 }
 
 fn read(text: &str) -> Result<Value, Failure> {
-    serde_json::from_str(text)
-        .map_err(|_| Failure::failed("the server's answer is not a call: is it orla?"))
+    readable(text).ok_or_else(|| Failure::failed("the server's answer is not a call: is it orla?"))
 }
 
 /// Prints calls as they end. What ended before is the beginning.

@@ -25,7 +25,7 @@ pub(crate) fn run(
     source: &Source,
 ) -> Result<(), Failure> {
     check(name)?;
-    let served = source.load().map_err(|problems| Failure::configuration(&problems))?.tools_dir;
+    let served = super::load(source)?.tools_dir;
     let dir = dir.unwrap_or_else(|| served.clone());
     let skeleton = Skeleton::of(kind, name, language);
     let mut report = String::new();

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
-use orla_confine::Word;
+use orla_confine::{Word, placed};
 use orla_packages::lock::Entry;
 use orla_packages::tools::{self, Tool};
 use orla_process::confinement::{Fallback, Mode};
@@ -15,6 +15,8 @@ use crate::packages::content::{self, Content};
 use crate::packages::project_of;
 use crate::text::{cut, on_one_line};
 use crate::{Failure, cli, render};
+
+use super::origin::portable_word;
 
 /// The most lines of one kind on the screen.
 const MAX_LINES: usize = 20;
@@ -50,17 +52,21 @@ impl Asked<'_> {
         if !consent.yes && !agrees(&format!("Install {} and run it?", self.entry.name))? {
             return Err(Failure::failed(format!("{} was not installed", self.entry.name)));
         }
-        let granted: BTreeSet<String> = self.allowed.iter().chain(&content.wants).cloned().collect();
+        let wanted = content.wants.iter().map(|word| portable_word(word, self.config));
+        let granted: BTreeSet<String> = self.allowed.iter().cloned().chain(wanted).collect();
         Ok(granted.into_iter().collect())
     }
 
     /// Whether a wanted permission is granted without a question, by itself or by a wider one.
     fn is_allowed(&self, wanted: &str) -> bool {
-        let covers = |allowed: &String| {
+        // Paths are compared as absolute ones without links.
+        let project = project_of(self.config);
+        let whole = |word: &str| placed(&portable_word(word, self.config), &project);
+        let wanted = whole(wanted);
+        self.allowed.iter().map(|allowed| whole(allowed)).any(|allowed| {
             let words = allowed.parse::<Word>().ok().zip(wanted.parse::<Word>().ok());
-            words.is_some_and(|(allowed, wanted)| allowed.covers(&wanted))
-        };
-        self.allowed.contains(wanted) || self.allowed.iter().any(covers)
+            allowed == wanted || words.is_some_and(|(allowed, wanted)| allowed.covers(&wanted))
+        })
     }
 
     fn screen(&self) -> String {

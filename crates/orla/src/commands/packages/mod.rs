@@ -63,7 +63,7 @@ impl From<NoSource> for Failure {
 
 /// `orla add SOURCE`.
 pub(crate) fn add(add: &cli::Add, source: &Source) -> Result<(), Failure> {
-    let config = load(source)?;
+    let config = super::load(source)?;
     super::server_runtime()?.block_on(added(add, &config))
 }
 
@@ -197,7 +197,7 @@ async fn learned(
 
 /// `orla remove NAME`.
 pub(crate) fn remove(name: &str, source: &Source) -> Result<(), Failure> {
-    let config = load(source)?;
+    let config = super::load(source)?;
     let store = store_of(&config);
     let unknown = || Failure::failed(format!("no package is named {name} in {FILE}"));
     if store.lock()?.get(name).is_none() {
@@ -215,7 +215,7 @@ pub(crate) fn remove(name: &str, source: &Source) -> Result<(), Failure> {
 
 /// `orla update [NAME]`.
 pub(crate) fn update(update: &cli::Update, source: &Source) -> Result<(), Failure> {
-    let config = load(source)?;
+    let config = super::load(source)?;
     super::server_runtime()?.block_on(updated(update, &config))
 }
 
@@ -378,7 +378,7 @@ fn is_older(version: &str, than: &str) -> bool {
 
 /// `orla outdated`.
 pub(crate) fn outdated(json: bool, source: &Source) -> Result<(), Failure> {
-    let config = load(source)?;
+    let config = super::load(source)?;
     let lock = store_of(&config).lock()?;
     super::server_runtime()?.block_on(async {
         let (mut rows, mut failures) = (Vec::new(), Failures::default());
@@ -416,7 +416,7 @@ pub(crate) fn outdated(json: bool, source: &Source) -> Result<(), Failure> {
 
 /// `orla sync`.
 pub(crate) fn sync(sync: &cli::Sync, source: &Source) -> Result<(), Failure> {
-    let config = load(source)?;
+    let config = super::load(source)?;
     let store = store_of(&config);
     // What a killed process left is removed, also if nothing is missing.
     drop(begin(&store)?);
@@ -483,7 +483,7 @@ fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result
 
 /// `orla publish [PATH]`.
 pub(crate) fn publish(publish: &cli::Publish, source: &Source) -> Result<(), Failure> {
-    publish::publish(publish, &load(source)?)
+    publish::publish(publish, &super::load(source)?)
 }
 
 /// `orla search --registry URL WORDS`.
@@ -521,10 +521,6 @@ fn allowed(words: &[String], config: &Config) -> Result<BTreeSet<String>, Failur
             .map_err(|why| Failure::usage(format!("--allow {word}: {why}")))?;
     }
     Ok(words.iter().map(|word| portable_word(word, config)).collect())
-}
-
-fn load(source: &Source) -> Result<Config, Failure> {
-    source.load().map_err(|problems| Failure::configuration(&problems))
 }
 
 fn begin(store: &Store) -> Result<Transaction<'_>, Failure> {

@@ -10,12 +10,13 @@ use serde_json::json;
 
 use super::{options, read};
 use crate::app::App;
+use crate::commands::load;
 use crate::config::Source;
 use crate::{Failure, cli, render};
 
 /// Prints the findings of every program with their places, and a verdict.
 pub(super) fn run(wanted: &cli::CheckPrograms, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = load(source)?;
     let _log = crate::commands::log(&config);
     let texts = texts(wanted)?;
     let runtime = crate::commands::small_runtime()?;

@@ -7,11 +7,12 @@ use orla_process::confinement::Support;
 use serde_json::{Map, Value, json};
 
 use crate::app::App;
+use crate::commands::load;
 use crate::config::{Config, Source};
 use crate::{Failure, cli, render};
 
 pub(crate) fn run(explain: &cli::SandboxExplain, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = load(source)?;
     let _log = crate::commands::log(&config);
     let (name, status) =
         crate::commands::small_runtime()?.block_on(status_of(&explain.name, &config))?;

@@ -12,6 +12,7 @@ use orla_providers::tool::ToolProvider;
 use serde_json::json;
 
 use crate::app::App;
+use crate::commands::load;
 use crate::config::{Config, Source};
 use crate::{Failure, cli, render};
 
@@ -26,7 +27,7 @@ struct Subject {
 }
 
 pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = load(source)?;
     let _log = crate::commands::log(&config);
     let strace = program_in_path("strace").ok_or_else(|| {
         Failure::failed(

@@ -10,12 +10,13 @@ use orla_process::{Instance, foreground, start_failure};
 use orla_providers::tool::metadata::limits;
 use std::os::unix::process::ExitStatusExt as _;
 
+use crate::commands::load;
 use crate::config::Source;
 use crate::{Failure, cli};
 
 /// Runs it with the streams of this process, and ends with its exit code.
 pub(crate) fn run(run: &cli::SandboxRun, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = load(source)?;
     let _log = crate::commands::log(&config);
     let limits = limits_of(&run.limits).map_err(Failure::usage)?;
     let Some((command, args)) = run.command.split_first() else {

@@ -16,7 +16,7 @@ use crate::cli::{Task, TaskCommand, TaskRun};
 use crate::config::{Source, reason};
 
 pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     // Before anything is opened or asked.
     let wanted = match &task.command {

@@ -4,6 +4,7 @@ use orla_tasks::program::{Course, Step, render as render_course};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::super::client::readable;
 use crate::call_result::CallResult;
 use crate::cli::TaskList;
 use crate::{Failure, commands, render};
@@ -106,7 +107,7 @@ fn progress(progress: &Value) -> String {
 }
 
 pub(super) fn read(text: &str) -> Result<Value, Failure> {
-    serde_json::from_str(text).map_err(|_| no_task())
+    readable(text).ok_or_else(no_task)
 }
 
 fn no_task() -> Failure {

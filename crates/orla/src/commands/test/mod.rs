@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use orla_marketplace::{Call, JsonText, Outcome, Payload, RuntimeResult};
+use orla_marketplace::{Call, JsonText, Outcome, Payload, RuntimeError, RuntimeResult};
 use orla_mcp::call_result::plain_json;
 use orla_providers::tool::naming::CASES;
 use orla_server::call_result_json;
@@ -39,7 +39,7 @@ struct Outcomes {
 }
 
 pub(crate) fn run(test: &Test, source: &Source) -> Result<(), Failure> {
-    let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
+    let config = super::load(source)?;
     let _log = super::log(&config);
     // Before anything is started.
     let files = if test.files.is_empty() { beside_tools(&config)? } else { test.files.clone() };
@@ -178,7 +178,13 @@ fn ended(result: RuntimeResult<Outcome>) -> Ended {
                 Err(err) => Ended::Error { kind: "invalid-output".to_owned(), message: err.to_string() },
             }
         }
-        Err(error) => Ended::Error { kind: error.kind().to_owned(), message: error.to_string() },
+        Err(error) => {
+            let kind = match &error {
+                RuntimeError::Structured { error, .. } => error.kind.to_string(),
+                error => error.kind().to_owned(),
+            };
+            Ended::Error { kind, message: error.to_string() }
+        }
     }
 }
 

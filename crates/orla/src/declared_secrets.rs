@@ -1,0 +1,54 @@
+//! Secrets that tools and packages ask for: `${secret:NAME}` and `${file:PATH}` in the `env` and `args` of their
+//! declarations.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use orla_marketplace::Redactor;
+use orla_providers::capsule::packages::{Package, Unfilled};
+use orla_providers::tool::Filled;
+use orla_secrets::{Resolver, Secret, Source};
+
+use crate::config::expand::expand_references;
+
+/// Where a declaration in a directory may read its secrets.
+pub(crate) fn place(directory: &Path, is_confined: bool) -> Source<'_> {
+    if is_confined { Source::ConfinedPackage(directory) } else { Source::Package(directory) }
+}
+
+/// What a declaration asks for, with secrets in place of the references.
+pub(crate) fn filled(asked: Filled, place: Source<'_>, secrets: &Resolver) -> Filled {
+    let (since, mut filled) = (secrets.count(), asked);
+    let texts = filled.env.iter_mut().map(|(_, value)| value).chain(&mut filled.args);
+    let problems: Vec<String> = texts
+        .filter_map(|text| {
+            let filled = expand_references(text, &|reference| secrets.resolve(reference, place));
+            filled.map(|filled| *text = filled).err()
+        })
+        .map(|problem| problem.to_string())
+        .collect();
+    let given = Redactor::new(secrets.given(since).iter().map(Secret::expose));
+    filled.redaction = (!given.is_empty()).then(|| Arc::new(given));
+    filled.problem = (!problems.is_empty()).then(|| problems.join("; "));
+    filled
+}
+
+/// Fills in the references in the manifest of a package whose confinement is known. A package with a reference that has no
+/// value is unavailable; the sentence says why.
+pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Option<String> {
+    let own = &mut package.manifest;
+    let asked = Unfilled { env: own.env.clone(), args: own.args.clone() };
+    let texts = Filled {
+        env: std::mem::take(&mut own.env),
+        args: std::mem::take(&mut own.args),
+        ..Filled::default()
+    };
+    let filled = filled(texts, place(&package.directory, package.sandbox.is_some()), secrets);
+    (own.env, own.args, package.redaction) = (filled.env, filled.args, filled.redaction);
+    if own.env != asked.env || own.args != asked.args {
+        package.unfilled = Some(asked);
+    }
+    let problem = format!("{}: {}", package.directory.display(), filled.problem?);
+    package.fault.get_or_insert_with(|| problem.clone());
+    Some(problem)
+}
