@@ -11,6 +11,7 @@
 //! - `tck` runs the official compatibility kit of the A2A project, which has to be checked out somewhere.
 //! - `suites` runs the public test suites of formats and languages (JSON Schema, JSONPath, TOML, YAML and others) against the
 //!   release binary, and lists what fails with its cause.
+//! - `durable` kills the release binary while tasks and durable programs run and sleep, and shows what survives and what it costs.
 //! - `endure` lets the release binary run for minutes under load, signals and crashes, and looks for
 //!   calls that failed and processes that were left.
 //! - `sandbox` shows what confined processes can do, and what confinement costs.
@@ -35,6 +36,7 @@ mod browser;
 mod cluster;
 mod dist;
 mod docs;
+mod durable;
 mod endure;
 mod identity;
 mod interop;
@@ -80,6 +82,11 @@ usage: cargo xtask COMMAND
                      target/bench/report.md and report.json; WHAT is any part of a row's name (default: all)
   bench compare REPORT REPORT
                      name what became slower between two reports by more than its noise
+  durable [--quick] [WHAT…]
+                     tasks and durable programs of the release binary (or of $ORLA_BIN) whose server is killed; WHAT is any of:
+                     kills (a program of 40 calls, killed after every step, 200 times), sleepers (100,000 sleeping programs:
+                     memory, and when they wake), sdk (the official SDK's client), rows (a state of 1,000,000 rows), cost,
+                     files (states that cannot be used) (default: all; --quick: less of each)
   endure [--quick] [WHAT…]
                      long runs of the release binary (or of $ORLA_BIN) under load, signals and
                      crashes; WHAT is any part of a run's name (default: all)
@@ -130,6 +137,7 @@ fn main() -> ExitCode {
         "suites" => suites::run(rest),
         "bench" => bench::run(rest),
         "browser" => browser::run(rest),
+        "durable" => durable::run(rest),
         "endure" => endure::run(rest),
         #[cfg(target_os = "linux")]
         "sandbox" => sandbox::run(rest),

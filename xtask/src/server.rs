@@ -168,6 +168,11 @@ impl Server {
         signal(&self.child, rustix::process::Signal::HUP)
     }
 
+    /// Lets it stand still.
+    pub(crate) fn pause(&self) -> Result<(), String> {
+        signal(&self.child, rustix::process::Signal::STOP)
+    }
+
     /// Ends it as a supervisor would, and says how it ended.
     pub(crate) fn end(mut self, limit: Duration) -> Result<ExitStatus, String> {
         signal(&self.child, rustix::process::Signal::TERM)?;

@@ -44,6 +44,11 @@ impl Connection {
     /// Sends a request and waits for the whole answer.
     pub(crate) fn exchange(&mut self, request: &[u8]) -> Result<Answer<'_>, String> {
         self.send(request)?;
+        self.answered()
+    }
+
+    /// Waits for the whole answer to what was sent.
+    pub(crate) fn answered(&mut self) -> Result<Answer<'_>, String> {
         while !self.is_complete()? {
             self.read_some()?;
         }

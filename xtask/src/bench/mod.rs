@@ -19,12 +19,12 @@ mod cores;
 mod gateways;
 mod goals;
 mod life;
-mod report;
+pub(crate) mod report;
 mod rows;
 mod rtfs;
 mod side;
 pub(crate) mod stats;
-mod tasks;
+pub(crate) mod tasks;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -243,8 +243,8 @@ const LIVES: &[(&str, Life)] = &[
     ("reload under load", life::reload),
     ("memory", life::memory),
     ("output of 1 GB", life::flood),
-    ("accepted task", tasks::acceptance),
-    ("durable program", tasks::durable),
+    ("accepted task", |it, effort| tasks::acceptance(it.binary(), &it.folder, effort.rounds)),
+    ("durable program", |it, effort| tasks::durable(it.binary(), &it.folder, effort.rounds)),
     ("sleeping programs", tasks::wake),
 ];
 

@@ -64,22 +64,22 @@ impl Measurement {
 }
 
 /// A single figure that is no comparison of calls.
-pub(super) struct Figure {
-    pub(super) what: String,
+pub(crate) struct Figure {
+    pub(crate) what: String,
     /// As a person reads it.
-    pub(super) measured: String,
+    pub(crate) measured: String,
     /// As a program reads it; the unit is in the name.
-    pub(super) values: Value,
+    pub(crate) values: Value,
     /// What it should reach, and whether it did, if anything was promised.
-    pub(super) goal: Option<(String, bool)>,
+    pub(crate) goal: Option<(String, bool)>,
 }
 
 impl Figure {
-    pub(super) fn new(what: impl Into<String>, measured: String, values: Value) -> Self {
+    pub(crate) fn new(what: impl Into<String>, measured: String, values: Value) -> Self {
         Self { what: what.into(), measured, values, goal: None }
     }
 
-    pub(super) fn goal(mut self, text: impl Into<String>, is_reached: bool) -> Self {
+    pub(crate) fn goal(mut self, text: impl Into<String>, is_reached: bool) -> Self {
         self.goal = Some((text.into(), is_reached));
         self
     }

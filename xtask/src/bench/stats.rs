@@ -29,7 +29,7 @@ pub(crate) fn median(values: Vec<f64>) -> f64 {
 }
 
 /// The nearest-rank percentile; zero of nothing.
-pub(super) fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
+pub(crate) fn percentile(mut values: Vec<f64>, percent: usize) -> f64 {
     values.sort_by(f64::total_cmp);
     let rank = (values.len() * percent).div_ceil(100).saturating_sub(1);
     values.get(rank).copied().unwrap_or(0.0)

@@ -3,7 +3,7 @@
 use std::fs;
 use std::fs::File;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -20,15 +20,15 @@ use crate::server::Server;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// An accepted task beside the plain program and one `fdatasync`, in interleaved rounds.
-pub(super) fn acceptance(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
-    let (folder, server) = serve(programs, "task-acceptance")?;
+pub(crate) fn acceptance(binary: &Path, folder: &Path, rounds: usize) -> Result<Vec<Figure>, String> {
+    let (folder, server) = serve(binary, folder, "task-acceptance")?;
     let mut connection = Connection::open(&server.address)?;
     let program = json!({"program": "(+ 1 2)"});
     let plain = client::post("/rtfs", &[], &program);
     let task = client::post("/tasks", &[], &program);
     let mut disk = File::create(folder.join("disk")).map_err(|err| err.to_string())?;
     let (mut plains, mut tasks, mut syncs) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..effort.rounds * 400 {
+    for _ in 0..rounds * 400 {
         let began = Instant::now();
         disk.write_all(&[0; 4096]).and_then(|()| disk.sync_data()).map_err(|err| err.to_string())?;
         syncs.push(micros(began));
@@ -44,15 +44,15 @@ pub(super) fn acceptance(programs: &Programs, effort: Effort) -> Result<Vec<Figu
 }
 
 /// A program of built-in calls as a task, beside the same program as a plain call.
-pub(super) fn durable(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
-    let (_, server) = serve(programs, "durable-program")?;
+pub(crate) fn durable(binary: &Path, folder: &Path, rounds: usize) -> Result<Vec<Figure>, String> {
+    let (_, server) = serve(binary, folder, "durable-program")?;
     let mut connection = Connection::open(&server.address)?;
     // A hundred times ten calls, so that what the acceptance costs is little.
     let text = "(loop [i 0] (if (< i 100) (do (pmap (fn [n] (call :math.add {:a n :b 1})) (range 10)) (recur (inc i))) i))";
     let program = json!({"program": text});
     let (plain, task) = (client::post("/rtfs", &[], &program), client::post("/tasks", &[], &program));
     let (mut plains, mut tasks) = (Vec::new(), Vec::new());
-    for _ in 0..effort.rounds * 20 {
+    for _ in 0..rounds * 20 {
         plains.push(exchange(&mut connection, &plain, 200)?);
         let began = Instant::now();
         let accepted = connection.exchange(&task)?;
@@ -76,7 +76,7 @@ pub(super) fn durable(programs: &Programs, effort: Effort) -> Result<Vec<Figure>
 /// Programs that sleep until the same instant.
 pub(super) fn wake(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, String> {
     let count = effort.sessions;
-    let (_, server) = serve(programs, "sleeping-programs")?;
+    let (_, server) = serve(programs.binary(), &programs.folder, "sleeping-programs")?;
     let until = SystemTime::now() + Duration::from_secs(5) + Duration::from_millis(2) * count as u32;
     let seconds = until.duration_since(SystemTime::UNIX_EPOCH).map_err(|err| err.to_string())?.as_secs();
     let until = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
@@ -115,11 +115,11 @@ pub(super) fn wake(programs: &Programs, effort: Effort) -> Result<Vec<Figure>, S
 }
 
 /// A server in an empty folder. The folder is there as long as the bench.
-fn serve(programs: &Programs, name: &str) -> Result<(std::path::PathBuf, Server), String> {
-    let folder = programs.folder.join(name);
+pub(crate) fn serve(binary: &Path, folder: &Path, name: &str) -> Result<(PathBuf, Server), String> {
+    let folder = folder.join(name);
     fresh(&folder)?;
     write(&folder.join("orla.yaml"), "builtins: true\n")?;
-    let server = Server::start(programs.binary(), &folder, &folder)?;
+    let server = Server::start(binary, &folder, &folder)?;
     Ok((folder, server))
 }
 

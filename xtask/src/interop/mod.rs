@@ -23,7 +23,6 @@ mod pasted;
 mod pattern;
 mod sign_in;
 mod streams;
-mod tasks;
 mod upstream;
 
 use std::time::Instant;
@@ -47,7 +46,6 @@ const PARTS: &[&str] = &[
     "agents",
     "asked",
     "streams",
-    "tasks",
 ];
 
 /// Runs the named parts, or all of them.
@@ -99,9 +97,6 @@ pub(crate) fn run(names: &[String]) -> Outcome {
     }
     if wanted("streams") {
         streams::run(&binary, &foreign, &mut tally)?;
-    }
-    if wanted("tasks") {
-        tasks::run(&binary, &foreign, &mut tally)?;
     }
     Ok(tally.close())
 }
