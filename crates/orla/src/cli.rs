@@ -334,7 +334,7 @@ const SERVE: &str = "\
 Examples:
   orla serve --port 0                 any free port; the log's first line says which
   orla serve --tools-dir bin --watch  reload when a file in bin changes
-  kill -HUP $(pgrep orla)             reload now";
+  kill -HUP PID                       reload now; for the service: systemctl reload orla";
 
 const DEV: &str = "\
 The same as: orla --tools-dir DIR --watch --log-format pretty
