@@ -155,16 +155,7 @@ impl Tasks {
         task.runner = inner.shared.as_ref().filter(|_| is_here).map(|shared| shared.me.clone());
         let id = &task.id;
         let changes = new.is_watched.then(|| inner.live.watch(Arc::new(task.clone())));
-        let mut rows = vec![
-            Change::put(keys::task(id), record(&task)?).expecting(Expect::Absent),
-            Change::put(keys::input(id), input.bytes().clone()),
-            Change::put(keys::owner(&owner, id), Bytes::new()),
-            Change::put(keys::open(id), Bytes::new()),
-        ];
-        if let Some(key) = &new.key {
-            let key = keys::idempotency(&owner, key);
-            rows.push(Change::put(key, id.to_string()).expecting(Expect::Absent));
-        }
+        let mut rows = accepted(id, &owner, new.key.as_deref(), record(&task)?, input.bytes().clone());
         rows.extend(new.beside.iter().cloned());
         // Until it is known whether it is accepted, it is nobody's to take here.
         if let Some(shared) = &inner.shared {
@@ -174,7 +165,7 @@ impl Tasks {
                 shared.offers(id, &owner);
             }
         }
-        // Those of the record and of the row below `open/`, in the order of the changes.
+        // Those of the record and of the row below `open/`, by their places in `accepted`.
         let (revision, open) = match inner.store.write(rows).await {
             Ok(revisions) => (revisions.first().copied().unwrap_or_default(), revisions.get(3).copied()),
             Err(WriteError::Failed(error)) => {
@@ -216,6 +207,26 @@ impl Tasks {
         inner.enqueue(owner, task.id.clone());
         Ok(Started { task: Arc::new(task), is_new: true, changes })
     }
+}
+
+/// What is written when a task is accepted. It conflicts if its caller has a task with the key already.
+pub(crate) fn accepted(
+    id: &TaskId,
+    owner: &OwnerKey,
+    key: Option<&str>,
+    record: Vec<u8>,
+    input: Bytes,
+) -> Vec<Change> {
+    let mut rows = vec![
+        Change::put(keys::task(id), record).expecting(Expect::Absent),
+        Change::put(keys::input(id), input),
+        Change::put(keys::owner(owner, id), Bytes::new()),
+        Change::put(keys::open(id), Bytes::new()),
+    ];
+    rows.extend(key.map(|key| {
+        Change::put(keys::idempotency(owner, key), id.to_string()).expecting(Expect::Absent)
+    }));
+    rows
 }
 
 impl Inner {

@@ -1,12 +1,16 @@
-//! A simulation of tasks that are programs: their state machine, their notes, their sleep, and a store. Servers end at any step.
+//! A simulation of tasks: their acceptance, their state machine, the notes of programs, their sleep, and a store. Servers end at
+//! any step, and answers are lost.
 //!
-//! It is pure and has its own clock: one step is one thing that happens. In one world, a few tasks make calls, sleep, await
-//! events and each other, let a call race with an instant, are cancelled, and get events. `ORLA_SIMULATION_STEPS` says how
-//! many steps there are (10^6 by default, 10^8 with `cargo xtask simulate`), and `ORLA_SIMULATION_SEED` with what it begins.
-//! A seed that fails is added to [`SEEDS`].
+//! It is pure and has its own clock: one step is one thing that happens. In one world, clients start a few tasks with keys, ask
+//! again until they are told an id and sometimes afterwards, cancel them and send events. Some tasks are programs, which make
+//! calls, sleep, await events and each other, and let a call race with an instant; the others are one call, which may ask
+//! questions. `ORLA_SIMULATION_STEPS` says how many steps there are (10^6 by default, 10^8 with `cargo xtask simulate`), and
+//! `ORLA_SIMULATION_SEED` with what it begins. A seed that fails is added to [`SEEDS`].
 //!
-//! The invariants: [`ONCE`], [`FINISHED`], [`NOTED`], [`RESULT`], [`STATE`], [`EVENT`], [`AWAKE`], [`OVER`] and [`PLACES`].
+//! The invariants: [`KEY`], [`KEPT`], [`ONCE`], [`FINISHED`], [`NOTED`], [`RESULT`], [`STATE`], [`EVENT`], [`AWAKE`], [`OVER`] and
+//! [`PLACES`].
 
+mod plain;
 mod run;
 mod store;
 
@@ -18,12 +22,16 @@ use orla_state::{Change, Expect, Revision};
 
 use super::keys;
 use super::sleep::{arrival, no_longer_awaits, touch};
-use crate::keys::{OwnerKey, TIMERS, open, parse_timer};
-use crate::state::{Event, Recovery, State, recovery};
+use crate::keys::{OwnerKey, TASKS, TIMERS, idempotency, open, parse_timer};
+use crate::start::accepted;
+use crate::state::{Event, Recovery, Repeat, State, recovery};
 use crate::task::TaskId;
+use plain::Plain;
 use run::{Around, Form, Run, Went, outcome, until};
-use store::{Store, happens, put_record};
+use store::{Store, happens, record_of};
 
+const KEY: &str = "a key starts one task, whatever answers are lost";
+const KEPT: &str = "a task whose id a client was told is there";
 const ONCE: &str = "a call that is not idempotent is made once at most";
 const FINISHED: &str = "a call whose answer is durable is not made again";
 const NOTED: &str = "a call that leaves the process is noted durably before it is made";
@@ -64,7 +72,13 @@ enum Call {
 
 /// A task, and what the world outside has seen of it.
 struct Made {
+    /// Whether it is a program. Otherwise it is the one call of its forms.
+    is_program: bool,
     forms: Vec<Form>,
+    /// Whether the program handles that a call was interrupted.
+    catches: bool,
+    /// The id that its client was told.
+    told: Option<TaskId>,
     /// How often each call was made.
     calls: Vec<u32>,
     finished: Vec<bool>,
@@ -80,8 +94,9 @@ impl Made {
         assert!(!self.finished[at], "{FINISHED}");
         let record = store.record(id);
         assert!(!record.state.is_terminal(), "{OVER}");
-        let is_noted =
-            store.get(&keys::state(id)).is_some() || store.below(&keys::all_notes(id)).next().is_some();
+        let is_noted = !self.is_program
+            || store.get(&keys::state(id)).is_some()
+            || store.below(&keys::all_notes(id)).next().is_some();
         assert!(is_noted && record.begun.is_some(), "{NOTED}");
         self.calls[at] += 1;
         assert!(self.forms[at] != Form::Call(Call::Once) || self.calls[at] == 1, "{ONCE}");
@@ -95,10 +110,20 @@ impl Made {
 
 /// Something outside of the runs that is between reading and writing.
 enum Doing {
+    /// A client starts a task with a key, for which a task was found or not.
+    Asks { task: usize, found: Option<TaskId> },
+    /// The answer is on its way to the client.
+    Tells { task: usize, id: TaskId },
     /// An event comes.
     Arrives { task: usize, key: String, value: i64, revision: Revision, is_asleep: bool },
     /// A task is woken by a row, which goes.
     Wakes { task: usize, with: Option<(String, Revision)>, open: Option<(Revision, bool)> },
+}
+
+/// A run in a process.
+enum Running {
+    Program(Box<Run>),
+    Plain(Plain),
 }
 
 /// A run that has fallen asleep and is still registered.
@@ -114,10 +139,11 @@ struct World {
     tasks: Vec<Made>,
     now: u64,
     next_event: i64,
+    next_id: u64,
     steps: u64,
     /// What the server of this moment knows.
     queue: VecDeque<usize>,
-    runs: BTreeMap<usize, Run>,
+    runs: BTreeMap<usize, Running>,
     leaving: BTreeMap<usize, Leaving>,
     doing: Vec<Doing>,
     /// How often each task is counted as one that waits or runs.
@@ -136,8 +162,12 @@ fn name(event: u8) -> String {
     format!("e{event}")
 }
 
-fn task_id(task: usize) -> TaskId {
-    TaskId::parse(&format!("01890000-0000-7000-8000-{task:012x}")).unwrap()
+fn key(task: usize) -> String {
+    format!("k{task}")
+}
+
+fn owner() -> OwnerKey {
+    OwnerKey::of_caller(None)
 }
 
 impl World {
@@ -148,6 +178,7 @@ impl World {
             tasks: Vec::new(),
             now: 1_000,
             next_event: 1,
+            next_id: 1,
             steps: 0,
             queue: VecDeque::new(),
             runs: BTreeMap::new(),
@@ -156,39 +187,77 @@ impl World {
             places: vec![0; count],
         };
         for task in 0..count {
-            let forms: Vec<Form> = (0..1 + random.below(9)).map(|_| form(random, task)).collect();
-            let id = task_id(task);
-            let accepted = [put_record(&id, State::Queued, false), Change::put(open(&id), Bytes::new())];
-            assert!(world.store.write(&accepted));
+            let is_program = random.below(4) > 0;
+            let forms: Vec<Form> = match is_program {
+                true => (0..1 + random.below(9)).map(|_| form(random, task)).collect(),
+                false => vec![Form::Call(call(random))],
+            };
             let (calls, finished) = (vec![0; forms.len()], vec![false; forms.len()]);
-            world.tasks.push(Made { forms, calls, finished, result: None, events: Vec::new() });
+            let (catches, told, result) = (random.below(4) > 0, None, None);
+            let events = Vec::new();
+            world.tasks.push(Made { is_program, forms, catches, told, calls, finished, result, events });
         }
-        world.resume();
         world
+    }
+
+    /// The tasks that were accepted.
+    fn accepted(&self) -> Vec<(usize, TaskId)> {
+        self.store.ids.iter().map(|(task, id)| (*task, id.clone())).collect()
+    }
+
+    fn id(&self, task: usize) -> TaskId {
+        self.store.ids[&task].clone()
+    }
+
+    fn task(&self, id: &str) -> Option<usize> {
+        self.store.ids.iter().find(|(_, other)| other.as_str() == id).map(|(task, _)| *task)
     }
 
     /// A server starts.
     fn resume(&mut self) {
-        for task in 0..self.tasks.len() {
-            let id = task_id(task);
+        for (task, id) in self.accepted() {
             let Some((row, _)) = self.store.get(&open(&id)) else { continue };
             let is_asleep = OwnerKey::read(row).is_some();
-            let record = self.store.record(&id);
-            assert_eq!(recovery(record.state, record.begun), Recovery::Run, "{STATE}");
-            self.places[task] += 1;
-            if !is_asleep {
-                self.queue.push_back(task);
+            let (record, made) = (self.store.record(&id), &self.tasks[task]);
+            match recovery(record.state, record.begun) {
+                Recovery::Run => {
+                    self.places[task] += 1;
+                    if !is_asleep {
+                        self.queue.push_back(task);
+                    }
+                }
+                Recovery::Interrupt => {
+                    let is_right = !made.is_program && made.forms[0] == Form::Call(Call::Once);
+                    assert!(is_right && !is_asleep, "{STATE}");
+                    let put = happens(&id, record, &[Event::Interrupt], Repeat::Never).expect(STATE);
+                    assert!(self.store.write(&[Change::remove(open(&id)), put]));
+                }
+                Recovery::Leave => panic!("{STATE}"),
             }
         }
-        for task in 0..self.tasks.len() {
+        for (task, _) in self.accepted() {
             if self.is_over(task) {
                 self.wake_awaiting(task);
             }
         }
     }
 
+    /// A client starts a task, or asks again because it was told nothing. It knows the tasks that the program awaits.
+    fn asks(&mut self, task: usize) {
+        let is_told = |form: &Form| match form {
+            Form::Task(awaited) => self.tasks[*awaited].told.is_some(),
+            _ => true,
+        };
+        if self.tasks[task].forms.iter().all(is_told) {
+            let row = self.store.get(&idempotency(&owner(), &key(task)));
+            let found =
+                row.map(|(id, _)| std::str::from_utf8(id).ok().and_then(TaskId::parse).expect(KEY));
+            self.doing.push(Doing::Asks { task, found });
+        }
+    }
+
     fn is_over(&self, task: usize) -> bool {
-        self.store.record(&task_id(task)).state.is_terminal()
+        self.store.record(&self.id(task)).state.is_terminal()
     }
 
     /// The server ends. What it was writing was written or not.
@@ -211,22 +280,49 @@ impl World {
     }
 
     /// The write of a run reaches the store. Gives where it led.
-    fn finish(&mut self, task: usize, run: &mut Run) -> Went {
-        let id = task_id(task);
+    fn finish(&mut self, task: usize, run: &mut Running) -> Went {
+        let id = self.id(task);
         let before = self.store.record(&id).state;
-        let went = run.finish_write(&id, &mut self.store, &mut self.tasks[task]);
+        let went = match run {
+            Running::Program(run) => run.finish_write(&id, &mut self.store, &mut self.tasks[task]),
+            Running::Plain(run) => run.finish_write(&id, &mut self.store),
+        };
         let after = self.store.record(&id).state;
         assert!(!before.is_terminal() || before == after, "{OVER}");
         if after == State::Completed && before != after {
-            self.tasks[task].result = Some(run.answers.clone());
+            self.tasks[task].result = Some(match run {
+                Running::Program(run) => run.answers.clone(),
+                Running::Plain(_) => vec![value(0)],
+            });
         }
         went
     }
 
     fn finish_doing(&mut self, doing: Doing) {
         match doing {
+            Doing::Asks { task, found: Some(id) } => self.doing.push(Doing::Tells { task, id }),
+            Doing::Asks { task, found: None } => {
+                let id = format!("01890000-0000-7000-8000-{:012x}", self.next_id);
+                self.next_id += 1;
+                let (id, record) = (TaskId::parse(&id).expect(KEY), record_of(State::Queued, None));
+                let rows = accepted(&id, &owner(), Some(&key(task)), record, Bytes::new());
+                if self.store.write(&rows) {
+                    assert!(self.store.ids.insert(task, id.clone()).is_none(), "{KEY}");
+                    self.places[task] += 1;
+                    self.queue.push_back(task);
+                    self.doing.push(Doing::Tells { task, id });
+                } else {
+                    // Another request with the key was faster.
+                    self.asks(task);
+                }
+            }
+            Doing::Tells { task, id } => {
+                assert!(self.store.get(&crate::keys::task(&id)).is_some(), "{KEPT}");
+                let told = self.tasks[task].told.replace(id.clone());
+                assert!(told.is_none_or(|told| told == id), "{KEY}");
+            }
             Doing::Arrives { task, key, value, revision, is_asleep } => {
-                let id = task_id(task);
+                let id = self.id(task);
                 let put = Change::put(key.as_str(), value.to_le_bytes().to_vec());
                 if self.store.write(&arrival(&id, put, revision)) {
                     self.tasks[task].events.push((key, value));
@@ -238,7 +334,7 @@ impl World {
                 }
             }
             Doing::Wakes { task, with, open } => {
-                let id = task_id(task);
+                let id = self.id(task);
                 let remove = |(key, revision): (String, _)| {
                     Change::remove(key).expecting(Expect::Revision(revision))
                 };
@@ -260,7 +356,7 @@ impl World {
 
     /// An event is on its way. It is refused if the task is over.
     fn arrives(&mut self, task: usize, key: String, value: i64) {
-        if let Some((row, revision)) = self.store.get(&open(&task_id(task))) {
+        if let Some((row, revision)) = self.store.get(&open(&self.id(task))) {
             let is_asleep = OwnerKey::read(row).is_some();
             self.doing.push(Doing::Arrives { task, key, value, revision, is_asleep });
         }
@@ -268,7 +364,7 @@ impl World {
 
     /// A task is to be woken, by a row unless it is gone.
     fn wakes(&mut self, task: usize, with: Option<String>) {
-        let row = self.store.get(&open(&task_id(task)));
+        let row = self.store.get(&open(&self.id(task)));
         let open = row.map(|(row, revision)| (revision, OwnerKey::read(row).is_some()));
         let with = match with.map(|key| (self.store.get(&key).map(|(_, revision)| revision), key)) {
             Some((None, _)) => return,
@@ -279,10 +375,10 @@ impl World {
     }
 
     fn wake_awaiting(&mut self, awaited: usize) {
-        let prefix = keys::all_awaiting(&task_id(awaited));
+        let prefix = keys::all_awaiting(&self.id(awaited));
         let rows: Vec<String> = self.store.below(&prefix).map(|(key, _)| key.to_owned()).collect();
         for key in rows {
-            let task = (0..self.tasks.len()).find(|task| key.ends_with(task_id(*task).as_str()));
+            let task = key.rsplit_once('/').and_then(|(_, id)| self.task(id));
             self.wakes(task.expect(STATE), Some(key));
         }
     }
@@ -293,8 +389,9 @@ impl World {
     }
 
     fn cancel(&mut self, task: usize) {
-        let id = task_id(task);
-        let Some(put) = happens(&id, self.store.record(&id), &[Event::Cancel]) else { return };
+        let id = self.id(task);
+        let record = self.store.record(&id);
+        let Some(put) = happens(&id, record, &[Event::Cancel], Repeat::Never) else { return };
         let row = self.store.get(&open(&id));
         let (is_asleep, revision) =
             row.map(|(row, revision)| (OwnerKey::read(row).is_some(), revision)).expect(STATE);
@@ -324,18 +421,19 @@ impl World {
         );
         let is_busy = self.steps < BUSY;
         let task = random.below(self.tasks.len() as u64) as usize;
+        let is_known = self.tasks[task].told.is_some();
         match random.below(64) {
             0 if is_busy => {
                 self.end(random);
                 self.resume();
             }
-            1 if is_busy && random.below(8) == 0 => self.cancel(task),
+            1 if is_busy && is_known && random.below(8) == 0 => self.cancel(task),
             2..5 => self.now += 1 + random.below(4),
-            5..8 => {
+            5..8 if is_known => {
                 let event = random.below(2) as u8;
                 let key = format!(
                     "{}{:08}",
-                    crate::keys::events(&task_id(task), &name(event)),
+                    crate::keys::events(&self.id(task), &name(event)),
                     self.next_event
                 );
                 let value = 10_000 + self.next_event * 2 + i64::from(event);
@@ -344,7 +442,8 @@ impl World {
                     self.arrives(task, key, value);
                 }
             }
-            8..16 => self.wake_due(),
+            8..14 => self.wake_due(),
+            14..16 if is_busy || !is_known => self.asks(task),
             16..24 if !self.doing.is_empty() => {
                 let at = random.below(self.doing.len() as u64) as usize;
                 let doing = self.doing.swap_remove(at);
@@ -363,10 +462,9 @@ impl World {
     fn wake_due(&mut self) {
         let due = self.store.below(TIMERS).next().and_then(|(key, _)| {
             let (at, _, id) = parse_timer(key)?;
-            (at.0 <= self.now * 1_000).then(|| (key.to_owned(), TaskId::parse(id)))
+            (at.0 <= self.now * 1_000).then(|| (key.to_owned(), self.task(id)))
         });
-        if let Some((key, id)) = due {
-            let task = (0..self.tasks.len()).find(|task| Some(task_id(*task)) == id);
+        if let Some((key, task)) = due {
             self.wakes(task.expect(STATE), Some(key));
         }
     }
@@ -377,15 +475,14 @@ impl World {
         if again {
             self.queue.push_back(task);
         }
-        let id = task_id(task);
+        let id = self.id(task);
         let around = Around { store: &self.store, now: self.now };
         let is_due = waits.iter().any(|wait| match wait {
             Wait::Until(_) => until(std::slice::from_ref(wait)).is_some_and(|until| until <= self.now),
             Wait::Event(name) => self.store.below(&crate::keys::events(&id, name)).next().is_some(),
-            Wait::Task(awaited) => {
-                let awaited = (0..self.tasks.len()).find(|task| task_id(*task).as_str() == awaited);
-                awaited.is_some_and(|awaited| around.answer(&id, Form::Task(awaited)).is_some())
-            }
+            Wait::Task(awaited) => self
+                .task(awaited)
+                .is_some_and(|awaited| around.answer(&id, Form::Task(awaited)).is_some()),
             _ => true,
         });
         if is_due {
@@ -395,9 +492,9 @@ impl World {
                 self.finish_doing(wakes);
             }
         }
-        for awaited in 0..task {
+        for (awaited, other) in self.accepted() {
             if self.is_over(awaited) {
-                self.store.write(&[no_longer_awaits(&task_id(awaited), &id)]);
+                self.store.write(&[no_longer_awaits(&other, &id)]);
             }
         }
     }
@@ -414,26 +511,34 @@ impl World {
             self.left(task);
             return;
         }
-        let run = Run::load(&task_id(task), &self.store, &self.tasks[task].forms);
+        let made = &self.tasks[task];
+        let run = match made.forms[0] {
+            Form::Call(call) if !made.is_program => Running::Plain(Plain::new(call)),
+            _ => Running::Program(Box::new(Run::load(&self.id(task), &self.store, made))),
+        };
         self.runs.insert(task, run);
     }
 
     fn run(&mut self, task: usize, random: &mut Random) {
         let Some(mut run) = self.runs.remove(&task) else { return };
-        let id = task_id(task);
-        let went = match random.below(12) {
-            0 => {
+        let id = self.id(task);
+        let went = match (random.below(12), &mut run) {
+            (0, Running::Program(run)) => {
                 run.save();
                 Went::On
             }
-            1..4 => {
+            (1..4, Running::Program(run)) => {
                 run.begin_write();
                 Went::On
             }
-            4..8 => self.finish(task, &mut run),
-            _ => {
+            (4..8, run) => self.finish(task, run),
+            (_, Running::Program(run)) => {
                 let around = Around { store: &self.store, now: self.now };
                 run.go_on(&id, &around, &mut self.tasks[task], random.below(4) as usize);
+                Went::On
+            }
+            (_, Running::Plain(run)) => {
+                run.go_on(&id, &self.store, &mut self.tasks[task], random.below(4) as usize);
                 Went::On
             }
         };
@@ -452,7 +557,8 @@ impl World {
             && self.runs.is_empty()
             && self.leaving.is_empty()
             && self.doing.is_empty()
-            && (0..self.tasks.len()).all(|task| self.is_over(task))
+            && self.tasks.iter().all(|made| made.told.is_some())
+            && self.accepted().iter().all(|(task, _)| self.is_over(*task))
             && self.store.below(TIMERS).next().is_none()
     }
 
@@ -463,10 +569,18 @@ impl World {
             self.store.below(keys::AWAITED).next().is_none(),
             "a row of a task that is awaited is left"
         );
+        assert_eq!(self.store.below(TASKS).count(), self.tasks.len(), "{KEY}");
         for (task, made) in self.tasks.iter().enumerate() {
-            let id = task_id(task);
+            let id = self.id(task);
             let state = self.store.record(&id).state;
-            assert!(matches!(state, State::Completed | State::Cancelled), "{STATE}: {state}");
+            let may_interrupt = made.forms.contains(&Form::Call(Call::Once));
+            let may_interrupt = may_interrupt && !(made.is_program && made.catches);
+            let is_end = match state {
+                State::Completed | State::Cancelled => true,
+                State::Interrupted => may_interrupt,
+                _ => false,
+            };
+            assert!(is_end, "{STATE}: {state}");
             let Some(result) = &made.result else { continue };
             assert_eq!((state, result.len()), (State::Completed, made.forms.len()), "{RESULT}");
             let mut events: Vec<i64> = Vec::new();
@@ -476,7 +590,7 @@ impl World {
                     Form::Local => *got == value(at) && calls == 0,
                     Form::Call(Call::Idempotent) => *got == value(at) && calls > 0,
                     Form::Call(Call::Once) if *got == value(at) => calls == 1,
-                    Form::Call(Call::Once) => *got == interrupted(at) && calls <= 1,
+                    Form::Call(Call::Once) => made.catches && *got == interrupted(at) && calls <= 1,
                     Form::Sleep(until) => *got == *until as i64 && *until <= self.now,
                     Form::Race(until) => *got == value(at) || *got == *until as i64,
                     Form::Task(task) => Some(*got) == outcome(&self.store, *task),
@@ -501,6 +615,10 @@ impl World {
             assert!(left.is_empty(), "what was needed to go on is left: {left:?}");
         }
     }
+}
+
+fn call(random: &mut Random) -> Call {
+    if random.below(2) == 0 { Call::Idempotent } else { Call::Once }
 }
 
 fn form(random: &mut Random, task: usize) -> Form {

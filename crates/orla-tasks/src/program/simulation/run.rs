@@ -13,9 +13,9 @@ use super::super::sleep::sleep_changes;
 use super::super::waits::Waits;
 use super::super::{journal::timestamp, keys};
 use super::store::{Store, happens};
-use super::{Call, Made, RESULT, interrupted, name, task_id, value};
+use super::{Call, Made, RESULT, interrupted, name, value};
 use crate::keys::{events, open};
-use crate::state::{Event, State};
+use crate::state::{Event, Repeat, State};
 use crate::task::TaskId;
 
 /// What a program does at one place.
@@ -76,8 +76,8 @@ pub(super) enum Then {
         instead: Vec<Change>,
         waits: Vec<Wait>,
     },
-    /// The task ends.
-    End,
+    /// The task ends by this.
+    End(Event),
 }
 
 /// A run that is about to fall asleep.
@@ -98,7 +98,7 @@ pub(super) enum Went {
 
 impl Run {
     /// Goes on where the rows end.
-    pub(super) fn load(id: &TaskId, store: &Store, forms: &[Form]) -> Self {
+    pub(super) fn load(id: &TaskId, store: &Store, Made { forms, .. }: &Made) -> Self {
         let below = |prefix: &str| {
             let rows = store.below(prefix);
             rows.map(|(key, value)| (keys::number(key).unwrap(), value.clone())).collect::<Vec<_>>()
@@ -221,12 +221,12 @@ impl Run {
     pub(super) fn finish_write(&mut self, id: &TaskId, store: &mut Store, made: &mut Made) -> Went {
         let Some(Write { changes, noted, then }) = self.writing.take() else { return Went::On };
         let event = match then {
-            Then::End => Some(Event::Complete),
+            Then::End(event) => Some(event),
             _ => None,
         };
         let Some(written) = self.put(id, store, changes, event) else { return Went::Over };
         let went = match then {
-            Then::End => Went::Over,
+            Then::End(_) => Went::Over,
             Then::Sleep { waits, .. } if written => Went::Asleep(waits),
             Then::Sleep { instead, .. } => {
                 if self.put(id, store, instead, None).is_none() {
@@ -259,7 +259,7 @@ impl Run {
         let record = store.record(id);
         if !self.is_marked || event.is_some() {
             let all: Vec<Event> = [Event::Begin].into_iter().chain(event).collect();
-            changes.push(happens(id, record, &all)?);
+            changes.push(happens(id, record, &all, Repeat::Journaled)?);
         }
         let written = store.write(&changes);
         self.is_marked |= written;
@@ -273,11 +273,15 @@ impl Run {
             self.fall(id, around);
             return;
         }
-        let Some(form) = made.forms.get(self.next()).copied() else {
+        let last = self.next().checked_sub(1);
+        let is_interrupted = last.is_some_and(|last| self.answers[last] == interrupted(last));
+        let end = if is_interrupted && !made.catches { Event::Interrupt } else { Event::Complete };
+        let next = made.forms.get(self.next()).copied().filter(|_| end == Event::Complete);
+        let Some(form) = next else {
             if self.writing.is_none() {
                 let mut changes = self.notes.end();
                 changes.push(Change::remove(open(id)));
-                self.writing = Some(Write { changes, noted: u64::MAX, then: Then::End });
+                self.writing = Some(Write { changes, noted: u64::MAX, then: Then::End(end) });
             }
             return;
         };
@@ -347,7 +351,7 @@ impl Run {
         let (changes, then) = match is_due {
             true => (changes, Then::Nothing),
             false => {
-                let waits: Vec<Wait> = forms.iter().map(|form| wait(*form)).collect();
+                let waits: Vec<Wait> = forms.iter().map(|form| wait(*form, around.store)).collect();
                 let sleep = sleep_changes(id, None, &waits, open);
                 let all = [changes.clone(), sleep].concat();
                 (all, Then::Sleep { instead: changes, waits })
@@ -380,15 +384,15 @@ impl Around<'_> {
 
 /// What a task gives to those that await it, once it is over.
 pub(super) fn outcome(store: &Store, task: usize) -> Option<i64> {
-    let state = store.record(&task_id(task)).state;
+    let state = store.record(&store.ids[&task]).state;
     state.is_terminal().then(|| if state == State::Completed { 1 } else { -1 })
 }
 
-pub(super) fn wait(form: Form) -> Wait {
+pub(super) fn wait(form: Form, store: &Store) -> Wait {
     match form {
         Form::Sleep(until) => Wait::Until(Instant::from_unix(until as i64, 0).unwrap()),
         Form::Event(event) => Wait::Event(name(event)),
-        Form::Task(task) => Wait::Task(task_id(task).to_string()),
+        Form::Task(task) => Wait::Task(store.ids[&task].to_string()),
         Form::Local | Form::Call(_) | Form::Race(_) => unreachable!("it is no wait"),
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Record {
 pub(super) struct Store {
     rows: BTreeMap<String, (Bytes, Revision)>,
     revision: Revision,
+    /// The ids of the tasks of the world that were accepted.
+    pub(super) ids: BTreeMap<usize, TaskId>,
 }
 
 impl Store {
@@ -57,19 +59,25 @@ impl Store {
 
     pub(super) fn record(&self, id: &TaskId) -> Record {
         let (value, revision) = self.get(&task(id)).expect(STATE);
-        let begun = (value[1] == 1).then_some(Repeat::Journaled);
+        let begun = usize::from(value[1]).checked_sub(1).map(|at| REPEATS[at]);
         Record { state: State::ALL[usize::from(value[0])], begun, revision }
     }
 }
 
-/// The change that makes a record what it is after these events, if they may happen.
-pub(super) fn happens(id: &TaskId, record: Record, events: &[Event]) -> Option<Change> {
+const REPEATS: [Repeat; 3] = [Repeat::Never, Repeat::Freely, Repeat::Journaled];
+
+/// The change that makes a record what it is after these events, if they may happen. `repeat` is kept if the call begins.
+pub(super) fn happens(id: &TaskId, record: Record, events: &[Event], repeat: Repeat) -> Option<Change> {
     let state = events.iter().try_fold(record.state, |state, event| state.after(*event))?;
-    let begun = record.begun.is_some() || events.contains(&Event::Begin);
-    Some(put_record(id, state, begun).expecting(Expect::Revision(record.revision)))
+    let begun = record.begun.or(events.contains(&Event::Begin).then_some(repeat));
+    let put = Change::put(task(id), record_of(state, begun));
+    Some(put.expecting(Expect::Revision(record.revision)))
 }
 
-pub(super) fn put_record(id: &TaskId, state: State, begun: bool) -> Change {
+/// The value of a record.
+pub(super) fn record_of(state: State, begun: Option<Repeat>) -> Vec<u8> {
     let at = State::ALL.iter().position(|other| *other == state).expect(STATE);
-    Change::put(task(id), vec![at as u8, begun.into()])
+    let begun =
+        begun.map_or(0, |begun| 1 + REPEATS.iter().position(|other| *other == begun).expect(STATE));
+    vec![at as u8, begun as u8]
 }
