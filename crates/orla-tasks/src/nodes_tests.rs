@@ -3,18 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::{Canned, MockExecutor, PATIENCE};
 use orla_marketplace::{CapabilityMarketplace, JsonText, Limits, Payload};
-use orla_state::{
-    Change, Limits as StateLimits, MAX_CHANGES, Memory, Query, Record, Revision, StateError, StateStore,
-    WriteError,
-};
-use parking_lot::Mutex;
-use tokio::sync::{broadcast, watch};
+use orla_state::testing::{At, Link, Shared, Way};
+use orla_state::{Change, Query, StateStore as _};
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
 
 use crate::counting::{self, Calls};
 use crate::shared::LEASE;
@@ -23,120 +17,17 @@ use crate::{NewTask, Sharing, State, Task, TaskError, TaskOptions, Tasks, Viewer
 
 const ANYONE: Viewer<'_> = Viewer::Caller(None);
 
-/// A store that several nodes share.
-struct Common {
-    records: Memory,
-    changed: broadcast::Sender<Arc<str>>,
-}
-
-/// How a node reaches it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Open,
-    /// Nothing can be written, and nothing is heard.
-    Away,
-    /// The node stands still: what it began goes on when it does.
-    Stopped,
-}
-
-/// What happens to a write that changes a key with this text, when it is the one of this number.
-#[derive(Clone, Copy, Debug)]
-enum At {
-    /// The node stands still before it is made.
-    Before(&'static str, usize),
-    /// The node stands still when it is made.
-    After(&'static str, usize),
-    /// It is made, and the answer is lost.
-    Unanswered(&'static str, usize),
-}
-
-/// How one node reaches the store.
-struct Reached {
-    common: Arc<Common>,
-    way: watch::Sender<Way>,
-    at: Arc<Mutex<Option<At>>>,
-    changed: broadcast::Sender<Arc<str>>,
-}
-
-impl Reached {
-    async fn goes(&self) -> Result<(), StateError> {
-        // The sender is this.
-        let way = *self.way.subscribe().wait_for(|way| *way != Way::Stopped).await.unwrap();
-        match way {
-            Way::Away => Err(StateError::new("there is no connection")),
-            _ => Ok(()),
-        }
-    }
-
-    /// What happens to a write of these keys, if it is its turn.
-    fn turn(&self, changes: &[Change]) -> Option<At> {
-        let mut at = self.at.lock();
-        let (At::Before(text, left) | At::After(text, left) | At::Unanswered(text, left)) =
-            at.as_mut()?;
-        if !changes.iter().any(|change| change.key.contains(*text)) {
-            return None;
-        }
-        *left -= 1;
-        if *left == 0 { at.take() } else { None }
-    }
-}
-
-#[async_trait]
-impl StateStore for Reached {
-    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
-        let turn = self.turn(&changes);
-        if let Some(At::Before(..)) = turn {
-            self.way.send_replace(Way::Stopped);
-        }
-        self.goes().await?;
-        let keys: Vec<Arc<str>> = changes.iter().map(|change| (*change.key).into()).collect();
-        let revisions = self.common.records.write(changes).await?;
-        for key in keys {
-            drop(self.common.changed.send(key));
-        }
-        match turn {
-            Some(At::After(..)) => {
-                self.way.send_replace(Way::Stopped);
-                self.goes().await?;
-                Ok(revisions)
-            }
-            Some(At::Unanswered(..)) => Err(StateError::new("the answer is lost").into()),
-            _ => Ok(revisions),
-        }
-    }
-
-    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
-        drop(self.goes().await);
-        self.common.records.get(key).await
-    }
-
-    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
-        drop(self.goes().await);
-        self.common.records.list(query).await
-    }
-
-    async fn sync(&self) -> Result<(), StateError> {
-        self.goes().await
-    }
-
-    fn changed_keys(&self) -> Option<broadcast::Receiver<Arc<str>>> {
-        Some(self.changed.subscribe())
-    }
-}
-
 struct Node {
     tasks: Tasks,
-    way: watch::Sender<Way>,
-    at: Arc<Mutex<Option<At>>>,
+    link: Link,
 }
 
-fn common() -> Arc<Common> {
-    let limits = StateLimits { changes: MAX_CHANGES, ..StateLimits::default() };
-    Arc::new(Common { records: Memory::new(limits), changed: broadcast::Sender::new(100_000) })
+fn common() -> Arc<Shared> {
+    Shared::new(Duration::ZERO)
 }
 
 /// A node with the capabilities `once` and `again`, of which the second can be made again.
-async fn node(common: &Arc<Common>, name: &str, canned: Canned, has_them: bool) -> Node {
+async fn node(common: &Arc<Shared>, name: &str, canned: Canned, has_them: bool) -> Node {
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(MockExecutor)).unwrap();
     counting::register(&market, "again", |id| canned.clone().manifest(id));
@@ -144,36 +35,19 @@ async fn node(common: &Arc<Common>, name: &str, canned: Canned, has_them: bool) 
 }
 
 /// A node that runs programs, whose calls of `once` and `again` are counted.
-async fn counting(common: &Arc<Common>, name: &str, calls: &Calls) -> Node {
+async fn counting(common: &Arc<Shared>, name: &str, calls: &Calls) -> Node {
     let market = counting::market(calls, "again");
     open(common, name, market, true, Way::Open).await
 }
 
 async fn open(
-    common: &Arc<Common>,
+    common: &Arc<Shared>,
     name: &str,
     market: Arc<CapabilityMarketplace>,
     has_them: bool,
     way: Way,
 ) -> Node {
-    let (way, at) = (watch::Sender::new(way), Arc::default());
-    let changed = broadcast::Sender::new(100_000);
-    let store = Reached {
-        common: Arc::clone(common),
-        way: way.clone(),
-        at: Arc::clone(&at),
-        changed: changed.clone(),
-    };
-    // What it hears of the others waits while it hears nothing.
-    let (mut keys, mut open) = (common.changed.subscribe(), way.subscribe());
-    TaskTracker::new().spawn(async move {
-        while let Ok(key) = keys.recv().await {
-            if open.wait_for(|way| *way == Way::Open).await.is_err() {
-                return;
-            }
-            drop(changed.send(key));
-        }
-    });
+    let (store, link) = common.reach(way);
     let is_closed = name == "closed";
     let sharing = Sharing {
         node: name.to_owned(),
@@ -181,9 +55,9 @@ async fn open(
         admits: Box::new(move |_| !is_closed),
         takes: Box::new(|| true),
     };
-    let tasks = Tasks::open_shared(Arc::new(store), market, TaskOptions::default(), sharing);
+    let tasks = Tasks::open_shared(store, market, TaskOptions::default(), sharing);
     tasks.resume().await.unwrap();
-    Node { tasks, way, at }
+    Node { tasks, link }
 }
 
 fn program(text: &str) -> NewTask {
@@ -205,7 +79,7 @@ impl Node {
     async fn stands_still(&self, id: &str, other: &Self) -> bool {
         let stops = async {
             loop {
-                if *self.way.borrow() == Way::Stopped {
+                if self.link.way() == Way::Stopped {
                     return true;
                 }
                 let task = other.tasks.get(id, ANYONE).await.unwrap();
@@ -317,20 +191,20 @@ async fn a_program_goes_on_through_a_short_loss_of_the_store() {
     let alpha = counting(&common, "alpha", &calls).await;
     // Each of its changes is made, and the answer is lost.
     for at in 1..8 {
-        *alpha.at.lock() = Some(At::Unanswered("run/", at));
+        alpha.link.at(Some(At::Unanswered("run/", at)));
         let id = alpha.start_program("[(:n (call :once {:n 1})) (:n (call :once {:n 2}))]").await;
         alpha.reaches(&id, State::Completed).await;
         assert_eq!(std::mem::take(&mut *calls.lock()).len(), 2, "{at}");
-        *alpha.at.lock() = None;
+        alpha.link.at(None);
     }
     // It is away while a call is made.
-    *alpha.at.lock() = Some(At::Before("run/", 2));
+    alpha.link.at(Some(At::Before("run/", 2)));
     let beta = counting(&common, "beta", &calls).await;
     let id = alpha.start_program("[(:n (call :once {:n 1})) (:n (call :once {:n 2}))]").await;
     assert!(alpha.stands_still(&id, &beta).await);
-    alpha.way.send_replace(Way::Away);
+    alpha.link.set(Way::Away);
     tokio::time::sleep(Duration::from_secs(3)).await;
-    alpha.way.send_replace(Way::Open);
+    alpha.link.set(Way::Open);
     alpha.reaches(&id, State::Completed).await;
     assert_eq!(calls.lock().len(), 2);
 }
@@ -357,7 +231,7 @@ async fn a_node_that_lost_its_task_changes_nothing_of_it() {
     alpha.reaches(&once, State::Working).await;
     let beta = node(&common, "beta", Canned::Echoes, true).await;
 
-    alpha.way.send_replace(Way::Away);
+    alpha.link.set(Way::Away);
     let taken = beta.reaches(&again, State::Completed).await;
     assert_eq!(taken.runner.as_ref().unwrap().node, "beta");
     let interrupted = beta.reaches(&once, State::Interrupted).await;
@@ -365,7 +239,7 @@ async fn a_node_that_lost_its_task_changes_nothing_of_it() {
     let refused = alpha.tasks.get(&again, ANYONE).await.unwrap_err();
     assert!(matches!(refused, TaskError::State(_)), "{refused}");
 
-    alpha.way.send_replace(Way::Open);
+    alpha.link.set(Way::Open);
     alpha.tasks.close(PATIENCE).await;
     for before in [taken, interrupted] {
         let after = beta.tasks.get(before.id.as_str(), ANYONE).await.unwrap();
@@ -398,7 +272,7 @@ async fn a_program_whose_node_was_stopped_makes_no_call_that_another_node_made()
         let (common, calls) = (common(), Calls::default());
         let alpha = counting(&common, "alpha", &calls).await;
         let beta = counting(&common, "beta", &calls).await;
-        *alpha.at.lock() = Some(At::Before("run/", at));
+        alpha.link.at(Some(At::Before("run/", at)));
         let id = alpha.start_program(PROGRAM).await;
         if is_early {
             // The run does not fall asleep.
@@ -412,9 +286,9 @@ async fn a_program_whose_node_was_stopped_makes_no_call_that_another_node_made()
         }
         stopped += usize::from(has_stopped);
         let before = beta.reaches(&id, State::Completed).await;
-        let rows = async || common.records.list(Query::below("run/", 1000)).await.unwrap();
+        let rows = async || common.records().list(Query::below("run/", 1000)).await.unwrap();
         let kept = rows().await;
-        alpha.way.send_replace(Way::Open);
+        alpha.link.set(Way::Open);
         alpha.close().await;
         let after = beta.tasks.get(&id, ANYONE).await.unwrap();
         assert_eq!((after.state, after.revision), (before.state, before.revision), "{at} {is_early}");
@@ -438,9 +312,9 @@ async fn a_node_that_stood_still_takes_no_task_of_nodes_that_are_there() {
         gamma.reaches(id, State::Working).await;
     }
     for way in [Way::Stopped, Way::Away] {
-        gamma.way.send_replace(way);
+        gamma.link.set(way);
         tokio::time::sleep(3 * LEASE).await;
-        gamma.way.send_replace(Way::Open);
+        gamma.link.set(Way::Open);
         tokio::time::sleep(3 * LEASE).await;
         for id in [&again, &once] {
             let task = gamma.tasks.get(id, ANYONE).await.unwrap();
@@ -463,10 +337,10 @@ async fn a_node_that_starts_alone_judges_nobody_before_it_has_heard_them() {
     let gamma = open(&common, "gamma", market, true, Way::Away).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
     // All that is kept comes to it at once, before it says that it is there.
-    for record in common.records.list(Query::below("", usize::MAX)).await.unwrap() {
-        drop(common.changed.send((*record.key).into()));
+    for record in common.records().list(Query::below("", usize::MAX)).await.unwrap() {
+        common.tell(record.key);
     }
-    gamma.way.send_replace(Way::Open);
+    gamma.link.set(Way::Open);
     tokio::time::sleep(3 * LEASE).await;
     for id in [&again, &once] {
         let task = gamma.tasks.get(id, ANYONE).await.unwrap();
@@ -484,7 +358,7 @@ async fn a_task_of_a_node_that_nobody_has_heard_yet_is_not_interrupted() {
     counting::register(&market, "again", |id| Canned::Echoes.manifest(id));
     let gamma = open(&common, "gamma", market, true, Way::Away).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
-    gamma.way.send_replace(Way::Open);
+    gamma.link.set(Way::Open);
     // It says that it is there half a second from now.
     let ids = [gamma.start("once").await, gamma.start("again").await];
     for id in &ids {
@@ -503,7 +377,7 @@ async fn a_task_whose_acceptance_was_not_answered_runs() {
         new.key = Some("k".to_owned());
         new
     };
-    *alpha.at.lock() = Some(At::Unanswered("idempotency/", 1));
+    alpha.link.at(Some(At::Unanswered("idempotency/", 1)));
     let error = alpha.tasks.start(new()).await.unwrap_err();
     assert!(matches!(error, TaskError::State(_)), "{error}");
     let started = alpha.tasks.start(new()).await.unwrap();
@@ -517,7 +391,7 @@ async fn a_call_whose_begin_was_not_answered_is_made() {
     let (common, calls) = (common(), Calls::default());
     let alpha = counting(&common, "alpha", &calls).await;
     // The first write of the record accepts the task, the second one says that it runs.
-    *alpha.at.lock() = Some(At::Unanswered("task/", 2));
+    alpha.link.at(Some(At::Unanswered("task/", 2)));
     let id = alpha.start("once").await;
     alpha.reaches(&id, State::Completed).await;
     assert_eq!(calls.lock().len(), 1);
@@ -534,7 +408,7 @@ async fn a_program_goes_on_though_the_node_that_ended_what_it_awaits_is_gone() {
     let waiting = alpha.start_program(&waits).await;
     alpha.falls_asleep(&waiting).await;
     // The end of the task is the last that it does.
-    *alpha.at.lock() = Some(At::After("result/", 1));
+    alpha.link.at(Some(At::After("result/", 1)));
     alpha.tasks.event(&awaited, ANYONE, "go", JsonText::default()).await.unwrap();
     let beta = counting(&common, "beta", &calls).await;
     beta.reaches(&waiting, State::Completed).await;
@@ -555,13 +429,14 @@ async fn six_hundred_programs_that_are_woken_at_once_all_go_on() {
     // They are due at one instant, which is over.
     for id in &ids {
         let timer = crate::keys::timer(Timestamp(1), crate::program::SLEEP, id);
-        common.records.write(vec![Change::put(timer, "")]).await.unwrap();
+        common.records().write(vec![Change::put(timer, "")]).await.unwrap();
     }
-    for record in common.records.list(Query::below("timer/", 1)).await.unwrap() {
-        drop(common.changed.send((*record.key).into()));
+    for record in common.records().list(Query::below("timer/", 1)).await.unwrap() {
+        common.tell(record.key);
     }
     let is_woken = async {
-        while !common.records.list(Query::below("timer/0000000000000001", 1)).await.unwrap().is_empty() {
+        while !common.records().list(Query::below("timer/0000000000000001", 1)).await.unwrap().is_empty()
+        {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_trait::async_trait;
 use orla_marketplace::{Claim, NotTaken, Period, Permits, QuotaRule, Rate, Taken};
-use orla_state::{Change, Limits, Memory, Query, Record, Revision, StateError, StateStore, WriteError};
+use orla_state::testing::{At, Link, Shared, Way};
+use orla_state::{Change, Query, StateStore as _};
 use parking_lot::Mutex;
 use proptest::prelude::*;
-use tokio::sync::{broadcast, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
@@ -22,78 +21,10 @@ const PLACES: usize = 2;
 /// The calls in a minute.
 const CALLS: u64 = 6;
 
-struct Common {
-    records: Memory,
-    changed: broadcast::Sender<Arc<str>>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Open,
-    /// Nothing can be written, and nothing is heard.
-    Away,
-    /// The same, and requests hang.
-    Hangs,
-    /// The next write is made, and its answer is lost.
-    Unanswered,
-}
-
-/// How one node reaches the store.
-struct Reached {
-    common: Arc<Common>,
-    way: watch::Sender<Way>,
-    changed: broadcast::Sender<Arc<str>>,
-}
-
-impl Reached {
-    async fn goes(&self) -> Result<(), StateError> {
-        let way = *self.way.subscribe().wait_for(|way| *way != Way::Hangs).await.unwrap();
-        match way {
-            Way::Away => Err(StateError::new("there is no connection")),
-            _ => Ok(()),
-        }
-    }
-}
-
-#[async_trait]
-impl StateStore for Reached {
-    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
-        self.goes().await?;
-        let keys: Vec<Arc<str>> = changes.iter().map(|change| (*change.key).into()).collect();
-        let revisions = self.common.records.write(changes).await?;
-        for key in keys {
-            drop(self.common.changed.send(key));
-        }
-        // On its way back.
-        sleep(Duration::from_millis(1)).await;
-        if *self.way.borrow() == Way::Unanswered {
-            self.way.send_replace(Way::Open);
-            return Err(StateError::new("the answer is lost").into());
-        }
-        Ok(revisions)
-    }
-
-    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
-        self.common.records.get(key).await
-    }
-
-    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
-        self.common.records.list(query).await
-    }
-
-    async fn sync(&self) -> Result<(), StateError> {
-        self.goes().await
-    }
-
-    fn changed_keys(&self) -> Option<broadcast::Receiver<Arc<str>>> {
-        Some(self.changed.subscribe())
-    }
-}
-
 struct Node {
     permits: Arc<ClusterPermits>,
-    way: watch::Sender<Way>,
-    serving: [JoinHandle<()>; 2],
+    link: Link,
+    serving: JoinHandle<()>,
     calls: Arc<Mutex<Vec<Taken>>>,
     stop: CancellationToken,
 }
@@ -107,36 +38,21 @@ impl Node {
         }
     }
 
-    fn new(common: &Arc<Common>, start: Instant) -> Self {
-        let (way, changed) = (watch::Sender::new(Way::Open), broadcast::Sender::new(64));
-        let store = Reached { common: Arc::clone(common), way: way.clone(), changed: changed.clone() };
-        let cut = way.subscribe();
-        let clock = move || {
-            let is_cut = *cut.borrow() == Way::Away;
-            (!is_cut).then(|| Duration::from_secs(1_000) + start.elapsed())
-        };
+    fn new(common: &Arc<Shared>, start: Instant) -> Self {
+        let (store, link) = common.reach(Way::Open);
+        let cut = link.clone();
+        let clock =
+            move || (cut.way() != Way::Away).then(|| Duration::from_secs(1_000) + start.elapsed());
         let permits = ClusterPermits::new("n", Arc::new(clock));
-        let (mut heard, mut open) = (common.changed.subscribe(), way.subscribe());
-        let (all, stop) = (Arc::clone(common), CancellationToken::new());
-        let telling = TaskTracker::new().spawn(async move {
-            loop {
-                let key = heard.recv().await;
-                let was_open = matches!(*open.borrow(), Way::Open | Way::Unanswered);
-                drop(open.wait_for(|way| matches!(way, Way::Open | Way::Unanswered)).await);
-                match key {
-                    Ok(key) if was_open => drop(changed.send(key)),
-                    // It reads everything anew.
-                    _ => {
-                        for record in all.records.list(Query::below(ALL, 1000)).await.unwrap() {
-                            drop(changed.send(record.key.into()));
-                        }
-                    }
-                }
-            }
-        });
-        let serving =
-            TaskTracker::new().spawn(Arc::clone(&permits).serve(Arc::new(store), stop.clone()));
-        Self { permits, way, serving: [telling, serving], calls: Arc::default(), stop }
+        let stop = CancellationToken::new();
+        let serving = TaskTracker::new().spawn(Arc::clone(&permits).serve(store, stop.clone()));
+        Self { permits, link, serving, calls: Arc::default(), stop }
+    }
+
+    /// The next write is made, and its answer is lost.
+    fn misses_an_answer(&self) {
+        self.link.at(Some(At::Unanswered("", 1)));
+        self.link.set(Way::Open);
     }
 
     async fn take(&self, claims: Vec<Claim>) -> Result<Taken, NotTaken> {
@@ -153,7 +69,7 @@ impl Node {
     /// The process is gone, with its calls.
     fn dies(&self) {
         self.calls.lock().clear();
-        self.serving.iter().for_each(JoinHandle::abort);
+        self.serving.abort();
     }
 }
 
@@ -163,10 +79,8 @@ impl Drop for Node {
     }
 }
 
-fn common() -> (Arc<Common>, Instant) {
-    let common =
-        Common { records: Memory::new(Limits::default()), changed: broadcast::Sender::new(1024) };
-    (Arc::new(common), Instant::now())
+fn common() -> (Arc<Shared>, Instant) {
+    (Shared::new(Duration::from_millis(1)), Instant::now())
 }
 
 fn places() -> Vec<Claim> {
@@ -242,7 +156,7 @@ async fn without_nats_nothing_is_admitted_and_calls_end_before_others_take_their
     let (a, b) = (Node::new(&common, start), Node::new(&common, start));
     a.takes_all_places().await;
     for way in [Way::Away, Way::Hangs] {
-        a.way.send_replace(way);
+        a.link.set(way);
         let refused = a.take(rate()).await.map(drop);
         assert!(matches!(refused, Err(NotTaken::Unavailable(_))), "{way:?}: {refused:?}");
     }
@@ -251,7 +165,7 @@ async fn without_nats_nothing_is_admitted_and_calls_end_before_others_take_their
     assert_eq!(a.running(), 0);
     sleep(LEASE).await;
     assert!(b.take(places()).await.is_ok());
-    a.way.send_replace(Way::Open);
+    a.link.set(Way::Open);
     sleep(Duration::from_secs(3)).await;
     assert!(a.take(places()).await.is_ok(), "it is there again");
 }
@@ -261,7 +175,7 @@ async fn a_place_whose_answer_was_lost_is_given_back() {
     let (common, start) = common();
     let node = Node::new(&common, start);
     let _first = node.take(places()).await.unwrap();
-    node.way.send_replace(Way::Unanswered);
+    node.misses_an_answer();
     assert!(matches!(node.take(places()).await, Err(NotTaken::Unavailable(_))));
     sleep(Duration::from_secs(2)).await;
     assert!(node.take(places()).await.is_ok());
@@ -273,7 +187,7 @@ async fn what_is_not_used_any_more_leaves_no_record() {
     let node = Node::new(&common, start);
     drop(node.take([places(), rate()].concat()).await.unwrap());
     sleep(Duration::from_secs(200)).await;
-    assert_eq!(common.records.list(Query::below(ALL, 10)).await.unwrap(), []);
+    assert_eq!(common.records().list(Query::below(ALL, 10)).await.unwrap(), []);
 }
 
 #[tokio::test(start_paused = true)]
@@ -282,8 +196,8 @@ async fn a_record_that_cannot_be_read_admits_nothing() {
     let node = Node::new(&common, start);
     drop(node.take(places()).await.unwrap());
     let key = format!("{}{}", super::COUNTS, places()[0].name());
-    common.records.write(vec![Change::put(key.clone(), "?")]).await.unwrap();
-    drop(common.changed.send(key.into()));
+    common.records().write(vec![Change::put(key.clone(), "?")]).await.unwrap();
+    common.tell(key);
     sleep(Duration::from_millis(10)).await;
     assert!(matches!(node.take(places()).await, Err(NotTaken::Unavailable(_))));
     assert!(node.take(rate()).await.is_ok(), "others are counted");
@@ -295,19 +209,19 @@ enum Step {
     Rate(usize),
     Give(usize, usize),
     Way(usize, Way),
+    Unanswered(usize),
     Die(usize),
     Pass(u64),
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let way = prop_oneof![
-        4 => Just(Way::Open), 1 => Just(Way::Away), 1 => Just(Way::Hangs), 1 => Just(Way::Unanswered)
-    ];
+    let way = prop_oneof![4 => Just(Way::Open), 1 => Just(Way::Away), 1 => Just(Way::Hangs)];
     prop_oneof![
         6 => (0..3_usize).prop_map(Step::Take),
         2 => (0..3_usize).prop_map(Step::Rate),
         4 => (0..3_usize, 0..4_usize).prop_map(|(node, at)| Step::Give(node, at)),
         4 => (0..3_usize, way).prop_map(|(node, way)| Step::Way(node, way)),
+        1 => (0..3_usize).prop_map(Step::Unanswered),
         1 => (0..3_usize).prop_map(Step::Die),
         6 => prop_oneof![1_u64..20, 500_u64..6_000].prop_map(Step::Pass),
     ]
@@ -345,7 +259,8 @@ proptest! {
                             drop(calls.swap_remove(call));
                         }
                     }
-                    Step::Way(at, way) => drop(nodes[at].way.send_replace(way)),
+                    Step::Way(at, way) => nodes[at].link.set(way),
+                    Step::Unanswered(at) => nodes[at].misses_an_answer(),
                     Step::Die(at) => nodes[at] = Node::new(&common, start),
                     Step::Pass(ms) => sleep(Duration::from_millis(ms)).await,
                 }
@@ -359,7 +274,8 @@ proptest! {
             }
             // Nothing stays taken.
             for node in &nodes {
-                node.way.send_replace(Way::Open);
+                node.link.at(None);
+                node.link.set(Way::Open);
                 node.calls.lock().clear();
             }
             sleep(LEASE * 3).await;

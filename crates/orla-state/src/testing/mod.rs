@@ -2,9 +2,10 @@
 //!
 //! [`conforms`] asks an engine everything that [`StateStore`] promises. It uses keys below a prefix only, so that an
 //! engine on other machines can be asked more than once. [`Model`] is the same as a map; property tests compare an
-//! engine with it.
+//! engine with it. [`Shared`] is a store for tests of several nodes.
 
 mod model;
+mod shared;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use crate::{
 };
 
 pub use model::{Model, Operation, operations};
+pub use shared::{At, Link, Shared, Way};
 
 /// Asks a store everything that the seam promises, with keys that begin with `prefix`. None may exist.
 ///
