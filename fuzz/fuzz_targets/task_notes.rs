@@ -12,10 +12,12 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(again.as_ref(), Ok(&saved), "what was written cannot be read");
     }
     let _ = Course::read([data], Some(data), [data], None);
-    // The version is found soon enough; this is what follows it.
-    let record: Vec<u8> = std::iter::once(1).chain(data.iter().copied()).collect();
-    let _ = (read_notes(&record), read_saved(&record));
-    if let Ok(course) = Course::read([&record[..]], None, [], std::str::from_utf8(data).ok()) {
-        let _ = orla_tasks::program::render("a task", &course);
+    // The versions are found soon enough; this is what follows them.
+    for version in [1, 2] {
+        let record: Vec<u8> = std::iter::once(version).chain(data.iter().copied()).collect();
+        let _ = (read_notes(&record), read_saved(&record));
+        if let Ok(course) = Course::read([&record[..]], None, [], std::str::from_utf8(data).ok()) {
+            let _ = orla_tasks::program::render("a task", &course);
+        }
     }
 });
