@@ -42,17 +42,55 @@ fn a_session_runs_a_tool_as_a_task_and_a_later_session_has_its_result_after_a_ki
     assert_eq!(ids, [&json!(other), &json!(id)], "the newest first, also of an earlier session");
     let pending = client.begin("tasks/result", json!({"taskId": id}));
     server.write("go", "", 0o644);
-    let (result, notifications) = client.complete(pending).unwrap();
+    let (result, _) = client.complete(pending).unwrap();
     assert_eq!(result["content"][0]["text"], "done\n", "{result}");
     let related = &result["_meta"]["io.modelcontextprotocol/related-task"]["taskId"];
     assert_eq!(related, &json!(id), "{result}");
-    let is_status = |notice: &&Value| notice["method"] == "notifications/tasks/status";
-    let statuses: Vec<&Value> = notifications.iter().filter(is_status).collect();
-    assert!(statuses.iter().all(|notice| notice["params"]["taskId"] == json!(id)), "{statuses:?}");
     let got = client.request("tasks/get", json!({"taskId": id})).unwrap();
     assert_eq!(got["status"], "completed");
     let unknown = client.request("tasks/get", json!({"taskId": "no-such"})).unwrap_err();
     assert_eq!(unknown.code, -32602);
+}
+
+#[test]
+fn a_session_that_waits_for_a_result_is_told_how_the_task_stands() {
+    let tool = "# /// orla\n# description: Says how far it is.\n# task: optional\n# ///\n\
+        while [ ! -e go ]; do echo '::progress 1/2 half' >&2; sleep 0.02; echo '::progress 0/2 none' >&2; sleep 0.02; done\necho done";
+    let server = world().tool("tells", sh(tool)).serve();
+    let mut client = server.session();
+    let call = json!({"name": "tells", "arguments": {}, "task": {}});
+    let created = client.request("tools/call", call).unwrap();
+    let id = created["task"]["taskId"].clone();
+    let mut waiting = client.begin("tasks/result", json!({"taskId": id}));
+    let status = waiting.next_message().expect("how it stands");
+    assert_eq!(status["method"], "notifications/tasks/status", "{status}");
+    assert_eq!((&status["params"]["taskId"], &status["params"]["status"]), (&id, &json!("working")));
+    server.write("go", "", 0o644);
+    let (result, later) = client.complete(waiting).unwrap();
+    assert_eq!(result["content"][0]["text"], "done\n", "{result}");
+    assert!(later.iter().all(|notice| notice["params"]["taskId"] == id), "{later:?}");
+}
+
+#[test]
+fn a_session_cannot_see_cancel_or_wait_for_a_task_of_another_caller() {
+    let config = "auth_tokens: {ada: ada-token-0123456789abcdef, bob: bob-token-0123456789abcdef}\n";
+    let server = world().tool("waits", waits()).config(config).serve();
+    let mut ada = server.session_as("ada-token-0123456789abcdef");
+    let mut bob = server.session_as("bob-token-0123456789abcdef");
+    let call = json!({"name": "waits", "arguments": {}, "task": {}});
+    let created = ada.request("tools/call", call).unwrap();
+    let id = created["task"]["taskId"].clone();
+    for method in ["tasks/get", "tasks/cancel", "tasks/result"] {
+        let refused = bob.request(method, json!({"taskId": id})).unwrap_err();
+        let unknown = bob.request(method, json!({"taskId": "01890000-0000-7000-8000-000000000000"}));
+        let unknown = unknown.unwrap_err();
+        assert_eq!((refused.code, unknown.code), (-32602, -32602), "{method}: {refused:?}");
+    }
+    assert_eq!(bob.request("tasks/list", json!({})).unwrap()["tasks"], json!([]));
+    let listed = ada.request("tasks/list", json!({})).unwrap();
+    assert_eq!(listed["tasks"][0]["taskId"], id, "{listed}");
+    let cancelled = ada.request("tasks/cancel", json!({"taskId": id})).unwrap();
+    assert_eq!(cancelled["status"], "cancelled");
 }
 
 #[test]
