@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use orla_state::{
@@ -9,9 +10,14 @@ use orla_state::{
     WriteError,
 };
 use tokio::sync::OnceCell;
+use tokio::time::Instant;
 
 use crate::Failure;
 use crate::config::{Config, StateKind, Transport};
+
+/// How long a server over HTTP waits for a state in use. If the one before it was killed as it started a process, that process
+/// holds the state until it has become another program.
+const HELD: Duration = Duration::from_secs(1);
 
 /// The state of a server.
 pub(crate) enum ServerState {
@@ -27,7 +33,8 @@ pub(crate) enum ServerState {
 /// # Errors
 /// It exists and cannot be used.
 pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
-    match open(config).await {
+    let patience = if config.transport == Transport::Stdio { Duration::ZERO } else { HELD };
+    match until_free(patience, async || open(config).await).await {
         Ok(store) => Ok(ServerState::Usable(store)),
         Err(held @ OpenError::Held { .. }) if config.transport == Transport::Stdio => {
             Ok(ServerState::InUse(held.to_string()))
@@ -58,6 +65,23 @@ pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, F
         }
         error => Failure::usage(error.to_string()),
     })
+}
+
+/// Opens a state, again and again for so long while it is in use.
+async fn until_free<T>(
+    patience: Duration,
+    open: impl AsyncFn() -> Result<T, OpenError>,
+) -> Result<T, OpenError> {
+    const PAUSE: Duration = Duration::from_millis(20);
+    let began = Instant::now();
+    loop {
+        match open().await {
+            Err(OpenError::Held { .. }) if began.elapsed() < patience => {
+                tokio::time::sleep(PAUSE).await;
+            }
+            opened => return opened,
+        }
+    }
 }
 
 async fn open(config: &Config) -> Result<Arc<dyn StateStore>, OpenError> {
@@ -126,5 +150,32 @@ impl StateStore for Lazy {
         if let Some(store) = self.store.get() {
             store.close().await;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_state_in_use_is_waited_for_and_any_other_error_is_not() {
+        let times = Cell::new(0);
+        let held = || OpenError::Held { path: "s".into() };
+        let freed = async || {
+            times.set(times.get() + 1);
+            if times.get() < 3 { Err(held()) } else { Ok(()) }
+        };
+        assert!(until_free(Duration::from_secs(600), freed).await.is_ok());
+        assert_eq!(times.get(), 3);
+        let never = until_free(Duration::from_millis(30), async || Err::<(), _>(held())).await;
+        assert!(matches!(never, Err(OpenError::Held { .. })));
+        let other = async || {
+            times.set(times.get() + 1);
+            Err::<(), _>(OpenError::NotState { path: "s".into() })
+        };
+        assert!(until_free(Duration::from_secs(600), other).await.is_err());
+        assert_eq!(times.get(), 4);
     }
 }
