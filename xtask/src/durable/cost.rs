@@ -21,12 +21,18 @@ const AT_ONCE: usize = 1_000;
 pub(super) fn run(context: &mut Context) -> Result<(), String> {
     let (folder, rounds) = (context.folder("cost")?, context.some(ROUNDS.0, ROUNDS.1));
     let mut figures = tasks::acceptance(&context.orla, &folder, rounds)?;
+    let beside_the_disk = figures.first().and_then(|figure| {
+        Some(figure.values["task_us"].as_f64()? / figure.values["fdatasync_us"].as_f64()?)
+    });
     figures.extend(tasks::durable(&context.orla, &folder, rounds)?);
     figures.push(at_once(&context.orla, &folder, rounds * 3)?);
     for Figure { what, measured, goal, .. } in &figures {
         let (goal, is_met) = goal.as_ref().map_or(("none", true), |(goal, is_met)| (goal, *is_met));
         figure(what, measured, goal, is_met);
     }
+    let times = beside_the_disk.ok_or("an acceptance without its figures")?;
+    let text = format!("{times:.2} × one fdatasync");
+    figure("an accepted task, with its request and its answer", &text, "≤ 1.5 ×", times <= 1.5);
     context.tally.check("tasks are accepted one by one and a thousand at once, and end", Ok(()));
     Ok(())
 }

@@ -73,12 +73,13 @@ pub(super) fn run(context: &mut Context) -> Result<(), String> {
 impl Round {
     fn show(&self, what: &str, is_quick: bool) {
         let [first, next] = self.bytes;
-        let bytes =
-            format!("{first:.0} bytes each where they were accepted, {next:.0} after the restart");
-        if is_quick {
-            println!("      {what}: {bytes} (rough: what is there once is shared by few)");
-        } else {
-            figure(what, &bytes, "≤ 200 bytes", next <= BYTES);
+        for (when, bytes) in [("where they were accepted", first), ("after the restart", next)] {
+            let text = format!("{bytes:.0} bytes each {when}");
+            if is_quick {
+                println!("      {what}: {text} (rough: what is there once is shared by few)");
+            } else {
+                figure(what, &text, "≤ 200 bytes", bytes <= BYTES);
+            }
         }
         println!("      {what}: the start took {:.0} ms", self.start.as_secs_f64() * 1e3);
         for (when, times) in [("went on", &self.woken), ("were over", &self.over)] {
