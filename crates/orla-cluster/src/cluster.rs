@@ -7,8 +7,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use orla_marketplace::{
-    CapabilityMarketplace, Entry, Permits, ProviderProblem, Registration, Source, Surface,
+    CapabilityMarketplace, Entry, Permits, Principal, ProviderProblem, Registration, Source, Surface,
 };
 use orla_state::StateStore;
 use parking_lot::Mutex;
@@ -19,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::call::{ClusterExecutor, Serving};
 use crate::error::ClusterError;
+use crate::inquiry::{Answerer, Inquiries, NoReply};
 use crate::learner::Learner;
 use crate::limits::ClusterPermits;
 use crate::link::Link;
@@ -44,6 +46,7 @@ pub struct Cluster {
     describe: DescribeTool,
     shared: Arc<Shared>,
     serving: Arc<Serving>,
+    inquiries: Arc<Inquiries>,
     store: ClusterStore,
     permits: Arc<ClusterPermits>,
     /// The capabilities that were served last, by their digests: an unchanged one stays the same.
@@ -76,7 +79,9 @@ impl Cluster {
             )
         };
         market.quotas().count_in_cluster(Arc::clone(&permits) as Arc<dyn Permits>);
+        let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
         Self {
+            inquiries: Inquiries::new(&link, &shared, &stop, &tasks),
             serving: Arc::new(Serving::new(&link, &shared, market)),
             store,
             permits,
@@ -88,8 +93,8 @@ impl Cluster {
             requires,
             is_started: AtomicBool::new(false),
             leaving: CancellationToken::new(),
-            stop: CancellationToken::new(),
-            tasks: TaskTracker::new(),
+            stop,
+            tasks,
         }
     }
 
@@ -127,6 +132,7 @@ impl Cluster {
             market: self.market.clone(),
             shared: Arc::clone(&self.shared),
             serving: Arc::clone(&self.serving),
+            inquiries: Arc::clone(&self.inquiries),
             describe: Arc::clone(&self.describe),
             leaving: self.leaving.clone(),
             stop: self.stop.clone(),
@@ -172,6 +178,41 @@ impl Cluster {
         }
         self.shared.drain(drains);
         Ok(())
+    }
+
+    /// What tells this process from others with its name.
+    pub fn instance(&self) -> &str {
+        &self.link.instance
+    }
+
+    /// Answers what other nodes ask. The first answerer stays.
+    pub fn answer_with(&self, answerer: Arc<dyn Answerer>) {
+        drop(self.inquiries.answerer.set(answerer));
+    }
+
+    /// The most bytes of a question and of an answer.
+    pub fn room(&self) -> usize {
+        self.link.chunk()
+    }
+
+    /// Asks an instance of another node, in the name of this caller.
+    ///
+    /// # Errors
+    /// It gives no answer in this time.
+    pub async fn ask(
+        &self,
+        instance: &str,
+        caller: Option<&Principal>,
+        question: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, NoReply> {
+        self.inquiries.ask(instance, caller, question, patience).await
+    }
+
+    /// The other nodes that are there, with what tells their processes apart.
+    pub fn peers(&self) -> Vec<(String, String)> {
+        let peers = self.shared.read(Registry::peers);
+        peers.into_iter().map(|peer| (peer.node, peer.instance)).collect()
     }
 
     /// Whether this node takes no more calls and tasks of others.

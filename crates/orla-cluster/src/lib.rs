@@ -26,9 +26,11 @@
 #![warn(missing_docs)]
 
 mod call;
+mod caller;
 mod cluster;
 mod error;
 mod inbox;
+mod inquiry;
 mod learner;
 mod limits;
 mod link;
@@ -43,6 +45,7 @@ mod store;
 pub use call::ClusterExecutor;
 pub use cluster::Cluster;
 pub use error::ClusterError;
+pub use inquiry::{Answerer, NoReply};
 pub use orders::OrderError;
 pub use presence::{MAX_NAME, NodeStatus, is_name};
 pub use provider::KIND;

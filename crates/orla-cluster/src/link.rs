@@ -1,7 +1,7 @@
 //! The connection to NATS, and where messages go.
 //!
-//! Every instance receives at one subscription, `orla.CLUSTER.to.NODE.INSTANCE.>`: calls at `call.DIGEST`, and the frames
-//! of a call at `in.TOKEN`, where the token is random and the same at both ends. So the messages of one sender arrive in
+//! Every instance receives at one subscription, `orla.CLUSTER.to.NODE.INSTANCE.>`: calls at `call.DIGEST`, inquiries
+//! at `ask.1`, and the frames of a call or an answer at `in.TOKEN`, where the token is random and the same at both ends. So the messages of one sender arrive in
 //! the order in which they were sent. A message for a token that is not known is dropped. Two processes with the name of
 //! one node are two instances, so that a call reaches one of them alone.
 
@@ -247,6 +247,11 @@ impl Link {
     /// Where an instance receives the frames of this call.
     pub(crate) fn frames_of(&self, node: &str, instance: &str, token: &str) -> String {
         format!("{}.in.{token}", self.subjects(node, instance))
+    }
+
+    /// Where an instance receives inquiries.
+    pub(crate) fn asked(&self, node: &str, instance: &str) -> String {
+        format!("{}.ask.{}", self.subjects(node, instance), crate::inquiry::VERSION)
     }
 
     /// Where this instance receives the frames of this call.

@@ -20,6 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::call::Serving;
 use crate::error::ClusterError;
+use crate::inquiry::{self, Inquiries};
 use crate::learner::{Learner, part_key};
 use crate::link::{Buckets, Link};
 use crate::orders;
@@ -47,6 +48,7 @@ pub(crate) struct Member {
     pub(crate) market: Weak<CapabilityMarketplace>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) serving: Arc<Serving>,
+    pub(crate) inquiries: Arc<Inquiries>,
     pub(crate) describe: DescribeTool,
     /// The node says that it is gone.
     pub(crate) leaving: CancellationToken,
@@ -126,9 +128,10 @@ impl Member {
         while let Some(message) = next(&mut messages, &self.stop).await {
             let mut parts = message.subject.as_str().rsplitn(3, '.');
             let (last, what) = (parts.next().map(str::to_owned), parts.next().map(str::to_owned));
-            match (what.as_deref(), last) {
-                (Some("call"), Some(digest)) => self.serving.begin(&digest, message),
-                (Some("in"), Some(token)) => self.link.deliver(&token, message),
+            match (what.as_deref(), last.as_deref()) {
+                (Some("call"), Some(digest)) => self.serving.begin(digest, message),
+                (Some("ask"), Some(inquiry::VERSION)) => self.inquiries.asked(message),
+                (Some("in"), Some(token)) => self.link.deliver(token, message),
                 _ => {}
             }
         }

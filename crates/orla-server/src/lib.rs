@@ -45,6 +45,7 @@ mod metrics;
 mod nodes;
 mod options;
 mod pages;
+mod peers;
 mod rest;
 mod routes;
 mod rtfs;
@@ -57,15 +58,17 @@ mod visits;
 
 use std::sync::Arc;
 
-use orla_marketplace::CapabilityMarketplace;
+use bytes::Bytes;
+use orla_marketplace::{CapabilityMarketplace, Principal};
 use orla_state::{StateError, StateStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 pub use a2a::{Push, PushSender};
+pub use admin::approvals::{ApprovalRefused, WaitingCall};
 pub use admin::status::StatusRow;
 pub use listener::{BindError, Bound};
-pub use nodes::{DrainError, NodeRow, Nodes};
+pub use nodes::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode};
 pub use options::{AgentOptions, ServerOptions, Unauthenticated};
 pub use orla_identity::{AuthOptions, BearerToken, Fetch, IssuerOptions, OwnToken};
 pub use orla_mcp::call_result::call_result_json;
@@ -146,6 +149,12 @@ impl Server {
     /// Shows the nodes of a cluster in `/status` and `/metrics`, and drains them on request. The first cluster stays.
     pub fn show_nodes(&self, cluster: impl Nodes + 'static) {
         self.core.show_nodes(Box::new(cluster));
+    }
+
+    /// Answers what another node of the cluster [asks](Nodes::ask) in the name of this caller. What cannot be read has an
+    /// empty answer.
+    pub async fn answer_node(&self, caller: Option<Principal>, question: Bytes) -> Bytes {
+        peers::answer(&self.core, caller, &question).await
     }
 
     /// Serves these pages for people at `/console`. The first ones stay.

@@ -2,6 +2,8 @@
 //!
 //! `POST /cluster/nodes/NODE` with `{"drain": true | false}` has a node take no more calls of others, or take them again.
 
+use std::time::Duration;
+
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Response, StatusCode};
@@ -33,6 +35,48 @@ pub trait Nodes: Send + Sync {
     /// # Errors
     /// Why it does not.
     async fn drain(&self, node: &str, drains: bool) -> Result<(), DrainError>;
+
+    /// What tells this process from all others of the cluster.
+    fn instance(&self) -> &str;
+
+    /// The other nodes that are there.
+    fn others(&self) -> Vec<OtherNode>;
+
+    /// The most bytes of a question to another node, and of its answer.
+    fn room(&self) -> usize;
+
+    /// Asks an instance of another node, in the name of this caller. Its server [answers](crate::Server::answer_node).
+    ///
+    /// # Errors
+    /// There is no answer in this time.
+    async fn ask(
+        &self,
+        instance: &str,
+        caller: Option<&Principal>,
+        question: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, NoAnswer>;
+}
+
+/// Another node that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherNode {
+    /// Its name.
+    pub node: String,
+    /// What tells its process from all others.
+    pub instance: String,
+}
+
+/// Why another node gave no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoAnswer {
+    /// It is not there any more.
+    #[error("the node is gone")]
+    Gone,
+    /// It does not answer.
+    #[error("{0}")]
+    Silent(String),
 }
 
 /// Why a node does not do what it is told.

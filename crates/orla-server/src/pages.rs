@@ -14,7 +14,9 @@ use bytes::Bytes;
 use futures_util::Stream;
 use http::Response;
 use http::request::Parts;
-use orla_marketplace::{MayAnswer, Principal};
+use orla_marketplace::Principal;
+
+use crate::admin::approvals::{ApprovalRefused, WaitingCall};
 
 /// Pages for people. They answer everything at `/console` and below it.
 #[async_trait]
@@ -62,8 +64,19 @@ pub trait Door: Send + Sync {
     /// It is not.
     async fn check(&self, token: &str) -> Result<Option<Principal>, Refused>;
 
-    /// Which questions about calls a caller may answer.
-    fn may_answer(&self, principal: Option<&Principal>) -> MayAnswer;
+    /// The calls that wait for an approval: those that this caller may answer, and its own. In a cluster, of all nodes.
+    async fn approvals(&self, principal: Option<&Principal>) -> Vec<WaitingCall>;
+
+    /// Answers the question about a call in the name of this caller.
+    ///
+    /// # Errors
+    /// There is no such question, or the caller may not answer it.
+    async fn decide_approval(
+        &self,
+        principal: Option<&Principal>,
+        id: &str,
+        approve: bool,
+    ) -> Result<(), ApprovalRefused>;
 }
 
 /// A token that was not accepted.

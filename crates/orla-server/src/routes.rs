@@ -250,12 +250,19 @@ async fn answer(
         }
         path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
         "/approvals" => {
-            only_get(parts, || json(StatusCode::OK, approvals::render(core, principal.as_ref())))
+            let list = match parts.method {
+                Method::GET | Method::HEAD => {
+                    Box::pin(approvals::render(core, principal.as_ref())).await
+                }
+                _ => String::new(),
+            };
+            only_get(parts, || json(StatusCode::OK, list))
         }
         path if path.starts_with(APPROVALS) => match parts.method {
             Method::POST => {
                 let id = &path[APPROVALS.len()..];
-                let answer = async |body: Bytes| approvals::answer(core, principal.as_ref(), id, &body);
+                let answer =
+                    async |body: Bytes| approvals::answer(core, principal.as_ref(), id, &body).await;
                 Box::pin(posted(core, settings, &parts.headers, body, answer)).await
             }
             _ => not_allowed("POST, OPTIONS"),

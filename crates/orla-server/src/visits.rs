@@ -10,9 +10,9 @@ use http::header::{ACCEPT, AUTHORIZATION, EXPECT, LOCATION};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
-use orla_marketplace::{MayAnswer, Principal};
+use orla_marketplace::Principal;
 
-use crate::admin::approvals;
+use crate::admin::approvals::{self, ApprovalRefused, WaitingCall};
 use crate::http::body::{self, Body};
 use crate::http::response::{closing, names, not_allowed, text, why_unreadable};
 use crate::http::url::below;
@@ -42,8 +42,17 @@ impl Door for Entrance<'_> {
         })
     }
 
-    fn may_answer(&self, principal: Option<&Principal>) -> MayAnswer {
-        approvals::may_answer(self.core, principal)
+    async fn approvals(&self, principal: Option<&Principal>) -> Vec<WaitingCall> {
+        approvals::all(self.core, principal).await
+    }
+
+    async fn decide_approval(
+        &self,
+        principal: Option<&Principal>,
+        id: &str,
+        approve: bool,
+    ) -> Result<(), ApprovalRefused> {
+        approvals::decide(self.core, principal, id, approve).await
     }
 }
 

@@ -1,10 +1,13 @@
 //! The cluster, as the server shows it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_trait::async_trait;
-use orla_cluster::{Cluster, NodeStatus, OrderError};
-use orla_server::{DrainError, NodeRow, Nodes};
+use bytes::Bytes;
+use orla_cluster::{Answerer, Cluster, NoReply, NodeStatus, OrderError};
+use orla_marketplace::Principal;
+use orla_server::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode, Server};
 use orla_tasks::{Foreign, Sharing};
 
 /// The nodes of the cluster that this instance is one of.
@@ -29,6 +32,43 @@ impl Nodes for ClusterNodes {
             OrderError::Unknown => DrainError::Unknown,
             other => DrainError::Unavailable(other.to_string()),
         })
+    }
+
+    fn instance(&self) -> &str {
+        self.0.instance()
+    }
+
+    fn others(&self) -> Vec<OtherNode> {
+        let peers = self.0.peers().into_iter();
+        peers.map(|(node, instance)| OtherNode { node, instance }).collect()
+    }
+
+    fn room(&self) -> usize {
+        self.0.room()
+    }
+
+    async fn ask(
+        &self,
+        instance: &str,
+        caller: Option<&Principal>,
+        question: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, NoAnswer> {
+        let answer = self.0.ask(instance, caller, question, patience).await;
+        answer.map_err(|error| match error {
+            NoReply::Gone => NoAnswer::Gone,
+            other => NoAnswer::Silent(other.to_string()),
+        })
+    }
+}
+
+/// What this node answers to others.
+pub(crate) struct Answers(pub(crate) Server);
+
+#[async_trait]
+impl Answerer for Answers {
+    async fn answer(&self, caller: Option<Principal>, question: Bytes) -> Bytes {
+        self.0.answer_node(caller, question).await
     }
 }
 

@@ -1,5 +1,6 @@
 //! Several nodes over a real NATS server, which is installed below `target/cluster`.
 
+mod approvals;
 mod chaos;
 mod faults;
 mod limits;
@@ -44,38 +45,57 @@ const ONCE: &str = "#!/bin/sh\n# /// orla\n# description: Takes a while, once.\n
 const ECHO: &str = "#!/bin/sh\n# /// orla\n# description: Returns its input.\n# annotations: {readOnlyHint: true}\n# ///\ncat\n";
 
 pub(crate) fn run(arguments: &[String]) -> Outcome {
-    let Parts { is_quick, .. } = Parts::of(arguments, &[parts::QUICK], &[])?;
+    let mut names: Vec<&str> = CHECKS.iter().map(|(part, ..)| *part).collect();
+    names.extend(["cost", "chaos"]);
+    names.dedup();
+    let parts = Parts::of(arguments, &[parts::QUICK], &names)?;
     let binary = server::binary()?;
     let world = World::new(binary)?;
     let mut tally = Tally::default();
-    let calls = if is_quick { CALLS.1 } else { CALLS.0 };
-    tally.check("a tool of another node is listed and called", world.listed_and_called());
-    tally.check("large inputs and results arrive whole", world.large());
-    tally.check("what is here wins, and equal nodes share the calls", world.shared());
-    tally.check("a node that dies during a call: repeated or told", world.dying());
-    tally.check("a node that stands still is given up", world.stopped());
-    tally.check("without NATS the node goes on, and with it again the cluster", world.without_nats());
-    tally.check("of two instances with one name, a call reaches one", world.two_of_one_name());
-    tally.check("a NATS server that lost its data is given it again", world.forgetful_nats());
-    tally.check("a node that floods and lies harms its own calls alone", world.hostile_node());
-    tally.check("a node without room passes its calls on", world.full_node());
-    tally.check("a node that drains finishes its calls and takes no more", world.draining());
-    tally.check("a call runs on the node that it names, or fails", world.pinned());
-    tally.check("the store keeps what every store promises", world.store());
-    tally.check("a task is run by any node, and goes on when its node is gone", world.tasks());
-    tally.check("a program goes on at another node", world.programs());
-    tally.check("a node that stood still or starts alone takes nothing of others", world.judging());
-    tally.check("a session is served by every node", world.sessions());
-    tally.check("quotas and max_concurrency hold over all nodes", world.limits());
-    tally.check("a node needs the documented subjects alone", world.permitted());
-    tally.check("what keeps a node from joining is one line", world.refused());
-    tally.check("what a call costs", world.cost(calls));
-    if !is_quick {
+    for (_, what, check) in CHECKS.iter().filter(|(part, ..)| parts.has(part)) {
+        tally.check(what, check(&world));
+    }
+    if parts.has("cost") {
+        let calls = if parts.is_quick { CALLS.1 } else { CALLS.0 };
+        tally.check("what a call costs", world.cost(calls));
+    }
+    if parts.has("chaos") && !parts.is_quick {
         tally.check("a node that stands still for 30 s is fenced off", world.fenced(STANDSTILL));
         tally.check("nodes and NATS servers die under load", world.chaos(CHAOS));
     }
     Ok(tally.close())
 }
+
+type Check = fn(&World) -> Result<(), String>;
+
+/// The parts by which checks are chosen, what they show, and the checks.
+const CHECKS: [(&str, &str, Check); 21] = [
+    ("calls", "a tool of another node is listed and called", World::listed_and_called),
+    ("calls", "large inputs and results arrive whole", World::large),
+    ("calls", "what is here wins, and equal nodes share the calls", World::shared),
+    ("faults", "a node that dies during a call: repeated or told", World::dying),
+    ("faults", "a node that stands still is given up", World::stopped),
+    ("faults", "without NATS the node goes on, and with it again the cluster", World::without_nats),
+    ("faults", "of two instances with one name, a call reaches one", World::two_of_one_name),
+    ("faults", "a NATS server that lost its data is given it again", World::forgetful_nats),
+    ("faults", "a node that floods and lies harms its own calls alone", World::hostile_node),
+    ("calls", "a node without room passes its calls on", World::full_node),
+    ("calls", "a node that drains finishes its calls and takes no more", World::draining),
+    ("calls", "a call runs on the node that it names, or fails", World::pinned),
+    ("tasks", "the store keeps what every store promises", World::store),
+    ("tasks", "a task is run by any node, and goes on when its node is gone", World::tasks),
+    ("tasks", "a program goes on at another node", World::programs),
+    ("tasks", "a node that stood still or starts alone takes nothing of others", World::judging),
+    ("sessions", "a session is served by every node", World::sessions),
+    ("limits", "quotas and max_concurrency hold over all nodes", World::limits),
+    (
+        "approvals",
+        "a call that waits for an approval is shown and answered at every node",
+        World::approvals,
+    ),
+    ("access", "a node needs the documented subjects alone", World::permitted),
+    ("access", "what keeps a node from joining is one line", World::refused),
+];
 
 /// The folder of a run, and what runs in it.
 struct World {

@@ -3,18 +3,19 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use orla_marketplace::{CallContext, Hops, JsonText, LogLevel, Notice, Permission, Principal, Progress};
+use orla_marketplace::{CallContext, Hops, JsonText, LogLevel, Notice, Principal, Progress};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
 
 use super::MAX_BYTES;
+use crate::caller::Caller;
 use crate::presence::{is_instance, is_name};
 
 /// The version of calls.
 const VERSION: u32 = 1;
-/// The most groups, scopes and permissions of a caller.
-const MAX_LISTED: usize = 1000;
+/// The most counts that a call is in.
+const MAX_COUNTS: usize = 1000;
 
 /// What a call carries besides its input.
 #[derive(Debug, Serialize, Deserialize)]
@@ -45,20 +46,6 @@ pub(super) struct CallHead {
     counted: Vec<String>,
     /// The length of the input.
     pub(super) bytes: usize,
-}
-
-/// A principal, without its credential.
-#[derive(Debug, Serialize, Deserialize)]
-struct Caller {
-    id: String,
-    #[serde(default)]
-    groups: Vec<String>,
-    #[serde(default)]
-    scopes: Vec<String>,
-    #[serde(default)]
-    permissions: Vec<String>,
-    /// In milliseconds since 1970.
-    expires_ms: Option<u64>,
 }
 
 impl CallHead {
@@ -112,11 +99,10 @@ impl CallHead {
 
     /// What is wrong with a call that can be answered.
     pub(super) fn refusal(&self) -> Option<String> {
-        let of = |caller: &Caller| caller.groups.len() + caller.scopes.len() + caller.permissions.len();
-        if self.principal.as_ref().is_some_and(|caller| of(caller) > MAX_LISTED) {
+        if self.principal.as_ref().is_some_and(Caller::is_too_large) {
             return Some("its caller has too many groups, scopes and permissions".to_owned());
         }
-        if self.counted.len() > MAX_LISTED {
+        if self.counted.len() > MAX_COUNTS {
             return Some("it is in too many counts".to_owned());
         }
         (self.bytes > MAX_BYTES).then(|| format!("its input has more than {MAX_BYTES} bytes"))
@@ -154,38 +140,6 @@ impl CallHead {
 
     pub(super) fn client(&self) -> Option<JsonText> {
         self.client.as_deref().map(|client| JsonText::from(client.to_owned()))
-    }
-}
-
-impl Caller {
-    fn of(principal: &Principal) -> Self {
-        let expires =
-            principal.expires_at().and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
-        Self {
-            id: principal.id().to_string(),
-            groups: principal.groups().map(str::to_owned).collect(),
-            scopes: principal.scopes().map(str::to_owned).collect(),
-            permissions: principal.permissions().iter().map(ToString::to_string).collect(),
-            expires_ms: expires.map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
-        }
-    }
-
-    fn principal(&self, now: SystemTime) -> Result<Principal, String> {
-        let permission = |text: &String| {
-            text.parse::<Permission>().map_err(|_| "a permission of its caller is unknown".to_owned())
-        };
-        let permissions: Vec<Permission> =
-            self.permissions.iter().map(permission).collect::<Result<_, _>>()?;
-        let principal = Principal::from_id(&self.id)
-            .with_groups(self.groups.iter().map(String::as_str))
-            .with_scopes(self.scopes.iter().map(String::as_str))
-            .with_permissions(permissions);
-        let expiry = self.expires_ms.map(Duration::from_millis);
-        Ok(match expiry.and_then(|time| SystemTime::UNIX_EPOCH.checked_add(time)) {
-            Some(at) if at <= now => return Err("the credential of its caller has expired".to_owned()),
-            Some(at) => principal.with_expiry(at),
-            None => principal,
-        })
     }
 }
 

@@ -10,5 +10,5 @@ pub use registry::NodeStatus;
 
 pub(crate) use lease::{Lease, VERSION, is_instance};
 pub(crate) use offer::{MAX_OFFER, Offered, Offers};
-pub(crate) use registry::{Candidate, LEASE, Learned, Registry};
+pub(crate) use registry::{Candidate, LEASE, Learned, Peer, Registry};
 pub(crate) use wants::Wants;

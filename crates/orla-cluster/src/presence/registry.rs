@@ -83,6 +83,14 @@ pub(crate) struct Candidate {
     pub(crate) sent: Arc<AtomicUsize>,
 }
 
+/// A node that is there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Peer {
+    pub(crate) node: String,
+    /// See [`Lease::instance`].
+    pub(crate) instance: String,
+}
+
 /// A node in `orla cluster status`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -230,6 +238,17 @@ impl Registry {
         self.taking.get(digest).cloned().unwrap_or_default()
     }
 
+    /// The nodes that are there.
+    pub(crate) fn peers(&self) -> Vec<Peer> {
+        self.nodes.values().filter(|node| node.is_alive).map(Node::peer).collect()
+    }
+
+    /// The node that is there as this instance.
+    pub(crate) fn peer(&self, instance: &str) -> Option<Peer> {
+        let mut there = self.nodes.values().filter(|node| node.is_alive);
+        there.find(|node| node.lease.instance == instance).map(Node::peer)
+    }
+
     /// The other nodes, for people.
     pub(crate) fn status(&self, now: Instant) -> Vec<NodeStatus> {
         let status = |node: &Node| {
@@ -262,6 +281,10 @@ impl Registry {
 }
 
 impl Node {
+    fn peer(&self) -> Peer {
+        Peer { node: self.lease.node.clone(), instance: self.lease.instance.clone() }
+    }
+
     fn takes_calls(&self) -> bool {
         self.is_alive && !self.lease.draining
     }

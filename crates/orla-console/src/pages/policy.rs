@@ -2,10 +2,10 @@
 
 use std::time::SystemTime;
 
-use http::{Response, StatusCode};
+use http::Response;
 use maud::{Markup, html};
-use orla_marketplace::{AnswerError, PendingApproval, Principal, QuotaUsage};
-use orla_server::PageBody;
+use orla_marketplace::{Principal, QuotaUsage};
+use orla_server::{PageBody, WaitingCall};
 
 use super::shell::{Page, change_token};
 use super::{expired, missing};
@@ -15,10 +15,10 @@ use crate::site::{query, reply};
 use crate::text::{duration, plain};
 use crate::view;
 
-pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
+pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
     let principal = ask.principal.as_ref();
     let market = &ask.console.market;
-    let pending = market.approvals().pending(principal, ask.visit.door.may_answer(principal));
+    let pending = ask.visit.door.approvals(principal).await;
     let quotas = market.quotas().usage_of(principal);
     let body = html! {
         section aria-labelledby="approvals" {
@@ -38,14 +38,15 @@ pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
     Page::new("Policy").part("Policy").reply(ask, &body)
 }
 
-fn waiting(ask: &Ask<'_>, one: &PendingApproval) -> Markup {
-    let input = one.input.json().ok().and_then(|json| Json::parse(json.as_str()).ok());
+fn waiting(ask: &Ask<'_>, one: &WaitingCall) -> Markup {
+    let input = Json::parse(one.input.as_str()).ok();
     let left = one.expires_at.duration_since(SystemTime::now()).unwrap_or_default();
     html! {
         article.question aria-label={ "Call of " (one.capability) } {
             p {
                 strong { (plain(&one.capability)) } " called by "
                 (plain(one.principal.as_ref().map_or("an anonymous caller", Principal::name)))
+                @if let Some(node) = &one.node { " at node " (plain(node)) }
                 ", " span.note { (duration(left)) " left" }
             }
             @if let Some(input) = input { (view::value(&input)) }
@@ -94,7 +95,7 @@ fn visitor(principal: Option<&Principal>) -> Markup {
 }
 
 /// Answers the question about a call.
-pub(crate) fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
+pub(crate) async fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     let Some(fields) = ask.change() else { return expired(ask) };
     let is_approval = match fields.get("_do") {
         Some("approve") => true,
@@ -102,15 +103,10 @@ pub(crate) fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
         _ => return missing(ask, "Approve or deny."),
     };
     let principal = ask.principal.as_ref();
-    let may = ask.visit.door.may_answer(principal);
-    match ask.console.market.approvals().answer(id, principal, may, is_approval) {
+    match ask.visit.door.decide_approval(principal, id, is_approval).await {
         Ok(()) => reply::see("/console/policy"),
         Err(error) => {
-            let status = match error {
-                AnswerError::NotAllowed => StatusCode::FORBIDDEN,
-                _ => StatusCode::NOT_FOUND,
-            };
-            let text = error.to_string();
+            let (status, text) = (error.status(), error.to_string());
             let body = html! { p.problem { (plain(&text)) } p { a href="/console/policy" { "Back" } } };
             Page::new("Not done").part("Policy").status(status).reply(ask, &body)
         }

@@ -1,9 +1,12 @@
 //! `/approvals`: the calls that wait for a person's approval, and the answers to them.
 //!
 //! `GET /approvals` is a JSON array of `{id, capability, principal, identified_by, input,
-//! expires_at, call_id, answerable}`, the oldest first.
+//! expires_at, call_id, answerable, node?}`, the first to expire first. `node` is the node of a cluster at which the call
+//! waits, if that is another one (`elsewhere`).
 //! `POST /approvals/ID` with `{"approve": true | false}` answers one. A caller sees the questions that it may answer, and
 //! those about its own calls.
+
+pub(crate) mod elsewhere;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -14,6 +17,7 @@ use http::{Response, StatusCode};
 use orla_marketplace::{AnswerError, JsonText, MayAnswer, PendingApproval, Principal};
 use serde::Deserialize;
 use serde_json::json;
+use serde_json::value::RawValue;
 
 use crate::http::body::Body;
 use crate::http::response::{json as json_response, malformed, refused};
@@ -33,24 +37,104 @@ pub(crate) fn may_answer(core: &Core, principal: Option<&Principal>) -> MayAnswe
     }
 }
 
-/// The questions, as a JSON array. The inputs are the texts that came.
-pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> String {
-    let pending = core.market.approvals().pending(principal, may_answer(core, principal));
-    format!("[{}]", pending.iter().map(row).collect::<Vec<_>>().join(","))
+/// A call that waits for an approval, here or at another node, as a caller sees it that made the call or may answer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitingCall {
+    /// By which it is answered.
+    pub id: String,
+    /// The id of the capability.
+    pub capability: String,
+    /// The caller.
+    pub principal: Option<Principal>,
+    /// The input.
+    pub input: JsonText,
+    /// When the question expires.
+    pub expires_at: SystemTime,
+    /// The call.
+    pub call_id: Arc<str>,
+    /// Whether the caller that sees it may answer it.
+    pub is_answerable: bool,
+    /// The node at which it waits, if that is another one.
+    pub node: Option<String>,
 }
 
-fn row(pending: &PendingApproval) -> String {
+/// Why a question cannot be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApprovalRefused {
+    /// See the marketplace.
+    #[error(transparent)]
+    Here(#[from] AnswerError),
+    /// It may wait at a node that does not answer.
+    #[error("no call waits for an approval with this id here, and node {0} does not answer; try again")]
+    Unreachable(String),
+}
+
+impl ApprovalRefused {
+    /// The status of the response that says so.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Here(AnswerError::NotAllowed) => StatusCode::FORBIDDEN,
+            Self::Here(_) => StatusCode::NOT_FOUND,
+            Self::Unreachable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+/// The calls that wait at this node and at the others.
+pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<WaitingCall> {
+    let mut all = here(core, principal);
+    all.extend(elsewhere::waiting(core, principal).await);
+    all.sort_by_key(|waiting| waiting.expires_at);
+    all
+}
+
+/// The calls that wait at this node.
+fn here(core: &Core, principal: Option<&Principal>) -> Vec<WaitingCall> {
+    let pending = core.market.approvals().pending(principal, may_answer(core, principal));
+    pending.into_iter().map(WaitingCall::here).collect()
+}
+
+impl WaitingCall {
+    fn here(pending: PendingApproval) -> Self {
+        let input = pending
+            .input
+            .json()
+            .map_or_else(|_| JsonText::from(RawValue::NULL.to_owned()), Clone::clone);
+        Self {
+            id: pending.id,
+            capability: pending.capability,
+            principal: pending.principal,
+            input,
+            expires_at: pending.expires_at,
+            call_id: pending.call_id,
+            is_answerable: pending.is_answerable,
+            node: None,
+        }
+    }
+}
+
+/// The questions, as a JSON array. The inputs are the texts that came.
+pub(crate) async fn render(core: &Core, principal: Option<&Principal>) -> String {
+    let all = all(core, principal).await;
+    format!("[{}]", all.iter().map(row).collect::<Vec<_>>().join(","))
+}
+
+fn row(waiting: &WaitingCall) -> String {
     let text = |value: serde_json::Value| value.to_string();
-    let input = pending.input.json().map_or("null", JsonText::as_str);
+    let node = waiting.node.as_ref().map(|node| format!(r#","node":{}"#, text(json!(node))));
     format!(
-        r#"{{"id":{},"capability":{},"principal":{},"identified_by":{},"input":{input},"expires_at":{},"call_id":{},"answerable":{}}}"#,
-        text(json!(pending.id)),
-        text(json!(pending.capability)),
-        text(json!(pending.principal.as_ref().map(Principal::name))),
-        text(json!(pending.principal.as_ref().map(|it| it.identified_by().to_string()))),
-        text(json!(instant(pending.expires_at))),
-        text(json!(&*pending.call_id)),
-        pending.is_answerable,
+        r#"{{"id":{},"capability":{},"principal":{},"identified_by":{},"input":{},"expires_at":{},"call_id":{},"answerable":{}{}}}"#,
+        text(json!(waiting.id)),
+        text(json!(waiting.capability)),
+        text(json!(waiting.principal.as_ref().map(Principal::name))),
+        text(json!(waiting.principal.as_ref().map(|it| it.identified_by().to_string()))),
+        waiting.input.as_str(),
+        text(json!(instant(waiting.expires_at))),
+        text(json!(&*waiting.call_id)),
+        waiting.is_answerable,
+        node.unwrap_or_default(),
     )
 }
 
@@ -59,9 +143,34 @@ fn instant(at: SystemTime) -> String {
     DateTime::<Utc>::from(at).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
+/// Answers the question with this id, of a call here or at another node.
+///
+/// # Errors
+/// Why it cannot be answered.
+pub(crate) async fn decide(
+    core: &Core,
+    principal: Option<&Principal>,
+    id: &str,
+    approve: bool,
+) -> Result<(), ApprovalRefused> {
+    match decide_here(core, principal, id, approve) {
+        Err(AnswerError::Unknown) => elsewhere::decide(core, principal, id, approve).await,
+        decided => Ok(decided?),
+    }
+}
+
+fn decide_here(
+    core: &Core,
+    principal: Option<&Principal>,
+    id: &str,
+    approve: bool,
+) -> Result<(), AnswerError> {
+    core.market.approvals().answer(id, principal, may_answer(core, principal), approve)
+}
+
 /// Answers the question with this id.
-pub(crate) fn answer(
-    core: &Arc<Core>,
+pub(crate) async fn answer(
+    core: &Core,
     principal: Option<&Principal>,
     id: &str,
     body: &Bytes,
@@ -75,15 +184,18 @@ pub(crate) fn answer(
         let expected = r#"expected {"approve": true} or {"approve": false}"#;
         return malformed(expected);
     };
-    let approvals = core.market.approvals();
-    match approvals.answer(id, principal, may_answer(core, principal), approve) {
+    match decide(core, principal, id, approve).await {
         Ok(()) => {
             let decision = if approve { "approved" } else { "denied" };
             json_response(StatusCode::OK, json!({"id": id, "decision": decision}).to_string())
         }
-        Err(error @ AnswerError::NotAllowed) => {
-            refused(StatusCode::FORBIDDEN, "denied", &error.to_string())
+        Err(error) => {
+            let kind = match error.status() {
+                StatusCode::FORBIDDEN => "denied",
+                StatusCode::NOT_FOUND => "not-found",
+                _ => "unavailable",
+            };
+            refused(error.status(), kind, &error.to_string())
         }
-        Err(error) => refused(StatusCode::NOT_FOUND, "not-found", &error.to_string()),
     }
 }

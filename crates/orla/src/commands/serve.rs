@@ -27,7 +27,7 @@ use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
 use crate::governance::audit::Audit;
 use crate::logging::Logging;
-use crate::nodes::{ClusterNodes, sharing};
+use crate::nodes::{Answers, ClusterNodes, sharing};
 use crate::packages::store_of;
 use crate::quota_days::QuotaDays;
 use crate::reload::Reloader;
@@ -165,6 +165,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     };
     let mut alone = None;
     if let Some(cluster) = app.cluster() {
+        cluster.answer_with(Arc::new(Answers(server.clone())));
         alone = cluster.start().await.map_err(|err| Failure::usage(format!("cluster: {err}")))?;
         server.share_sessions(cluster.store());
         server.keep_answers(cluster.store());

@@ -1,0 +1,264 @@
+//! Calls that wait for an approval at other nodes of the cluster.
+//!
+//! A question stays at the node whose call waits, and ends with it. Other nodes ask for what a caller of theirs sees, and pass
+//! on its answers. The node of the call decides by its own rules and policy who may answer, takes the first answer, and
+//! records it.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use orla_marketplace::{AnswerError, JsonText, Principal};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{ApprovalRefused, WaitingCall, decide_here, here};
+use crate::nodes::{NoAnswer, Nodes, OtherNode};
+use crate::state::Core;
+
+/// What questions between nodes about approvals begin with.
+pub(crate) const WORD: &[u8] = b"approvals";
+/// How long a node may take for a page of its list, and to take an answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// The most calls that are shown of one node.
+const MAX_SHOWN: usize = 2048;
+/// The longest id of a question.
+const MAX_ID: usize = 64;
+/// The longest that a question can be open.
+const MAX_OPEN: Duration = Duration::from_secs(366 * 24 * 3600);
+
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Asked {
+    /// The calls that the caller sees, after the first so many.
+    List { skip: usize },
+    /// The answer of the caller.
+    Decide { id: String, approve: bool },
+}
+
+/// A part of a list.
+#[derive(Default, Serialize, Deserialize)]
+struct Page {
+    waiting: Vec<Row>,
+    /// Where the next part begins.
+    next: Option<usize>,
+}
+
+/// A call that waits.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    id: String,
+    capability: String,
+    /// The id of the principal.
+    principal: Option<String>,
+    input: Box<RawValue>,
+    /// How long the question is still open. Clocks of two nodes are not compared.
+    expires_ms: u64,
+    call_id: String,
+    answerable: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Decided {
+    Done,
+    NotAllowed,
+    Unknown,
+}
+
+/// Answers another node.
+pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> Bytes {
+    let answer = match serde_json::from_slice(asked) {
+        Ok(Asked::List { skip }) => {
+            let room = core.cluster().map_or(0, Nodes::room);
+            serde_json::to_vec(&page(here(core, caller), skip, room, SystemTime::now()))
+        }
+        Ok(Asked::Decide { id, approve }) => {
+            let decided = match decide_here(core, caller, &id, approve) {
+                Ok(()) => Decided::Done,
+                Err(AnswerError::NotAllowed) => Decided::NotAllowed,
+                Err(_) => Decided::Unknown,
+            };
+            serde_json::to_vec(&decided)
+        }
+        Err(_) => Ok(Vec::new()),
+    };
+    answer.unwrap_or_default().into()
+}
+
+/// What fits into one answer. A call whose input does not is shown at its own node alone.
+fn page(waiting: Vec<WaitingCall>, skip: usize, room: usize, now: SystemTime) -> Page {
+    let mut page = Page::default();
+    let mut bytes = 0;
+    for (at, waiting) in waiting.into_iter().enumerate().skip(skip) {
+        let row = Row::of(waiting, now);
+        let size = serde_json::to_vec(&row).map_or(usize::MAX, |row| row.len() + 1);
+        if size > room.saturating_sub(1024) {
+            continue;
+        }
+        if bytes + size > room - 1024 {
+            page.next = Some(at);
+            break;
+        }
+        bytes += size;
+        page.waiting.push(row);
+    }
+    page
+}
+
+/// The calls that wait at other nodes, as far as this caller sees them.
+pub(super) async fn waiting(core: &Core, caller: Option<&Principal>) -> Vec<WaitingCall> {
+    let Some(cluster) = core.cluster() else { return Vec::new() };
+    let lists = cluster.others().into_iter().map(async |other| {
+        let mut rows = Vec::new();
+        if let Err(error) = list(cluster, &other, caller, &mut rows).await {
+            tracing::warn!(node = other.node, %error, "the calls that wait for an approval at a node are not shown");
+        }
+        let now = SystemTime::now();
+        rows.into_iter().filter_map(move |row| row.read(&other.node, now))
+    });
+    join_all(lists).await.into_iter().flatten().collect()
+}
+
+async fn list(
+    cluster: &dyn Nodes,
+    other: &OtherNode,
+    caller: Option<&Principal>,
+    rows: &mut Vec<Row>,
+) -> Result<(), NoAnswer> {
+    let mut skip = 0;
+    while rows.len() < MAX_SHOWN {
+        let page: Page = ask(cluster, other, caller, &Asked::List { skip }).await?;
+        rows.extend(page.waiting);
+        match page.next {
+            Some(next) if next > skip => skip = next,
+            _ => break,
+        }
+    }
+    Ok(())
+}
+
+/// Passes on an answer to the node whose call waits.
+///
+/// # Errors
+/// No node has such a question, or the caller may not answer it.
+pub(super) async fn decide(
+    core: &Core,
+    caller: Option<&Principal>,
+    id: &str,
+    approve: bool,
+) -> Result<(), ApprovalRefused> {
+    let others = core.cluster().map(|cluster| (cluster, cluster.others()));
+    let Some((cluster, others)) = others.filter(|_| id.len() <= MAX_ID) else {
+        return Err(AnswerError::Unknown.into());
+    };
+    let asked = Asked::Decide { id: id.to_owned(), approve };
+    let answers = others.iter().map(|other| ask(cluster, other, caller, &asked));
+    let answers = join_all(answers).await;
+    let decided = answers.iter().zip(&others).filter_map(|(answer, other)| match answer {
+        Ok(Decided::Unknown) | Err(NoAnswer::Gone) => None,
+        Ok(Decided::Done) => Some((0, Ok(()))),
+        Ok(Decided::NotAllowed) => Some((1, Err(AnswerError::NotAllowed.into()))),
+        Err(_) => Some((2, Err(ApprovalRefused::Unreachable(other.node.clone())))),
+    });
+    let first = decided.min_by_key(|(order, _)| *order);
+    first.map_or(Err(AnswerError::Unknown.into()), |(_, decided)| decided)
+}
+
+async fn ask<T: serde::de::DeserializeOwned>(
+    cluster: &dyn Nodes,
+    other: &OtherNode,
+    caller: Option<&Principal>,
+    asked: &Asked,
+) -> Result<T, NoAnswer> {
+    let mut question = [WORD, b" "].concat();
+    question.extend(serde_json::to_vec(asked).unwrap_or_default());
+    let answer = cluster.ask(&other.instance, caller, question.into(), PATIENCE).await?;
+    serde_json::from_slice(&answer).map_err(|_| NoAnswer::Silent("its answer cannot be read".to_owned()))
+}
+
+impl Row {
+    fn of(waiting: WaitingCall, now: SystemTime) -> Self {
+        let left = waiting.expires_at.duration_since(now).unwrap_or_default();
+        Self {
+            id: waiting.id,
+            capability: waiting.capability,
+            principal: waiting.principal.map(|principal| principal.id().to_string()),
+            input: RawValue::from_string(waiting.input.as_str().to_owned())
+                .unwrap_or_else(|_| RawValue::NULL.to_owned()),
+            expires_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            call_id: waiting.call_id.to_string(),
+            answerable: waiting.is_answerable,
+        }
+    }
+
+    /// As it is shown here. `None` if no node shows such a thing.
+    fn read(self, node: &str, now: SystemTime) -> Option<WaitingCall> {
+        let is_id = (1..=MAX_ID).contains(&self.id.len())
+            && self.id.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        is_id.then(|| WaitingCall {
+            id: self.id,
+            capability: self.capability,
+            principal: self.principal.as_deref().map(Principal::from_id),
+            input: JsonText::from(self.input),
+            expires_at: now + Duration::from_millis(self.expires_ms).min(MAX_OPEN),
+            call_id: Arc::from(self.call_id),
+            is_answerable: self.answerable,
+            node: Some(node.to_owned()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: SystemTime = SystemTime::UNIX_EPOCH;
+
+    fn call(id: &str, input: &str) -> WaitingCall {
+        WaitingCall {
+            id: id.to_owned(),
+            capability: "rm".to_owned(),
+            principal: Some(Principal::token("bob")),
+            input: JsonText::parse(input.to_owned()).unwrap(),
+            expires_at: NOW + Duration::from_secs(9),
+            call_id: "c-1".into(),
+            is_answerable: true,
+            node: None,
+        }
+    }
+
+    #[test]
+    fn a_call_is_shown_elsewhere_as_it_waits_and_its_time_by_the_own_clock() {
+        let row = Row::of(call("0a", r#"{"n": 1.10}"#), NOW);
+        let text = serde_json::to_string(&row).unwrap();
+        let later = NOW + Duration::from_secs(1000);
+        let shown = serde_json::from_str::<Row>(&text).unwrap().read("alpha", later).unwrap();
+        assert_eq!((shown.id.as_str(), shown.input.as_str()), ("0a", r#"{"n": 1.10}"#));
+        assert_eq!(shown.principal, Some(Principal::token("bob")));
+        assert_eq!(shown.expires_at, later + Duration::from_secs(9));
+        assert_eq!(shown.node.as_deref(), Some("alpha"));
+        for bad in ["", "a/b", &"a".repeat(65)] {
+            assert!(Row::of(call(bad, "{}"), NOW).read("alpha", NOW).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_list_comes_in_parts_without_what_fits_into_none() {
+        let input = |bytes: usize| format!("\"{}\"", "x".repeat(bytes));
+        let all =
+            || ["a", "b", "c", "d"].map(|id| call(id, &input(if id == "b" { 5000 } else { 1000 })));
+        let (mut skip, mut seen) = (0, Vec::new());
+        for _ in 0..4 {
+            let page = page(all().into(), skip, 4096, NOW);
+            seen.push(page.waiting.iter().map(|row| row.id.clone()).collect::<String>());
+            match page.next {
+                Some(next) => skip = next,
+                None => break,
+            }
+        }
+        assert_eq!(seen, ["ac", "d"]);
+        assert!(page(all().into(), 0, 0, NOW).waiting.is_empty());
+    }
+}
