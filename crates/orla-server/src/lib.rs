@@ -153,8 +153,8 @@ impl Server {
 
     /// Answers what another node of the cluster [asks](Nodes::ask) in the name of this caller. What cannot be read has an
     /// empty answer.
-    pub async fn answer_node(&self, caller: Option<Principal>, question: Bytes) -> Bytes {
-        peers::answer(&self.core, caller, &question).await
+    pub fn answer_node(&self, caller: Option<&Principal>, question: &Bytes) -> Bytes {
+        peers::answer(&self.core, caller, question)
     }
 
     /// Serves these pages for people at `/console`. The first ones stay.

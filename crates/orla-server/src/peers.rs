@@ -1,7 +1,5 @@
 //! What other nodes of the cluster ask this one: the first word says which part of the server answers.
 
-use std::sync::Arc;
-
 use bytes::Bytes;
 use orla_marketplace::Principal;
 
@@ -9,11 +7,11 @@ use crate::admin::approvals::elsewhere;
 use crate::state::Core;
 
 /// Answers a question in the name of this caller. What cannot be read has an empty answer.
-pub(crate) async fn answer(core: &Arc<Core>, caller: Option<Principal>, question: &Bytes) -> Bytes {
+pub(crate) fn answer(core: &Core, caller: Option<&Principal>, question: &Bytes) -> Bytes {
     let end = question.iter().position(|byte| *byte == b' ').unwrap_or(question.len());
     let rest = question.slice((end + 1).min(question.len())..);
     match &question[..end] {
-        elsewhere::WORD => elsewhere::answer(core, caller.as_ref(), &rest),
+        elsewhere::WORD => elsewhere::answer(core, caller, &rest),
         _ => Bytes::new(),
     }
 }

@@ -68,7 +68,7 @@ pub(crate) struct Answers(pub(crate) Server);
 #[async_trait]
 impl Answerer for Answers {
     async fn answer(&self, caller: Option<Principal>, question: Bytes) -> Bytes {
-        self.0.answer_node(caller, question).await
+        self.0.answer_node(caller.as_ref(), &question)
     }
 }
 
