@@ -55,6 +55,7 @@ mod tasks;
 mod throttle;
 mod tls;
 mod visits;
+mod waiting;
 
 use std::sync::Arc;
 
@@ -65,7 +66,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
 pub use a2a::{Push, PushSender};
-pub use admin::approvals::{ApprovalRefused, WaitingCall};
 pub use admin::status::StatusRow;
 pub use listener::{BindError, Bound};
 pub use nodes::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode};
@@ -78,6 +78,7 @@ pub use rtfs::federation::shared_tool;
 pub use tasks::{ResultForm, shown as task_json, shown_with_result as task_json_with_result};
 pub use throttle::AuthLimits;
 pub use tls::{CertificateName, Tls, TlsError, TlsSettings};
+pub use waiting::{ApprovalRefused, WaitingCall};
 
 use crate::state::Core;
 

@@ -16,7 +16,7 @@ use http::Response;
 use http::request::Parts;
 use orla_marketplace::Principal;
 
-use crate::admin::approvals::{ApprovalRefused, WaitingCall};
+use crate::waiting::{ApprovalRefused, WaitingCall};
 
 /// Pages for people. They answer everything at `/console` and below it.
 #[async_trait]

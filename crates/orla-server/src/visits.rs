@@ -12,7 +12,7 @@ use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 use orla_marketplace::Principal;
 
-use crate::admin::approvals::{self, ApprovalRefused, WaitingCall};
+use crate::admin::approvals;
 use crate::http::body::{self, Body};
 use crate::http::response::{closing, names, not_allowed, text, why_unreadable};
 use crate::http::url::below;
@@ -20,6 +20,7 @@ use crate::pages::{Door, PageBody, Pages, Refused, Visit, Visitor};
 use crate::routes::{authenticate, count_failure, unauthenticated, while_accepted};
 use crate::state::{Core, Settings};
 use crate::throttle::Verdict;
+use crate::waiting::{ApprovalRefused, WaitingCall};
 
 /// Where pages are.
 const PATH: &str = "/console";

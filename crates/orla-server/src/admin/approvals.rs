@@ -8,20 +8,19 @@
 
 pub(crate) mod elsewhere;
 
-use std::sync::Arc;
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::{Response, StatusCode};
-use orla_marketplace::{AnswerError, JsonText, MayAnswer, PendingApproval, Principal};
+use orla_marketplace::{AnswerError, MayAnswer, Principal};
 use serde::Deserialize;
 use serde_json::json;
-use serde_json::value::RawValue;
 
 use crate::http::body::Body;
 use crate::http::response::{json as json_response, malformed, refused};
 use crate::state::Core;
+use crate::waiting::{ApprovalRefused, WaitingCall};
 
 /// The permission to see and answer the questions of rules that do not say by whom they are answered.
 const ANSWER: &str = "approvals:answer";
@@ -37,51 +36,6 @@ pub(crate) fn may_answer(core: &Core, principal: Option<&Principal>) -> MayAnswe
     }
 }
 
-/// A call that waits for an approval, here or at another node, as a caller sees it that made the call or may answer.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct WaitingCall {
-    /// By which it is answered.
-    pub id: String,
-    /// The id of the capability.
-    pub capability: String,
-    /// The caller.
-    pub principal: Option<Principal>,
-    /// The input.
-    pub input: JsonText,
-    /// When the question expires.
-    pub expires_at: SystemTime,
-    /// The call.
-    pub call_id: Arc<str>,
-    /// Whether the caller that sees it may answer it.
-    pub is_answerable: bool,
-    /// The node at which it waits, if that is another one.
-    pub node: Option<String>,
-}
-
-/// Why a question cannot be answered.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum ApprovalRefused {
-    /// See the marketplace.
-    #[error(transparent)]
-    Here(#[from] AnswerError),
-    /// It may wait at a node that does not answer.
-    #[error("no call waits for an approval with this id here, and node {0} does not answer; try again")]
-    Unreachable(String),
-}
-
-impl ApprovalRefused {
-    /// The status of the response that says so.
-    pub fn status(&self) -> StatusCode {
-        match self {
-            Self::Here(AnswerError::NotAllowed) => StatusCode::FORBIDDEN,
-            Self::Here(_) => StatusCode::NOT_FOUND,
-            Self::Unreachable(_) => StatusCode::SERVICE_UNAVAILABLE,
-        }
-    }
-}
-
 /// The calls that wait at this node and at the others.
 pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<WaitingCall> {
     let mut all = here(core, principal);
@@ -94,25 +48,6 @@ pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<Waiti
 fn here(core: &Core, principal: Option<&Principal>) -> Vec<WaitingCall> {
     let pending = core.market.approvals().pending(principal, may_answer(core, principal));
     pending.into_iter().map(WaitingCall::here).collect()
-}
-
-impl WaitingCall {
-    fn here(pending: PendingApproval) -> Self {
-        let input = pending
-            .input
-            .json()
-            .map_or_else(|_| JsonText::from(RawValue::NULL.to_owned()), Clone::clone);
-        Self {
-            id: pending.id,
-            capability: pending.capability,
-            principal: pending.principal,
-            input,
-            expires_at: pending.expires_at,
-            call_id: pending.call_id,
-            is_answerable: pending.is_answerable,
-            node: None,
-        }
-    }
 }
 
 /// The questions, as a JSON array. The inputs are the texts that came.

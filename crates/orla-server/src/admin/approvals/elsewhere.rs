@@ -13,9 +13,10 @@ use orla_marketplace::{AnswerError, JsonText, Principal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{ApprovalRefused, WaitingCall, decide_here, here};
+use super::{decide_here, here};
 use crate::nodes::{NoAnswer, Nodes, OtherNode};
 use crate::state::Core;
+use crate::waiting::{ApprovalRefused, WaitingCall};
 
 /// What questions between nodes about approvals begin with.
 pub(crate) const WORD: &[u8] = b"approvals";

@@ -1,0 +1,73 @@
+//! Calls that wait for an approval, as they are shown to people.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use http::StatusCode;
+use orla_marketplace::{AnswerError, JsonText, PendingApproval, Principal};
+use serde_json::value::RawValue;
+
+/// A call that waits for an approval, here or at another node, as a caller sees it that made the call or may answer.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WaitingCall {
+    /// By which it is answered.
+    pub id: String,
+    /// The id of the capability.
+    pub capability: String,
+    /// The caller.
+    pub principal: Option<Principal>,
+    /// The input.
+    pub input: JsonText,
+    /// When the question expires.
+    pub expires_at: SystemTime,
+    /// The call.
+    pub call_id: Arc<str>,
+    /// Whether the caller that sees it may answer it.
+    pub is_answerable: bool,
+    /// The node at which it waits, if that is another one.
+    pub node: Option<String>,
+}
+
+/// Why a question cannot be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApprovalRefused {
+    /// See the marketplace.
+    #[error(transparent)]
+    Here(#[from] AnswerError),
+    /// It may wait at a node that does not answer.
+    #[error("no call waits for an approval with this id here, and node {0} does not answer; try again")]
+    Unreachable(String),
+}
+
+impl ApprovalRefused {
+    /// The status of the response that says so.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Here(AnswerError::NotAllowed) => StatusCode::FORBIDDEN,
+            Self::Here(_) => StatusCode::NOT_FOUND,
+            Self::Unreachable(_) => StatusCode::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl WaitingCall {
+    /// One of this node.
+    pub(crate) fn here(pending: PendingApproval) -> Self {
+        let input = pending
+            .input
+            .json()
+            .map_or_else(|_| JsonText::from(RawValue::NULL.to_owned()), Clone::clone);
+        Self {
+            id: pending.id,
+            capability: pending.capability,
+            principal: pending.principal,
+            input,
+            expires_at: pending.expires_at,
+            call_id: pending.call_id,
+            is_answerable: pending.is_answerable,
+            node: None,
+        }
+    }
+}
