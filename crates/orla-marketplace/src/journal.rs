@@ -96,7 +96,7 @@ pub struct Asked {
     /// What it is.
     pub action: Action,
     /// Of what: the id of a capability, the name of an event, an instant, words.
-    pub name: String,
+    pub name: Arc<str>,
     /// Where in the program.
     pub at: Option<Position>,
     /// When.
@@ -170,19 +170,19 @@ impl Asked {
         at: Option<Position>,
         scope: Option<Arc<Scope>>,
     ) -> Self {
-        let stream = |stream: &Ticket| stream.0.to_string();
-        let (action, name) = match request {
-            Request::Open { id, .. } => (Action::Stream, id.to_string()),
+        let stream = |stream: &Ticket| stream.0.to_string().into();
+        let (action, name): (_, Arc<str>) = match request {
+            Request::Open { id, .. } => (Action::Stream, id.as_str().into()),
             Request::Next { stream: of } => (Action::Next, stream(of)),
             Request::Send { stream: to, .. } => (Action::Send, stream(to)),
             Request::Close { stream: of } => (Action::Close, stream(of)),
-            Request::Search { query } => (Action::Capabilities, query.clone()),
-            Request::Describe { id } => (Action::Describe, id.to_string()),
-            Request::Wait(Wait::Until(instant)) => (Action::SleepUntil, instant.to_string()),
-            Request::Wait(Wait::Task(id)) => (Action::AwaitTask, id.clone()),
-            Request::Wait(Wait::Event(name)) => (Action::AwaitEvent, name.clone()),
-            Request::Call { id, .. } => (Action::Call, id.to_string()),
-            _ => (Action::Call, String::new()),
+            Request::Search { query } => (Action::Capabilities, query.as_str().into()),
+            Request::Describe { id } => (Action::Describe, id.as_str().into()),
+            Request::Wait(Wait::Until(instant)) => (Action::SleepUntil, instant.to_string().into()),
+            Request::Wait(Wait::Task(id)) => (Action::AwaitTask, id.as_str().into()),
+            Request::Wait(Wait::Event(name)) => (Action::AwaitEvent, name.as_str().into()),
+            Request::Call { id, .. } => (Action::Call, id.as_str().into()),
+            _ => (Action::Call, "".into()),
         };
         Self { ticket, action, name, at, began: SystemTime::now(), scope }
     }

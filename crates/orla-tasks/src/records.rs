@@ -55,6 +55,16 @@ impl Inner {
         Ok(self.store.get(&keys::task(id)).await?.and_then(|record| read(id, &record)))
     }
 
+    /// The record of a task that runs here and is not over, if it is known without a read.
+    pub(crate) fn known(&self, id: &TaskId) -> Option<Task> {
+        if self.is_shared() {
+            return None;
+        }
+        let running = self.live.running(id)?;
+        let record = running.record.lock();
+        record.as_ref().filter(|task| !task.state.is_terminal()).cloned()
+    }
+
     /// The records of several tasks, as [`load`](Self::load) gives them, with one read.
     pub(crate) async fn load_all(&self, ids: &[TaskId]) -> Result<Vec<Option<Task>>, StateError> {
         let records = self.store.get_all(ids.iter().map(keys::task).collect()).await?;

@@ -192,14 +192,16 @@ impl Inner {
 
     /// Runs a task to its end.
     async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
-        let mut known = self.ahead.take(&id);
         // If it runs still, it falls asleep, and sees then that it was woken.
         let Some(registered) = self.live.register(&id) else {
+            self.ahead.take(&id);
             if self.is_shared() {
                 self.give_place_back(&owner);
             }
             return;
         };
+        // Taken once it is registered: whoever cancels it finds one or the other.
+        let mut known = self.ahead.take(&id);
         let here = Here { inner: self, id: id.clone(), is_kept: false };
         let running = Arc::clone(&registered.running);
         let place = Arc::new(Mutex::new(Some(place)));

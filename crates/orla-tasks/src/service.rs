@@ -71,6 +71,8 @@ pub(crate) struct Inner {
     /// Held to read by what changes tasks for clients, and to write while the tasks of the process before this one are
     /// taken up, so that each is counted and queued once.
     pub(crate) taking_up: Arc<RwLock<()>>,
+    /// Held to read while sleeping tasks are woken: from the write that wakes them until they are in the queue.
+    pub(crate) waking: RwLock<()>,
     /// Held from [`Tasks::hold`] to [`Tasks::resume`].
     pub(crate) held: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
     /// When the process began to run tasks.
@@ -195,6 +197,7 @@ impl Tasks {
             node: TaskTracker::new(),
             abort: CancellationToken::new(),
             taking_up: Arc::default(),
+            waking: RwLock::default(),
             held: Mutex::default(),
             started: OnceLock::new(),
             opened: Timestamp::now(),
@@ -213,8 +216,13 @@ impl Tasks {
     pub async fn get(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
         let unknown = || TaskError::Unknown(orla_marketplace::rtfs::text::excerpt(id, 100));
         let parsed = TaskId::parse(id).ok_or_else(unknown)?;
-        self.0.store.sync().await?;
-        let task = self.0.load(&parsed).await?.ok_or_else(unknown)?;
+        let task = match self.0.known(&parsed) {
+            Some(task) => task,
+            None => {
+                self.0.store.sync().await?;
+                self.0.load(&parsed).await?.ok_or_else(unknown)?
+            }
+        };
         if !viewer.sees(&task) {
             return Err(unknown());
         }
@@ -320,9 +328,13 @@ impl Tasks {
         viewer: Viewer<'_>,
         deadline: Instant,
     ) -> Result<Arc<Task>, TaskError> {
-        let mut changes = self.states(id, viewer).await?;
-        let settled =
-            changes.wait_for(|task| task.state.is_terminal() || task.state == State::InputRequired);
+        let is_settled = |task: &Task| task.state.is_terminal() || task.state == State::InputRequired;
+        let task = self.get(id, viewer).await?;
+        if is_settled(&task) {
+            return Ok(task);
+        }
+        let mut changes = self.watched(self.0.live.watch_state(task), id, viewer).await?;
+        let settled = changes.wait_for(|task| is_settled(task));
         // At the deadline, or if it is over, the task is as it was last seen.
         if let Ok(Ok(task)) = timeout_at(deadline, settled).await {
             return Ok(Arc::clone(&task));
@@ -340,9 +352,7 @@ impl Tasks {
         viewer: Viewer<'_>,
     ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
         let changes = self.0.live.watch(self.get(id, viewer).await?);
-        // It may have changed between being read and being watched.
-        self.0.live.publish(&*self.get(id, viewer).await?);
-        Ok(changes)
+        self.watched(changes, id, viewer).await
     }
 
     /// The states of a task, from how it stands now to its end. What it says meanwhile is not told.
@@ -355,9 +365,18 @@ impl Tasks {
         viewer: Viewer<'_>,
     ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
         let states = self.0.live.watch_state(self.get(id, viewer).await?);
-        // It may have changed between being read and being watched.
+        self.watched(states, id, viewer).await
+    }
+
+    /// The changes of a task that may have changed between being read and being watched.
+    async fn watched(
+        &self,
+        changes: watch::Receiver<Arc<Task>>,
+        id: &str,
+        viewer: Viewer<'_>,
+    ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
         self.0.live.publish(&*self.get(id, viewer).await?);
-        Ok(states)
+        Ok(changes)
     }
 
     /// Cancels a task: it is `cancelled` when this returns, and then its call is ended.
@@ -381,16 +400,20 @@ impl Tasks {
         });
         let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;
         let owner = task.owner_key();
+        // Whoever wakes it at this moment has put it into the queue then.
+        drop(self.0.waking.write().await);
         let was_queued = self.0.queue.lock().remove(&owner, id);
+        // What begins at this moment finds no record from before.
+        self.0.ahead.take(id);
         if was_queued || self.0.aside.lock().remove(&owner, id) {
-            self.0.ahead.take(id);
             if let Some(shared) = &self.0.shared {
                 shared.leaves(id);
             }
             self.0.left(&task);
         }
         // It may have left the queue meanwhile.
-        if let Some(running) = running.or_else(|| self.0.live.running(id)) {
+        for running in running.into_iter().chain(self.0.live.running(id)) {
+            running.know(&task);
             running.cancellation.cancel();
         }
         Ok(Arc::new(task))

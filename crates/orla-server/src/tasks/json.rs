@@ -61,22 +61,27 @@ pub fn shown_with_result(
     course: Option<&Course>,
     form: ResultForm,
 ) -> String {
-    let mut object = shown(task);
+    // What may be long is written as it is, and not made a tree before.
+    let mut members = Vec::new();
     if let Some(course) = course {
-        object["journal"] = json!(course.steps);
+        members.push(("journal", serde_json::to_string(&course.steps)));
         if task.state != State::Completed {
-            object["stands_at"] = json!(course.stands_at);
+            members.push(("stands_at", serde_json::to_string(&course.stands_at)));
         }
     }
-    let mut text = object.to_string();
     let result = match form {
         ResultForm::Plain => result.filter(|_| task.state == State::Completed).map(plain_json),
         ResultForm::Mcp => result.cloned(),
     };
-    if let Some(result) = result
-        && text.pop().is_some()
-    {
-        text.push_str(&format!(r#","result":{result}}}"#));
+    members.extend(result.map(|result| ("result", Ok(result.to_string()))));
+    let mut text = shown(task).to_string();
+    text.pop();
+    for (name, member) in members {
+        // Steps and places are texts and numbers, which every JSON has.
+        if let Ok(member) = member {
+            text.extend([r#",""#, name, r#"":"#, &member]);
+        }
     }
+    text.push('}');
     text
 }

@@ -144,13 +144,13 @@ async fn show(
         Ok(look) => look,
         Err(message) => return Ok(malformed(&message)),
     };
-    let mut task = tasks.get(id, viewer).await?;
-    if !wait.is_zero() && !task.state.is_terminal() {
-        tokio::select! {
-            waited = tasks.wait(id, viewer, Instant::now() + wait) => task = waited?,
-            () = core.draining.cancelled() => {}
-        }
-    }
+    let task = match wait.is_zero() {
+        true => tasks.get(id, viewer).await?,
+        false => tokio::select! {
+            waited = tasks.wait(id, viewer, Instant::now() + wait) => waited?,
+            () = core.draining.cancelled() => tasks.get(id, viewer).await?,
+        },
+    };
     Ok(json_response(StatusCode::OK, complete(tasks, &task, form).await?))
 }
 
@@ -186,11 +186,13 @@ async fn event(
 
 /// A task with its result.
 async fn complete(tasks: &Tasks, task: &Task, form: ResultForm) -> Result<String, TaskError> {
-    let result = match task.state.is_terminal() {
-        true => tasks.result(&task.id).await?,
-        false => None,
+    let result = async {
+        match task.state.is_terminal() {
+            true => tasks.result(&task.id).await,
+            false => Ok(None),
+        }
     };
-    let course = tasks.journal(task).await?;
+    let (result, course) = tokio::try_join!(result, tasks.journal(task))?;
     Ok(shown_with_result(task, result.as_ref(), course.as_ref(), form))
 }
 

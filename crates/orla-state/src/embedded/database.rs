@@ -14,6 +14,9 @@ use crate::{Change, Expect, Order, Query, Record, Revision, StateError, WriteErr
 /// How long another program may lock the file, for example a person's `sqlite3` with a transaction.
 const LOCKED: Duration = Duration::from_secs(5);
 
+/// How many revisions are reserved at once. What is left of them when the file is closed is never used.
+const RESERVED: i64 = 1 << 16;
+
 /// The tables, and what people see of them with `sqlite3`.
 const SCHEMA: &str = "
 CREATE TABLE records (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, value BLOB NOT NULL);
@@ -59,6 +62,8 @@ pub(super) struct Writer<'c> {
     release: Statement<'c>,
     undo: Statement<'c>,
     revision: i64,
+    /// The revision that the file has: no record has a greater one, and none gets one before the file does.
+    reserved: i64,
 }
 
 /// Reads records.
@@ -175,6 +180,7 @@ impl<'c> Writer<'c> {
             release: sqlite.prepare("RELEASE batch")?,
             undo: sqlite.prepare("ROLLBACK TO batch")?,
             revision,
+            reserved: revision,
         })
     }
 
@@ -183,10 +189,10 @@ impl<'c> Writer<'c> {
         &mut self,
         batches: impl Iterator<Item = &'b [Change]>,
     ) -> Result<Vec<Result<Vec<Revision>, WriteError>>, Failure> {
-        let before = self.revision;
+        let before = (self.revision, self.reserved);
         let result = self.try_commit(batches);
         if result.is_err() {
-            self.revision = before;
+            (self.revision, self.reserved) = before;
             // SQLite may have done so already.
             if !self.connection.sqlite.is_autocommit() {
                 drop(self.connection.sqlite.execute_batch("ROLLBACK"));
@@ -199,7 +205,6 @@ impl<'c> Writer<'c> {
         &mut self,
         batches: impl Iterator<Item = &'b [Change]>,
     ) -> Result<Vec<Result<Vec<Revision>, WriteError>>, rusqlite::Error> {
-        let before = self.revision;
         self.begin.execute([])?;
         let mut results = Vec::new();
         for batch in batches {
@@ -213,8 +218,10 @@ impl<'c> Writer<'c> {
                 Err(Refused::Failed(err)) => return Err(err),
             });
         }
-        if self.revision != before {
-            self.count.execute([self.revision])?;
+        if self.revision > self.reserved {
+            // Many at once, so that few transactions write this page.
+            self.reserved = self.revision + RESERVED;
+            self.count.execute([self.reserved])?;
         }
         self.commit.execute([])?;
         Ok(results)

@@ -1,5 +1,6 @@
 //! The course of a program: what it asked for and when, and where it stands. Pure, for people and programs. `tree` prints it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
@@ -47,7 +48,7 @@ pub struct Step {
     /// The number of the request.
     pub ticket: u64,
     /// The form: `call`, `await-event` and so on.
-    pub action: String,
+    pub action: Cow<'static, str>,
     /// Of what: a capability, the name of an event, an instant.
     pub name: String,
     /// Where in the program.
@@ -62,7 +63,7 @@ pub struct Step {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// `ok`, the kind of the error, or `open`.
-    pub outcome: String,
+    pub outcome: Cow<'static, str>,
     /// The steps and branches of the program that it is in, the outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub within: Vec<Level>,
@@ -72,7 +73,7 @@ pub struct Step {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Level {
     /// The form: `step`, `parallel`, `race`, `settle` or `pmap`.
-    pub form: String,
+    pub form: Cow<'static, str>,
     /// The number of the form in the run. A form that a program enters twice has two.
     pub number: u64,
     /// The name of a step.
@@ -157,22 +158,21 @@ impl Step {
         let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         Self {
             ticket: ticket.0,
-            action: action.as_str().to_owned(),
+            action: action.as_str().into(),
             name: match action {
                 // The number of a stream says nothing to people.
                 Action::Next | Action::Send | Action::Close => String::new(),
-                _ => name.clone(),
+                _ => name.to_string(),
             },
             at: at.map(|at| Place { line: at.line, column: at.column }),
             started_at: Timestamp::from(*began).to_string(),
             ended_at: end.map(|(ended, _)| Timestamp::from(ended).to_string()),
             duration_ms: end.map(|(ended, _)| millis(took(ended))),
             outcome: match end {
-                None => "open",
-                Some((_, None)) => "ok",
-                Some((_, Some(kind))) => kind,
-            }
-            .to_owned(),
+                None => "open".into(),
+                Some((_, None)) => "ok".into(),
+                Some((_, Some(kind))) => kind.to_owned().into(),
+            },
             within: levels(scope.as_deref()),
         }
     }
@@ -181,11 +181,11 @@ impl Step {
 fn levels(scope: Option<&Scope>) -> Vec<Level> {
     let level = |Scope { part, number, .. }: &Scope| match part {
         Part::Step(name) => {
-            let (form, name) = ("step".to_owned(), Some(name.to_string()));
+            let (form, name) = ("step".into(), Some(name.to_string()));
             Level { form, number: *number, name, branch: None }
         }
         Part::Branch { form, index } => {
-            Level { form: (*form).to_owned(), number: *number, name: None, branch: Some(*index) }
+            Level { form: (*form).into(), number: *number, name: None, branch: Some(*index) }
         }
     };
     let scopes = std::iter::successors(scope, |scope| scope.outer.as_deref());

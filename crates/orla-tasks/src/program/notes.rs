@@ -139,10 +139,17 @@ impl Notes {
         };
         if !is_known {
             let before = self.record.len();
-            record::append(&mut self.record, &note);
+            if let Note::Answered { answer, .. } = &mut note {
+                // The trail has the same without the answer.
+                let (answer, before) = (answer.take(), self.trail.len());
+                self.enter(note);
+                record::append_answer(&mut self.record, &self.trail[before..], answer.as_deref());
+            } else {
+                record::append(&mut self.record, &note);
+                self.enter(note);
+            }
             self.length += self.record.len() - before;
             self.noted += 1;
-            self.enter(note);
         }
         self.noted
     }

@@ -95,6 +95,14 @@ pub(super) fn append(record: &mut Vec<u8>, note: &Note) {
     }
 }
 
+/// Adds a note of an answer that another record has without the answer.
+pub(super) fn append_answer(record: &mut Vec<u8>, without: &[u8], answer: Option<&[u8]>) {
+    // Its last byte says that there is none.
+    let common = without.split_last().map_or(without, |(_, common)| common);
+    record.extend(common);
+    put_optional(record, answer);
+}
+
 /// The notes of a record.
 ///
 /// # Errors
@@ -268,7 +276,7 @@ impl<'b> Input<'b> {
         let ticket = Ticket(self.number()?);
         let action = Action::ALL.get(usize::from(self.byte()?)).copied();
         let action = action.ok_or(Unreadable::Damaged("an action is unknown"))?;
-        let name = self.text()?;
+        let name = self.text()?.into();
         let at = Position { line: self.small()?, column: self.small()? };
         let at = (at.line > 0).then_some(at);
         let began = self.time()?;
@@ -336,7 +344,7 @@ mod tests {
                 scope,
                 ticket: Ticket(ticket),
                 action: Action::ALL[action],
-                name,
+                name: name.into(),
                 at: at.map(|(line, column)| Position { line, column }),
                 began: UNIX_EPOCH + Duration::from_millis(began),
             },
@@ -383,7 +391,7 @@ mod tests {
         let asked = Asked {
             ticket: Ticket(7),
             action: Action::AwaitEvent,
-            name: "paid".to_owned(),
+            name: "paid".into(),
             at: Some(Position { line: 1, column: 20 }),
             began: UNIX_EPOCH,
             scope: None,

@@ -20,7 +20,7 @@ use super::keys::{self, AWAITED};
 use crate::ahead::{ToRun, to_run, to_run_keys};
 use crate::awaited::KNOWN;
 use crate::error::TaskError;
-use crate::keys::{OwnerKey, events, open, timer};
+use crate::keys::{OwnerKey, events, open, run, timer};
 use crate::program::{Course, Trouble};
 use crate::service::{Inner, Tasks};
 use crate::state::{Repeat, State};
@@ -158,6 +158,7 @@ impl Inner {
         let mut changes = Vec::new();
         let mut awake = Vec::new();
         let mut known = Vec::new();
+        let _waking = self.waking.read().await;
         let keys =
             all.iter().flat_map(|Waking { id, .. }| [open(id)].into_iter().chain(to_run_keys(id)));
         let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
@@ -327,20 +328,22 @@ impl Tasks {
     pub(crate) async fn course(&self, id: &TaskId) -> Result<Result<Course, Trouble>, TaskError> {
         /// How many rows are read at once.
         const PAGE: usize = 256;
-        let store = &self.0.store;
-        let state = store.get(&keys::state(id)).await?;
-        let mut records = Vec::new();
-        for prefix in [keys::all_trail(id), keys::all_notes(id)] {
-            records.push(Pages::below(&**store, &prefix, PAGE).rest().await?);
-        }
-        let values = |at: usize| records[at].iter().map(|row| &row.value[..]);
-        let state = state.as_ref().map(|row| &row.value[..]);
-        let input = self.input(id).await?;
+        let records = async {
+            let below = run(id);
+            Ok(Pages::below(&*self.0.store, &below, PAGE).rest().await?)
+        };
+        let (records, input) = tokio::try_join!(records, self.input(id))?;
+        let values = |prefix: String| {
+            let rows = records.iter().filter(move |row| row.key.starts_with(&prefix));
+            rows.map(|row| &row.value[..])
+        };
+        let state = values(keys::state(id)).next();
         let input = input.and_then(|input| serde_json::from_str::<Source>(input.as_str()).ok());
         // A schedule may have given secrets to it.
         let secrets = self.0.market.redaction();
         let source = input.map(|input| secrets.text(&input.program).into_owned());
-        Ok(Course::read(values(0), state, values(1), source.as_deref()))
+        let (trail, notes) = (values(keys::all_trail(id)), values(keys::all_notes(id)));
+        Ok(Course::read(trail, state, notes, source.as_deref()))
     }
 
     /// Whether a task is rows of the store and nothing else.

@@ -209,8 +209,7 @@ async fn a_program_that_waits_sleeps_in_the_store_and_an_event_wakes_it_also_in_
 
     let tasks = open(Arc::clone(&memory) as Arc<dyn StateStore>, &calls).await;
     let course = tasks.course(&tasks.get(&id, ANYONE).await.unwrap().id).await.unwrap().unwrap();
-    let actions: Vec<_> =
-        course.steps.iter().map(|step| (step.action.as_str(), step.outcome.as_str())).collect();
+    let actions: Vec<_> = course.steps.iter().map(|step| (&*step.action, &*step.outcome)).collect();
     assert_eq!(actions, [("call", "ok"), ("await-event", "open")]);
     assert!(super::render("", &course).ends_with("^\n"), "{course:?}");
     tasks.event(&id, ANYONE, "paid", event(77)).await.unwrap();

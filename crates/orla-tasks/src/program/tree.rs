@@ -136,7 +136,7 @@ fn line(name: &str) -> String {
 fn leaf(text: &mut String, branch: &str, label: &str, step: &Step) {
     let took = step.duration_ms.map_or("…".to_owned(), |ms| format!("{ms} ms"));
     let place = step.at.map_or(String::new(), |at| format!(" at {}:{}", at.line, at.column));
-    let outcome = if step.outcome == "open" { "waiting" } else { step.outcome.as_str() };
+    let outcome = if step.outcome == "open" { "waiting" } else { &*step.outcome };
     let name = if step.name.is_empty() { String::new() } else { format!(" {}", line(&step.name)) };
     let (began, action) = (&step.started_at, &step.action);
     let _ = writeln!(text, "{branch} {began}  {label}{action}{name}{place}  {took}  {outcome}");
@@ -157,7 +157,7 @@ mod tests {
     fn asked(ticket: u64, action: Action, name: &str, column: u32) -> Asked {
         let at = Some(Position { line: 1, column });
         let began = SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000 + ticket);
-        Asked { ticket: Ticket(ticket), action, name: name.to_owned(), at, began, scope: None }
+        Asked { ticket: Ticket(ticket), action, name: name.into(), at, began, scope: None }
     }
 
     #[test]

@@ -423,7 +423,7 @@ fn asked(ticket: Ticket) -> Asked {
     Asked {
         ticket,
         action: Action::Call,
-        name: "step".to_owned(),
+        name: "step".into(),
         at: None,
         began: SystemTime::UNIX_EPOCH,
         scope: None,

@@ -371,6 +371,9 @@ impl Values {
 
     /// Adds a value and its parts, the parts first. Neither long chains nor deep ones recur.
     fn add(&mut self, value: &Value) {
+        if value.is_immediate() && !matches!(value, Value::Str(_)) {
+            return;
+        }
         let mut tasks = vec![Task::Visit(value.clone())];
         while let Some(task) = tasks.pop() {
             match task {
