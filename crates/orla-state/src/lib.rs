@@ -41,6 +41,15 @@ pub trait StateStore: Send + Sync {
     /// could not be written. After `Failed` it is unknown whether they were, unless the store says so later.
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError>;
 
+    /// As [`write`](Self::write), for changes that nobody waits for: an engine may hold them back for a few milliseconds,
+    /// so that they become durable together with others. The next `write`, also one without changes, takes them along.
+    ///
+    /// # Errors
+    /// Those of [`write`](Self::write).
+    async fn write_later(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        self.write(changes).await
+    }
+
     /// The record under a key.
     ///
     /// # Errors

@@ -132,10 +132,22 @@ impl StateStore for Lazy {
         store.write(changes).await
     }
 
+    async fn write_later(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        let store = self.opened().await.map_err(|error| StateError::new(error.to_string()))?;
+        store.write_later(changes).await
+    }
+
     async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
         match self.existing().await? {
             Some(store) => store.get(key).await,
             None => Ok(None),
+        }
+    }
+
+    async fn get_all(&self, keys: Vec<String>) -> Result<Vec<Option<Record>>, StateError> {
+        match self.existing().await? {
+            Some(store) => store.get_all(keys).await,
+            None => Ok(keys.iter().map(|_| None).collect()),
         }
     }
 

@@ -68,6 +68,7 @@ pub(super) struct Writer<'c> {
 
 /// Reads records.
 pub(super) struct Reader<'c> {
+    connection: &'c Connection,
     get: Statement<'c>,
     ascending: Statement<'c>,
     descending: Statement<'c>,
@@ -274,6 +275,7 @@ impl<'c> Reader<'c> {
     pub(super) fn new(connection: &'c Connection) -> Result<Self, Failure> {
         let prepare = |sql| connection.sqlite.prepare(sql);
         Ok(Self {
+            connection,
             get: prepare("SELECT key, revision, value FROM records WHERE key = ?1")?,
             ascending: prepare(
                 "SELECT key, revision, value FROM records WHERE key >= ?1 AND key < ?2 ORDER BY key LIMIT ?3",
@@ -286,6 +288,14 @@ impl<'c> Reader<'c> {
 
     pub(super) fn get(&mut self, key: &str) -> Result<Option<Record>, Failure> {
         Ok(self.get.query_row([key], record).optional()?)
+    }
+
+    /// The records under several keys, at one moment: what was read stays valid for the next one.
+    pub(super) fn get_all(&mut self, keys: &[String]) -> Result<Vec<Option<Record>>, Failure> {
+        let moment = self.connection.sqlite.unchecked_transaction()?;
+        let records = keys.iter().map(|key| self.get(key)).collect();
+        moment.finish()?;
+        records
     }
 
     pub(super) fn list(&mut self, query: &Query) -> Result<Vec<Record>, Failure> {

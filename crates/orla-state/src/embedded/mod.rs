@@ -24,23 +24,27 @@ mod writer;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::{Mutex, RwLock};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::timeout;
 
 use crate::limits::{Limits, check, check_key};
 use crate::{Change, Query, Record, Revision, StateError, StateStore, WriteError};
 
 pub use open::{FILE, OpenError};
 use reader::Read;
-use writer::Write;
+use writer::{Later, Write, Written};
 
 /// Batches that wait to be written, and their bytes. A caller that finds the queue full waits.
 const QUEUED_WRITES: usize = 4096;
 const QUEUED_BYTES: usize = 64 << 20;
 /// Reads that wait.
 const QUEUED_READS: usize = 1024;
+/// How long batches are held back that nobody waits for, and how many at most.
+const HELD_BACK: (Duration, usize) = (Duration::from_millis(2), 1024);
 
 /// Keeps records in one file of a directory.
 pub struct Embedded {
@@ -49,6 +53,8 @@ pub struct Embedded {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Room for the bytes of batches that wait.
     room: Arc<Semaphore>,
+    /// Batches that are written with the next one.
+    later: Later,
     limits: Limits,
 }
 
@@ -80,12 +86,14 @@ impl Embedded {
         let (writes, write_queue) = mpsc::channel(QUEUED_WRITES);
         let (reads, read_queue) = mpsc::channel(QUEUED_READS);
         let (closed, closing) = mpsc::channel(1);
-        let thread = writer::start(opened, write_queue, read_queue, closing)?;
+        let later = Later::default();
+        let thread = writer::start(opened, write_queue, Arc::clone(&later), read_queue, closing)?;
         let queues = Queues { writes, reads, closed };
         Ok(Self {
             queues: RwLock::new(Some(queues)),
             thread: Mutex::new(Some(thread)),
             room: Arc::new(Semaphore::new(QUEUED_BYTES)),
+            later,
             limits,
         })
     }
@@ -97,6 +105,25 @@ impl Embedded {
 
     fn queues(&self) -> Result<Queues, StateError> {
         self.queues.read().clone().ok_or_else(closed)
+    }
+
+    /// A batch, and where its answer comes from, when there is room for it.
+    async fn to_write(&self, changes: Vec<Change>) -> Result<(Write, Written), StateError> {
+        let size = check(&changes, &self.limits)?.min(QUEUED_BYTES);
+        let size = u32::try_from(size).unwrap_or(u32::MAX);
+        let room = Arc::clone(&self.room).acquire_many_owned(size).await.map_err(|_| closed())?;
+        let (answer, result) = oneshot::channel();
+        Ok((Write { changes, answer, _room: room }, result))
+    }
+
+    /// Holds a batch back. Gives it again if there are too many.
+    fn hold_back(&self, write: Write) -> Option<Write> {
+        let mut later = self.later.lock();
+        if later.len() >= HELD_BACK.1 {
+            return Some(write);
+        }
+        later.push(write);
+        None
     }
 
     async fn read<T>(
@@ -112,12 +139,25 @@ impl Embedded {
 #[async_trait]
 impl StateStore for Embedded {
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
-        let size = check(&changes, &self.limits)?.min(QUEUED_BYTES);
-        let size = u32::try_from(size).unwrap_or(u32::MAX);
-        let room = Arc::clone(&self.room).acquire_many_owned(size).await.map_err(|_| closed())?;
-        let (answer, result) = oneshot::channel();
-        let write = Write { changes, answer, _room: room };
+        let (write, result) = self.to_write(changes).await?;
         self.queues()?.writes.send(write).await.map_err(|_| closed())?;
+        result.await.map_err(|_| closed())?
+    }
+
+    async fn write_later(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        let (write, mut result) = self.to_write(changes).await?;
+        let queues = self.queues()?;
+        let next = match self.hold_back(write) {
+            None => {
+                if let Ok(written) = timeout(HELD_BACK.0, &mut result).await {
+                    return written.map_err(|_| closed())?;
+                }
+                // It takes along what is held back.
+                self.to_write(Vec::new()).await?.0
+            }
+            Some(write) => write,
+        };
+        queues.writes.send(next).await.map_err(|_| closed())?;
         result.await.map_err(|_| closed())?
     }
 

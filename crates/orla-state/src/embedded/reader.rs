@@ -29,8 +29,7 @@ pub(super) fn run(connection: &Connection, mut reads: mpsc::Receiver<Read>) {
                 drop(answer.send(record));
             }
             Read::GetAll { keys, answer } => {
-                let records =
-                    with(&mut reader, |reader| keys.iter().map(|key| reader.get(key)).collect());
+                let records = with(&mut reader, |reader| reader.get_all(&keys));
                 drop(answer.send(records));
             }
             Read::List { query, answer } => {

@@ -1,8 +1,10 @@
 //! The thread that writes: all batches that wait are one transaction.
 
 use std::io;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
+use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
 
 use super::checkpoint::Checkpoints;
@@ -18,10 +20,17 @@ pub(super) struct Write {
     pub(super) _room: OwnedSemaphorePermit,
 }
 
+/// The answer to a batch.
+pub(super) type Written = oneshot::Receiver<Result<Vec<Revision>, WriteError>>;
+
+/// Batches that are written with the next one.
+pub(super) type Later = Arc<Mutex<Vec<Write>>>;
+
 /// Starts the threads of a store. They end when the queues are closed and empty.
 pub(super) fn start(
     opened: Opened,
     writes: mpsc::Receiver<Write>,
+    later: Later,
     reads: mpsc::Receiver<Read>,
     closing: mpsc::Receiver<()>,
 ) -> Result<JoinHandle<()>, OpenError> {
@@ -33,7 +42,7 @@ pub(super) fn start(
             .spawn(move || reader::run(&reader, reads))?;
         let (checkpoints, checkpointer) = Checkpoints::start(checkpoints)?;
         thread::Builder::new().name("state-write".to_owned()).spawn(move || {
-            run(&writer, writes, checkpoints);
+            run(&writer, writes, &later, checkpoints);
             drop((reader.join(), checkpointer.join()));
             writer.finish();
             drop((writer, lock, path, closing));
@@ -45,11 +54,12 @@ pub(super) fn start(
 fn run(
     connection: &super::database::Connection,
     mut writes: mpsc::Receiver<Write>,
+    later: &Mutex<Vec<Write>>,
     mut checkpoints: Checkpoints,
 ) {
     let mut writer = match Writer::new(connection) {
         Ok(writer) => writer,
-        Err(failure) => return refuse(&mut writes, &failure),
+        Err(failure) => return refuse(&mut writes, later, &failure),
     };
     while let Some(first) = writes.blocking_recv() {
         let mut group = vec![first];
@@ -57,8 +67,13 @@ fn run(
         for _ in 0..writes.len() {
             group.extend(writes.try_recv());
         }
+        group.append(&mut later.lock());
         commit(&mut writer, group);
         checkpoints.after_commit(connection);
+    }
+    let rest = std::mem::take(&mut *later.lock());
+    if !rest.is_empty() {
+        commit(&mut writer, rest);
     }
 }
 
@@ -86,8 +101,11 @@ fn commit(writer: &mut Writer<'_>, group: Vec<Write>) {
 }
 
 /// Answers everything with an error.
-fn refuse(writes: &mut mpsc::Receiver<Write>, failure: &Failure) {
+fn refuse(writes: &mut mpsc::Receiver<Write>, later: &Mutex<Vec<Write>>, failure: &Failure) {
     while let Some(write) = writes.blocking_recv() {
-        drop(write.answer.send(Err(failure.writing().into())));
+        let later = std::mem::take(&mut *later.lock());
+        for write in std::iter::once(write).chain(later) {
+            drop(write.answer.send(Err(failure.writing().into())));
+        }
     }
 }

@@ -35,6 +35,7 @@ pub async fn conforms(store: Arc<dyn StateStore>, prefix: &str, limits: Limits) 
     suite.so_many_changes_are_made_at_once_and_no_more(limits).await;
     suite.of_many_writers_with_one_condition_one_wins().await;
     suite.a_conflict_fails_only_its_own_batch().await;
+    suite.what_nobody_waits_for_is_written_as_well().await;
     suite.no_increment_is_lost().await;
     suite.readers_see_all_of_a_batch_or_nothing().await;
 }
@@ -296,6 +297,24 @@ impl Suite {
             assert_eq!(result.await.unwrap(), writer % 3 != 0, "writer {writer}");
         }
         assert_eq!(self.names(Query::below(&self.key("k/"), 1000)).await.len(), 133);
+    }
+
+    async fn what_nobody_waits_for_is_written_as_well(&self) {
+        let first = self.store.write_later(vec![self.put("l", "1")]).await.unwrap();
+        let record = self.get("l").await.unwrap();
+        assert_eq!((&*record.value, vec![record.revision]), (&b"1"[..], first.clone()));
+        // Whatever is written meanwhile: each gets its own answer, and of two with one condition one is made.
+        let next = |value| self.put("l", value).expecting(Expect::Revision(first[0]));
+        let (store, one) = (Arc::clone(&self.store), next("2"));
+        let later = tokio::spawn(async move { store.write_later(vec![one]).await });
+        let now = self.store.write(vec![next("3")]).await;
+        let later = later.await.unwrap();
+        let made = match (&now, &later) {
+            (Ok(_), Err(WriteError::Conflict { .. })) => "3",
+            (Err(WriteError::Conflict { .. }), Ok(_)) => "2",
+            other => panic!("expected that one is made, got {other:?}"),
+        };
+        assert_eq!(self.value("l").await.unwrap(), made);
     }
 
     async fn no_increment_is_lost(&self) {
