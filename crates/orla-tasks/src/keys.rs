@@ -57,7 +57,7 @@ pub(crate) fn holder(id: &TaskId) -> String {
     format!("{}holder", run(id))
 }
 
-/// What a program had used when it fell asleep.
+/// How long a program had run when it fell asleep, as older versions kept it.
 pub(crate) fn used(id: &TaskId) -> String {
     format!("{}used", run(id))
 }

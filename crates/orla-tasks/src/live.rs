@@ -75,6 +75,8 @@ pub(crate) struct Running {
     pub(crate) begun: OnceLock<Repeat>,
     /// Whether the record may say that the call ran though it did not: that was to be written, and its answer was lost.
     pub(crate) is_unbegun: AtomicBool,
+    /// Whether its end is written with what is written next, because nobody looked on when it ended.
+    pub(crate) ends_later: AtomicBool,
     notes: Mutex<Notes>,
 }
 
@@ -133,6 +135,11 @@ impl Live {
         self.states.watch(task)
     }
 
+    /// Whether someone looks on at a task.
+    pub(crate) fn is_watched(&self, id: &TaskId) -> bool {
+        self.watched.has(id) || self.states.has(id)
+    }
+
     /// What a task says from now on.
     pub(crate) fn hear(&self, id: &TaskId) -> broadcast::Receiver<Said> {
         let mut heard = self.heard.lock();
@@ -166,6 +173,10 @@ impl Watched {
             self.sweep_at.store(2 * senders.len() + 16, Ordering::Relaxed);
         }
         senders.entry(task.id.clone()).or_insert_with(|| watch::Sender::new(task)).subscribe()
+    }
+
+    fn has(&self, id: &TaskId) -> bool {
+        self.senders.lock().get(id).is_some_and(|sender| sender.receiver_count() > 0)
     }
 
     fn publish(&self, task: &Task) {

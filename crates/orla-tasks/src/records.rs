@@ -29,6 +29,15 @@ pub(crate) enum Unchanged {
     State(StateError),
 }
 
+/// When a change is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// At once.
+    Now,
+    /// With what is written next, or in a moment: nobody waits for it.
+    Later,
+}
+
 impl From<StateError> for Unchanged {
     fn from(error: StateError) -> Self {
         Self::State(error)
@@ -86,6 +95,17 @@ impl Inner {
         events: &[Event],
         edit: impl Fn(&mut Task) -> Result<Vec<Change>, StateError> + Send,
     ) -> Result<Task, Unchanged> {
+        self.change_at(Urgency::Now, id, events, edit).await
+    }
+
+    /// As [`change`](Self::change), now or with what is written next.
+    pub(crate) async fn change_at(
+        &self,
+        urgency: Urgency,
+        id: &TaskId,
+        events: &[Event],
+        edit: impl Fn(&mut Task) -> Result<Vec<Change>, StateError> + Send,
+    ) -> Result<Task, Unchanged> {
         // The record of a task that runs here is known. If it has changed since, the write finds that out.
         let running = self.live.running(id);
         let mut known = running.as_ref().and_then(|running| running.record.lock().take());
@@ -118,7 +138,11 @@ impl Inner {
             }
             let own = keys::task(id);
             changes.push(Change::put(&*own, record(&task)?).expecting(Expect::Revision(revision)));
-            match self.store.write(changes).await {
+            let written = match urgency {
+                Urgency::Now => self.store.write(changes).await,
+                Urgency::Later => self.store.write_later(changes).await,
+            };
+            match written {
                 Ok(revisions) => {
                     // That of the record is the last change.
                     task.revision = revisions.last().copied().unwrap_or(task.revision);

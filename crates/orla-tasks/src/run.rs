@@ -23,7 +23,7 @@ use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
 use crate::program::{Parts, RunJournal};
-use crate::records::Unchanged;
+use crate::records::{Unchanged, Urgency};
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
 use crate::take::Claim;
@@ -422,7 +422,11 @@ impl Inner {
         };
         let mut wait = Duration::from_millis(50);
         loop {
-            let ended = self.change(id, events, |task| {
+            // Whoever looks on from now on sees that it ends later, or is seen here.
+            running.ends_later.store(true, Ordering::SeqCst);
+            let is_urgent = self.is_shared() || self.closing.is_cancelled() || self.live.is_watched(id);
+            let urgency = if is_urgent { Urgency::Now } else { Urgency::Later };
+            let ended = self.change_at(urgency, id, events, |task| {
                 running.fill(task);
                 task.begun = task.begun.or(running.begun.get().copied());
                 task.error.clone_from(&failure);
@@ -459,8 +463,8 @@ impl Inner {
     }
 
     async fn to_run(&self, id: &TaskId) -> Result<Option<ToRun>, StateError> {
-        let rows = self.store.get_all(to_run_keys(id).to_vec()).await?;
-        to_run(id, rows, false)
+        let mut rows = self.store.get_all(to_run_keys(id).to_vec()).await?.into_iter();
+        to_run(id, [(); 4].map(|()| rows.next().flatten()))
     }
 
     fn client_of(self: &Arc<Self>, task: &Task) -> Option<Arc<dyn Client>> {

@@ -375,7 +375,13 @@ impl Tasks {
         id: &str,
         viewer: Viewer<'_>,
     ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
-        self.0.live.publish(&*self.get(id, viewer).await?);
+        let task = self.get(id, viewer).await?;
+        // Its end is held back no longer.
+        let running = self.0.live.running(&task.id);
+        if running.is_some_and(|running| running.ends_later.load(Ordering::SeqCst)) {
+            self.0.write(Vec::new()).await?;
+        }
+        self.0.live.publish(&task);
         Ok(changes)
     }
 

@@ -304,7 +304,8 @@ impl RunJournal {
             Kept::State(state) => state.clone(),
             Kept::Slept { state, last_trail } => {
                 let last_trail = (*last_trail > 0).then_some(*last_trail);
-                return Ok(Ok(Rows { state: Some(state.clone()), notes: Vec::new(), last_trail }));
+                let state = Some(state.clone());
+                return Ok(Ok(Rows { state, notes: Vec::new(), last_trail, used: self.parts.used }));
             }
         };
         let mut notes = Vec::new();
@@ -326,7 +327,7 @@ impl RunJournal {
         }
         let trail = Query::below(&keys::all_trail(id), 1).reversed();
         let last_trail = tasks.store.list(trail).await?.first().and_then(|row| keys::number(&row.key));
-        Ok(Ok(Rows { state, notes, last_trail }))
+        Ok(Ok(Rows { state, notes, last_trail, used: self.parts.used }))
     }
 
     /// The value of an event, when it has come.
@@ -482,9 +483,10 @@ impl Journal for RunJournal {
         let waits: Vec<Wait> = waits.into_iter().map(|(_, wait)| wait).collect();
         // Nothing is noted meanwhile: the run waits.
         self.rest().await;
-        let (batch, last_trail) = self.with(|notes| {
-            notes.save(state);
-            (notes.take(), notes.last_trail())
+        let used = self.parts.used + self.began.get().map(Instant::elapsed).unwrap_or_default();
+        let batch = self.with(|notes| {
+            notes.sleep(state, used);
+            notes.take()
         })?;
         let Batch { mut changes, noted } = batch.unwrap_or_default();
         // In the change with which it falls asleep, the task is nobody's any more.
@@ -494,10 +496,9 @@ impl Journal for RunJournal {
                 return Err(self.fail(taken_over()));
             }
         }
-        let Parts { id, owner, arrived, used, .. } = &self.parts;
-        let used = *used + self.began.get().map(Instant::elapsed).unwrap_or_default();
+        let Parts { id, owner, arrived, .. } = &self.parts;
         let open = self.open.lock().take();
-        let sleep = tasks.fall_asleep(id, owner.as_ref(), &waits, open, (used, last_trail)).await;
+        let sleep = tasks.fall_asleep(id, owner.as_ref(), &waits, open).await;
         let written = match sleep.map_err(|error| self.fail(error))? {
             Some(sleep) => self.put(&tasks, [changes.clone(), sleep].concat()).await,
             None => Ok(false),

@@ -5,7 +5,7 @@
 //! | `run/ID/state` | the state that was saved last |
 //! | `run/ID/note/NUMBER` | notes since then |
 //! | `run/ID/trail/NUMBER` | the course of the run before it, for people |
-//! | `run/ID/used` | as the run fell asleep: milliseconds of its time that it had used, and the number of its last trail |
+//! | `run/ID/used` | of older versions, whose states do not say it: how many milliseconds the run had run when it fell asleep |
 //! | `run/ID/holder` | in a cluster: the life of the node that goes on with the run, which every change of the run writes anew |
 //! | `awaited/TASK/ID` | empty: the task ID waits for the end of TASK |
 

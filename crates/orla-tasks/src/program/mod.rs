@@ -26,6 +26,7 @@ mod tests;
 
 pub use course::{Course, Level, Standing, Step, Trouble};
 pub(crate) use journal::{Parts, RunJournal};
-pub use record::{Note, Saved, Unreadable, read as read_notes, read_saved, write_saved};
+pub(crate) use record::used;
+pub use record::{Note, Saved, Unreadable, Used, read as read_notes, read_saved, write_saved};
 pub(crate) use sleep::{SLEEP, Waking};
 pub use tree::render;

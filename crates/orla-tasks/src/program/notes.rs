@@ -4,7 +4,7 @@
 //! of these only the course of the run is kept, for people ([`trail`](super::keys::trail)).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use orla_marketplace::program::{Asked, Begun, Past};
@@ -12,7 +12,7 @@ use orla_marketplace::rtfs::Ticket;
 use orla_state::{Change, Expect};
 
 use super::keys;
-use super::record::{self, Note, Saved};
+use super::record::{self, Note, Saved, Used};
 use crate::task::TaskId;
 
 /// The notes are never too long before they have so many bytes or records. What a state replaces is removed with one
@@ -48,6 +48,10 @@ pub(super) struct Notes {
     next_trail: u64,
     /// The calls that have begun and what is waited for, without an answer.
     open: BTreeMap<Ticket, Note>,
+    /// How long the run had run, as its last state says or the next one will say.
+    used: Duration,
+    /// Whether that is kept in a row of its own, as older versions did.
+    has_used: bool,
     /// What else is written with the next record.
     changes: Vec<Change>,
     /// Whether someone waits for what was noted, or it left the process.
@@ -62,6 +66,8 @@ pub(super) struct Rows {
     pub(super) notes: Vec<(u64, Bytes)>,
     /// The number of the last record of the trail.
     pub(super) last_trail: Option<u64>,
+    /// How long the run had run when it fell asleep last.
+    pub(super) used: Duration,
 }
 
 /// What is written at once.
@@ -91,13 +97,16 @@ impl Notes {
             trail: record::begin(),
             next_trail: rows.last_trail.map_or(1, |last| last + 1),
             open: BTreeMap::new(),
+            used: rows.used,
+            has_used: false,
             changes: Vec::new(),
             is_wanted: false,
         };
         let mut past = Past::default();
         if let Some(state) = &rows.state {
-            let Saved { next, open, state } =
+            let Saved { next, open, used, state } =
                 record::read_saved(state).map_err(|why| why.to_string())?;
+            notes.has_used = used.is_none();
             (notes.next, notes.first, notes.state_length) = (next, next, state.len());
             open.into_iter().for_each(|note| notes.enter(note));
             past.state = Some(state);
@@ -224,9 +233,10 @@ impl Notes {
         self.noted
     }
 
-    /// The number of the last record of the trail; 0 for an empty trail.
-    pub(super) fn last_trail(&self) -> u64 {
-        self.next_trail - 1
+    /// Replaces the notes before it by a state with which the run falls asleep, after it has run for so long.
+    pub(super) fn sleep(&mut self, state: Vec<u8>, used: Duration) {
+        self.used = used;
+        self.save(state);
     }
 
     /// What is to be written now, if there is anything.
@@ -241,9 +251,13 @@ impl Notes {
             changes.extend(gone.map(|number| Change::remove(keys::notes(&self.id, number))));
             self.first = self.next;
             let open = self.open.values().cloned().collect();
-            let saved = Saved { next: self.next, open, state };
-            changes.push(Change::put(keys::state(&self.id), record::write_saved(&saved)));
             changes.extend(self.take_trail());
+            let used = Used { time: self.used, last_trail: self.next_trail - 1 };
+            let saved = Saved { next: self.next, open, used: Some(used), state };
+            changes.push(Change::put(keys::state(&self.id), record::write_saved(&saved)));
+            if std::mem::take(&mut self.has_used) {
+                changes.push(Change::remove(keys::used(&self.id)));
+            }
             if let Some(gone) = (self.next_trail - 1).checked_sub(TRAIL).filter(|gone| *gone > 0) {
                 changes.push(Change::remove(keys::trail(&self.id, gone)));
             }
@@ -265,6 +279,8 @@ impl Notes {
         changes.extend(gone.map(|number| Change::remove(keys::notes(&self.id, number))));
         if self.has_state {
             changes.push(Change::remove(keys::state(&self.id)));
+        }
+        if self.has_used {
             changes.push(Change::remove(keys::used(&self.id)));
         }
         // What is open did not come to an end.

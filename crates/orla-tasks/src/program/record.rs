@@ -2,8 +2,8 @@
 //!
 //! A record of notes is a version, and then notes to its end. Numbers have seven bits in each byte, the least significant
 //! first. What is read is foreign: every length is checked against the bytes that are there, and everything else is
-//! refused. Records of version 1, which do not say which steps and branches something is in, are read as well. A record of
-//! any other version is refused as such.
+//! refused. Records of version 1, which do not say which steps and branches something is in, are read as well, and those of
+//! version 2, whose states do not say how long the run had run. A record of any other version is refused as such.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,11 +12,13 @@ use orla_marketplace::program::{Action, Asked};
 use orla_marketplace::rtfs::{Part, Position, Scope, Ticket};
 
 /// The version of the records.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// The oldest version that is read.
 const OLDEST: u8 = 1;
 /// The first version that says which steps and branches something is in.
 const SCOPES: u8 = 2;
+/// The first version whose states say how far the run was.
+const USED: u8 = 3;
 /// The forms that have branches, by number. Steps have the number after them.
 const FORMS: [&str; 4] = ["parallel", "race", "settle", "pmap"];
 /// The most bytes of a name that are kept.
@@ -54,8 +56,19 @@ pub struct Saved {
     pub next: u64,
     /// The calls that had begun and had no answer, and what the run waited for.
     pub open: Vec<Note>,
+    /// How far the run was. States of older versions do not say it.
+    pub used: Option<Used>,
     /// The state, in the form of [`Run::save`](orla_marketplace::rtfs::Run::save).
     pub state: Vec<u8>,
+}
+
+/// How far a run was when its state was saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Used {
+    /// How long it had run in whole milliseconds, as far as that counts.
+    pub time: Duration,
+    /// The number of the last record of its trail; 0 for an empty trail.
+    pub last_trail: u64,
 }
 
 /// Why a record cannot be read.
@@ -121,6 +134,9 @@ pub fn write_saved(saved: &Saved) -> Vec<u8> {
     let mut open = Vec::new();
     saved.open.iter().for_each(|note| append(&mut open, note));
     let mut record = begin();
+    let used = saved.used.unwrap_or(Used { time: Duration::ZERO, last_trail: 0 });
+    put_number(&mut record, u64::try_from(used.time.as_millis()).unwrap_or(u64::MAX));
+    put_number(&mut record, used.last_trail);
     put_number(&mut record, saved.next);
     put_bytes(&mut record, &open);
     record.extend(&saved.state);
@@ -133,13 +149,19 @@ pub fn write_saved(saved: &Saved) -> Vec<u8> {
 /// It is no record of this version.
 pub fn read_saved(record: &[u8]) -> Result<Saved, Unreadable> {
     let mut input = versioned(record)?;
+    let used = input.used()?;
     let next = input.number()?;
     let mut inner = Input { left: input.bytes()?, version: input.version };
     let mut open = Vec::new();
     while !inner.is_empty() {
         open.push(inner.note()?);
     }
-    Ok(Saved { next, open, state: input.left.to_vec() })
+    Ok(Saved { next, open, used, state: input.left.to_vec() })
+}
+
+/// How far the run of a saved state was, if the state says it.
+pub(crate) fn used(record: &[u8]) -> Option<Used> {
+    versioned(record).ok()?.used().ok()?
 }
 
 fn versioned(record: &[u8]) -> Result<Input<'_>, Unreadable> {
@@ -249,6 +271,14 @@ impl<'b> Input<'b> {
             }
         }
         Err(Unreadable::Damaged("a number is too large"))
+    }
+
+    fn used(&mut self) -> Result<Option<Used>, Unreadable> {
+        if self.version < USED {
+            return Ok(None);
+        }
+        let (time, last_trail) = (Duration::from_millis(self.number()?), self.number()?);
+        Ok(Some(Used { time, last_trail }))
     }
 
     fn small(&mut self) -> Result<u32, Unreadable> {
@@ -366,12 +396,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn notes_come_back_as_they_were(notes in prop::collection::vec(note(), 0..9), state: Vec<u8>, next: u64) {
+        fn notes_come_back_as_they_were(
+            notes in prop::collection::vec(note(), 0..9), state: Vec<u8>, next: u64, ms: u64, last_trail: u64,
+        ) {
             let mut record = begin();
             notes.iter().for_each(|note| append(&mut record, note));
             prop_assert_eq!(read(&record), Ok(notes.clone()));
-            let saved = Saved { next, open: notes, state };
-            prop_assert_eq!(read_saved(&write_saved(&saved)), Ok(saved));
+            let used = Used { time: Duration::from_millis(ms), last_trail };
+            let saved = Saved { next, open: notes, used: Some(used), state };
+            let record = write_saved(&saved);
+            prop_assert_eq!(super::used(&record), Some(used));
+            prop_assert_eq!(read_saved(&record), Ok(saved));
         }
 
         #[test]
@@ -400,7 +435,8 @@ mod tests {
         // Version, number of the next record, length and notes, state.
         let saved = [&[1, 3, record.len() as u8 - 1], &record[1..], b"run"].concat();
         let open = vec![Note::Waits(asked)];
-        assert_eq!(read_saved(&saved), Ok(Saved { next: 3, open, state: b"run".to_vec() }));
+        assert_eq!(used(&saved), None);
+        assert_eq!(read_saved(&saved), Ok(Saved { next: 3, open, used: None, state: b"run".to_vec() }));
     }
 
     #[test]

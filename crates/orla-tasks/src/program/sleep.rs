@@ -8,7 +8,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use orla_marketplace::Principal;
@@ -17,7 +16,7 @@ use orla_state::{Change, Expect, MAX_CHANGES, Pages, Query, Record, Revision, St
 
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
-use crate::ahead::{ToRun, to_run, to_run_keys};
+use crate::ahead::{ToRun, awake_keys, woken};
 use crate::awaited::KNOWN;
 use crate::error::TaskError;
 use crate::keys::{OwnerKey, events, open, run, timer};
@@ -30,8 +29,7 @@ use crate::task::{Task, TaskId, Timestamp};
 pub(crate) const SLEEP: &str = "sleep";
 
 impl Inner {
-    /// What is written when a task falls asleep whose run has run for so long and has written so many trails. It conflicts
-    /// if the task has got an event since its row below `open/` had this revision, or gets one at this moment. `None` if the
+    /// What is written when a task falls asleep. It conflicts if the task has got an event since its row below `open/` had this revision, or gets one at this moment. `None` if the
     /// task is due or over.
     pub(super) async fn fall_asleep(
         &self,
@@ -39,7 +37,6 @@ impl Inner {
         owner: Option<&Principal>,
         waits: &[Wait],
         known: Option<Revision>,
-        (used, last_trail): (Duration, u64),
     ) -> Result<Option<Vec<Change>>, StateError> {
         let revision = match known {
             Some(revision) => revision,
@@ -53,8 +50,6 @@ impl Inner {
         }
         self.awaited.add(awaited(waits));
         let mut changes = sleep_changes(id, owner, waits, revision);
-        let used = format!("{} {last_trail}", used.as_millis());
-        changes.push(Change::put(keys::used(id), used));
         if self.is_shared() {
             // Any node goes on with it.
             let Some(mut task) = self.load(id).await? else { return Ok(None) };
@@ -159,17 +154,16 @@ impl Inner {
         let mut awake = Vec::new();
         let mut known = Vec::new();
         let _waking = self.waking.read().await;
-        let keys =
-            all.iter().flat_map(|Waking { id, .. }| [open(id)].into_iter().chain(to_run_keys(id)));
+        let keys = all.iter().flat_map(|Waking { id, .. }| [open(id)].into_iter().chain(awake_keys(id)));
         let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
         for Waking { id, with } in all {
             changes.extend(with.clone());
-            let (row, rest) = (rows.next().flatten(), rows.by_ref().take(to_run_keys(id).len()));
-            let to_run = to_run(id, rest.collect::<Vec<_>>(), true);
+            let (row, rest) = (rows.next().flatten(), [(); 3].map(|()| rows.next().flatten()));
+            let to_run = woken(id, rest);
             let Some(row) = row else { continue };
             if let Some(owner) = OwnerKey::read(&row.value) {
                 // What cannot be read fails when it begins.
-                known.extend(to_run.ok().flatten().map(|to_run| (changes.len(), to_run)));
+                known.extend(to_run.map(|to_run| (changes.len(), to_run)));
                 changes.push(touch(id, row.revision));
                 awake.push((owner, id));
             }

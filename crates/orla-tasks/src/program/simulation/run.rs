@@ -1,7 +1,7 @@
 //! A program of a world and its run in one process.
 
 use std::collections::VecDeque;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use orla_marketplace::program::{Action, Asked};
 use orla_marketplace::rtfs::{Instant, Ticket, Wait};
@@ -107,6 +107,7 @@ impl Run {
             state: store.get(&keys::state(id)).map(|(value, _)| value.clone()),
             notes: below(&keys::all_notes(id)),
             last_trail: below(&keys::all_trail(id)).last().map(|(number, _)| *number),
+            used: Duration::ZERO,
         };
         let (notes, past) = Notes::read(id.clone(), &rows).unwrap();
         let state = past.state.unwrap_or_default();
