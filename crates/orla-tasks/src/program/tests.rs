@@ -588,3 +588,66 @@ async fn a_run_whose_state_conflicts_as_it_falls_asleep_does_not_go_on_with_what
     assert_eq!(value(&tasks, &*over(&tasks, &id).await).await, serde_json::json!(1));
     close(&tasks).await;
 }
+
+/// A store whose answer to the write that wakes a task comes when the test wants it.
+struct Awaking {
+    inner: Arc<Memory>,
+    here: Notify,
+    go: Notify,
+}
+
+#[async_trait]
+impl StateStore for Awaking {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        let wakes = |change: &Change| change.key.starts_with("timer/") && change.value.is_none();
+        let is_wake = changes.iter().any(wakes);
+        let written = self.inner.write(changes).await;
+        if is_wake {
+            self.here.notify_one();
+            self.go.notified().await;
+        }
+        written
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        self.inner.list(query).await
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_is_cancelled_as_it_is_woken_stays_cancelled_and_makes_no_call() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let store = Arc::new(Awaking { inner: Arc::clone(&memory), here: Notify::new(), go: Notify::new() });
+    let tasks = open(Arc::clone(&store) as Arc<dyn StateStore>, &calls).await;
+    // Farther away than a run waits for in memory.
+    let soon = crate::Timestamp::now().plus_millis(300);
+    let text = format!("(do (sleep-until \"{}\") (call :once {{}}))", soon);
+    let id = tasks.start(program(&text)).await.unwrap().task.id.to_string();
+    store.here.notified().await;
+    let cancel = {
+        let (tasks, id) = (tasks.clone(), id.clone());
+        tokio::spawn(async move { tasks.cancel(&id, ANYONE).await })
+    };
+    let key = format!("task/{id}");
+    while !memory
+        .get(&key)
+        .await
+        .unwrap()
+        .is_some_and(|row| row.value.windows(9).any(|part| part == b"cancelled"))
+    {
+        tokio::task::yield_now().await;
+    }
+    store.go.notify_one();
+    cancel.await.unwrap().unwrap();
+    // Another one runs after it.
+    let next = tasks.start(program("1")).await.unwrap().task.id.to_string();
+    assert_eq!(over(&tasks, &next).await.state, State::Completed);
+    assert_eq!(tasks.get(&id, ANYONE).await.unwrap().state, State::Cancelled);
+    close(&tasks).await;
+    assert!(calls.lock().is_empty(), "{:?}", calls.lock());
+    assert!(tasks.0.unfinished.lock().is_empty());
+}
