@@ -19,6 +19,9 @@ use crate::task::TaskId;
 /// write, which may have so many changes and not many more.
 const LONG: (usize, u64) = (64 << 10, 256);
 
+/// So many bytes the notes of a run may have of which nothing is written. After a crash it begins anew in any case.
+const LONG_UNWRITTEN: usize = 4 * LONG.0;
+
 /// The most records of the trail of a run that are kept, so that a run without an end does not fill the store.
 const TRAIL: u64 = 256;
 
@@ -210,7 +213,9 @@ impl Notes {
     /// Whether a state is shorter than the notes since the last one, or has fewer records.
     pub(super) fn is_long(&self) -> bool {
         let has_many = self.state.is_none() && self.records() > LONG.1;
-        self.length > self.state_length.max(LONG.0) || has_many
+        let is_unwritten = !self.has_state && self.state.is_none() && self.next == 1;
+        let least = if is_unwritten { LONG_UNWRITTEN } else { LONG.0 };
+        self.length > self.state_length.max(least) || has_many
     }
 
     /// How many records there are since the state.
