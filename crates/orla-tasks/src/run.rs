@@ -17,12 +17,12 @@ use orla_state::{Change, StateError};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::ahead::{ToRun, to_run, to_run_keys};
+use crate::ahead::ToRun;
 use crate::client::TaskClient;
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
-use crate::program::{Parts, RunJournal};
+use crate::program::{Parts, RunJournal, to_run, to_run_keys};
 use crate::records::{Unchanged, Urgency};
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};

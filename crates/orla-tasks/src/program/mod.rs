@@ -15,6 +15,7 @@ mod journal;
 pub(crate) mod keys;
 mod notes;
 mod record;
+mod rows;
 mod sleep;
 mod tree;
 mod waits;
@@ -26,7 +27,7 @@ mod tests;
 
 pub use course::{Course, Level, Standing, Step, Trouble};
 pub(crate) use journal::{Parts, RunJournal};
-pub(crate) use record::used;
 pub use record::{Note, Saved, Unreadable, Used, read as read_notes, read_saved, write_saved};
+pub(crate) use rows::{to_run, to_run_keys};
 pub(crate) use sleep::{SLEEP, Waking};
 pub use tree::render;

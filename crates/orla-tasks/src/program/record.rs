@@ -160,7 +160,7 @@ pub fn read_saved(record: &[u8]) -> Result<Saved, Unreadable> {
 }
 
 /// How far the run of a saved state was, if the state says it.
-pub(crate) fn used(record: &[u8]) -> Option<Used> {
+pub(super) fn used(record: &[u8]) -> Option<Used> {
     versioned(record).ok()?.used().ok()?
 }
 

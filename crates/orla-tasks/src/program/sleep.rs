@@ -16,7 +16,8 @@ use orla_state::{Change, Expect, MAX_CHANGES, Pages, Query, Record, Revision, St
 
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
-use crate::ahead::{ToRun, awake_keys, woken};
+use super::rows::{awake_keys, woken};
+use crate::ahead::ToRun;
 use crate::awaited::KNOWN;
 use crate::error::TaskError;
 use crate::keys::{OwnerKey, events, open, run, timer};
