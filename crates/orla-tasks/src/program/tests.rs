@@ -625,24 +625,19 @@ async fn a_task_that_is_cancelled_as_it_is_woken_stays_cancelled_and_makes_no_ca
     let tasks = open(Arc::clone(&store) as Arc<dyn StateStore>, &calls).await;
     // Farther away than a run waits for in memory.
     let soon = crate::Timestamp::now().plus_millis(300);
-    let text = format!("(do (sleep-until \"{}\") (call :once {{}}))", soon);
+    let text = format!("(do (sleep-until \"{soon}\") (call :once {{}}))");
     let id = tasks.start(program(&text)).await.unwrap().task.id.to_string();
     store.here.notified().await;
-    let cancel = {
-        let (tasks, id) = (tasks.clone(), id.clone());
-        tokio::spawn(async move { tasks.cancel(&id, ANYONE).await })
-    };
     let key = format!("task/{id}");
-    while !memory
-        .get(&key)
-        .await
-        .unwrap()
-        .is_some_and(|row| row.value.windows(9).any(|part| part == b"cancelled"))
-    {
-        tokio::task::yield_now().await;
-    }
-    store.go.notify_one();
-    cancel.await.unwrap().unwrap();
+    let is_cancelled = |row: Record| row.value.windows(9).any(|part| part == b"cancelled");
+    let answer = async {
+        while !memory.get(&key).await.unwrap().is_some_and(is_cancelled) {
+            tokio::task::yield_now().await;
+        }
+        store.go.notify_one();
+    };
+    let (cancelled, ()) = tokio::join!(tasks.cancel(&id, ANYONE), answer);
+    assert_eq!(cancelled.unwrap().state, State::Cancelled);
     // Another one runs after it.
     let next = tasks.start(program("1")).await.unwrap().task.id.to_string();
     assert_eq!(over(&tasks, &next).await.state, State::Completed);
