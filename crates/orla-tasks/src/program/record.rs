@@ -21,6 +21,8 @@ const SCOPES: u8 = 2;
 const USED: u8 = 3;
 /// The forms that have branches, by number. Steps have the number after them.
 const FORMS: [&str; 4] = ["parallel", "race", "settle", "pmap"];
+/// The greatest number that a record of the trail may have, so that others follow it.
+const MOST: u64 = 1 << 50;
 /// The most bytes of a name that are kept.
 const NAME: usize = 1 << 10;
 
@@ -278,6 +280,9 @@ impl<'b> Input<'b> {
             return Ok(None);
         }
         let (time, last_trail) = (Duration::from_millis(self.number()?), self.number()?);
+        if last_trail > MOST {
+            return Err(Unreadable::Damaged("a number is too large"));
+        }
         Ok(Some(Used { time, last_trail }))
     }
 
@@ -397,7 +402,7 @@ mod tests {
     proptest! {
         #[test]
         fn notes_come_back_as_they_were(
-            notes in prop::collection::vec(note(), 0..9), state: Vec<u8>, next: u64, ms: u64, last_trail: u64,
+            notes in prop::collection::vec(note(), 0..9), state: Vec<u8>, next: u64, ms: u64, last_trail in 0..=MOST,
         ) {
             let mut record = begin();
             notes.iter().for_each(|note| append(&mut record, note));
