@@ -376,10 +376,10 @@ impl Tasks {
         viewer: Viewer<'_>,
     ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
         let task = self.get(id, viewer).await?;
-        // Its end is held back no longer.
+        // Its end is held back no longer. If it cannot be written, it is not over.
         let running = self.0.live.running(&task.id);
         if running.is_some_and(|running| running.ends_later.load(Ordering::SeqCst)) {
-            self.0.write(Vec::new()).await?;
+            drop(self.0.write(Vec::new()).await);
         }
         self.0.live.publish(&task);
         Ok(changes)

@@ -157,7 +157,11 @@ impl StateStore for Embedded {
             }
             Some(write) => write,
         };
-        queues.writes.send(next).await.map_err(|_| closed())?;
+        if queues.writes.send(next).await.is_err() {
+            // Nobody writes what is held back any more, and it would keep its room.
+            self.later.lock().clear();
+            return Err(closed().into());
+        }
         result.await.map_err(|_| closed())?
     }
 

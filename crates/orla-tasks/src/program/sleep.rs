@@ -30,8 +30,8 @@ use crate::task::{Task, TaskId, Timestamp};
 pub(crate) const SLEEP: &str = "sleep";
 
 impl Inner {
-    /// What is written when a task falls asleep. It conflicts if the task has got an event since its row below `open/` had this revision, or gets one at this moment. `None` if the
-    /// task is due or over.
+    /// What is written when a task falls asleep. It conflicts if the task has got an event since its row below `open/` had
+    /// this revision, or gets one at this moment. `None` if the task is due or over.
     pub(super) async fn fall_asleep(
         &self,
         id: &TaskId,
