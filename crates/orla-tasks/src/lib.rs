@@ -52,7 +52,7 @@ pub use error::TaskError;
 pub use live::Said;
 pub use options::TaskOptions;
 pub use schedule::{Expression, ExpressionError, Overlap, Schedule, ScheduleStatus, Schedules};
-pub use service::{Filter, Started, TaskCounts, Tasks, Viewer};
+pub use service::{Filter, MANAGE, READ, Started, TaskCounts, Tasks, Viewer};
 pub use shared::{Foreign, Sharing};
 pub use start::NewTask;
 pub use state::{Event, Recovery, Repeat, State, may_begin, recovery};

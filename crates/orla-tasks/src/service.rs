@@ -81,10 +81,15 @@ pub(crate) struct Inner {
     pub(crate) opened: Timestamp,
 }
 
+/// The permission to see the tasks of others.
+pub const READ: &str = "tasks:read";
+/// The permission to cancel the tasks of others, and to send events to them.
+pub const MANAGE: &str = "tasks:manage";
+
 /// Who looks at tasks.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewer<'a> {
-    /// The one who runs the instance: sees the tasks of all callers.
+    /// The one who runs the instance, and whoever has the permission for it: sees the tasks of all callers.
     Operator,
     /// A caller, with or without a principal: sees its own.
     Caller(Option<&'a Principal>),
@@ -574,7 +579,24 @@ impl Tasks {
     }
 }
 
-impl Viewer<'_> {
+impl<'a> Viewer<'a> {
+    /// A caller who looks. It sees the tasks of others if a policy grants it [`READ`], or if callers are not identified at all.
+    pub fn of(market: &CapabilityMarketplace, caller: Option<&'a Principal>) -> Self {
+        Self::with(market, caller, READ)
+    }
+
+    /// A caller who wants to change a task. Those of others are its matter if the policy grants it [`MANAGE`].
+    pub fn managing(market: &CapabilityMarketplace, caller: Option<&'a Principal>) -> Self {
+        Self::with(market, caller, MANAGE)
+    }
+
+    fn with(market: &CapabilityMarketplace, caller: Option<&'a Principal>, permission: &str) -> Self {
+        match market.snapshot().permits_of_others(caller, "tasks", permission) {
+            true => Self::Operator,
+            false => Self::Caller(caller),
+        }
+    }
+
     pub(crate) fn sees(&self, task: &Task) -> bool {
         match self {
             Self::Operator => true,

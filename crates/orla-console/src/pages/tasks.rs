@@ -24,17 +24,18 @@ pub(crate) async fn page(ask: &Ask<'_>, tasks: &Tasks) -> Response<PageBody> {
     let mut filter = Filter::default();
     filter.limit = Some(ROWS + 1);
     filter.before = ask.queried("before").and_then(TaskId::parse);
-    let listed = match tasks.list(&filter, Viewer::Caller(ask.principal.as_ref())).await {
+    let viewer = viewer(ask);
+    let listed = match tasks.list(&filter, viewer).await {
         Ok(listed) => listed,
         Err(error) => return failed(ask, &error),
     };
     let older = (listed.len() > ROWS).then(|| listed[ROWS - 1].id.as_str().to_owned());
     let body = html! {
         @if listed.is_empty() {
-            p.note { "You have no tasks. " code { "orla task run NAME" } " or " code { "POST /tasks" } " starts one." }
+            p.note { @if viewer == Viewer::Operator { "There are no tasks. " } @else { "You have no tasks, and may not see those of others. " } code { "orla task run NAME" } " or " code { "POST /tasks" } " starts one." }
         } @else {
             table.list {
-                thead { tr { th scope="col" { "Capability" } th scope="col" { "State" } th.wide scope="col" { "Started (UTC)" } th.wide scope="col" { "Changed (UTC)" } } }
+                thead { tr { th scope="col" { "Capability" } th scope="col" { "State" } th.wide scope="col" { "Caller" } th.wide scope="col" { "Started (UTC)" } th.wide scope="col" { "Changed (UTC)" } } }
                 tbody { @for task in listed.iter().take(ROWS) { (row(task)) } }
             }
         }
@@ -52,10 +53,20 @@ fn row(task: &Arc<Task>) -> Markup {
         tr {
             th scope="row" { a href=(address(task.id.as_str())) { (plain(&task.capability)) } @if let Some(schedule) = &task.schedule { " " span.badge { (plain(schedule)) } } }
             td { (state(task.state)) @if let Some(error) = &task.error { " " span.note { (plain(crate::text::first_line(&error.message))) } } }
+            td.wide { (caller(task)) }
             td.wide { (moment(time(task.created_at))) }
             td.wide { (moment(time(task.updated_at))) }
         }
     }
+}
+
+fn caller(task: &Task) -> Markup {
+    html! { @match task.principal_name() { Some(name) => (plain(&name)), None => span.note { "anonymous" } } }
+}
+
+/// Which tasks the visitor sees.
+fn viewer<'a>(ask: &'a Ask<'_>) -> Viewer<'a> {
+    Viewer::of(&ask.console.market, ask.principal.as_ref())
 }
 
 fn time(at: Timestamp) -> SystemTime {
@@ -74,7 +85,7 @@ fn state(state: State) -> Markup {
 
 /// One task.
 pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<PageBody> {
-    let task = match tasks.get(id, Viewer::Caller(ask.principal.as_ref())).await {
+    let task = match tasks.get(id, viewer(ask)).await {
         Ok(task) => task,
         Err(error) => return failed(ask, &error),
     };
@@ -85,6 +96,7 @@ pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<Pag
     let body = html! {
         dl.facts {
             div { dt { "Id" } dd { code { (plain(task.id.as_str())) } } }
+            div { dt { "Caller" } dd { (caller(&task)) } }
             div { dt { "Started" } dd { (moment(time(task.created_at))) " UTC" } }
             div { dt { "Changed" } dd { (moment(time(task.updated_at))) " UTC" } }
             @if let Some(key) = &task.key { div { dt { "Key" } dd { (plain(key)) } } }
@@ -120,7 +132,7 @@ pub(crate) async fn cancel(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<P
     if ask.change().is_none() {
         return expired(ask);
     }
-    match tasks.cancel(id, Viewer::Caller(ask.principal.as_ref())).await {
+    match tasks.cancel(id, Viewer::managing(&ask.console.market, ask.principal.as_ref())).await {
         Ok(_) => reply::see(&address(id)),
         Err(error) => failed(ask, &error),
     }
@@ -128,7 +140,7 @@ pub(crate) async fn cancel(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<P
 
 fn failed(ask: &Ask<'_>, error: &TaskError) -> Response<PageBody> {
     if matches!(error, TaskError::Unknown(_)) {
-        return missing(ask, "No task has this id, or it is not yours.");
+        return missing(ask, "No task has this id, or it is not yours to see or to change.");
     }
     let text = error.to_string();
     let body =

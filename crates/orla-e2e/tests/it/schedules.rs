@@ -7,6 +7,11 @@ use serde_json::Value;
 
 use crate::{sh, world};
 
+/// Tokens of two callers, one of whom may see the tasks of others, and of one who may change them too.
+const CALLERS: &str = "auth_tokens: {ada: token-of-ada, ops: token-of-ops, boss: token-of-boss}\n\
+    policy:\n  - {to: [ada], capabilities: [hello], allow: ['*']}\n  - {to: [ops], allow: ['tasks:read']}\n\
+    \x20 - {to: [boss], allow: ['tasks:read', 'tasks:manage']}\n";
+
 /// A schedule that fires every hour.
 const HOURLY: &str = "tasks:\n  - {name: tick, capability: hello, schedule: \"0 * * * *\", catch_up: 3, overlap: allow}\n";
 
@@ -56,6 +61,42 @@ fn instants_that_were_missed_are_made_up_for_once_as_far_as_the_schedule_says() 
     eventually("it is there again", || names(&server) == ["tick"]);
     // Four, if an hour has passed meanwhile.
     assert!(started(&server, "tick") <= 4, "no instant starts two tasks");
+}
+
+#[test]
+fn the_tasks_of_a_schedule_are_seen_and_cancelled_by_whom_the_policy_permits() {
+    let tasks = "tasks: [{name: nightly, program: \"(await-event \\\"go\\\")\", schedule: \"* * * * *\", catch_up: 1}]\n";
+    let mut server =
+        world().tool("hello", sh("echo hello")).config(&format!("{CALLERS}{tasks}")).serve();
+    eventually("the schedule is known", || {
+        let status = server.get_as("/status", "token-of-ops").json();
+        server.path(".orla/state.db").exists() && status["schedules"][0]["name"] == "nightly"
+    });
+    server.terminate();
+    set_back(&server, 1);
+    server.start_again();
+    let list =
+        |token: &str| server.get_as("/tasks", token).json().as_array().cloned().expect("an array");
+    let nightly = eventually("its task is there", || {
+        list("token-of-ops").into_iter().find(|task| task["schedule"] == "nightly")
+    });
+    assert_eq!(nightly["principal"], "nightly");
+    let path = format!("/tasks/{}", nightly["id"].as_str().expect("an id"));
+    assert_eq!(server.get_as(&path, "token-of-ops").status, 200);
+    assert_eq!((list("token-of-ada").len(), server.get_as(&path, "token-of-ada").status), (0, 404));
+    let page = |token: &str| server.get_as("/console/tasks", token).text();
+    assert!(!page("token-of-ada").contains("nightly"));
+    let change = |method: &str, path: &str, token: &str| server.send_as(method, path, token, "1");
+    let event = format!("{path}/events/other");
+    for (method, path) in [("DELETE", &path), ("POST", &event)] {
+        assert_eq!(change(method, path, "token-of-ada").status, 404);
+        let refused = change(method, path, "token-of-ops");
+        assert_eq!((refused.status, &refused.json()["error"]["kind"]), (403, &Value::from("denied")));
+        assert!(refused.text().contains("tasks:manage"), "{}", refused.text());
+    }
+    assert_eq!(change("POST", &event, "token-of-boss").status, 202);
+    let cancelled = change("DELETE", &path, "token-of-boss");
+    assert_eq!((cancelled.status, &cancelled.json()["state"]), (200, &Value::from("cancelled")));
 }
 
 #[test]

@@ -3,12 +3,14 @@
 //! | request | answer |
 //! |---|---|
 //! | `POST /tasks` with `{capability, input?, key?}` or `{program, input?, key?}` | 202 and the task; 200 if the caller used the key before |
-//! | `GET /tasks`, with `?state`, `?capability`, `?before` and `?limit` | an array of the caller's tasks, the newest first |
+//! | `GET /tasks`, with `?state`, `?capability`, `?before` and `?limit` | an array of tasks, the newest first |
 //! | `GET /tasks/ID`, with `?wait=SECONDS` | the task, at its end if that comes in time; with `?result=mcp`, its result is that of `tools/call` |
 //! | `DELETE /tasks/ID` | cancels it: 200 and the task; 409 if it was over |
 //! | `POST /tasks/ID/events/NAME` with any JSON | 202: the program of the task gets it |
 //!
-//! A call that would be refused is refused at once and makes no task. Errors have the form of those of `/rtfs`.
+//! A caller sees its own tasks, and those of others with the permission `tasks:read`; with `tasks:manage` it may cancel them and
+//! send events to them. A call that would be refused is refused at once and makes no task. Errors have the form of those of
+//! `/rtfs`.
 
 mod json;
 mod request;
@@ -21,7 +23,7 @@ use http::{HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
 use orla_marketplace::{JsonText, Principal};
 use orla_mcp::federation::described;
-use orla_tasks::{State, Task, TaskError, Tasks, Viewer};
+use orla_tasks::{MANAGE, State, Task, TaskError, Tasks, Viewer};
 use percent_encoding::percent_decode_str;
 use serde_json::json;
 use tokio::time::Instant;
@@ -55,7 +57,8 @@ pub(crate) async fn serve(
     let Some(tasks) = core.tasks() else {
         return refused(StatusCode::NOT_FOUND, "not-found", "this server has no tasks");
     };
-    let viewer = Viewer::Caller(principal.as_ref());
+    let viewer = Viewer::of(&core.market, principal.as_ref());
+    let manager = Viewer::managing(&core.market, principal.as_ref());
     let path = parts.uri.path().strip_prefix(PATH).unwrap_or_default().trim_start_matches('/');
     let segments: Vec<&str> = path.split('/').collect();
     let query = parts.uri.query().unwrap_or_default();
@@ -73,7 +76,7 @@ pub(crate) async fn serve(
         }
         ([""], _) => return not_allowed("GET, HEAD, POST, OPTIONS"),
         ([id], &Method::GET | &Method::HEAD) => show(core, tasks, viewer, id, query).await,
-        ([id], &Method::DELETE) => cancel(tasks, viewer, id).await,
+        ([id], &Method::DELETE) => manage(tasks, viewer, id, cancel(tasks, manager, id).await).await,
         ([_], _) => return not_allowed("GET, HEAD, DELETE, OPTIONS"),
         ([id, "events", name], &Method::POST) => {
             let value =
@@ -83,7 +86,7 @@ pub(crate) async fn serve(
                     Ok(body) => body,
                     Err(error) => return error.refused(),
                 };
-            event(tasks, viewer, id, name, &value).await
+            manage(tasks, viewer, id, event(tasks, manager, id, name, &value).await).await
         }
         ([_, "events", _], _) => return not_allowed("POST, OPTIONS"),
         _ => return refused(StatusCode::NOT_FOUND, "not-found", "there is nothing at this path"),
@@ -161,6 +164,22 @@ async fn cancel(tasks: &Tasks, viewer: Viewer<'_>, id: &str) -> Result<Response<
         cancelled => cancelled?,
     };
     Ok(json_response(StatusCode::OK, complete(tasks, &task, ResultForm::Plain).await?))
+}
+
+/// The answer to a request that changes a task. A caller that sees the task of another hears what it lacks.
+async fn manage(
+    tasks: &Tasks,
+    viewer: Viewer<'_>,
+    id: &str,
+    answer: Result<Response<Body>, TaskError>,
+) -> Result<Response<Body>, TaskError> {
+    match answer {
+        Err(TaskError::Unknown(_)) if tasks.get(id, viewer).await.is_ok() => {
+            let what = format!("this is a task of another caller; it takes the permission `{MANAGE}`");
+            Ok(refused(StatusCode::FORBIDDEN, "denied", &what))
+        }
+        answer => answer,
+    }
 }
 
 async fn event(

@@ -16,15 +16,15 @@ use crate::commands::call::until_stopped;
 use crate::config::Config;
 use crate::served::limits;
 use crate::signals::Signals;
-use crate::{Failure, render, state};
+use crate::{Failure, render};
 
 pub(super) async fn run(
     command: &TaskCommand,
     wanted: Option<JsonText>,
     config: &Config,
+    store: &Arc<dyn StateStore>,
 ) -> Result<(), Failure> {
-    let store = state::of_command(config).await?;
-    let done = with_store(command, wanted.unwrap_or_default(), config, &store).await;
+    let done = with_store(command, wanted.unwrap_or_default(), config, store).await;
     store.close().await;
     done
 }
@@ -55,7 +55,7 @@ async fn with_store(
         TaskCommand::List(list) => {
             let found = tasks.list(&filter(list)?, Viewer::Operator).await.map_err(failed)?;
             let rows: Vec<String> = found.iter().map(|task| task_json(task).to_string()).collect();
-            print_list(&format!("[{}]", rows.join(",")), list)
+            print_list(&format!("[{}]", rows.join(",")), list, "There are no tasks.")
         }
         TaskCommand::Show { id, json } => print_task(&text(&tasks, id, ResultForm::Plain).await?, *json),
         TaskCommand::Wait { id } => {

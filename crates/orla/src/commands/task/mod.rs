@@ -1,4 +1,4 @@
-//! `orla task`: tasks of a running server, or those in the state of this directory.
+//! `orla task`: tasks of a running server, or those in the state of this directory if no server uses it.
 
 mod here;
 mod print;
@@ -13,7 +13,8 @@ use serde_json::Value;
 use super::client::Server;
 use crate::Failure;
 use crate::cli::{Task, TaskCommand, TaskRun};
-use crate::config::{Source, reason};
+use crate::config::{Config, Source, reason};
+use crate::state::{self, ServerState};
 
 pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
     let config = super::load(source)?;
@@ -28,11 +29,27 @@ pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
     let done = runtime.block_on(async {
         match &task.url {
             Some(url) => there::run(&task.command, wanted, &Server::at(Some(url), &config)?).await,
-            None => here::run(&task.command, wanted, &config).await,
+            None => match state::of_command(&config).await? {
+                ServerState::Usable(store) => here::run(&task.command, wanted, &config, &store).await,
+                ServerState::InUse(why) => {
+                    let server = configured(&config, &why).await?;
+                    there::run(&task.command, wanted, &server).await
+                }
+            },
         }
     });
     runtime.shutdown_background();
     done
+}
+
+/// The server at the address of the configuration, because the state is in another process.
+async fn configured(config: &Config, why: &str) -> Result<Server, Failure> {
+    if let Ok(server) = Server::at(None, config)
+        && server.answers().await
+    {
+        return Ok(server);
+    }
+    Err(Failure::usage(format!("{why}: name that server with --url http://HOST:PORT")))
 }
 
 /// The input of the capability, or of the program with its text.

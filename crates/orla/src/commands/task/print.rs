@@ -9,9 +9,9 @@ use crate::call_result::CallResult;
 use crate::cli::TaskList;
 use crate::{Failure, commands, render};
 
-/// Prints the list of tasks, which is a JSON array.
-pub(super) fn print_list(array: &str, list: &TaskList) -> Result<(), Failure> {
-    commands::print_rows("/tasks", array, list.json, "There are no tasks.", table)
+/// Prints the list of tasks, which is a JSON array, or `none` if it is empty.
+pub(super) fn print_list(array: &str, list: &TaskList, none: &str) -> Result<(), Failure> {
+    commands::print_rows("/tasks", array, list.json, none, table)
 }
 
 fn table(rows: &[Value]) -> String {

@@ -43,7 +43,10 @@ pub(super) async fn run(
                 }
             }
         }
-        TaskCommand::List(list) => print_list(&server.get(&query(list)).await?, list),
+        TaskCommand::List(list) => {
+            const NONE: &str = "There are no tasks that you may see. The tasks of others take the permission tasks:read.";
+            print_list(&server.get(&query(list)).await?, list, NONE)
+        }
         TaskCommand::Show { id, json } => print_task(&server.get(&path(id)).await?, *json),
         TaskCommand::Wait { id } => print_result(&ended(server, id).await?),
         TaskCommand::Cancel { id } => {
