@@ -109,6 +109,18 @@ pub struct Running {
     pub progress: Option<Progress>,
 }
 
+impl Serialize for Running {
+    /// The object of `GET /calls?running`.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        self.call.members(&mut map)?;
+        if let Some(progress) = &self.progress {
+            map.serialize_entry("progress", progress)?;
+        }
+        map.end()
+    }
+}
+
 /// How far a call is.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Progress {

@@ -40,6 +40,35 @@ fn capabilities(rows: &[Value]) -> Vec<&str> {
 }
 
 #[test]
+fn calls_that_run_are_listed_with_their_ids_and_cancelled() {
+    let server = world()
+        .tool("slow", sh("until [ -e done ]; do sleep 0.05; done"))
+        .config("history: {path: calls.db}\n")
+        .serve();
+    let mut client = server.client();
+    let _pending = client.begin_call("slow", json!({"n": "1"}));
+    let running = eventually("the call runs", || {
+        let running = rows(&calls(&server, &["--running", "--json"]));
+        (!running.is_empty()).then_some(running)
+    });
+    assert_eq!(capabilities(&running), ["slow"]);
+    assert_eq!(running[0]["outcome"], "running");
+    let id = running[0]["id"].as_str().expect("an id");
+    let table = calls(&server, &["--running", "--capability", "sl*"]);
+    assert!(table.contains(id) && table.contains("running"), "{table}");
+    assert_eq!(calls(&server, &["--running", "--capability", "other"]), "");
+    assert_eq!(calls(&server, &["cancel", id]), "");
+    eventually("it has ended", || {
+        let ended = rows(&calls(&server, &["--json"]));
+        ended.iter().any(|row| row["id"] == id && row["outcome"] == "cancelled")
+    });
+    assert_eq!(calls(&server, &["--running", "--json"]).trim(), "[]");
+    let url = format!("http://{}", server.address());
+    let again = server.run(&["calls", "--url", &url, "cancel", id]);
+    assert!(again.code == Some(1) && again.stderr.contains("no call with this id runs"), "{again:?}");
+}
+
+#[test]
 fn calls_are_listed_newest_first_and_filtered() {
     let server = served().serve();
     let mut client = server.client();
@@ -72,6 +101,7 @@ fn calls_are_listed_newest_first_and_filtered() {
         (&["--since", "soon"][..], 2, "--since soon"),
         (&["--limit", "0"], 2, "--limit"),
         (&["--failed", "show", "nothing"], 2, "no filter"),
+        (&["--running", "--failed"], 2, "--running"),
         (&["show", "nothing"], 1, "no call has this id"),
     ] {
         let url = format!("http://{}", server.address());

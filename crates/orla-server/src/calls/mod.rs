@@ -3,6 +3,7 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /calls`, with `?capability`, `?failed`, `?since`, `?principal`, `?before` and `?limit` | an array of finished calls, the newest first |
+//! | `GET /calls?running`, with the same parameters but `?failed` and `?before` | an array of the calls that run, the newest first |
 //! | `GET /calls/ID` | the call with its data and the calls within it |
 //! | `POST /calls/ID/replay` with `{input?}` | 202 and `{id}`: the call is made again, as a call of this caller |
 //! | `DELETE /calls/ID` | 202: the call is cancelled, if it runs |
@@ -29,6 +30,7 @@ use crate::http::json_body;
 use crate::http::response::{json as json_response, malformed, not_allowed, refused, status_of};
 use crate::http::url::below;
 use crate::state::{Core, Settings};
+use request::Wanted;
 
 const PATH: &str = "/calls";
 
@@ -80,10 +82,16 @@ pub(crate) async fn serve(
 }
 
 async fn list(history: &History, viewer: &Viewer, query: &str) -> Response<Body> {
-    let query = match request::query(query) {
-        Ok(query) => query,
+    let Wanted { query, running } = match request::wanted(query) {
+        Ok(wanted) => wanted,
         Err(message) => return malformed(&message),
     };
+    if running {
+        let mut calls = history.running(viewer);
+        calls.retain(|running| query.admits(&running.call));
+        calls.truncate(query.limit);
+        return shown(StatusCode::OK, &calls);
+    }
     match history.list(&query, viewer).await {
         Ok(calls) => shown(StatusCode::OK, &calls),
         Err(error) => unreadable(&error),

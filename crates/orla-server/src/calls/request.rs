@@ -10,22 +10,25 @@ use serde_json::value::RawValue;
 
 use crate::http::url::pairs;
 
+/// Which calls a list has.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) query: Query,
+    /// The calls that run, and not those that have ended.
+    pub(super) running: bool,
+}
+
 /// Reads the query of a list.
 ///
 /// # Errors
 /// What is wrong with it.
-pub(super) fn query(text: &str) -> Result<Query, String> {
-    let mut query = Query::default();
+pub(super) fn wanted(text: &str) -> Result<Wanted, String> {
+    let (mut query, mut running) = (Query::default(), false);
     for (name, value) in pairs(text) {
         match &*name {
             "capability" => query.capability = Some(Pattern::new(value)),
-            "failed" => {
-                query.failed = match &*value {
-                    "" | "true" | "1" => true,
-                    "false" | "0" => false,
-                    _ => return Err("`failed` is true or false".to_owned()),
-                }
-            }
+            "failed" => query.failed = flag("failed", &value)?,
+            "running" => running = flag("running", &value)?,
             "since" => {
                 let since = time_of(&value);
                 query.since =
@@ -43,7 +46,18 @@ pub(super) fn query(text: &str) -> Result<Query, String> {
             }
         }
     }
-    Ok(query)
+    if running && (query.failed || query.before.is_some()) {
+        return Err("`running` goes with neither `failed` nor `before`".to_owned());
+    }
+    Ok(Wanted { query, running })
+}
+
+fn flag(name: &str, value: &str) -> Result<bool, String> {
+    match value {
+        "" | "true" | "1" => Ok(true),
+        "false" | "0" => Ok(false),
+        _ => Err(format!("`{name}` is true or false")),
+    }
 }
 
 /// Reads the body of a request to make a call again: nothing, or `{input?}`.
@@ -71,10 +85,23 @@ mod tests {
 
     #[test]
     fn a_query_is_read_or_explained() {
+        let query = |text: &str| wanted(text).map(|wanted| wanted.query);
         let read = query("capability=math.*&failed&since=10m&limit=5&before=a-1").unwrap();
         assert!(read.failed && read.since.is_some() && read.capability.unwrap().matches("math.add"));
         assert_eq!((read.limit, read.before.as_deref()), (5, Some("a-1")));
-        for wrong in ["failed=maybe", "since=soon", "limit=0", "limit=1001", "other=1"] {
+        assert!(
+            wanted("running&principal=ada").unwrap().running && !wanted("running=0").unwrap().running
+        );
+        for wrong in [
+            "failed=maybe",
+            "since=soon",
+            "limit=0",
+            "limit=1001",
+            "other=1",
+            "running=now",
+            "running&failed",
+            "running&before=a-1",
+        ] {
             assert!(query(wrong).is_err(), "{wrong}");
         }
     }

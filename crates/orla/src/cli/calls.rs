@@ -24,6 +24,9 @@ pub(crate) struct Calls {
 
 #[derive(Args, Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CallsFilter {
+    /// The calls that run, instead of those that have ended
+    #[arg(long, conflicts_with_all = ["failed", "before", "tail"])]
+    pub(crate) running: bool,
     /// Only calls that failed
     #[arg(long)]
     pub(crate) failed: bool,
@@ -53,6 +56,7 @@ const DEFAULT_LIMIT: u16 = 100;
 impl Default for CallsFilter {
     fn default() -> Self {
         Self {
+            running: false,
             failed: false,
             capability: None,
             since: None,
@@ -71,6 +75,12 @@ pub(crate) enum CallsCommand {
         /// The call
         id: String,
     },
+    /// Cancel a call that runs, with the whole tree of calls that it is in
+    #[command(after_help = "Example:\n  orla calls --running\n  orla calls cancel 1f2e3d4c-7")]
+    Cancel {
+        /// The call
+        id: String,
+    },
     /// Print calls as cases for `orla test`
     #[command(
         after_help = "Example:\n  orla calls export 1f2e3d4c-7 > case.orla.json && orla test case.orla.json"
@@ -84,12 +94,15 @@ pub(crate) enum CallsCommand {
 
 pub(super) const CALLS: &str = "\
 A running server keeps its last 1,000 calls in memory, and more in a file where `history.path` or `state_dir` is \
-configured. docs/history.md says what is kept. ORLA_TOKEN is sent as the bearer token, if it is set.
+configured. docs/history.md says what is kept. What runs is asked of the server. ORLA_TOKEN is sent as the bearer token, if it \
+is set.
 
 Examples:
   orla calls --failed --since 10m
   orla calls --capability 'github.*' --limit 20 --json
   orla calls --tail
+  orla calls --running
+  orla calls cancel 1f2e3d4c-7
   orla calls show 1f2e3d4c-7
   orla calls export 1f2e3d4c-7 > case.orla.json";
 

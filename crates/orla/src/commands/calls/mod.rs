@@ -27,7 +27,7 @@ const MAX_FURTHER: usize = 100_000;
 
 pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
     if calls.command.is_some() && calls.filter != CallsFilter::default() {
-        return Err(Failure::usage("calls show and calls export take no filter"));
+        return Err(Failure::usage("calls show, calls cancel and calls export take no filter"));
     }
     let config = super::load(source)?;
     let runtime = super::small_runtime()?;
@@ -42,11 +42,20 @@ pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
                 }
                 Ok(())
             }
+            Some(CallsCommand::Cancel { id }) => {
+                place.cancel(id).await?;
+                render::note("Cancelled.");
+                Ok(())
+            }
             Some(CallsCommand::Export { ids }) => export(&place, ids).await,
             None if calls.filter.tail => tail(&place, calls).await,
             None => {
                 let text = place.list(&calls.filter).await?;
-                super::print_rows("/calls", &text, calls.json, "There are no calls.", print::table)
+                let none = match calls.filter.running {
+                    true => "No call runs.",
+                    false => "There are no calls.",
+                };
+                super::print_rows("/calls", &text, calls.json, none, print::table)
             }
         }
     });
@@ -62,8 +71,10 @@ enum Place {
 
 impl Place {
     async fn of(calls: &Calls, config: &Config) -> Result<Self, Failure> {
+        // No file has what runs.
+        let is_live = calls.filter.running || matches!(calls.command, Some(CallsCommand::Cancel { .. }));
         match (&calls.url, config.history_file()) {
-            (None, Some(path)) => {
+            (None, Some(path)) if !is_live => {
                 written(config).await;
                 Recorded::open(&path).map(Self::File).map_err(|error| Failure::usage(error.to_string()))
             }
@@ -80,6 +91,14 @@ impl Place {
                 let calls = file.list(&query).map_err(failed)?;
                 serde_json::to_string(&calls).map_err(failed)
             }
+        }
+    }
+
+    /// Cancels a call that runs.
+    async fn cancel(&self, id: &str) -> Result<(), Failure> {
+        match self {
+            Self::There(server) => server.delete(&format!("/calls/{}", encoded(id))).await.map(drop),
+            Self::File(_) => Err(Failure::usage("only a server can cancel a call")),
         }
     }
 
@@ -113,8 +132,11 @@ fn encoded(text: &str) -> String {
 
 /// The request for a list.
 fn path(filter: &CallsFilter) -> String {
-    let CallsFilter { failed, capability, since, principal, before, limit, .. } = filter;
+    let CallsFilter { running, failed, capability, since, principal, before, limit, .. } = filter;
     let mut path = format!("/calls?limit={limit}");
+    if *running {
+        path.push_str("&running=true");
+    }
     if *failed {
         path.push_str("&failed=true");
     }

@@ -23,7 +23,8 @@ pub(super) fn table(rows: &[Value]) -> String {
     let columns = [
         column("ID", &|row| text_of(&row["id"])),
         column("CAPABILITY", &|row| text_of(&row["capability"])),
-        column("OUTCOME", &|row| text_of(&row["outcome"])),
+        // A call that runs may wait for an approval.
+        column("OUTCOME", &|row| text_of(row.get("state").unwrap_or(&row["outcome"]))),
         column("STARTED", &|row| text_of(&row["started_at"])),
         column("MS", &|row| text_of(&row["duration_ms"])),
         column("QUEUED", &|row| text_of(&row["queued_ms"])),
