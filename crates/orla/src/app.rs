@@ -351,6 +351,16 @@ impl App {
         self.documents.refused()
     }
 
+    /// Reads the OpenAPI documents with an address, and finds the rules that fit nothing in them.
+    pub(crate) async fn check_documents(&mut self, config: &Config) {
+        let mut findings = std::mem::take(&mut self.findings);
+        self.documents.check(config, &mut findings).await;
+        self.served.refresh();
+        self.find_unmatched(config, &mut findings);
+        findings.redact(&self.marketplace.redaction());
+        self.findings = findings;
+    }
+
     /// Asks the servers of individually declared capabilities whether they have them.
     pub(crate) async fn check_declared(&mut self, config: &Config) {
         for problem in self.servers.check_declared().await {

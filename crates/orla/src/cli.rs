@@ -182,7 +182,8 @@ pub(crate) enum Command {
     Agent(Agent),
     /// Check the configuration, the tools and the prompts without serving
     #[command(
-        after_help = "Prints every problem and every warning with its place. Exits 1 if there is a problem, else 0."
+        after_help = "Prints every problem and every warning with its place. Exits 1 if there is a problem, else 0. OpenAPI documents are \
+            read, from their addresses too."
     )]
     Check {
         /// Check a running server instead: whether everything that it serves is available

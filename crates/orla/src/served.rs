@@ -104,6 +104,14 @@ impl Served {
         self.refresh();
     }
 
+    /// The names of the prompts, and those of the packages.
+    pub(crate) fn names(&self) -> (Vec<String>, Vec<String>) {
+        let newest = self.newest.lock();
+        let Some((sources, _)) = &*newest else { return (Vec::new(), Vec::new()) };
+        let prompts = sources.prompts.iter().map(|prompt| prompt.name.clone()).collect();
+        (prompts, sources.installed.names())
+    }
+
     fn changes(&self) -> Vec<u64> {
         self.providers.iter().map(|source| *source.changes().borrow()).collect()
     }

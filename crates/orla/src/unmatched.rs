@@ -29,7 +29,7 @@ pub(crate) enum Finding {
 }
 
 /// The kinds of permissions that orla itself gives a meaning. Rules may name them before anything needs them.
-const KINDS: [&str; 12] = [
+const KINDS: [&str; 13] = [
     "approvals",
     "audit",
     "cluster",
@@ -42,6 +42,7 @@ const KINDS: [&str; 12] = [
     "net",
     "providers",
     "quotas",
+    "tasks",
 ];
 
 impl Known {
@@ -64,6 +65,14 @@ impl Known {
         let others = unasked.iter().map(|name| of(name, &NameRules::default()));
         known.beginnings = servers.chain(agents).chain(plugins).chain(others).flatten().collect();
         known
+    }
+
+    /// A provider may serve anything below this name, or anything at all if its name is not known.
+    pub(crate) fn may_serve_below(&mut self, name: Option<&str>) {
+        match name {
+            Some(name) => self.beginnings.extend([format!("{name}."), mcp_name(&format!("{name}."))]),
+            None => self.beginnings.push(String::new()),
+        }
     }
 
     /// What is wrong with a subject of a rule, if anything is.
@@ -140,6 +149,19 @@ mod tests {
             let found = finding(What::Capabilities(Pattern::new(wrong)));
             assert!(matches!(found, Some(Finding::Warning(_))), "{wrong}");
         }
+    }
+
+    #[test]
+    fn what_was_not_read_may_serve_what_a_rule_names() {
+        let fits = |known: &Known, text: &str| {
+            let what = What::Capabilities(Pattern::new(text));
+            known.finding(&Subject { path: "policy[0]".to_owned(), what }).is_none()
+        };
+        let mut known = known();
+        known.may_serve_below(Some("stock"));
+        assert!(fits(&known, "stock.*") && fits(&known, "stock__list") && !fits(&known, "stok.*"));
+        known.may_serve_below(None);
+        assert!(fits(&known, "stok.*"));
     }
 
     #[test]

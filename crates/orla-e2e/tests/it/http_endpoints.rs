@@ -393,6 +393,49 @@ fn what_is_left_out_of_a_document_is_named_and_a_refused_document_fails_the_list
 }
 
 #[test]
+fn check_reads_a_document_at_an_address() {
+    let document = json!({"openapi": "3.1.0", "info": {"title": "Far", "version": "1"},
+        "paths": {"/hello": {"get": {"operationId": "hello"}, "trace": {"operationId": "b"}}}});
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let serving = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(orla_e2e::PATIENCE)).unwrap();
+        let (mut head, mut byte) = (Vec::new(), [0]);
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count > 0) {
+            head.push(byte[0]);
+        }
+        let body = document.to_string();
+        let head =
+            format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+    });
+    let policy = "policy:\n  - {capabilities: ['stock.*'], allow: ['*']}\n  - {capabilities: ['stock.helo'], allow: ['*']}\n";
+    let config = format!(
+        "builtins: false\nopenapi: [{{openapi: 'http://{address}/openapi.json', name: stock}}]\n{policy}"
+    );
+    let world = world().config(&config);
+    let checked = world.run(&["check"]);
+    serving.join().unwrap();
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    assert!(checked.stdout.contains(", 1 tool,"), "{checked:?}");
+    assert!(checked.stderr.contains("#/paths/~1hello/trace: TRACE is not supported"), "{checked:?}");
+    assert!(checked.stderr.contains("policy[1].capabilities: `stock.helo` fits no"), "{checked:?}");
+    assert!(!checked.stderr.contains("`stock.*` fits no"), "{checked:?}");
+    // Nobody listens there any more.
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    assert!(
+        checked.stderr.contains("orla.yaml:2:") && checked.stderr.contains("openapi: "),
+        "{checked:?}"
+    );
+    assert!(!checked.stderr.contains("fits no"), "{checked:?}");
+    let server = world.serve();
+    server.log_says(&["fetching an OpenAPI document failed"]);
+    assert!(!server.log().contains("fits no"), "{}", server.log());
+}
+
+#[test]
 fn a_document_may_be_at_an_address() {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();

@@ -52,6 +52,8 @@ struct Document {
     is_refused: AtomicBool,
     /// Why the newest attempt to fetch it failed.
     problem: Mutex<Option<String>>,
+    /// What a document that was fetched leaves out.
+    warnings: Mutex<Vec<String>>,
     stop: CancellationToken,
     _guard: DropGuard,
 }
@@ -128,6 +130,29 @@ impl Documents {
         self.known.lock().iter().filter(|document| document.is_refused.load(Ordering::Relaxed)).count()
     }
 
+    /// Fetches the documents with an address, each once, and adds what is wrong with them. Each takes no longer than its
+    /// timeout.
+    pub(super) async fn check(&self, config: &Config, findings: &mut Findings) {
+        self.learn().await;
+        for (placed, document) in config.documents.iter().zip(&*self.known.lock()) {
+            findings.warnings.append(&mut document.warnings.lock());
+            if let Some(problem) = &*document.problem.lock() {
+                findings.problems.push(config.placed(placed.at, format!("openapi: {problem}")));
+            }
+        }
+    }
+
+    /// The names of the documents that have not been read, so that nobody knows what they serve. `None` for one that is
+    /// named by its title.
+    pub(super) fn unread(&self) -> Vec<Option<String>> {
+        let known = self.known.lock();
+        let is_unread = |document: &&Arc<Document>| {
+            matches!(document.settings.document, Location::Url(_))
+                && (*document.attempt.borrow() != Attempt::Over || document.problem.lock().is_some())
+        };
+        known.iter().filter(is_unread).map(|document| document.settings.name.clone()).collect()
+    }
+
     /// Starts to fetch the documents that have not been fetched yet.
     fn fetch(&self) {
         for document in self.known.lock().iter() {
@@ -162,6 +187,7 @@ impl Document {
             attempt: watch::Sender::new(attempt),
             is_refused: AtomicBool::new(false),
             problem: Mutex::default(),
+            warnings: Mutex::default(),
             _guard: stop.clone().drop_guard(),
             stop,
         }
@@ -185,9 +211,9 @@ impl Document {
         *self.problem.lock() = problem;
         let is_there = match result {
             Ok(imported) => {
-                warnings(&self.settings, &imported)
-                    .iter()
-                    .for_each(|warning| tracing::warn!("{warning}"));
+                let warnings = warnings(&self.settings, &imported);
+                warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+                *self.warnings.lock() = warnings;
                 tracing::info!(
                     document = imported.name,
                     capabilities = imported.registrations.len(),

@@ -145,10 +145,8 @@ impl App {
             cluster.admit_anonymous(!config.is_authenticated());
         }
         self.marketplace.quotas().configure(config.quotas.clone());
-        let prompts = sources.prompts.iter().map(|prompt| prompt.name.clone()).collect();
-        let packages = sources.installed.names();
         self.served.publish(sources, &mut findings);
-        self.find_unmatched(config, prompts, packages, &mut findings);
+        self.find_unmatched(config, &mut findings);
         findings.redact(&self.marketplace.redaction());
         self.rules = rules;
         self.findings = findings;
@@ -315,30 +313,29 @@ impl App {
         findings.warnings.extend_from_slice(&self.exposed);
     }
 
-    /// Finds rules that fit nothing. What other nodes and instances serve is not known here, and may be anything.
-    fn find_unmatched(
-        &self,
-        config: &Config,
-        prompts: Vec<String>,
-        packages: Vec<String>,
-        findings: &mut Findings,
-    ) {
+    /// Finds rules that fit nothing. What other nodes and instances serve is not known here, and may be anything. So may a
+    /// document that has not been read.
+    pub(super) fn find_unmatched(&self, config: &Config, findings: &mut Findings) {
         if config.subjects.is_empty() || config.cluster.is_some() || !config.remotes.is_empty() {
             return;
         }
+        let (prompts, packages) = self.served.names();
         let unasked: Vec<String> = self.capsules().into_iter().chain(packages).collect();
         let mut known = Known::of(config, &self.marketplace.snapshot(), &unasked);
+        for document in self.documents.unread() {
+            known.may_serve_below(document.as_deref());
+        }
         // A policy decides about prompts, too.
         known.names.extend(prompts);
         for subject in &config.subjects {
-            match known.finding(&subject.value) {
-                Some(Finding::Problem(text)) => {
-                    findings.problems.push(config.placed(subject.at, text));
-                }
-                Some(Finding::Warning(text)) => {
-                    findings.warnings.push(config.placed(subject.at, text));
-                }
-                None => {}
+            let (list, text) = match known.finding(&subject.value) {
+                Some(Finding::Problem(text)) => (&mut findings.problems, text),
+                Some(Finding::Warning(text)) => (&mut findings.warnings, text),
+                None => continue,
+            };
+            let text = config.placed(subject.at, text);
+            if !list.contains(&text) {
+                list.push(text);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! `orla check`: checks everything that would be served, without serving it; or shows the problems of a running
 //! server. Starts only plugins and the MCP servers of individually declared capabilities, because only these know
-//! what they serve.
+//! what they serve. Reads OpenAPI documents, also those with an address.
 
 mod callers;
 
@@ -35,6 +35,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     }
     let app = super::small_runtime()?.block_on(async {
         let mut app = App::build(&config)?;
+        app.check_documents(&config).await;
         app.check_declared(&config).await;
         app.check_plugins(&config).await;
         app.check_programs();
