@@ -145,6 +145,13 @@ fn yes_grants_what_is_allowed_and_no_more() {
     assert_eq!(call(&world, "greet"), "greetings 1.0.0");
     ok(&world, &["update", "greet", "--yes", "--allow", "env:EDITOR"]);
     assert_eq!(call(&world, "greet"), "greetings 1.1.0");
+    // What is granted in addition is shown and asked, also if nothing else changes.
+    let lock = world.read("orla.lock");
+    let more = ["update", "greet", "--allow", "net:b.example"];
+    refused(&world, &more, &["granted      env:EDITOR, fs:read:/usr/share, net:b.example", "--yes"]);
+    assert_eq!(world.read("orla.lock"), lock);
+    ok(&world, &[&more[..], &["--yes"]].concat());
+    assert!(world.read("orla.lock").contains("net:b.example"));
     // Edited by hand to grant less than its manifest wants.
     let lock = world.read("orla.lock").replace("\"env:EDITOR\", ", "");
     world.write("orla.lock", lock, 0o644);

@@ -283,13 +283,14 @@ async fn update_one(
         }
     };
     let content = &archive.content;
+    let grants_more = !allowed.iter().all(|word| old.permissions.contains(word));
     let mut allowed: BTreeSet<String> = allowed.clone();
     allowed.extend(old.permissions.iter().cloned());
     let mut entry = archive.entry(old.name.clone(), old.source.clone());
     is_of_kind(&entry, old)?;
     entry.permissions = allowed.iter().cloned().collect();
     let is_agreed = content.settings.is_empty() || store.is_agreed(&agreement(&entry, store.project()));
-    if entry.sha256 != old.sha256 || !is_agreed {
+    if entry.sha256 != old.sha256 || !is_agreed || grants_more {
         if entry.sha256 != old.sha256 {
             let (is, was) = (&content.version, &old.version);
             let older = if is_older(is, was) { ", which is older" } else { "" };
