@@ -186,6 +186,12 @@ fn a_server_that_does_not_start_delays_no_other_and_says_why() {
     assert_eq!(status["problems"].as_array().map(Vec::len), Some(1));
     let listed = server.run(&["list"]);
     assert!(listed.stderr.contains("MCP server none: "), "{}", listed.all());
+    let url = format!("http://{}", server.address());
+    for (command, code) in [("list", 0), ("status", 0), ("check", 1)] {
+        let told = server.run(&[command, "--url", &url]);
+        assert_eq!(told.code, Some(code), "{command}: {}", told.all());
+        assert!(told.stderr.contains("MCP server none: "), "{command}: {}", told.all());
+    }
 }
 
 #[test]

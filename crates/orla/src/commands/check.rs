@@ -162,18 +162,22 @@ fn invisible_in(market: &CapabilityMarketplace) -> Vec<String> {
 fn there(url: &str, status: &Value) -> Result<(), Failure> {
     let list = |key: &str| status[key].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    for problem in &list("problems") {
-        render::warning(&text(problem));
-    }
     let capabilities = list("capabilities");
     let is_out = |row: &&Value| matches!(row["state"].as_str(), Some("unavailable" | "STOPPED"));
     let why = |row: &Value| match row["last_failure"].as_str() {
         Some(why) => format!("{}: {why}", text(&row["name"])),
         None => format!("{}: {}", text(&row["name"]), text(&row["state"])),
     };
-    let unavailable: Vec<String> = capabilities.iter().filter(is_out).map(why).collect();
-    if !unavailable.is_empty() {
-        return Err(Failure::failed_with(unavailable));
+    // Why providers serve nothing. What such a provider would serve may have the same reason.
+    let mut failures: Vec<String> = list("problems").iter().map(text).collect();
+    let unavailable = capabilities.iter().filter(is_out);
+    let unsaid = unavailable.filter(|row| {
+        row["last_failure"].as_str().is_none_or(|why| !failures.iter().any(|one| one.contains(why)))
+    });
+    let unsaid: Vec<String> = unsaid.map(why).collect();
+    failures.extend(unsaid);
+    if !failures.is_empty() {
+        return Err(Failure::failed_with(failures));
     }
     let count = capabilities.len();
     let what = if count == 1 { "capability" } else { "capabilities" };
@@ -193,5 +197,11 @@ mod tests {
         for state in ["unavailable", "STOPPED"] {
             assert_eq!(there("u", &of(state)).unwrap_err().lines, ["b: no"]);
         }
+        let mut silent = of("READY");
+        silent["problems"] = json!(["mcpServers.m: it exited with code 7"]);
+        assert_eq!(there("u", &silent).unwrap_err().lines, ["mcpServers.m: it exited with code 7"]);
+        let mut both = of("unavailable");
+        both["problems"] = json!(["b of orla.lock: no"]);
+        assert_eq!(there("u", &both).unwrap_err().lines, ["b of orla.lock: no"]);
     }
 }

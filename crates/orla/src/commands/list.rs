@@ -54,6 +54,7 @@ async fn here(list: &cli::List, config: &Config) -> Result<(), Failure> {
 
 async fn there(server: &Server, json: bool) -> Result<(), Failure> {
     let status = status::get(server).await?;
+    status::warn(&status);
     match json {
         true => super::print_json(&status["capabilities"])?,
         false if status["capabilities"].as_array().is_none_or(Vec::is_empty) => {

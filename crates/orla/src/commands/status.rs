@@ -16,7 +16,9 @@ pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), 
         render::json_line(runtime.block_on(server.get("/status"))?.trim_end());
         return Ok(());
     }
-    render::out(&shown(&runtime.block_on(get(&server))?));
+    let status = runtime.block_on(get(&server))?;
+    warn(&status);
+    render::out(&shown(&status));
     Ok(())
 }
 
@@ -33,6 +35,13 @@ pub(super) async fn get(server: &Server) -> Result<Value, Failure> {
     let text = server.get("/status").await?;
     serde_json::from_str(&text)
         .map_err(|_| Failure::failed("the server's /status is not JSON: is it orla?"))
+}
+
+/// Says why providers serve nothing.
+pub(super) fn warn(status: &Value) {
+    for problem in status["problems"].as_array().into_iter().flatten() {
+        render::warning(&text_of(problem));
+    }
 }
 
 fn shown(status: &Value) -> String {
