@@ -248,7 +248,8 @@ impl Cluster {
         let mut nodes = self.shared.read(|registry| registry.status(Instant::now()));
         nodes.push(NodeStatus {
             node: self.link.settings.node.clone(),
-            alive: self.link.is_connected() && !self.shared.replaced.is_cancelled(),
+            alive: !self.shared.replaced.is_cancelled(),
+            cut_off: !self.link.is_connected(),
             draining: self.shared.is_draining(),
             capabilities: self.shared.own_ids(),
             running: self.market.upgrade().map_or(0, |market| market.running()),

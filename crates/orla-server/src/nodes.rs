@@ -98,6 +98,9 @@ pub struct NodeRow {
     pub node: String,
     /// Whether it is there.
     pub alive: bool,
+    /// Whether it is this server, and hears no other node now.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub cut_off: bool,
     /// Whether it takes no more calls of others.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,

@@ -73,8 +73,9 @@ impl Answerer for Answers {
 }
 
 fn row(status: NodeStatus) -> NodeRow {
-    let NodeStatus { node, alive, draining, capabilities, running, places, lag_ms, .. } = status;
-    NodeRow { node, alive, draining, capabilities, running, places, lag_ms }
+    let NodeStatus { node, alive, cut_off, draining, capabilities, running, places, lag_ms, .. } =
+        status;
+    NodeRow { node, alive, cut_off, draining, capabilities, running, places, lag_ms }
 }
 
 /// How this node shares the tasks of its cluster: it runs those of the capabilities that it has itself.

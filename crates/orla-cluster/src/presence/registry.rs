@@ -97,8 +97,10 @@ pub(crate) struct Peer {
 pub struct NodeStatus {
     /// Its name.
     pub node: String,
-    /// Whether it renews its lease.
+    /// Whether it renews its lease. The node that is asked is alive as long as no other one has taken its name.
     pub alive: bool,
+    /// Whether it is the node that is asked, and hears no other one now.
+    pub cut_off: bool,
     /// Whether it takes no more calls of other nodes.
     pub draining: bool,
     /// The ids of what it offers.
@@ -256,6 +258,7 @@ impl Registry {
             NodeStatus {
                 node: node.lease.node.clone(),
                 alive: node.is_alive,
+                cut_off: false,
                 draining: node.is_alive && node.lease.draining,
                 capabilities: node.offered().map(|offered| offered.id.clone()).collect(),
                 running: if node.is_alive { node.lease.running } else { 0 },

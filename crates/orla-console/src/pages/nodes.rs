@@ -28,10 +28,11 @@ pub(crate) fn page(ask: &Ask<'_>, nodes: &[NodeRow]) -> Response<PageBody> {
 }
 
 fn row(ask: &Ask<'_>, node: &NodeRow) -> Markup {
-    let (class, state) = match (node.alive, node.draining) {
-        (false, _) => ("bad", "gone"),
-        (true, true) => ("warn", "draining"),
-        (true, false) => ("good", "alive"),
+    let (class, state) = match (node.alive, node.cut_off, node.draining) {
+        (false, _, _) => ("bad", "gone"),
+        (true, true, _) => ("bad", "cut off"),
+        (true, false, true) => ("warn", "draining"),
+        (true, false, false) => ("good", "alive"),
     };
     // As in `/status`: where capabilities are concealed, only those of the visitor are named.
     let principal = ask.principal.as_ref();

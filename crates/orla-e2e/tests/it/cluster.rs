@@ -17,7 +17,11 @@ fn a_node_that_cannot_reach_nats_serves_what_it_has_and_says_so() {
     assert_eq!(server.client().call("hello", json!({})).stdout(), "hello\n");
     let status = server.http().get("/status").json();
     let nodes = &status["cluster"]["nodes"];
-    assert_eq!((&nodes[0]["node"], &nodes[0]["alive"]), (&json!("alpha"), &json!(false)));
+    assert_eq!((&nodes[0]["node"], &nodes[0]["alive"]), (&json!("alpha"), &json!(true)));
+    assert_eq!(nodes[0]["cut_off"], true);
+    let url = format!("http://{}", server.address());
+    let shown = server.run(&["cluster", "status", "--url", &url]);
+    assert!(shown.stdout.contains("cut off") && shown.stderr.contains("NATS"), "{shown:?}");
     assert!(status["problems"][0].as_str().is_some_and(|text| text.contains("NATS")), "{status}");
 }
 

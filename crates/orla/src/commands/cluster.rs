@@ -21,6 +21,12 @@ pub(crate) fn status(url: Option<&str>, as_json: bool, source: &Source) -> Resul
             "the server is no node of a cluster: set `cluster` in its configuration",
         ));
     };
+    for node in nodes.iter().filter(|node| is_cut_off(node)) {
+        render::warning(&format!(
+            "{} has no connection to NATS: it hears no other node, and what stands here of others is old",
+            text_of(&node["node"])
+        ));
+    }
     match as_json {
         true => render::json_line(&json!({ "nodes": nodes }).to_string()),
         false => render::out(&table(nodes)),
@@ -67,7 +73,14 @@ fn table(nodes: &[Value]) -> String {
     )
 }
 
+fn is_cut_off(node: &Value) -> bool {
+    node["cut_off"] == Value::Bool(true)
+}
+
 fn alive(node: &Value) -> String {
+    if is_cut_off(node) {
+        return "cut off".to_owned();
+    }
     let word = match (&node["alive"], &node["draining"]) {
         (Value::Bool(true), Value::Bool(true)) => "draining",
         (Value::Bool(true), _) => "yes",
@@ -95,6 +108,7 @@ mod tests {
         let table = table(&[
             json!({"node": "alpha", "alive": true, "capabilities": ids, "running": 2, "places": 1, "lag_ms": 1200}),
             json!({"node": "away", "alive": true, "draining": true, "capabilities": [], "running": 1, "lag_ms": 0}),
+            json!({"node": "apart", "alive": true, "cut_off": true, "capabilities": [], "running": 0, "lag_ms": 0}),
             json!({"node": "beta", "alive": false, "capabilities": [], "running": 0, "lag_ms": 12000}),
         ]);
         let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
@@ -104,6 +118,7 @@ mod tests {
                 "NODE   ALIVE     RUNNING  PLACES  LAG     OFFERS",
                 "alpha  yes       2        1       1.2 s   t0, t1, t2, t3, t4 and 2 more",
                 "away   draining  1        0       0.0 s",
+                "apart  cut off   0        0       0.0 s",
                 "beta   no        0        0       12.0 s",
             ]
         );
