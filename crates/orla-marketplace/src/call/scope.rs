@@ -242,6 +242,11 @@ impl CallContext {
         Instant::now() >= self.clock.deadline()
     }
 
+    /// Whether the call's time is over in `duration` at the latest, if its clock goes on.
+    pub(crate) fn expires_within(&self, duration: Duration) -> bool {
+        Instant::now() + duration >= self.clock.deadline()
+    }
+
     /// The context of a call that runs with `permit`, and with one of `held`'s permits if the capability has its own.
     pub(super) fn with_permits(self, permit: &Arc<CallPermit>, held: Option<Arc<HeldPermits>>) -> Self {
         let mut ctx = Self { permit: Some(Arc::clone(permit)), ..self };

@@ -13,6 +13,8 @@ use rtfs::Program;
 use tokio::sync::Semaphore;
 use tokio::time::sleep_until;
 
+use super::late;
+use super::tool::unfinished;
 use crate::call::CallContext;
 use crate::error::{RuntimeError, RuntimeResult};
 
@@ -73,8 +75,8 @@ impl Compiler {
     /// The result of `work` for a text.
     ///
     /// # Errors
-    /// [`RuntimeError::TimedOut`] and [`RuntimeError::Cancelled`], as the call says. The work then continues to
-    /// its end and keeps its permit until then. [`RuntimeError::Panicked`] if it panicked.
+    /// `limit` when the call's time is over, and [`RuntimeError::Cancelled`]. The work then continues to its end and
+    /// keeps its permit until then. [`RuntimeError::Panicked`] if it panicked.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         text: &str,
@@ -99,9 +101,7 @@ impl Compiler {
             biased;
             done = done => done.map_err(|_| RuntimeError::Panicked { id: id() }),
             () = ctx.scope.cancellation.cancelled() => Err(RuntimeError::Cancelled { id: id(), outcome: None }),
-            () = sleep_until(ctx.deadline) => {
-                Err(RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome: None })
-            }
+            () = sleep_until(ctx.deadline) => Err(unfinished(ctx, &late(ctx))),
         }
     }
 }

@@ -14,6 +14,8 @@
 //! - A run with a journal makes no call again whose answer the journal knows, and no call that is not idempotent and may
 //!   have been made.
 //! - A run never holds its thread for longer than [`QUOTA`] steps.
+//! - A run whose time is over ends, and no handler of its program runs: an answer that comes later, or says that the
+//!   time was over, is dropped.
 //! - When a run ends, for any reason, all of its calls end: they are futures that it owns.
 //! - So do its streams (`streams`): they are closed when the program is done with them, at the latest with the
 //!   run.
@@ -57,6 +59,9 @@ pub use tool::{IDS, LanguageExecutor, described, registrations};
 
 /// How long a run that waits only for what may be far away stays in memory.
 const SOON: Duration = Duration::from_millis(20);
+
+/// Calls have the time of their run at most, but their providers may round it down.
+const LEEWAY: Duration = Duration::from_millis(20);
 
 /// Steps that a run makes before others have their turn: about a millisecond.
 pub const QUOTA: u64 = 20_000;
@@ -335,6 +340,13 @@ impl<'a> Pending<'a> {
                     if ctx.scope.cancellation.is_cancelled() {
                         return Next::End(cancelled());
                     }
+                    if ctx.is_late() {
+                        return Next::End(late(ctx));
+                    }
+                    // That the time is over is no answer: the run ends in a moment.
+                    if ctx.expires_within(LEEWAY) && answer.as_ref().is_err_and(is_timeout) {
+                        continue;
+                    }
                     let asked = self.asked.remove(&ticket).and_then(|open| open.asked);
                     return Next::Answer { ticket, answer, asked };
                 }
@@ -394,6 +406,19 @@ fn interruption(request: &Request) -> Error {
 
 fn cancelled() -> Error {
     Error::new("cancelled", "the run was cancelled")
+}
+
+/// Whether the error says that the time of a call or of a run was over.
+pub fn is_timeout(error: &Error) -> bool {
+    match (&*error.kind, &error.data) {
+        ("timeout", _) => true,
+        // That of a program, here or at another instance, where keywords have become strings.
+        ("limit", Value::Map(data)) => {
+            let limit = data.get(&Value::keyword("limit"));
+            limit.is_some_and(|limit| [Value::keyword("time"), "time".into()].contains(limit))
+        }
+        _ => false,
+    }
 }
 
 fn late(ctx: &CallContext) -> Error {

@@ -76,6 +76,27 @@ async fn a_run_ends_at_its_deadline_and_no_handler_of_the_program_is_asked() {
 }
 
 #[tokio::test]
+async fn a_call_that_uses_up_the_time_of_its_run_ends_the_run() {
+    let market = market();
+    let text = "(try (call :slow) (catch _ e (call :echo) :caught) (finally (log :info \"late\")))";
+    let program = program(text);
+    // By the clock of the machine: which of the two deadlines is seen first is chance.
+    for _ in 0..50 {
+        let call = Call { timeout: Some(Duration::from_millis(3)), ..Call::to("test") };
+        let ctx = market.surface_context(&call);
+        let logged = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&logged);
+        let trace = TraceSink::new(move |_| {
+            seen.fetch_add(1, Ordering::Relaxed);
+        });
+        let job = Job { trace, ..Job::new(Arc::clone(&program)) };
+        let error = run(&market, job, &ctx).await.unwrap_err();
+        assert_eq!((&*error.kind, error.data.pr_str()), ("limit", "{:limit :time}".to_owned()));
+        assert_eq!(logged.load(Ordering::Relaxed), 0);
+    }
+}
+
+#[tokio::test]
 async fn a_run_that_only_computes_is_cancelled_too() {
     let market = market();
     let ctx = market.surface_context(&Call::to("test"));

@@ -322,11 +322,6 @@ fn unfinished_with(ctx: &CallContext, error: &Error, found: &[Diagnostic]) -> Ru
         "cancelled" if ctx.scope.cancellation.is_cancelled() => {
             RuntimeError::Cancelled { id: id(), outcome: None }
         }
-        "limit" if ctx.is_late() => {
-            let structured = json!({ "error": described(error) }).to_string();
-            let outcome = outcome(&structured, &error.report()).ok().map(Box::new);
-            RuntimeError::TimedOut { id: id(), limit: ctx.timeout, outcome }
-        }
         _ => {
             let more = besides(error, found);
             let mut message = error.report();

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
-use orla_marketplace::RuntimeError;
+use orla_marketplace::{RuntimeError, program};
 use serde_json::json;
 
 use super::body::Body;
@@ -54,13 +54,15 @@ pub(crate) fn status_of(error: &RuntimeError) -> StatusCode {
         | RuntimeError::Cancelled { .. }
         | RuntimeError::Suspended { .. } => StatusCode::SERVICE_UNAVAILABLE,
         RuntimeError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
+        RuntimeError::Structured { error, .. } if program::is_timeout(error) => {
+            StatusCode::GATEWAY_TIMEOUT
+        }
         // Another instance has refused it, or a call within it was refused.
         RuntimeError::Structured { .. } => match error.kind() {
             "unknown-capability" => StatusCode::NOT_FOUND,
             "denied" | "approval" => StatusCode::FORBIDDEN,
             "quota" => StatusCode::TOO_MANY_REQUESTS,
             "busy" | "unavailable" => StatusCode::SERVICE_UNAVAILABLE,
-            "timeout" => StatusCode::GATEWAY_TIMEOUT,
             _ => StatusCode::BAD_GATEWAY,
         },
         _ => StatusCode::BAD_GATEWAY,
