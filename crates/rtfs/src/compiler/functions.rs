@@ -160,7 +160,6 @@ impl Lower<'_> {
             }
             let inner = self.scope.len();
             let mut arity = self.arity(*params, body);
-            arity.lists = self.macro_form == Some(node);
             self.scope.truncate(inner);
             arity.proto = if clauses.len() == 1 { proto } else { self.session.reserve() };
             let (n, rest) = (arity.params.len(), arity.rest);
@@ -233,7 +232,7 @@ impl Lower<'_> {
         }
         self.recur = None;
         let vars_used = self.frames.last().map_or(0, |frame| frame.vars);
-        Arity { params: vars, rest: has_rest, lists: false, body: id, proto: 0, vars: vars_used, span }
+        Arity { params: vars, rest: has_rest, body: id, proto: 0, vars: vars_used, span }
     }
 
     /// A function without parameters around a form.

@@ -100,8 +100,6 @@ pub(crate) struct Function {
 pub(crate) struct Arity {
     pub(crate) params: Vec<Var>,
     pub(crate) rest: bool,
-    /// Whether the rest is a list, as code is.
-    pub(crate) lists: bool,
     pub(crate) body: Id,
     pub(crate) proto: u32,
     /// How many locals it has, parameters included.

@@ -35,8 +35,6 @@ pub(super) struct Lower<'s> {
     pub(super) macros: HashMap<String, super::macros::Macro>,
     /// Whether the forms of the prelude are allowed.
     pub(super) is_prelude: bool,
-    /// The function whose `& rest` is a list: that of a macro.
-    pub(super) macro_form: Option<NodeId>,
     /// Names of `x#` in the quasiquotes that are open.
     pub(super) fresh: Vec<HashMap<String, String>>,
     /// The forms that throw because of a mistake, for the checker.

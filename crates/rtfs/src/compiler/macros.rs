@@ -137,7 +137,6 @@ impl Lower<'_> {
         let mut unit = Unit::new(&mut session, tree);
         unit.lower.macros = macros;
         unit.lower.prefix.clone_from(&self.prefix);
-        unit.lower.macro_form = nodes.last().copied();
         let compiled = unit.compile(nodes);
         let (tree, macros, errors) = unit.take_back();
         self.tree = tree;

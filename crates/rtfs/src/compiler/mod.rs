@@ -422,7 +422,6 @@ impl<'s> Unit<'s> {
             definitions: HashMap::new(),
             macros: HashMap::new(),
             is_prelude: false,
-            macro_form: None,
             fresh: Vec::new(),
             faults: Vec::new(),
             matches: Vec::new(),
@@ -440,7 +439,7 @@ impl<'s> Unit<'s> {
         let body = lower.body(roots, span);
         let proto = lower.session.reserve();
         let vars = lower.frames.last().map_or(0, |frame| frame.vars);
-        let arity = ir::Arity { params: Vec::new(), rest: false, lists: false, body, proto, vars, span };
+        let arity = ir::Arity { params: Vec::new(), rest: false, body, proto, vars, span };
         let name = String::new();
         lower.functions.push(ir::Function { name, captures: Vec::new(), arities: vec![arity], proto });
         if let Some(mut checking) = lower.session.checking.take() {

@@ -2,7 +2,7 @@
 
 use super::context::{Context, Fault, fault};
 use super::exec::code_of;
-use super::program::{Check, Program, Proto};
+use super::program::{Check, Program};
 use super::typing;
 use crate::builtins::{self, Entry, Function, shown};
 use crate::error::counted;
@@ -113,13 +113,8 @@ fn code(
         return Err(arity(program, p, n));
     }
     let rest: Vec<_> = regs[at + 1 + fixed..at + 1 + n].iter_mut().map(std::mem::take).collect();
-    regs[at + 1 + fixed] = rest_of(proto, rest)?;
+    regs[at + 1 + fixed] = Value::List(List::new(rest)?);
     Ok(p)
-}
-
-/// The arguments after the `&`.
-fn rest_of(proto: &Proto, rest: Vec<Value>) -> Result<Value, Box<Fault>> {
-    Ok(if proto.lists { Value::List(List::new(rest)?) } else { Value::vector(rest)? })
 }
 
 #[cold]
@@ -178,7 +173,7 @@ pub(super) fn spread(
         for offset in 0..fixed {
             regs[at + 1 + offset] = items.next().unwrap_or_default();
         }
-        regs[at + 1 + fixed] = rest_of(proto, items.collect())?;
+        regs[at + 1 + fixed] = Value::List(List::new(items.collect())?);
         return Ok(Callee::Code(p));
     }
     let got = shown(&regs[at]);

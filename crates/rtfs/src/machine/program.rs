@@ -51,8 +51,6 @@ pub(crate) struct Proto {
     /// Parameters before the `&`.
     pub(crate) arity: u8,
     pub(crate) rest: bool,
-    /// Whether the rest is a list, as code is.
-    pub(crate) lists: bool,
     /// The one number of arguments that it takes; -1 if there are several.
     pub(crate) exact: i16,
     /// Registers that hold parameters and locals: these are cleared at the end.
