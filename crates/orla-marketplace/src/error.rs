@@ -8,6 +8,7 @@ use std::time::Duration;
 use rtfs::TypeExpr;
 use serde_json::json;
 
+use crate::json::JsonError;
 use crate::outcome::Outcome;
 use crate::payload::JsonText;
 
@@ -410,6 +411,17 @@ pub struct Violation {
     pub expected: String,
     /// What came, cut to a readable length.
     pub got: String,
+}
+
+impl Violation {
+    /// Data that no value, or no JSON, can hold. `root` is the beginning of the path, such as `input`.
+    pub(crate) fn unreadable(error: &JsonError, root: &str) -> Self {
+        Self {
+            path: error.path.replacen('$', root, 1),
+            expected: "JSON that can be checked".to_owned(),
+            got: format!("a problem: {}", error.problem),
+        }
+    }
 }
 
 /// What is expected of a required property that is missing.

@@ -13,8 +13,8 @@ use rtfs::Value;
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::error::{RuntimeError, RuntimeResult};
-use crate::json;
+use crate::error::{RuntimeError, RuntimeResult, Violation};
+use crate::json::{self, JsonError};
 
 /// An input or output of a capability: JSON text or an RTFS value, whichever came first.
 ///
@@ -76,8 +76,23 @@ impl Payload {
         if let Some(value) = self.0.value.get() {
             return Ok(value);
         }
+        self.read().map_err(|err| RuntimeError::Generic(err.to_string()))
+    }
+
+    /// The input of a call as an RTFS value.
+    ///
+    /// # Errors
+    /// Where it is what no value can hold, as for [`value`](Self::value).
+    pub(crate) fn value_or_violation(&self) -> Result<&Value, Violation> {
+        match self.0.value.get() {
+            Some(value) => Ok(value),
+            None => self.read().map_err(|err| Violation::unreadable(&err, "input")),
+        }
+    }
+
+    fn read(&self) -> Result<&Value, JsonError> {
         let text = self.0.json.get().map_or("null", JsonText::as_str);
-        let value = json::value_from_json(text).map_err(|err| RuntimeError::Generic(err.to_string()))?;
+        let value = json::value_from_json(text)?;
         Ok(self.0.value.get_or_init(|| value))
     }
 }

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 use crate::map::Map;
 use crate::scalar::Keyword;
 use crate::syntax::{Position, Source, Span};
+use crate::types::Violation;
 use crate::value::Value;
 
 /// Why a run, or a part of it, gave no value. `catch` sees it as a map.
@@ -26,6 +27,9 @@ pub struct Error {
     pub at: Option<Box<Origin>>,
     /// Whether it ends the run without a handler being asked.
     pub(crate) is_final: bool,
+    /// Whether its data says how the result of a function breaks its annotation. A field for that would make every
+    /// error larger.
+    pub(crate) breaks_result: bool,
 }
 
 /// So many of something, as people write it: `1 item`, `2 items`.
@@ -53,6 +57,7 @@ impl Error {
             cause: Value::Nil,
             at: None,
             is_final: false,
+            breaks_result: false,
         }
     }
 
@@ -82,6 +87,7 @@ impl Error {
             cause,
             at: None,
             is_final: false,
+            breaks_result: false,
         }
     }
 
@@ -119,6 +125,43 @@ impl Error {
             is_level.then_some(level)
         }
         std::iter::successors(level(&self.cause), |within| level(within.get_keyword("cause")?))
+    }
+
+    /// A value that is not of its type.
+    pub(crate) fn broken(violations: &[Violation]) -> Self {
+        let all: Vec<_> = violations.iter().map(ToString::to_string).collect();
+        Self::new("type", all.join("; "))
+    }
+
+    /// A result that is not of its type; if the host called the function, it hears of each violation.
+    pub(crate) fn broken_by_result(violations: &[Violation]) -> Self {
+        let all = violations.iter().filter_map(|violation| {
+            let Violation { path, expected, got } = violation;
+            Value::vector([path, expected, got].map(|text| text.as_str().into()).into()).ok()
+        });
+        let data = Value::vector(all.collect()).unwrap_or_default();
+        Self { breaks_result: true, ..Self::broken(violations).with_data(data) }
+    }
+
+    /// The same for everyone but the host that called the function.
+    pub(crate) fn hide_result(&mut self) {
+        if std::mem::take(&mut self.breaks_result) {
+            self.data = Value::Nil;
+        }
+    }
+
+    /// How the result of the function that [ended the run](crate::Run::then) breaks its annotation; `None` if that is
+    /// not the error.
+    pub fn broken_result(&self) -> Option<Vec<Violation>> {
+        let of = |violation: &Value| match violation.items()? {
+            [Value::Str(path), Value::Str(expected), Value::Str(got)] => {
+                let [path, expected, got] = [path, expected, got].map(|text| text.as_str().to_owned());
+                Some(Violation { path, expected, got })
+            }
+            _ => None,
+        };
+        let all = self.data.items().filter(|_| self.breaks_result)?;
+        Some(all.iter().filter_map(of).collect())
     }
 
     /// The same, but no handler of the program sees it.
@@ -213,6 +256,7 @@ impl Error {
             cause: get("cause"),
             at,
             is_final: false,
+            breaks_result: false,
         }
     }
 

@@ -18,11 +18,11 @@ use std::sync::{Arc, Weak};
 use async_trait::async_trait;
 use rtfs::{Diagnostics, Modules, Options, Position, Program, Severity, Source, check, compile};
 
-use super::tool::{failed, unfinished};
+use super::tool::{failed, unfinished, unreadable};
 use super::{Job, run};
 use crate::attestation::ContentSource;
 use crate::call::CallContext;
-use crate::error::{RuntimeError, RuntimeResult};
+use crate::error::{RuntimeError, RuntimeResult, Violation};
 use crate::executor::{CapabilityExecutor, ProviderStatus};
 use crate::json::value_to_json;
 use crate::manifest::{CapabilityManifest, Registration};
@@ -220,14 +220,23 @@ impl CapabilityExecutor for ProgramFileExecutor {
             reason: "the file is not a program".to_owned(),
             source: None,
         })?;
-        let input = if file.takes_input { vec![inputs.value()?.clone()] } else { Vec::new() };
+        let input = if file.takes_input {
+            let input = inputs.value_or_violation().map_err(|violation| unreadable(ctx, violation))?;
+            vec![input.clone()]
+        } else {
+            Vec::new()
+        };
         let job = Job {
             then: Some((MAIN, input)),
             limits: market.snapshot().limits().programs,
             trace: ctx.scope.notices.trace().clone(),
             ..Job::new(program)
         };
-        let value = run(&market, job, ctx).await.map_err(|error| unfinished(ctx, &error))?;
+        let value = run(&market, job, ctx).await.map_err(|error| match error.broken_result() {
+            // What `main` returns is the output of the tool.
+            Some(violations) => invalid_output(ctx, violations),
+            None => unfinished(ctx, &error),
+        })?;
         // Reported here, because the code that turns it into JSON knows no program.
         value_to_json(&value)
             .map_err(|err| failed(ctx, format!("the result cannot be given as JSON: {err}")))?;
@@ -240,6 +249,20 @@ impl CapabilityExecutor for ProgramFileExecutor {
             status.source = Some(file.path.to_string_lossy().into_owned());
         }
         status
+    }
+}
+
+/// The error of a `main` whose result is not of its type.
+fn invalid_output(ctx: &CallContext, violations: Vec<rtfs::Violation>) -> RuntimeError {
+    let violation = |rtfs::Violation { path, expected, got }| Violation {
+        path: path.replacen("result", "output", 1),
+        expected,
+        got,
+    };
+    RuntimeError::InvalidOutput {
+        id: ctx.name.to_string(),
+        violations: violations.into_iter().map(violation).collect(),
+        outcome: Box::default(),
     }
 }
 

@@ -18,7 +18,7 @@ use super::compiler::Compiler;
 use super::host::catalog;
 use super::{Job, run};
 use crate::call::CallContext;
-use crate::error::{RuntimeError, RuntimeResult};
+use crate::error::{RuntimeError, RuntimeResult, Violation};
 use crate::executor::CapabilityExecutor;
 use crate::json::{value_from_json, value_to_json};
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Listing, Registration, TITLE};
@@ -144,9 +144,8 @@ impl LanguageExecutor {
         limits.steps = limits.steps.saturating_sub(program.macro_steps());
         let input = match arguments.input {
             None => Value::Nil,
-            Some(json) => {
-                value_from_json(json.get()).map_err(|err| failed(ctx, format!("input: {err}")))?
-            }
+            Some(json) => value_from_json(json.get())
+                .map_err(|err| unreadable(ctx, Violation::unreadable(&err, "input.input")))?,
         };
         let trace = ctx.scope.notices.trace().clone();
         let job = Job { inputs: vec![(INPUT, input)], limits, trace, ..Job::new(program) };
@@ -300,6 +299,11 @@ fn is_mistake(error: &Error) -> bool {
 
 fn arguments<'a, T: Deserialize<'a>>(inputs: &'a Payload, ctx: &CallContext) -> RuntimeResult<T> {
     serde_json::from_str(inputs.json()?.as_str()).map_err(|err| failed(ctx, err.to_string()))
+}
+
+/// The error for an input that no value can hold.
+pub(super) fn unreadable(ctx: &CallContext, violation: Violation) -> RuntimeError {
+    RuntimeError::InvalidInput { id: ctx.name.to_string(), violations: vec![violation] }
 }
 
 pub(super) fn failed(ctx: &CallContext, message: String) -> RuntimeError {

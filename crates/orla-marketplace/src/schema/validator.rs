@@ -8,7 +8,7 @@ use super::SchemaError;
 use super::metered::time_left;
 use super::validate::JsonValidator;
 use crate::error::Violation;
-use crate::json::{JsonError, value_from_json, value_to_json};
+use crate::json::{value_from_json, value_to_json};
 use crate::payload::Payload;
 
 /// A schema that is ready to check data.
@@ -74,7 +74,8 @@ impl Validator {
     pub fn check(&self, json_text: &str, root: &str) -> Result<(), Vec<Violation>> {
         let compiled = self.compiled(root)?;
         if let Some(ty) = &compiled.ty {
-            let value = value_from_json(json_text).map_err(|error| vec![unreadable(&error, root)])?;
+            let value =
+                value_from_json(json_text).map_err(|error| vec![Violation::unreadable(&error, root)])?;
             of_type(ty, &value, Form::Json, root)?;
         }
         compiled.json.as_ref().map_or(Ok(()), |json| json.check(json_text, root))
@@ -90,7 +91,7 @@ impl Validator {
             of_type(ty, value, Form::Value, root)?;
         }
         let Some(json) = &compiled.json else { return Ok(()) };
-        let text = value_to_json(value).map_err(|error| vec![unreadable(&error, root)])?;
+        let text = value_to_json(value).map_err(|error| vec![Violation::unreadable(&error, root)])?;
         json.check(&text, root)
     }
 
@@ -149,14 +150,6 @@ fn has_json_schema(ty: &TypeExpr) -> bool {
         TypeExpr::JsonSchema { .. } => true,
         TypeExpr::Defined { definitions, .. } if in_names(definitions) => true,
         ty => ty.parts().into_iter().any(has_json_schema),
-    }
-}
-
-fn unreadable(error: &JsonError, root: &str) -> Violation {
-    Violation {
-        path: error.path.replacen('$', root, 1),
-        expected: "JSON that can be checked".to_owned(),
-        got: format!("a problem: {}", error.problem),
     }
 }
 

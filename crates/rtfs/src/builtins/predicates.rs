@@ -1,8 +1,9 @@
 //! What kind of value something is.
 
 use super::{Answer, Entry, one, two};
+use crate::error::Error;
+use crate::machine::Context;
 use crate::machine::typing;
-use crate::machine::{Context, fault};
 use crate::value::Value;
 
 macro_rules! is {
@@ -51,6 +52,6 @@ fn check(context: &mut Context, x: &Value, ty: &Value) -> Answer {
     let ty = context.type_of_data(ty)?;
     match typing::check(&ty, x, &context.types, "value") {
         Ok(()) => Ok(x.clone()),
-        Err(message) => Err(fault("type", message)),
+        Err(violations) => Err(Error::broken(&violations).into()),
     }
 }

@@ -29,7 +29,7 @@ impl Lower<'_> {
     /// A check in the table of this unit.
     pub(super) fn check(&mut self, ty: NodeId, what: &str, each: bool) -> usize {
         let ty = self.ty(ty);
-        self.checks.push(Arc::new(Check { ty, what: what.into(), each }));
+        self.checks.push(Arc::new(Check { ty, what: what.into(), each, is_result: false }));
         self.checks.len() - 1
     }
 
@@ -38,6 +38,14 @@ impl Lower<'_> {
         let check = self.check(ty, what, each);
         let span = self.arena.span(value);
         self.add(Ir::Check(value, check), span)
+    }
+
+    /// The result of a function, once it was checked.
+    pub(super) fn checked_result(&mut self, value: Id, ty: NodeId) -> Id {
+        let (ty, span) = (self.ty(ty), self.arena.span(value));
+        let what = "result".into();
+        self.checks.push(Arc::new(Check { ty, what, each: false, is_result: true }));
+        self.add(Ir::Check(value, self.checks.len() - 1), span)
     }
 
     /// A type as data: what is written, or the value of a local that holds one.

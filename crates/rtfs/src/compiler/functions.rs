@@ -221,7 +221,7 @@ impl Lower<'_> {
         self.recur = Some(count);
         let mut id = self.body(body, span);
         if let Some(ty) = result {
-            id = self.checked(id, ty, "result", false);
+            id = self.checked_result(id, ty);
         }
         if !bindings.is_empty() {
             id = self.add(Ir::Let(bindings, id), span);

@@ -477,7 +477,8 @@ impl<'l, 's> Generator<'l, 's> {
 
     pub(super) fn check(&mut self, at: usize) -> u16 {
         let check = &self.lower.checks[at];
-        self.types.push(Check { ty: check.ty.clone(), what: check.what.clone(), each: check.each });
+        let (ty, what) = (check.ty.clone(), check.what.clone());
+        self.types.push(Check { ty, what, each: check.each, is_result: check.is_result });
         (self.types.len() - 1) as u16
     }
 

@@ -5,7 +5,7 @@ use super::exec::code_of;
 use super::program::{Check, Program};
 use super::typing;
 use crate::builtins::{self, Entry, Function, shown};
-use crate::error::counted;
+use crate::error::{Error, counted};
 use crate::lazy::State;
 use crate::map::{Map, Set};
 use crate::sequence::List;
@@ -341,8 +341,8 @@ pub(super) fn check(context: &Context, check: &Check, value: &Value) -> Result<(
     } else {
         typing::check(&check.ty, value, &context.types, &check.what).err()
     };
-    match wrong {
-        Some(message) => Err(fault("type", message)),
-        None => Ok(()),
-    }
+    let Some(violations) = wrong else { return Ok(()) };
+    let error =
+        if check.is_result { Error::broken_by_result(&violations) } else { Error::broken(&violations) };
+    Err(error.into())
 }

@@ -143,7 +143,15 @@ impl Run {
         self.one_less(parent);
     }
 
-    pub(super) fn strand_failed(&mut self, id: usize, error: Error) {
+    pub(super) fn strand_failed(&mut self, id: usize, mut error: Error) {
+        // Only the host that called the function hears of its result.
+        let is_called = |strand: &Strand| {
+            let mut callers = strand.frames.iter();
+            strand.proto == self.root && callers.all(|frame| frame.proto < self.program.prelude)
+        };
+        if !self.strands[id].as_ref().is_some_and(is_called) {
+            error.hide_result();
+        }
         let parent = self.strands[id].as_ref().and_then(|strand| strand.parent);
         let Some((parent, slot)) = parent.filter(|_| !error.is_final) else {
             self.end(Outcome::Failed(error));

@@ -71,6 +71,8 @@ pub(crate) struct Check {
     pub(crate) what: Box<str>,
     /// Whether each item of it is checked, as with `& rest`.
     pub(crate) each: bool,
+    /// Whether the value is the result of a function.
+    pub(crate) is_result: bool,
 }
 
 impl Proto {

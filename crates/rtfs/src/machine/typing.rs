@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Context, Fault, fault};
-use crate::types::{Checking, Definitions, TypeExpr};
+use crate::types::{Checking, Definitions, TypeExpr, Violation};
 use crate::value::Value;
 
 /// The type that data describes, or why the data is not a type.
@@ -17,11 +17,8 @@ pub(crate) fn check(
     value: &Value,
     types: &Definitions,
     what: &str,
-) -> Result<(), String> {
-    let checking = Checking { definitions: types, ..Checking::default() };
-    checking
-        .check(ty, value, what)
-        .map_err(|violations| violations.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+) -> Result<(), Vec<Violation>> {
+    Checking { definitions: types, ..Checking::default() }.check(ty, value, what)
 }
 
 /// Whether a value is of that type.

@@ -56,6 +56,7 @@ pub(super) fn raise(strand: &mut Strand, program: &Program, mut error: Error) ->
     }
     let handler = if error.is_final { None } else { strand.handlers.pop() };
     let Some(handler) = handler else { return Some(Exit::Failed(error)) };
+    error.hide_result();
     let top = strand.base + usize::from(program.proto(strand.proto).registers);
     let from = handler.base + usize::from(handler.t);
     for slot in &mut strand.stack[from..top.max(from)] {

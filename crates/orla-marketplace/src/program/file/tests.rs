@@ -84,3 +84,41 @@ async fn a_failure_says_where_in_the_file() {
     let error = call(typed, input).await.unwrap_err();
     assert_eq!(error.kind(), "invalid-input");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_main_that_breaks_its_own_type_has_an_invalid_output() {
+    let input = || serde_json::json!({"v": "q"});
+    let text = "(defn main [x :- [:map [:v :any]]] :- [:map [:n :int] [:m :int]] {:n (:v x) :m (:v x)})";
+    let error = call(text, input()).await.unwrap_err();
+    assert_eq!(error.kind(), "invalid-output");
+    let RuntimeError::InvalidOutput { violations, .. } = error else { panic!("{error:?}") };
+    let paths: Vec<_> = violations.iter().map(|one| (&*one.path, &*one.got)).collect();
+    assert_eq!(paths, [("output.n", "\"q\""), ("output.m", "\"q\"")]);
+    // What else is not of its type is a mistake of the program.
+    for text in [
+        "(defn half [x] :- :int (:v x)) (defn main [x] :- :any (inc (half x)))",
+        "(defn half [x] :- :int (:v x)) (defn main [x] (half x))",
+        "(defn half [x] :- :int (:v x)) (defn main [x] :- :int (half x))",
+        "(defn main [x] :- :int (let [result :- :int (:v x)] 1))",
+        "(defn main [x] :- :int (first (pmap (fn [y] :- :int (:v x)) [1])))",
+        "(def wrong ((fn [] :- :int (parse-int (str \"x\"))))) (defn main [x] :- :int 1)",
+    ] {
+        let error = call(text, input()).await.unwrap_err();
+        let RuntimeError::Structured { error, .. } = error else { panic!("{text}: {error:?}") };
+        assert_eq!(&*error.kind, "type", "{text}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_input_that_no_value_can_hold_is_invalid() {
+    let market = marketplace(Bounds::default(), []);
+    market.register_executor(Arc::new(ProgramFileExecutor::new(&market))).unwrap();
+    market.register_capability(of("(defn main [input] input)").unwrap().unwrap()).unwrap();
+    let deep = format!("{{\"v\": {}1{}}}", "[".repeat(9_000), "]".repeat(9_000));
+    for text in [r#"{"v": 1e400}"#, r#"{"v": "\ud800"}"#, r#"{"v": 1, "v": 2}"#, &*deep] {
+        let input = Payload::from_json(JsonText::parse(text.to_owned()).unwrap());
+        let error = market.call(Call::to("greet").with(input)).await.unwrap_err();
+        assert_eq!(error.kind(), "invalid-input", "{error}");
+        assert!(error.to_string().starts_with("greet: invalid input: input"), "{error}");
+    }
+}

@@ -291,7 +291,16 @@ fn failure(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Option<E
         None
     };
     let at = position.map(|position| Box::new(Origin { position, source }));
-    Ok(Some(Error { kind: kind.into(), message, data, capability, cause, at, is_final }))
+    Ok(Some(Error {
+        kind: kind.into(),
+        message,
+        data,
+        capability,
+        cause,
+        at,
+        is_final,
+        breaks_result: false,
+    }))
 }
 
 /// The table of values.
