@@ -20,7 +20,7 @@ impl Exposure {
     pub(crate) const WORDS: &[(&'static str, Self)] = &[("all", Self::All), ("search", Self::Search)];
 
     /// Adds these tools to a snapshot that holds everything else, and applies the listing rules. A capability with
-    /// the id of one of the tools keeps it.
+    /// the id of a tool of discovery keeps it; the ids of the language are taken by nothing else.
     pub(crate) fn apply(self, builder: &mut CatalogBuilder) {
         for tool in discovery::registrations().into_iter().chain(program::registrations()) {
             // The only possible error is that the id is taken.

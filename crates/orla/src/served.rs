@@ -203,7 +203,9 @@ impl Sources {
         tools.extend(far.map(Tool::from));
         let names: HashSet<String> =
             tools.iter().flat_map(|tool| [mcp_name(tool.id()), tool.id().to_owned()]).collect();
-        let (mut taken, mut renamed) = (HashSet::new(), Vec::new());
+        // The routes and tasks that run programs find the language by its ids.
+        let mut taken: HashSet<String> = program::IDS.map(str::to_owned).into();
+        let (mut renamed, mut displaced) = (Vec::new(), Vec::new());
         for mut tool in tools {
             let change = config.tools.get(tool.id()).or_else(|| config.tools.get(&mcp_name(tool.id())));
             if change.is_some_and(|change| change.enabled == Some(false)) {
@@ -214,6 +216,7 @@ impl Sources {
             }
             match change.and_then(|change| change.rename.as_ref()) {
                 Some(rename) => renamed.push((tool, rename)),
+                None if program::IDS.contains(&tool.id()) => displaced.push(tool),
                 None => {
                     taken.insert(tool.id().to_owned());
                     self.register(builder, tool, findings);
@@ -224,18 +227,29 @@ impl Sources {
         for (mut tool, rename) in renamed {
             let id = tool.id().to_owned();
             if taken.insert(rename.to.clone()) {
-                let manifest = &mut tool.registration.manifest;
-                if manifest.name == manifest.id {
-                    manifest.name.clone_from(&rename.to);
-                }
-                manifest.id.clone_from(&rename.to);
+                tool.rename(rename.to.clone());
             } else {
                 let text = format!(
                     "tools.{id}.rename: another tool is called {}; {id} keeps its name",
                     rename.to
                 );
                 findings.problems.push(placed(config, Some(rename.at), text));
+                if program::IDS.contains(&&*id) {
+                    displaced.push(tool);
+                    continue;
+                }
             }
+            self.register(builder, tool, findings);
+        }
+        for mut tool in displaced {
+            let id = tool.id().to_owned();
+            let mut names = (2_u64..).map(|number| format!("{id}_{number}"));
+            let Some(free) = names.find(|name| !taken.contains(name)) else { continue };
+            let kind = tool.registration.manifest.provider.kind();
+            let text = format!("{id}: this name is that of the language; the {kind} is called {free}");
+            findings.warnings.push(placed(config, tool.at, text));
+            taken.insert(free.clone());
+            tool.rename(free);
             self.register(builder, tool, findings);
         }
         self.name_unknown(&names, providers, findings);
@@ -354,6 +368,14 @@ struct Tool {
 impl Tool {
     fn id(&self) -> &str {
         &self.registration.manifest.id
+    }
+
+    fn rename(&mut self, to: String) {
+        let manifest = &mut self.registration.manifest;
+        if manifest.name == manifest.id {
+            manifest.name.clone_from(&to);
+        }
+        manifest.id = to;
     }
 }
 

@@ -392,3 +392,119 @@ fn programs_are_laid_out_in_place_or_through_standard_input() {
     let piped = world.run_with_input(&["rtfs", "fmt", "--check", "-"], rough.as_bytes());
     assert_eq!(piped.code, Some(1));
 }
+
+#[test]
+fn a_program_whose_time_is_over_runs_no_handler_at_any_door() {
+    let caught = "(try (call :slow {}) (catch _ e :caught) (finally (log :info \"too late\")))";
+    let world = world()
+        .tool("slow", sh("sleep 60"))
+        .file("tools/plain.rtfs", "(defn main [input] (call :slow {}))")
+        .file("tools/catches.rtfs", format!("(defn main [input] {caught})"))
+        .config("tools: {plain: {timeout: 1}, catches: {timeout: 1}}\n");
+    let server = world.serve();
+    let late = |answer: &Value| {
+        let error = &answer["error"];
+        assert_eq!(
+            (&error["kind"], &error["data"]),
+            (&json!("limit"), &json!({"limit": "time"})),
+            "{answer}"
+        );
+    };
+    let limits = json!({"timeout_ms": 40});
+    for program in [caught, "(call :slow {})"] {
+        let mut http = server.http();
+        for _ in 0..15 {
+            late(&http.send(&post(&json!({"program": program, "limits": limits}))).unwrap().json());
+        }
+    }
+    for id in ["plain", "catches"] {
+        late(&server.http().send(&post(&json!({"call": id, "input": {}}))).unwrap().json());
+        let answer = server.http().send(&Request::new("POST", &format!("/api/{id}"))).unwrap();
+        assert_eq!((answer.status, &answer.json()["kind"]), (504, &json!("limit")), "{}", answer.text());
+    }
+    for mut client in server.clients() {
+        let result = client.call("rtfs", json!({"program": caught, "limits": limits}));
+        assert!(result.is_error(), "{}", result.json);
+        late(result.structured());
+    }
+    assert!(!server.log().contains("too late"));
+    server.assert_no_tool_is_left();
+}
+
+#[test]
+fn what_a_file_takes_and_gives_is_checked_like_that_of_any_tool() {
+    let world = world()
+        .file("tools/rt.rtfs", "(defn main [x :- [:map [:v :any]]] :- [:map [:n :int]] {:n (:v x)})")
+        .file("tools/e.rtfs", "(defn main [input] input)");
+    let server = world.serve();
+    let mut http = server.http();
+    let mut answer = |path: &str, body: &str| {
+        let request = Request::new("POST", path).header("content-type", "application/json");
+        let answer = http.send(&request.body(body)).unwrap();
+        (answer.status, answer.json())
+    };
+    let (_, broken) = answer("/rtfs", r#"{"call": "rt", "input": {"v": "q"}}"#);
+    assert_eq!(broken["error"]["kind"], "invalid-output", "{broken}");
+    assert_eq!(broken["error"]["data"][0]["path"], "output.n", "{broken}");
+    let (status, broken) = answer("/api/rt", r#"{"v": "q"}"#);
+    assert_eq!((status, &broken["kind"]), (502, &json!("invalid-output")), "{broken}");
+    let caught = "(try (call :rt {:v 1.5}) (catch :invalid-output e (:capability e)))";
+    let (_, value) = answer("/rtfs", &json!({ "program": caught }).to_string());
+    assert_eq!(value, json!({"value": "rt"}));
+    for mut client in server.clients() {
+        let result = client.call("rt", json!({"v": "q"}));
+        assert!(result.is_error() && result.sentence().contains("output.n"), "{}", result.json);
+        assert_eq!(client.call("rt", json!({"v": 3})).structured(), &json!({"n": 3}));
+    }
+
+    for (input, path) in
+        [(r#"{"v":1e400}"#, "input.v"), (r#"{"v":"\ud800"}"#, "input.v"), (r#"{"v":1,"v":2}"#, "input")]
+    {
+        let (_, refused) = answer("/rtfs", &format!(r#"{{"call":"e","input":{input}}}"#));
+        assert_eq!(refused["error"]["kind"], "invalid-input", "{input}: {refused}");
+        let message = refused["error"]["message"].as_str().unwrap();
+        assert!(message.starts_with(&format!("e: invalid input: {path}")), "{message}");
+        let (status, refused) = answer("/api/e", input);
+        assert_eq!((status, &refused["kind"]), (400, &json!("invalid-input")), "{input}: {refused}");
+        let (status, refused) = answer("/rtfs", &format!(r#"{{"program":"input","input":{input}}}"#));
+        assert_eq!((status, &refused["error"]["kind"]), (400, &json!("invalid-input")), "{refused}");
+    }
+}
+
+#[test]
+fn nothing_takes_the_name_of_the_language() {
+    let world = world()
+        .tool("rtfs", sh("echo mine"))
+        .file("tools/rtfs_check.rtfs", "(defn main [input] :checked)")
+        .config(
+            "capabilities: [{id: rtfs, description: adds, provider: {Local: {function: math.add}}}]\n",
+        );
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(0), "{}", checked.all());
+    for words in [
+        "rtfs: this name is that of the language; the tool is called rtfs_2",
+        "called rtfs_3",
+        "called rtfs_check_2",
+    ] {
+        assert!(checked.all().contains(words), "{}", checked.all());
+    }
+    let server = world.serve();
+    server.log_says(&["rtfs: this name is that of the language"]);
+    let mut http = server.http();
+    let mut answer = |body: Value| http.send(&post(&body)).unwrap().json();
+    assert_eq!(answer(json!({"program": "(+ 1 2)"})), json!({"value": 3}));
+    assert_eq!(answer(json!({"call": "rtfs_3", "input": {"a": 1, "b": 2}})), json!({"value": 3}));
+    assert_eq!(
+        answer(json!({"call": "rtfs", "input": {"program": "7"}})),
+        json!({"value": {"value": 7}})
+    );
+    let task = Request::new("POST", "/tasks").header("content-type", "application/json");
+    let task = http.send(&task.body(json!({"program": "(* 6 7)"}).to_string())).unwrap().json();
+    let path = format!("/tasks/{}", task["id"].as_str().unwrap());
+    eventually("the task is done", || http.get(&path).json()["result"].to_string().contains("42"));
+    for mut client in server.clients() {
+        assert_eq!(client.tool_names(), ["rtfs_2", "rtfs_3", "rtfs_check_2"]);
+        assert!(client.call("rtfs_2", json!({})).text().contains("mine"));
+        assert_eq!(client.call("rtfs", json!({"program": "7"})).structured(), &json!({"value": 7}));
+    }
+}
