@@ -2,7 +2,9 @@
 
 use orla_marketplace::json::value_to_json;
 use orla_marketplace::rtfs::Value;
-use orla_marketplace::{Outcome, RuntimeError, RuntimeResult, Violation, program, whole_millis};
+use orla_marketplace::{
+    JsonText, Outcome, RuntimeError, RuntimeResult, Violation, program, whole_millis,
+};
 use serde_json::{Value as Json, json};
 
 /// An outcome as a JSON object that [`read`](super::read) reads.
@@ -49,6 +51,9 @@ pub fn described(error: &RuntimeError) -> Json {
             Some(json!({"limit": limit, "retry_after_ms": whole_millis(*retry_after)}))
         }
         RuntimeError::Unknown { similar, .. } => Some(json!(similar)),
+        RuntimeError::Refused { code, message, data, .. } => {
+            Some(refusal(*code, message, data.as_ref()))
+        }
         error => error.outcome().and_then(|outcome| outcome.value().ok()).map(|value| as_json(&value)),
     };
     if let Some(data) = data {
@@ -82,12 +87,15 @@ fn detail(error: &RuntimeError) -> Option<Json> {
         RuntimeError::Limit { what, .. } => json!({ "what": what }),
         RuntimeError::Reported { .. } => json!({"reported": true}),
         RuntimeError::Structured { message, .. } => json!({ "told": message }),
-        RuntimeError::Refused { code, message, data, .. } => {
-            let data = data.as_ref().and_then(|data| serde_json::from_str::<Json>(data.as_str()).ok());
-            json!({"code": code, "message": message, "data": data})
-        }
+        RuntimeError::Refused { code, message, data, .. } => refusal(*code, message, data.as_ref()),
         _ => return None,
     })
+}
+
+/// What a server of the Model Context Protocol says with its error.
+fn refusal(code: i64, message: &str, data: Option<&JsonText>) -> Json {
+    let data = data.and_then(|data| serde_json::from_str::<Json>(data.as_str()).ok());
+    json!({"code": code, "message": message, "data": data})
 }
 
 /// A value for observers. A value that is not data is shown as text.
@@ -99,7 +107,7 @@ pub fn as_json(value: &Value) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orla_marketplace::{JsonText, Payload, rtfs};
+    use orla_marketplace::{Payload, rtfs};
 
     fn text(result: RuntimeResult<Outcome>) -> String {
         match result {
@@ -121,6 +129,15 @@ mod tests {
         let error =
             RuntimeError::Unavailable { id: "a".to_owned(), reason: "r".to_owned(), source: None };
         assert_eq!(detail(&error), Some(json!({"reason": "r"})));
+    }
+
+    #[test]
+    fn what_a_server_refused_is_told_as_programs_catch_it() {
+        let data = JsonText::parse(r#"{"k":1}"#).ok();
+        let error =
+            RuntimeError::Refused { id: "a".into(), code: -32050, message: "custom".into(), data };
+        let data = &described(&error)["error"]["data"];
+        assert_eq!(*data, json!({"code": -32050, "message": "custom", "data": {"k": 1}}));
     }
 
     #[test]
