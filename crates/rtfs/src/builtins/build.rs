@@ -417,6 +417,13 @@ fn range(context: &mut Context, args: &mut [Value]) -> Answer {
     if let (Value::Int(start), Value::Int(end), Value::Int(step)) = (start, end, step) {
         return integers(context, *start, *end, *step);
     }
+    // A limit that is no integer does not make floats of integers.
+    if let (Value::Int(first), Value::Float(limit), Value::Int(by)) = (start, end, step)
+        && limit.is_finite()
+    {
+        let limit = if *by > 0 { limit.ceil() } else { limit.floor() };
+        return integers(context, *first, limit as i64, *by);
+    }
     let numbers = (float_of(start), float_of(end), float_of(step));
     let (Some(from), Some(to), Some(by)) = numbers else {
         let other = args.iter().find(|arg| float_of(arg).is_none()).unwrap_or(&zero);
@@ -430,7 +437,9 @@ fn range(context: &mut Context, args: &mut [Value]) -> Answer {
         return Err(crate::Error::limit("size", "`range` would give more than 2,000,000 items").into());
     }
     room(context, count as usize)?;
-    super::vector((0..count as i64).map(|n| Value::Float(from + by * n as f64)).collect())
+    let later = (1..count as i64).map(|n| Value::Float(from + by * n as f64));
+    let first = (count >= 1.0).then(|| start.clone());
+    super::vector(first.into_iter().chain(later).collect())
 }
 
 fn integers(context: &mut Context, start: i64, end: i64, step: i64) -> Answer {

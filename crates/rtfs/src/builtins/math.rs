@@ -207,7 +207,7 @@ fn pow(_: &mut Context, base: &Value, exponent: &Value) -> Answer {
         && *n >= 0
     {
         let n = *n as u64;
-        if x.bits() > 1 && x.bits().saturating_mul(n) > MAX_BITS {
+        if x.bits() > 1 && log2(&x) * n as f64 >= MAX_BITS as f64 {
             return Err(too_big());
         }
         let n = if x.bits() <= 1 { 2 - n % 2 } else { n };
@@ -219,6 +219,13 @@ fn pow(_: &mut Context, base: &Value, exponent: &Value) -> Answer {
         (None, _) => Err(wrong("pow", "numbers", base)),
         _ => Err(wrong("pow", "numbers", exponent)),
     }
+}
+
+/// The logarithm of a number's size, for one that is not 0.
+fn log2(x: &BigInt) -> f64 {
+    let beyond = x.bits().saturating_sub(64);
+    let leading = (x.magnitude() >> beyond).iter_u64_digits().next().unwrap_or(1);
+    beyond as f64 + (leading as f64).log2()
 }
 
 /// The integer that a float is; an error for NaN and the infinities.

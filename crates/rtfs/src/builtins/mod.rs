@@ -238,7 +238,6 @@ static ALIASES: &[(&str, &str)] = &[
     ("join", "string-join"),
     ("boolean?", "bool?"),
     ("integer?", "int?"),
-    ("sequential?", "seq?"),
     ("ceiling", "ceil"),
 ];
 

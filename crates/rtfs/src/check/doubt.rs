@@ -143,11 +143,12 @@ impl Walker<'_> {
 
 /// Whether what a function gives tells of what kind its argument is.
 fn tells_kind(name: &str) -> bool {
-    const NAMES: [&str; 15] = [
+    const NAMES: [&str; 16] = [
         "type-name",
         "type-of",
         "coll?",
         "seq?",
+        "sequential?",
         "nan?",
         "%is",
         "=",

@@ -600,10 +600,12 @@ fn fits(value: &Value, limit: usize) -> bool {
             Ok(())
         }
     }
+    /// The text of no number or short string is as long.
+    const SHORT: usize = 512;
     use std::fmt::Write as _;
     match value {
-        value if value.is_immediate() => true,
-        Value::Str(text) => text.as_str().len() <= limit,
+        value if value.is_immediate() && limit >= SHORT => true,
+        Value::Str(text) if text.as_str().len() > limit => false,
         value => write!(Counter(limit), "{value:?}").is_ok(),
     }
 }
