@@ -24,6 +24,11 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 #[error("nothing was sent")]
 pub struct NotSent(#[source] pub BoxError);
 
+/// The source of a [`RuntimeError::Unavailable`] if the provider answered that it cannot serve the call now.
+#[derive(Debug, thiserror::Error)]
+#[error("the provider answered")]
+pub struct Answered(pub Box<Outcome>);
+
 /// Why a call gave no value (RTFS capability system §4).
 ///
 /// `Display` is for the caller, who may be a model or a stranger: it names the capability, says what happened and
@@ -290,6 +295,9 @@ impl RuntimeError {
             | Self::Cancelled { outcome, .. }
             | Self::Structured { outcome, .. }
             | Self::Failed { outcome, .. } => outcome.as_deref(),
+            Self::Unavailable { source: Some(source), .. } => {
+                source.downcast_ref::<Answered>().map(|Answered(outcome)| &**outcome)
+            }
             _ => None,
         }
     }

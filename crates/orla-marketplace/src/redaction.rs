@@ -20,7 +20,7 @@ use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use rtfs::Value;
 use serde_json::Value as Json;
 
-use crate::error::{RuntimeError, Violation};
+use crate::error::{Answered, RuntimeError, Violation};
 use crate::notice::{Notice, Progress};
 use crate::outcome::Outcome;
 use crate::payload::{JsonText, Payload};
@@ -173,9 +173,12 @@ impl Redactor {
             RuntimeError::TimedOut { outcome, .. } | RuntimeError::Cancelled { outcome, .. } => {
                 self.boxed(outcome.as_mut());
             }
-            RuntimeError::Unavailable { reason: message, .. } | RuntimeError::Generic(message) => {
-                self.replace(message);
+            RuntimeError::Unavailable { reason, source, .. } => {
+                self.replace(reason);
+                let answered = source.as_mut().and_then(|source| source.downcast_mut::<Answered>());
+                self.boxed(answered.map(|Answered(outcome)| outcome));
             }
+            RuntimeError::Generic(message) => self.replace(message),
             RuntimeError::Failed { message, outcome, .. } => {
                 self.replace(message);
                 self.boxed(outcome.as_mut());

@@ -12,7 +12,7 @@ use bytes::Bytes;
 use orla_marketplace::json::value_from_json;
 use orla_marketplace::rtfs::{Error, Origin, Position};
 use orla_marketplace::{
-    CallContext, JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation,
+    Answered, BoxError, CallContext, JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation,
 };
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -184,7 +184,8 @@ fn same(
         }
         "unavailable" => {
             let reason = there(detail.reason.unwrap_or(message));
-            RuntimeError::Unavailable { id, reason, source: None }
+            let source = outcome(came).map(|came| Box::new(Answered(came)) as BoxError);
+            RuntimeError::Unavailable { id, reason, source }
         }
         "limit" if came.is_none() => RuntimeError::Limit { id, what: detail.what.unwrap_or(message) },
         "panicked" => RuntimeError::Panicked { id },
@@ -357,6 +358,16 @@ mod tests {
             read_text(r#"{"error": {"kind": "type", "message": "m", "at": {"line": 3}}}"#).unwrap_err();
         let shown = error.outcome().unwrap().structured.as_ref().unwrap().json().unwrap();
         assert!(shown.as_str().contains(r#""at": {"line": 3}"#), "{}", shown.as_str());
+    }
+
+    #[test]
+    fn what_a_provider_there_answered_comes_here() {
+        let told = r#"{"error": {"kind": "unavailable", "message": "m", "detail": {"reason": "r"}},
+            "outcome": {"value": {"n": 1.10}}}"#;
+        let error = read_text(told).unwrap_err();
+        assert_eq!(error.kind(), "unavailable");
+        let value = error.outcome().unwrap().structured.as_ref().unwrap().json().unwrap();
+        assert_eq!(value.as_str(), r#"{"n": 1.10}"#);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! | 2xx, JSON | the value, as the text it came in |
 //! | 2xx, other text | a text block |
 //! | 2xx, image, audio, anything else | such a block; what is neither is an embedded resource |
-//! | 408, 425, 429, 502, 503, 504 | [`RuntimeError::Unavailable`]: the same call may succeed later |
+//! | 408, 425, 429, 502, 503, 504 | [`RuntimeError::Unavailable`], with the body: the same call may succeed later |
 //! | any other status | [`RuntimeError::Failed`], with the body kept as the outcome |
 //!
 //! `_meta["orla/http"]` says the status, the media type and the headers that lead on.
@@ -14,7 +14,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use orla_marketplace::rtfs::text::excerpt;
-use orla_marketplace::{HttpCapability, JsonText, Outcome, Payload, RuntimeError, RuntimeResult};
+use orla_marketplace::{
+    Answered, BoxError, HttpCapability, JsonText, Outcome, Payload, RuntimeError, RuntimeResult,
+};
 use reqwest::StatusCode;
 use reqwest::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use serde::Serialize;
@@ -138,7 +140,9 @@ fn failure(
             None => "trying again may help".to_owned(),
         };
         let reason = format!("{answered}; {when}");
-        return RuntimeError::Unavailable { id: name.to_owned(), reason, source: None };
+        let source = outcome(context, media_type, body, meta).map(Answered);
+        let source = source.map(|answered| Box::new(answered) as BoxError);
+        return RuntimeError::Unavailable { id: name.to_owned(), reason, source };
     }
     let has_credentials = http.auth_token.is_some() || !http.options.credentials.is_empty();
     let hint = match status.as_u16() {

@@ -174,11 +174,15 @@ fn a_status_says_what_happened_and_whether_to_try_again() {
     for (status, headers, body, message) in cases {
         assert_eq!(answered(&plain(), status, headers, body).unwrap_err().to_string(), message);
     }
+    let body = |error: &RuntimeError| {
+        let outcome = error.outcome().unwrap();
+        assert!(outcome.meta.is_some());
+        outcome.structured.as_ref().unwrap().json().unwrap().as_str().to_owned()
+    };
     let error = answered(&plain(), 409, &[json], br#"{"code": 1.0}"#).unwrap_err();
-    assert_eq!(
-        error.outcome().unwrap().structured.as_ref().unwrap().json().unwrap().as_str(),
-        r#"{"code": 1.0}"#
-    );
+    assert_eq!(body(&error), r#"{"code": 1.0}"#);
+    let busy = answered(&plain(), 429, &[json], br#"{"code": 2.0}"#).unwrap_err();
+    assert_eq!((busy.kind(), &*body(&busy)), ("unavailable", r#"{"code": 2.0}"#));
     let transient = answered(&plain(), 503, &[text], b"").unwrap_err();
     assert!(transient.is_transient() && !error.is_transient());
 }
