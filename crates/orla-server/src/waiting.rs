@@ -37,7 +37,9 @@ pub enum ApprovalRefused {
     #[error(transparent)]
     Here(#[from] AnswerError),
     /// It may wait at a node that does not answer.
-    #[error("no call waits for an approval with this id here, and node {0} does not answer; try again")]
+    #[error(
+        "no call waits for an approval with this id here, and node {0} does not answer: it may have taken the answer; look at the list"
+    )]
     Unreachable(String),
 }
 

@@ -27,26 +27,31 @@ const ANSWER: &str = "approvals:answer";
 
 /// Which questions the policy lets this caller answer. Where there are several callers, a caller that was identified does
 /// not approve its own calls: what made the call has its credential, and could approve it without a person.
-pub(crate) fn may_answer(core: &Core, principal: Option<&Principal>) -> MayAnswer {
-    let has_others = || core.tls.asks_clients() || core.settings.load().auth.has_several_callers();
+fn may_answer(core: &Core, principal: Option<&Principal>, has_others: bool) -> MayAnswer {
     match core.market.snapshot().permits_part(principal, "approvals", ANSWER) {
         false => MayAnswer::None,
-        true if principal.is_some() && has_others() => MayAnswer::OfOthers,
+        true if principal.is_some() && has_others => MayAnswer::OfOthers,
         true => MayAnswer::All,
     }
 }
 
+/// Whether there are several callers here.
+fn has_others(core: &Core) -> bool {
+    core.tls.asks_clients() || core.settings.load().auth.has_several_callers()
+}
+
 /// The calls that wait at this node and at the others.
 pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<WaitingCall> {
-    let mut all = here(core, principal);
+    let mut all = here(core, principal, has_others(core));
     all.extend(elsewhere::waiting(core, principal).await);
     all.sort_by_key(|waiting| waiting.expires_at);
     all
 }
 
 /// The calls that wait at this node.
-fn here(core: &Core, principal: Option<&Principal>) -> Vec<WaitingCall> {
-    let pending = core.market.approvals().pending(principal, may_answer(core, principal));
+fn here(core: &Core, principal: Option<&Principal>, has_others: bool) -> Vec<WaitingCall> {
+    let may_answer = may_answer(core, principal, has_others);
+    let pending = core.market.approvals().pending(principal, may_answer);
     pending.into_iter().map(WaitingCall::here).collect()
 }
 
@@ -88,7 +93,7 @@ pub(crate) async fn decide(
     id: &str,
     approve: bool,
 ) -> Result<(), ApprovalRefused> {
-    match decide_here(core, principal, id, approve) {
+    match decide_here(core, principal, has_others(core), id, approve) {
         Err(AnswerError::Unknown) => elsewhere::decide(core, principal, id, approve).await,
         decided => Ok(decided?),
     }
@@ -97,10 +102,12 @@ pub(crate) async fn decide(
 fn decide_here(
     core: &Core,
     principal: Option<&Principal>,
+    has_others: bool,
     id: &str,
     approve: bool,
 ) -> Result<(), AnswerError> {
-    core.market.approvals().answer(id, principal, may_answer(core, principal), approve)
+    let may_answer = may_answer(core, principal, has_others);
+    core.market.approvals().answer(id, principal, may_answer, approve)
 }
 
 /// Answers the question with this id.

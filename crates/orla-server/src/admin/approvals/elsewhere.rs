@@ -13,7 +13,7 @@ use orla_marketplace::{AnswerError, JsonText, Principal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{decide_here, here};
+use super::{decide_here, has_others, here};
 use crate::nodes::{NoAnswer, Nodes, OtherNode};
 use crate::state::Core;
 use crate::waiting::{ApprovalRefused, WaitingCall};
@@ -32,10 +32,24 @@ const MAX_OPEN: Duration = Duration::from_secs(366 * 24 * 3600);
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Asked {
-    /// The calls that the caller sees, after the first so many.
-    List { skip: usize },
+    /// The calls that the caller sees, after the first so many. `several`: the node that asks has several callers, so that
+    /// none of them approves its own calls.
+    List {
+        skip: usize,
+        #[serde(default = "yes")]
+        several: bool,
+    },
     /// The answer of the caller.
-    Decide { id: String, approve: bool },
+    Decide {
+        id: String,
+        approve: bool,
+        #[serde(default = "yes")]
+        several: bool,
+    },
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A part of a list.
@@ -71,12 +85,18 @@ enum Decided {
 /// Answers another node.
 pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> Bytes {
     let answer = match serde_json::from_slice(asked) {
-        Ok(Asked::List { skip }) => {
+        Ok(Asked::List { skip, several }) => {
             let room = core.cluster().map_or(0, Nodes::room);
-            serde_json::to_vec(&page(here(core, caller), skip, room, SystemTime::now()))
+            serde_json::to_vec(&page(
+                here(core, caller, several || has_others(core)),
+                skip,
+                room,
+                SystemTime::now(),
+            ))
         }
-        Ok(Asked::Decide { id, approve }) => {
-            let decided = match decide_here(core, caller, &id, approve) {
+        Ok(Asked::Decide { id, approve, several }) => {
+            let has_others = several || has_others(core);
+            let decided = match decide_here(core, caller, has_others, &id, approve) {
                 Ok(()) => Decided::Done,
                 Err(AnswerError::NotAllowed) => Decided::NotAllowed,
                 Err(_) => Decided::Unknown,
@@ -113,7 +133,7 @@ pub(super) async fn waiting(core: &Core, caller: Option<&Principal>) -> Vec<Wait
     let Some(cluster) = core.cluster() else { return Vec::new() };
     let lists = cluster.others().into_iter().map(async |other| {
         let mut rows = Vec::new();
-        if let Err(error) = list(cluster, &other, caller, &mut rows).await {
+        if let Err(error) = list(cluster, &other, caller, has_others(core), &mut rows).await {
             tracing::warn!(node = other.node, %error, "the calls that wait for an approval at a node are not shown");
         }
         let now = SystemTime::now();
@@ -126,11 +146,15 @@ async fn list(
     cluster: &dyn Nodes,
     other: &OtherNode,
     caller: Option<&Principal>,
+    several: bool,
     rows: &mut Vec<Row>,
 ) -> Result<(), NoAnswer> {
     let mut skip = 0;
     while rows.len() < MAX_SHOWN {
-        let page: Page = ask(cluster, other, caller, &Asked::List { skip }).await?;
+        let page: Page = ask(cluster, other, caller, &Asked::List { skip, several }).await?;
+        if page.waiting.is_empty() {
+            break;
+        }
         rows.extend(page.waiting);
         match page.next {
             Some(next) if next > skip => skip = next,
@@ -154,7 +178,7 @@ pub(super) async fn decide(
     let Some((cluster, others)) = others.filter(|_| id.len() <= MAX_ID) else {
         return Err(AnswerError::Unknown.into());
     };
-    let asked = Asked::Decide { id: id.to_owned(), approve };
+    let asked = Asked::Decide { id: id.to_owned(), approve, several: has_others(core) };
     let answers = others.iter().map(|other| ask(cluster, other, caller, &asked));
     let answers = join_all(answers).await;
     let decided = answers.iter().zip(&others).filter_map(|(answer, other)| match answer {
