@@ -230,19 +230,6 @@ fn the_commands_use_a_server_or_the_state_itself() {
 }
 
 #[test]
-fn the_commands_ask_the_configured_server_if_the_state_is_in_use() {
-    let server = world().tool("hello", sh("echo hello")).config("{}\n").serve();
-    let id = start(&server, &json!({"capability": "hello"}));
-    reaches(&server, &id, "completed");
-    let port = server.address().port();
-    server.write("orla.yaml", format!("port: {port}\n"), 0o644);
-    assert_eq!(server.run(&["task", "wait", &id]).stdout, "hello\n");
-    let list = server.run(&["task", "list"]);
-    assert!(list.code == Some(0) && list.stdout.contains(&id), "{list:?}");
-    assert_eq!(server.run(&["task", "run", "hello", "--wait"]).stdout, "hello\n");
-}
-
-#[test]
 fn the_journal_of_a_program_is_a_tree_of_its_steps_and_branches_also_after_a_crash() {
     let mut server = world().tool("hello", sh("echo hello")).serve();
     let program = "(step \"greet\"\n  (pmap (fn [_] (call :hello {})) [1 2])\n  (await-event \"go\"))";

@@ -104,9 +104,9 @@ pub(super) const TASK: &str = "\
 A task is a call that outlives its caller. It survives the client, the connection and the server: after a crash it runs \
 again if its capability is idempotent, and is `interrupted` if not. docs/tasks.md says exactly what is guaranteed.
 
-Without --url, the state of this directory is opened (state_dir). While a server uses it, the server at HOST:PORT of the \
-configuration is asked. There, a caller sees its own tasks, those of others with the permission tasks:read, and may cancel \
-them with tasks:manage.
+Without --url, the state of this directory is opened (state_dir). While a server uses it, name the server with \
+--url. There, a caller sees its own tasks, those of others with the permission tasks:read, and may cancel them with \
+tasks:manage.
 
 Examples:
   orla task run import file=big.csv --url http://127.0.0.1:8080

@@ -104,14 +104,6 @@ impl Server {
         self.read_reply(response, notify).await
     }
 
-    /// Whether a server answers at this address, within two seconds.
-    pub(crate) async fn answers(&self) -> bool {
-        /// How long it may take.
-        const ANSWER: Duration = Duration::from_secs(2);
-        let asked = self.client.get(self.url("/healthz")).timeout(ANSWER).send().await;
-        asked.is_ok_and(|response| response.status().is_success())
-    }
-
     /// Gets a document, such as `/status`.
     pub(crate) async fn get(&self, path: &str) -> Result<String, Failure> {
         self.document(self.client.get(self.url(path))).await

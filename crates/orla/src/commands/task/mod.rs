@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::client::Server;
 use crate::Failure;
 use crate::cli::{Task, TaskCommand, TaskRun};
-use crate::config::{Config, Source, reason};
+use crate::config::{Source, reason};
 use crate::state::{self, ServerState};
 
 pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
@@ -32,24 +32,13 @@ pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
             None => match state::of_command(&config).await? {
                 ServerState::Usable(store) => here::run(&task.command, wanted, &config, &store).await,
                 ServerState::InUse(why) => {
-                    let server = configured(&config, &why).await?;
-                    there::run(&task.command, wanted, &server).await
+                    Err(Failure::usage(format!("{why}: name that server with --url http://HOST:PORT")))
                 }
             },
         }
     });
     runtime.shutdown_background();
     done
-}
-
-/// The server at the address of the configuration, because the state is in another process.
-async fn configured(config: &Config, why: &str) -> Result<Server, Failure> {
-    if let Ok(server) = Server::at(None, config)
-        && server.answers().await
-    {
-        return Ok(server);
-    }
-    Err(Failure::usage(format!("{why}: name that server with --url http://HOST:PORT")))
 }
 
 /// The input of the capability, or of the program with its text.
