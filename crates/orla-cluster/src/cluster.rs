@@ -133,6 +133,7 @@ impl Cluster {
             shared: Arc::clone(&self.shared),
             serving: Arc::clone(&self.serving),
             inquiries: Arc::clone(&self.inquiries),
+            store: self.store.clone(),
             describe: Arc::clone(&self.describe),
             leaving: self.leaving.clone(),
             stop: self.stop.clone(),
@@ -255,6 +256,7 @@ impl Cluster {
             running: self.market.upgrade().map_or(0, |market| market.running()),
             places: 0,
             lag_ms: 0,
+            stuck_ms: self.store.stuck().map(millis),
         });
         let places = self.permits.places();
         for node in &mut nodes {
@@ -267,6 +269,10 @@ impl Cluster {
     fn is_started(&self) -> bool {
         self.is_started.load(Ordering::Relaxed)
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Cluster {

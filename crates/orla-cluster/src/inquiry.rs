@@ -4,7 +4,6 @@
 //! business of whoever answers ([`Answerer`]). It has no effect that a lost message would leave in doubt for long: who asks
 //! waits for the answer, and may ask again.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
 
@@ -30,7 +29,7 @@ const MAX_ASKED: usize = 1024;
 const ANSWER: &str = "answer";
 const REFUSAL: &str = "refused";
 
-/// Answers what other nodes ask.
+/// Answers what other nodes ask, and decides whom.
 #[async_trait]
 pub trait Answerer: Send + Sync {
     /// The answer to a question in the name of this caller, of at most [`Cluster::room`](crate::Cluster::room) bytes.
@@ -159,8 +158,7 @@ impl Inquiries {
     /// Why there is no answer, for the node that asks.
     async fn answer(&self, message: &Message) -> Result<Bytes, String> {
         let answerer = self.answerer.get().ok_or("it answers nothing yet")?;
-        let admits_anonymous = self.link.admits_anonymous.load(Ordering::Relaxed);
-        let caller = caller_of(header(message), SystemTime::now(), admits_anonymous)?;
+        let caller = caller_of(header(message), SystemTime::now())?;
         Ok(answerer.answer(caller, message.payload.clone()).await)
     }
 }
@@ -169,21 +167,13 @@ impl Inquiries {
 ///
 /// # Errors
 /// It is not said, or not for this node to answer.
-fn caller_of(
-    header: &str,
-    now: SystemTime,
-    admits_anonymous: bool,
-) -> Result<Option<Principal>, &'static str> {
+fn caller_of(header: &str, now: SystemTime) -> Result<Option<Principal>, &'static str> {
     let head: Head = serde_json::from_str(header).map_err(|_| "it cannot read who asks")?;
     if !is_name(&head.from) || head.caller.as_ref().is_some_and(Caller::is_too_large) {
         return Err("it cannot read who asks");
     }
     let caller = head.caller.map(|caller| caller.principal(now)).transpose();
-    let caller = caller.map_err(|_| "it does not know the permissions or the credential of who asks")?;
-    match caller.is_none() && !admits_anonymous {
-        true => Err("it answers identified callers alone"),
-        false => Ok(caller),
-    }
+    caller.map_err(|_| "it does not know the permissions or the credential of who asks")
 }
 
 fn header(message: &Message) -> &str {
@@ -203,21 +193,20 @@ mod tests {
             .with_expiry(SystemTime::UNIX_EPOCH + Duration::from_secs(9));
         let head = Head { from: "alpha".to_owned(), caller: Some(Caller::of(&ada)) };
         let text = serde_json::to_string(&head).unwrap();
-        let read = caller_of(&text, SystemTime::UNIX_EPOCH, false).unwrap().unwrap();
+        let read = caller_of(&text, SystemTime::UNIX_EPOCH).unwrap().unwrap();
         assert!(read == ada && read.groups().eq(["ops"]));
-        assert!(caller_of(&text, SystemTime::now(), false).is_err(), "its credential has expired");
+        assert!(caller_of(&text, SystemTime::now()).is_err(), "its credential has expired");
         let anonymous = r#"{"from":"alpha","caller":null}"#;
-        assert_eq!(caller_of(anonymous, SystemTime::now(), true), Ok(None));
-        assert!(caller_of(anonymous, SystemTime::now(), false).is_err());
+        assert_eq!(caller_of(anonymous, SystemTime::now()), Ok(None));
         for bad in ["", "{}", r#"{"from":"a.b","caller":null}"#] {
-            assert!(caller_of(bad, SystemTime::now(), true).is_err(), "{bad}");
+            assert!(caller_of(bad, SystemTime::now()).is_err(), "{bad}");
         }
     }
 
     proptest! {
         #[test]
         fn any_header_can_be_read(text in r#"[\{\}\[\]",:a-z0-9 ]{0,80}"#) {
-            let _ = caller_of(&text, SystemTime::now(), true);
+            let _ = caller_of(&text, SystemTime::now());
         }
     }
 }

@@ -27,6 +27,7 @@ use crate::orders;
 use crate::presence::{LEASE, Lease, MAX_OFFER, Offered, Offers, VERSION};
 use crate::provider::KIND;
 use crate::shared::Shared;
+use crate::store::ClusterStore;
 
 /// How often the lease is renewed.
 const RENEW: Duration = Duration::from_secs(3);
@@ -49,6 +50,7 @@ pub(crate) struct Member {
     pub(crate) shared: Arc<Shared>,
     pub(crate) serving: Arc<Serving>,
     pub(crate) inquiries: Arc<Inquiries>,
+    pub(crate) store: ClusterStore,
     pub(crate) describe: DescribeTool,
     /// The node says that it is gone.
     pub(crate) leaving: CancellationToken,
@@ -435,6 +437,10 @@ impl Keeper {
             running: market.running(),
             limit: market.snapshot().limits().max_concurrency,
             draining: member.shared.is_draining(),
+            stuck_ms: member
+                .store
+                .stuck()
+                .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
         };
         match self.buckets.leases.put(&lease.node, lease.write().into()).await {
             Ok(_) => {

@@ -80,6 +80,7 @@ pub use throttle::AuthLimits;
 pub use tls::{CertificateName, Tls, TlsError, TlsSettings};
 pub use waiting::{ApprovalRefused, WaitingCall};
 
+use crate::mcp::session::elsewhere;
 use crate::state::Core;
 
 /// Serves a marketplace to MCP clients. Cloning shares it.
@@ -122,9 +123,10 @@ impl Server {
     }
 
     /// Shares the sessions of MCP with all servers of this state: each serves the sessions that another began. The first
-    /// state stays.
+    /// state stays. To be called within a runtime.
     pub fn share_sessions(&self, state: Arc<dyn StateStore>) {
         self.core.share_sessions(state);
+        self.core.tracker.spawn(elsewhere::forward(Arc::clone(&self.core)));
     }
 
     /// Serves these tasks. They are closed when the server ends. Without them, clients find none. The first ones stay.
@@ -154,8 +156,8 @@ impl Server {
 
     /// Answers what another node of the cluster [asks](Nodes::ask) in the name of this caller. What cannot be read has an
     /// empty answer.
-    pub fn answer_node(&self, caller: Option<&Principal>, question: &Bytes) -> Bytes {
-        peers::answer(&self.core, caller, question)
+    pub async fn answer_node(&self, caller: Option<&Principal>, question: &Bytes) -> Bytes {
+        peers::answer(&self.core, caller, question).await
     }
 
     /// Serves these pages for people at `/console`. The first ones stay.

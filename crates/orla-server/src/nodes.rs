@@ -113,6 +113,9 @@ pub struct NodeRow {
     pub places: usize,
     /// Milliseconds since it was last heard of.
     pub lag_ms: u64,
+    /// For how many milliseconds its copy of the store has not kept up, because its consumer is stuck.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stuck_ms: Option<u64>,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]

@@ -25,6 +25,7 @@ use crate::idempotency::Answers;
 use crate::mcp::dispatch::pending::PendingRequests;
 use crate::mcp::notify::changes::Lists;
 use crate::mcp::notify::subscriptions::Subscriptions;
+use crate::mcp::notify::unheard::Unheard;
 use crate::mcp::session::Sessions;
 use crate::mcp::session::shared::SharedSessions;
 use crate::mcp::surfaces;
@@ -52,6 +53,8 @@ pub(crate) struct Core {
     /// How often lists have changed, to be watched.
     pub(crate) lists: watch::Sender<Lists>,
     pub(crate) subscriptions: Subscriptions,
+    /// Changes of which clients may have to hear at other servers.
+    pub(crate) unheard: Arc<Unheard>,
     /// Sends whenever a credential may have been withdrawn.
     pub(crate) credentials: watch::Sender<()>,
     /// Everything that was spawned.
@@ -112,6 +115,7 @@ impl Core {
             pending: PendingRequests::default(),
             lists: watch::Sender::default(),
             subscriptions: Subscriptions::default(),
+            unheard: Arc::default(),
             credentials: watch::Sender::default(),
             tracker: TaskTracker::new(),
             draining: CancellationToken::new(),
@@ -218,8 +222,21 @@ impl Core {
         self.shared_sessions.get()
     }
 
+    /// Whether there are callers without a credential.
+    pub(crate) fn admits_anonymous(&self) -> bool {
+        !self.settings.load().options.auth.are_required() && !self.tls.asks_clients()
+    }
+
+    /// What tells this process from the others of its cluster, if it is a node of one.
+    pub(crate) fn instance(&self) -> Option<Arc<str>> {
+        self.cluster().map(|cluster| cluster.instance().into())
+    }
+
     /// Shares sessions with the other servers of a state. The first one stays.
     pub(crate) fn share_sessions(&self, state: Arc<dyn StateStore>) {
+        // An answer to a question of another server must not be taken for one to a question of this one.
+        let first = getrandom::u32().unwrap_or_default();
+        self.question_numbers.store(u64::from(first) << 20, Ordering::Relaxed);
         drop(self.shared_sessions.set(SharedSessions::new(state)));
     }
 

@@ -68,14 +68,24 @@ pub(crate) struct Answers(pub(crate) Server);
 #[async_trait]
 impl Answerer for Answers {
     async fn answer(&self, caller: Option<Principal>, question: Bytes) -> Bytes {
-        self.0.answer_node(caller.as_ref(), &question)
+        self.0.answer_node(caller.as_ref(), &question).await
     }
 }
 
 fn row(status: NodeStatus) -> NodeRow {
-    let NodeStatus { node, alive, cut_off, draining, capabilities, running, places, lag_ms, .. } =
-        status;
-    NodeRow { node, alive, cut_off, draining, capabilities, running, places, lag_ms }
+    let NodeStatus {
+        node,
+        alive,
+        cut_off,
+        draining,
+        capabilities,
+        running,
+        places,
+        lag_ms,
+        stuck_ms,
+        ..
+    } = status;
+    NodeRow { node, alive, cut_off, draining, capabilities, running, places, lag_ms, stuck_ms }
 }
 
 /// How this node shares the tasks of its cluster: it runs those of the capabilities that it has itself.

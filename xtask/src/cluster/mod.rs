@@ -4,6 +4,7 @@ mod approvals;
 mod chaos;
 mod faults;
 mod limits;
+mod sessions;
 mod shared;
 
 use std::cell::Cell;
@@ -69,7 +70,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 type Check = fn(&World) -> Result<(), String>;
 
 /// The parts by which checks are chosen, what they show, and the checks.
-const CHECKS: [(&str, &str, Check); 21] = [
+const CHECKS: [(&str, &str, Check); 22] = [
     ("calls", "a tool of another node is listed and called", World::listed_and_called),
     ("calls", "large inputs and results arrive whole", World::large),
     ("calls", "what is here wins, and equal nodes share the calls", World::shared),
@@ -87,6 +88,7 @@ const CHECKS: [(&str, &str, Check); 21] = [
     ("tasks", "a program goes on at another node", World::programs),
     ("tasks", "a node that stood still or starts alone takes nothing of others", World::judging),
     ("sessions", "a session is served by every node", World::sessions),
+    ("sessions", "a session that moves with each request misses nothing", World::moving_sessions),
     ("limits", "quotas and max_concurrency hold over all nodes", World::limits),
     (
         "approvals",

@@ -191,7 +191,7 @@ impl Node {
     }
 
     /// Begins a session, and gives its id.
-    fn initialize(&self) -> Result<String, String> {
+    pub(super) fn initialize(&self) -> Result<String, String> {
         let client = json!({"name": "xtask", "version": "1"});
         let params = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client});
         let mut connection = Connection::open(&self.server.address)?;
@@ -203,7 +203,12 @@ impl Node {
     }
 
     /// The status and the answer of a request in a session.
-    fn in_session(&self, session: &str, method: &str, params: &Value) -> Result<(u16, Value), String> {
+    pub(super) fn in_session(
+        &self,
+        session: &str,
+        method: &str,
+        params: &Value,
+    ) -> Result<(u16, Value), String> {
         let headers = format!("mcp-session-id: {session}\r\nmcp-protocol-version: 2025-11-25\r\n");
         let mut connection = Connection::open(&self.server.address)?;
         let answer = connection.exchange(&message(method, params, &headers))?;
@@ -212,7 +217,7 @@ impl Node {
 }
 
 /// A message of the Model Context Protocol over HTTP.
-fn message(method: &str, params: &Value, headers: &str) -> Vec<u8> {
+pub(super) fn message(method: &str, params: &Value, headers: &str) -> Vec<u8> {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}).to_string();
     let head = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\naccept: application/json, text/event-stream\r\n";
     format!("{head}{headers}content-length: {}\r\n\r\n{body}", body.len()).into_bytes()

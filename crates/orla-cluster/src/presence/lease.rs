@@ -34,6 +34,9 @@ pub(crate) struct Lease {
     /// Whether it takes no more calls of other nodes.
     #[serde(default)]
     pub(crate) draining: bool,
+    /// For how many milliseconds its copy of the store has not kept up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stuck_ms: Option<u64>,
 }
 
 impl Lease {
@@ -96,6 +99,7 @@ mod tests {
             running: 2,
             limit: 64,
             draining: false,
+            stuck_ms: None,
         }
     }
 

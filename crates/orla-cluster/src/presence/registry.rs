@@ -111,6 +111,8 @@ pub struct NodeStatus {
     pub places: usize,
     /// Milliseconds since its lease was heard here.
     pub lag_ms: u64,
+    /// For how many milliseconds its copy of the store has not kept up, because its consumer is stuck.
+    pub stuck_ms: Option<u64>,
 }
 
 impl Registry {
@@ -264,6 +266,7 @@ impl Registry {
                 running: if node.is_alive { node.lease.running } else { 0 },
                 places: 0,
                 lag_ms: u64::try_from(lag.as_millis()).unwrap_or(u64::MAX),
+                stuck_ms: node.lease.stuck_ms.filter(|_| node.is_alive),
             }
         };
         self.nodes.values().map(status).collect()
@@ -321,6 +324,7 @@ mod tests {
             running: 0,
             limit: 10,
             draining: false,
+            stuck_ms: None,
         }
     }
 

@@ -98,6 +98,7 @@ mod tests {
             running: 0,
             limit: 1,
             draining: false,
+            stuck_ms: None,
         }
     }
 

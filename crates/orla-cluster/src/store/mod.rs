@@ -100,6 +100,8 @@ struct Progress {
     applied: u64,
     /// Why it cannot be used, if that does not pass by itself.
     broken: Option<String>,
+    /// Since when its consumer does not bring what the server has.
+    stuck: Option<Instant>,
 }
 
 impl ClusterStore {
@@ -122,6 +124,12 @@ impl ClusterStore {
     pub(crate) fn nats_time(&self) -> Option<Duration> {
         let heard = *self.0.clock.lock();
         heard.map(|(time, at)| time + at.elapsed())
+    }
+
+    /// For how long the consumer of this copy has not brought what the server has. It is noticed when something asks for the
+    /// newest state.
+    pub(crate) fn stuck(&self) -> Option<Duration> {
+        self.0.progress.borrow().stuck.map(|since| since.elapsed())
     }
 
     /// There is a user.
@@ -185,12 +193,15 @@ impl Inner {
         let mut progress = self.progress.subscribe();
         let reached = |progress: &Progress| progress.applied >= last;
         // A consumer that has stalled is made again.
+        let asked = Instant::now();
         if timeout(CATCH_UP / 4, progress.wait_for(reached)).await.is_err() {
+            self.progress.send_modify(|progress| progress.stuck = progress.stuck.or(Some(asked)));
             self.kick.notify_one();
             if timeout(CATCH_UP, progress.wait_for(reached)).await.is_err() {
                 return Err(unreachable("its consumer does not keep up"));
             }
         }
+        self.progress.send_if_modified(|progress| progress.stuck.take().is_some());
         Ok(())
     }
 

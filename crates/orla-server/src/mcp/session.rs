@@ -8,23 +8,24 @@
 //! does not expire.
 
 pub(super) mod client;
+pub(crate) mod elsewhere;
 pub(crate) mod shared;
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use orla_marketplace::{Catalog, JsonText, LogLevel, Principal};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
 use crate::mcp::notify::changes::Lists;
-use crate::mcp::notify::notices::{list_changed, resource_updated};
 use crate::mcp::notify::stream::Stream;
 use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber, Subscription};
+use crate::mcp::notify::told::{Change, Told};
+use crate::mcp::notify::unheard::Unheard;
 use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::Id;
 use crate::mcp::session::client::Questions;
@@ -57,6 +58,10 @@ pub(crate) struct Session {
     subscriptions: Mutex<HashMap<Box<str>, Subscription>>,
     /// Made when it subscribes or listens.
     subscriber: OnceLock<Arc<Subscriber>>,
+    /// Made when its client listens to it.
+    own_stream: OnceLock<Box<OwnStream>>,
+    /// Hears of changes, if the client may listen at another server.
+    unheard: OnceLock<Arc<Unheard>>,
     streams: Mutex<Vec<Arc<Stream>>>,
     /// What is known of its record, if several servers share sessions.
     kept: Mutex<Option<Kept>>,
@@ -98,6 +103,8 @@ impl Session {
             notified: Mutex::new(notified),
             subscriptions: Mutex::default(),
             subscriber: OnceLock::new(),
+            own_stream: OnceLock::new(),
+            unheard: OnceLock::new(),
             snapshots: Mutex::new(Snapshots {
                 tools: Arc::clone(&newest),
                 has_listed: false,
@@ -164,18 +171,91 @@ impl Session {
         self.log_level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// The list changes that the client has not seen, as JSON-RPC messages. With several streams, each change goes
-    /// to one of them.
-    pub(crate) fn list_changes(&self, lists: Lists) -> Vec<Bytes> {
+    /// The changes that the client has not seen. With several streams, each change goes to one of them.
+    pub(crate) fn changes(&self, lists: Lists) -> Vec<Change> {
         let names = lists.changed_since(&mut self.notified.lock());
         let changed = self.subscriber.get().map(|subscriber| subscriber.take()).unwrap_or_default();
-        let lists = names.into_iter().map(|list| list_changed(list, None));
-        lists.chain(changed.iter().map(|uri| resource_updated(uri, None))).collect()
+        names.into_iter().map(Change::List).chain(changed.into_iter().map(Change::Resource)).collect()
+    }
+
+    /// The changes that the own stream tells now, with their numbers.
+    pub(crate) fn tell(&self, lists: Lists) -> Vec<(u64, Change)> {
+        let changes = self.changes(lists);
+        self.own_stream().told.lock().tell(changes)
+    }
+
+    /// The number of the last change that the own stream has told.
+    pub(crate) fn last_told(&self) -> u64 {
+        self.own_stream().told.lock().last()
+    }
+
+    /// What the own stream has told after this number; `None` if that is not known any more.
+    pub(crate) fn told_after(&self, number: u64) -> Option<BTreeSet<Change>> {
+        self.own_stream().told.lock().after(number)
+    }
+
+    /// Has changes told again.
+    pub(crate) fn tell_again(&self, changes: BTreeSet<Change>) {
+        self.own_stream().told.lock().again(changes);
+        self.subscriber().woken.notify_one();
+    }
+
+    fn own_stream(&self) -> &OwnStream {
+        self.own_stream.get_or_init(Box::default)
+    }
+
+    /// Notes that a client listens to the own stream, until the guard is dropped. The token ends the stream.
+    pub(crate) fn listen(self: &Arc<Self>) -> (Listener, CancellationToken) {
+        let end = CancellationToken::new();
+        let mut listening = self.own_stream().listening.lock();
+        let number = listening.last().map_or(0, |(number, _)| number + 1);
+        listening.push((number, end.clone()));
+        (Listener { session: Arc::clone(self), number }, end)
+    }
+
+    /// Whether a client listens to the own stream here.
+    pub(crate) fn listens(&self) -> bool {
+        self.own_stream.get().is_some_and(|own| !own.listening.lock().is_empty())
+    }
+
+    /// Ends the own streams that are open here.
+    pub(crate) fn end_listening(&self) {
+        self.own_stream().listening.lock().drain(..).for_each(|(_, end)| end.cancel());
+    }
+
+    /// Has changes of its resources heard of, because its client may listen at another server.
+    pub(crate) fn share(&self, unheard: &Arc<Unheard>) {
+        drop(self.unheard.set(Arc::clone(unheard)));
+    }
+
+    /// Whether it has subscriptions for which other servers rely on this one.
+    pub(crate) fn owns(&self) -> bool {
+        self.unheard.get().is_some() && !self.subscriptions.lock().is_empty()
+    }
+
+    /// Begins to take over subscriptions, until the guard is dropped; `None` if that is being done.
+    pub(crate) fn begin_adopting(self: &Arc<Self>) -> Option<Adopting> {
+        let is_free = !self.own_stream().is_adopting.swap(true, Ordering::Relaxed);
+        is_free.then(|| Adopting(Arc::clone(self)))
     }
 
     /// What is notified of the resources that it subscribes to.
     pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
-        self.subscriber.get_or_init(|| Arc::new(Subscriber::new(self.principal.clone())))
+        self.subscriber.get_or_init(|| {
+            let subscriber = Subscriber::new(self.principal.clone());
+            Arc::new(match self.unheard.get().cloned() {
+                None => subscriber,
+                Some(unheard) => {
+                    let id = self.id;
+                    subscriber.on_change(move || unheard.session(id.to_string()))
+                }
+            })
+        })
+    }
+
+    /// The resources that it has subscribed to here.
+    pub(crate) fn subscribed_uris(&self) -> Vec<Box<str>> {
+        self.subscriptions.lock().keys().cloned().collect()
     }
 
     /// Whether it has subscribed to this resource; if not, whether it may subscribe to one more.
@@ -238,7 +318,7 @@ impl Session {
         drop(std::mem::take(&mut *self.subscriptions.lock()));
     }
 
-    fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.open_count() == 0 && self.calls.is_empty()
     }
 }
@@ -249,6 +329,36 @@ pub(crate) struct Connection(Arc<Session>);
 impl Drop for Connection {
     fn drop(&mut self) {
         self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What is known of the stream of a session itself.
+#[derive(Default)]
+struct OwnStream {
+    told: Mutex<Told>,
+    /// The connections that listen, and what ends each.
+    listening: Mutex<Vec<(u64, CancellationToken)>>,
+    is_adopting: AtomicBool,
+}
+
+/// Subscriptions of a session are being taken over.
+pub(crate) struct Adopting(Arc<Session>);
+
+impl Drop for Adopting {
+    fn drop(&mut self) {
+        self.0.own_stream().is_adopting.store(false, Ordering::Relaxed);
+    }
+}
+
+/// An own stream that is open.
+pub(crate) struct Listener {
+    session: Arc<Session>,
+    number: u64,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.session.own_stream().listening.lock().retain(|(number, _)| *number != self.number);
     }
 }
 
@@ -297,12 +407,13 @@ impl Calls {
         Some(Running { calls: Arc::clone(self), key, token })
     }
 
-    /// Cancels the request with this id key. Ignores an unknown or finished one.
-    pub(crate) fn cancel(&self, key: &str) {
+    /// Cancels the request with this id key. Returns whether there is one.
+    pub(crate) fn cancel(&self, key: &str) -> bool {
         let token = self.running.lock().get(key).cloned();
-        if let Some(token) = token {
+        if let Some(token) = &token {
             token.cancel();
         }
+        token.is_some()
     }
 
     fn is_empty(&self) -> bool {
@@ -419,7 +530,7 @@ impl Sessions {
         let start = Self::shard_of(near);
         for at in 0..SHARDS {
             let mut shard = self.shards[(start + at) % SHARDS].lock();
-            let idle = shard.values().filter(|session| session.is_idle());
+            let idle = shard.values().filter(|session| session.is_idle() && !session.owns());
             let oldest = idle.min_by_key(|session| session.last_used.load(Ordering::Relaxed));
             if let Some(oldest) = oldest.map(|session| session.id) {
                 shard.remove(&oldest);
@@ -494,11 +605,25 @@ impl Sessions {
 
     /// The sessions in which something runs or waits.
     pub(crate) fn in_use(&self) -> Vec<Arc<Session>> {
-        let mut in_use = Vec::new();
+        self.all(|session| !session.is_idle())
+    }
+
+    /// The sessions that do nothing here but to hold subscriptions, and whether each was used a while ago at most.
+    pub(crate) fn owning(&self, idle: Duration) -> Vec<(Arc<Session>, bool)> {
+        let now = self.now();
+        let owning = self.all(|session| session.is_idle() && session.owns()).into_iter();
+        let is_recent = |session: &Session| {
+            now.saturating_sub(session.last_used.load(Ordering::Relaxed)) <= millis(idle)
+        };
+        owning.map(|session| (Arc::clone(&session), is_recent(&session))).collect()
+    }
+
+    fn all(&self, which: impl Fn(&Session) -> bool) -> Vec<Arc<Session>> {
+        let mut all = Vec::new();
         for shard in &self.shards {
-            in_use.extend(shard.lock().values().filter(|session| !session.is_idle()).cloned());
+            all.extend(shard.lock().values().filter(|session| which(session)).cloned());
         }
-        in_use
+        all
     }
 
     /// The number of sessions.
@@ -521,7 +646,7 @@ impl Sessions {
 
 fn expired(session: &Session, now: u64, idle: Duration) -> bool {
     let unused = now.saturating_sub(session.last_used.load(Ordering::Relaxed));
-    unused > millis(idle) && session.is_idle()
+    unused > millis(idle) && session.is_idle() && !session.owns()
 }
 
 fn millis(duration: Duration) -> u64 {

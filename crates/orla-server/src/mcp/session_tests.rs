@@ -1,3 +1,5 @@
+use bytes::Bytes;
+
 use super::*;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::rpc::{Message, parse};
@@ -106,10 +108,10 @@ fn ended_streams_are_kept_within_bounds() {
 #[test]
 fn one_stream_tells_of_a_change() {
     let session = make(None)(SessionId::NONE);
-    assert!(session.list_changes(Lists::default()).is_empty());
+    assert!(session.changes(Lists::default()).is_empty());
     let now = Lists { tools: 2, ..Lists::default() };
-    assert_eq!(session.list_changes(now), [list_changed("tools", None)]);
-    assert!(session.list_changes(now).is_empty());
+    assert_eq!(session.changes(now), [Change::List("tools")]);
+    assert!(session.changes(now).is_empty());
 }
 
 #[test]

@@ -278,9 +278,9 @@ async fn notify(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>
     let mut lists = core.lists.subscribe();
     loop {
         let now = *lists.borrow_and_update();
-        for message in session.list_changes(now) {
+        for change in session.changes(now) {
             tokio::select! {
-                sent = out.send(message) => if sent.is_err() { return },
+                sent = out.send(change.message()) => if sent.is_err() { return },
                 // A client that reads nothing does not hold up the end.
                 () = core.draining.cancelled() => return,
             }

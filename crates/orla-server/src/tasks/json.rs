@@ -16,6 +16,9 @@ pub fn shown(task: &Task) -> Value {
     object["created_at"] = json!(task.created_at.to_string());
     object["updated_at"] = json!(task.updated_at.to_string());
     object["principal"] = json!(task.principal_name());
+    if let Some(node) = task.runner().filter(|_| !task.state.is_terminal()) {
+        object["node"] = json!(node);
+    }
     if let Some(schedule) = &task.schedule {
         object["schedule"] = json!(schedule);
     }

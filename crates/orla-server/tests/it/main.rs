@@ -5,6 +5,7 @@
 mod agent;
 mod http;
 mod lifecycle;
+mod nodes;
 mod questions;
 mod sessions;
 mod shared_sessions;

@@ -11,22 +11,22 @@ use tokio::sync::broadcast;
 use crate::support::{Connection, World, eventually};
 
 /// A surface with any resource whose address begins with its own name; notes who subscribes.
-struct Resources {
+pub(super) struct Resources {
     name: &'static str,
     said: Mutex<Vec<String>>,
     notices: broadcast::Sender<SurfaceNotice>,
 }
 
 impl Resources {
-    fn new(name: &'static str) -> Arc<Self> {
+    pub(super) fn new(name: &'static str) -> Arc<Self> {
         Arc::new(Self { name, said: Mutex::default(), notices: broadcast::Sender::new(4) })
     }
 
-    fn said(&self) -> Vec<String> {
+    pub(super) fn said(&self) -> Vec<String> {
         self.said.lock().clone()
     }
 
-    fn updates(&self, uri: &str) {
+    pub(super) fn updates(&self, uri: &str) {
         drop(self.notices.send(SurfaceNotice::ResourceUpdated { uri: uri.to_owned() }));
     }
 }
@@ -70,14 +70,14 @@ async fn world(surfaces: &[&Arc<Resources>]) -> World {
     world
 }
 
-async fn load(world: &World, surfaces: &[&Arc<Resources>]) {
+pub(super) async fn load(world: &World, surfaces: &[&Arc<Resources>]) {
     let shared: Vec<_> =
         surfaces.iter().map(|surface| Arc::clone(surface) as Arc<dyn Surface>).collect();
-    world.reload_with(&["echo"], &shared);
+    world.reload_with(&["ask", "echo", "noise", "sleep"], &shared);
     eventually(|| surfaces.iter().all(|surface| surface.notices.receiver_count() > 0)).await;
 }
 
-async fn subscribe(client: &mut Connection, uri: &str) -> Value {
+pub(super) async fn subscribe(client: &mut Connection, uri: &str) -> Value {
     client.post("resources/subscribe", json!({"uri": uri}), &[]).await.1
 }
 
@@ -90,7 +90,7 @@ async fn stream(world: &World, session: &Connection) -> Connection {
 }
 
 /// The resource that the next messages say has changed; lists that have changed are passed over.
-async fn updated(stream: &mut Connection) -> Value {
+pub(super) async fn updated(stream: &mut Connection) -> Value {
     loop {
         let event = stream.event().await.expect("the stream ended");
         for message in event.all {

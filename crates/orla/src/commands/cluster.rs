@@ -8,15 +8,17 @@ use crate::Failure;
 use crate::config::Source;
 use crate::render;
 
+/// The tasks that are not over, of those that this caller may see.
+const TASKS: &str = "/tasks?state=queued,working,input_required&limit=1000";
 /// How many ids of a node a table shows.
 const SHOWN: usize = 5;
 
 pub(crate) fn status(url: Option<&str>, as_json: bool, source: &Source) -> Result<(), Failure> {
     let config = super::load(source)?;
     let server = Server::at(url, &config)?;
-    let status = super::small_runtime()?.block_on(status::get(&server))?;
-    let cluster = &status["cluster"];
-    let Some(nodes) = cluster["nodes"].as_array() else {
+    let runtime = super::small_runtime()?;
+    let mut status = runtime.block_on(status::get(&server))?;
+    let Value::Array(mut nodes) = status["cluster"]["nodes"].take() else {
         return Err(Failure::failed(
             "the server is no node of a cluster: set `cluster` in its configuration",
         ));
@@ -27,11 +29,56 @@ pub(crate) fn status(url: Option<&str>, as_json: bool, source: &Source) -> Resul
             text_of(&node["node"])
         ));
     }
+    // Without NATS, nobody knows the tasks.
+    let tasks = runtime.block_on(server.get(TASKS));
+    let unknown = tasks.as_ref().err().map(Failure::text);
+    let tasks: Vec<Value> =
+        tasks.ok().and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default();
     match as_json {
-        true => render::json_line(&json!({ "nodes": nodes }).to_string()),
-        false => render::out(&table(nodes)),
+        true => {
+            nodes.iter_mut().for_each(|node| add_tasks(node, &tasks));
+            render::json_line(&json!({ "nodes": nodes }).to_string());
+        }
+        false => {
+            render::out(&table(&nodes));
+            if !tasks.is_empty() {
+                render::out(&format!("\n{}", tasks_table(&tasks)));
+            }
+            if let Some(why) = unknown {
+                render::note(&format!("Which tasks run is not known: {why}"));
+            }
+        }
     }
     Ok(())
+}
+
+/// The tasks of a node, if it has any.
+fn add_tasks(node: &mut Value, tasks: &[Value]) {
+    let mine = tasks.iter().filter(|task| task["node"] == node["node"]);
+    let rows: Vec<Value> = mine
+        .map(|task| json!({"id": task["id"], "capability": what(task), "state": task["state"]}))
+        .collect();
+    if !rows.is_empty() {
+        node["tasks"] = Value::Array(rows);
+    }
+}
+
+/// What a task calls.
+fn what(task: &Value) -> String {
+    if task["program"] == true { "a program".to_owned() } else { text_of(&task["capability"]) }
+}
+
+fn tasks_table(tasks: &[Value]) -> String {
+    let column = |head, cell: fn(&Value) -> String| (head, tasks.iter().map(cell).collect());
+    super::table_of(
+        &[
+            column("TASK", |task| text_of(&task["id"])),
+            column("STATE", |task| text_of(&task["state"])),
+            column("NODE", |task| task["node"].as_str().unwrap_or("none yet").to_owned()),
+            column("CAPABILITY", what),
+        ],
+        200,
+    )
 }
 
 /// Has a node take no more calls of others, or take them again.
@@ -67,6 +114,7 @@ fn table(nodes: &[Value]) -> String {
             column("RUNNING", |node| text_of(&node["running"])),
             column("PLACES", |node| node["places"].as_u64().unwrap_or_default().to_string()),
             column("LAG", |node| super::uptime(node["lag_ms"].as_u64().unwrap_or_default())),
+            column("STORE", store),
             column("OFFERS", |node| offers(node["capabilities"].as_array().map_or(&[], Vec::as_slice))),
         ],
         200,
@@ -89,6 +137,16 @@ fn alive(node: &Value) -> String {
     word.to_owned()
 }
 
+/// Whether its copy of the store keeps up.
+fn store(node: &Value) -> String {
+    match (&node["alive"], node["stuck_ms"].as_u64()) {
+        _ if is_cut_off(node) => String::new(),
+        (Value::Bool(true), Some(time)) => format!("stuck {}", super::uptime(time)),
+        (Value::Bool(true), None) => "ok".to_owned(),
+        _ => String::new(),
+    }
+}
+
 /// The first ids, and the number of the others.
 fn offers(ids: &[Value]) -> String {
     let first: Vec<String> = ids.iter().take(SHOWN).map(text_of).collect();
@@ -107,7 +165,7 @@ mod tests {
         let ids: Vec<String> = (0..7).map(|number| format!("t{number}")).collect();
         let table = table(&[
             json!({"node": "alpha", "alive": true, "capabilities": ids, "running": 2, "places": 1, "lag_ms": 1200}),
-            json!({"node": "away", "alive": true, "draining": true, "capabilities": [], "running": 1, "lag_ms": 0}),
+            json!({"node": "away", "alive": true, "draining": true, "capabilities": [], "running": 1, "lag_ms": 0, "stuck_ms": 12_000}),
             json!({"node": "apart", "alive": true, "cut_off": true, "capabilities": [], "running": 0, "lag_ms": 0}),
             json!({"node": "beta", "alive": false, "capabilities": [], "running": 0, "lag_ms": 12000}),
         ]);
@@ -115,11 +173,32 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "NODE   ALIVE     RUNNING  PLACES  LAG     OFFERS",
-                "alpha  yes       2        1       1.2 s   t0, t1, t2, t3, t4 and 2 more",
-                "away   draining  1        0       0.0 s",
+                "NODE   ALIVE     RUNNING  PLACES  LAG     STORE         OFFERS",
+                "alpha  yes       2        1       1.2 s   ok            t0, t1, t2, t3, t4 and 2 more",
+                "away   draining  1        0       0.0 s   stuck 12.0 s",
                 "apart  cut off   0        0       0.0 s",
                 "beta   no        0        0       12.0 s",
+            ]
+        );
+    }
+
+    #[test]
+    fn tasks_stand_with_the_nodes_that_run_them() {
+        let tasks = [
+            json!({"id": "1", "state": "working", "capability": "slow", "node": "alpha"}),
+            json!({"id": "2", "state": "queued", "program": true}),
+        ];
+        let mut node = json!({"node": "alpha"});
+        add_tasks(&mut node, &tasks);
+        assert_eq!(node["tasks"], json!([{"id": "1", "capability": "slow", "state": "working"}]));
+        let table = tasks_table(&tasks);
+        let lines: Vec<&str> = table.lines().map(str::trim_end).collect();
+        assert_eq!(
+            lines,
+            [
+                "TASK  STATE    NODE      CAPABILITY",
+                "1     working  alpha     slow",
+                "2     queued   none yet  a program",
             ]
         );
     }

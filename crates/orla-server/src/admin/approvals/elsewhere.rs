@@ -82,8 +82,11 @@ enum Decided {
     Unknown,
 }
 
-/// Answers another node.
+/// Answers another node. Where every caller needs a credential, nobody without one is answered.
 pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> Bytes {
+    if caller.is_none() && !core.admits_anonymous() {
+        return Bytes::new();
+    }
     let answer = match serde_json::from_slice(asked) {
         Ok(Asked::List { skip, several }) => {
             let room = core.cluster().map_or(0, Nodes::room);

@@ -12,6 +12,7 @@ use crate::mcp::notify::notices::{list_changed, resource_updated};
 use crate::mcp::notify::subscriptions::{MAX_SUBSCRIPTIONS, Subscriber};
 use crate::mcp::protocol::META_SUBSCRIPTION_ID;
 use crate::mcp::rpc::{self, Id, push_json};
+use crate::mcp::session::elsewhere;
 use crate::mcp::surfaces::{self, method_not_found};
 use crate::mcp::tasks::watch::Watched;
 use crate::state::{Core, capabilities, implementation};
@@ -28,11 +29,15 @@ pub(crate) async fn subscribe(
     let uri = uri_of(params)?;
     let Some(session) = &caller.session else { return Err(method_not_found("resources/subscribe")) };
     let full = |max| ErrorData::invalid_params(format!("more than {max} subscriptions"), None);
-    if !session.subscribed(&uri).map_err(full)? {
+    if !session.subscribed(&uri).map_err(full)? && !elsewhere::is_subscribed(core, session, &uri).await {
         let newest = core.market.snapshot();
         let asking = caller.ask(core, &newest, call);
         let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await?;
         session.subscribe(&uri, joined);
+        if let Err(why) = elsewhere::subscribed(core, session, &uri).await {
+            drop(session.unsubscribe(&uri));
+            return Err(ErrorData::invalid_params(why, None));
+        }
     }
     Ok(rpc::result(id, b"{}"))
 }
@@ -44,10 +49,12 @@ pub(crate) async fn unsubscribe(
     caller: &Caller,
 ) -> Result<Bytes, ErrorData> {
     let uri = uri_of(params)?;
-    if !surfaces::serves(&core.market.snapshot(), "resources/subscribe") {
+    let Some(session) = &caller.session else { return Err(method_not_found("resources/unsubscribe")) };
+    let subscription = session.unsubscribe(&uri);
+    let is_known = elsewhere::unsubscribed(core, session, &uri).await || subscription.is_some();
+    if !is_known && !surfaces::serves(&core.market.snapshot(), "resources/subscribe") {
         return Err(method_not_found("resources/unsubscribe"));
     }
-    let subscription = caller.session.as_ref().and_then(|session| session.unsubscribe(&uri));
     if let Some(subscription) = subscription {
         subscription.leave(core).await;
     }

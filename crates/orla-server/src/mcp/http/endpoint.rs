@@ -20,11 +20,11 @@ use crate::http::response::{
 use crate::mcp::dispatch::{self, Caller, Job, Reply};
 use crate::mcp::input::questions::askable;
 use crate::mcp::notify::notices::Outlet;
-use crate::mcp::notify::stream::{Stream, event, parse_event_id};
+use crate::mcp::notify::stream::{EventId, Stream, event};
 use crate::mcp::protocol::{LAST_EVENT_ID, PROTOCOL_VERSION, Revision, SESSION_ID};
 use crate::mcp::request_mode::{self, RequestMode};
 use crate::mcp::rpc::{self, Id, Message, Notification};
-use crate::mcp::session::{Session, SessionId, shared};
+use crate::mcp::session::{Session, SessionId, elsewhere, shared};
 use crate::state::{Core, Settings};
 
 /// The most connections that wait for something of one session.
@@ -71,7 +71,9 @@ pub(crate) async fn post(
             }
             Ok(false) => match session_of(core, settings, principal.as_ref(), headers, None) {
                 Ok(session) => {
-                    session.questions.answer(&answer, &body);
+                    if !session.questions.answer(&answer, &body) {
+                        Box::pin(elsewhere::answered(core, &session, &body)).await;
+                    }
                     accepted()
                 }
                 Err(response) => *response,
@@ -79,7 +81,7 @@ pub(crate) async fn post(
         },
         Ok(Message::Notification(notification)) => {
             *log = Some((&*notification.method).into());
-            notified(core, settings, principal.as_ref(), headers, &notification)
+            notified(core, settings, principal.as_ref(), headers, &notification).await
         }
         Ok(Message::Request(request)) => {
             *log = Some((&*request.method).into());
@@ -225,6 +227,9 @@ async fn initialize(
             return refuse(StatusCode::SERVICE_UNAVAILABLE, Some(id), &error);
         }
     };
+    if core.shared_sessions().is_some() {
+        session.share(&core.unheard);
+    }
     shared::save(core, &session).await;
     let mut response = json(StatusCode::OK, dispatch::initialize(core, id, revision));
     if let Ok(value) = HeaderValue::from_str(&session.id.to_string()) {
@@ -233,7 +238,7 @@ async fn initialize(
     response
 }
 
-fn notified(
+async fn notified(
     core: &Arc<Core>,
     settings: &Settings,
     principal: Option<&Principal>,
@@ -252,8 +257,9 @@ fn notified(
     };
     if &*notification.method == "notifications/cancelled"
         && let Some(key) = notification.params.cancelled_request()
+        && !session.calls.cancel(&key)
     {
-        session.calls.cancel(&key);
+        Box::pin(elsewhere::cancelled(core, &session, &key)).await;
     }
     accepted()
 }
@@ -283,13 +289,24 @@ pub(crate) fn get(
     }
     let open = session.open();
     let last_seen = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
-    match last_seen.map(parse_event_id) {
-        None | Some(Some((0, _))) => exchange::standalone(core, session, open),
-        Some(last) => match last.and_then(|(stream, number)| Some((session.stream(stream)?, number))) {
-            Some((stream, number)) => exchange::resumed(&stream, number, open),
-            // An error would make a client come back with the same id for ever.
-            None => events(futures_util::stream::empty()),
+    let here = core.instance();
+    let stream = match last_seen.map(EventId::parse) {
+        None => return exchange::standalone(core, session, None, open),
+        Some(Some(last)) if last.stream == 0 => {
+            return exchange::standalone(core, session, Some(last), open);
+        }
+        Some(Some(last)) => match &last.instance {
+            Some(instance) if here.is_some() && here != last.instance => {
+                return elsewhere::resumed(core, session, &last, instance, open);
+            }
+            _ => session.stream(last.stream).map(|stream| (stream, last)),
         },
+        Some(None) => None,
+    };
+    match stream {
+        Some((stream, last)) => exchange::resumed(&stream, last, open),
+        // An error would make a client come back with the same id for ever.
+        None => events(futures_util::stream::empty()),
     }
 }
 

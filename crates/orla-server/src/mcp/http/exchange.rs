@@ -21,8 +21,8 @@ use crate::http::body::Body;
 use crate::http::response::events;
 use crate::mcp::dispatch::Reply;
 use crate::mcp::notify::changes::Lists;
-use crate::mcp::notify::stream::{KEEP_ALIVE, Reader, Stream, event, priming};
-use crate::mcp::session::{Connection, Session};
+use crate::mcp::notify::stream::{EventId, KEEP_ALIVE, Reader, Stream, event, priming};
+use crate::mcp::session::{Connection, Listener, Session, elsewhere};
 use crate::state::Core;
 
 /// How long a session's client waits for a plain answer. It is short because a stream can be resumed.
@@ -111,12 +111,14 @@ pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
 /// Everything of a request's stream as events, to the last.
 fn streamed(exchange: Exchange, stream: Arc<Stream>) -> Response<Body> {
     let reader = stream.read_after(0);
-    let mut first = None;
+    let (mut first, mut id) = (None, None);
     if let Some((session, _)) = &exchange.session {
         session.keep(&stream);
-        first = session.revision.knows_priming().then(|| priming(stream.number));
+        let instance = exchange.core.instance();
+        id = Some(EventId { stream: stream.number, number: 0, instance });
+        first = id.as_ref().filter(|_| session.revision.knows_priming()).map(priming);
     }
-    let state = Streamed { exchange, stream, reader, first };
+    let state = Streamed { exchange, stream, reader, first, id };
     events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
 }
 
@@ -125,6 +127,8 @@ struct Streamed {
     stream: Arc<Stream>,
     reader: Reader,
     first: Option<Bytes>,
+    /// Of the last event, if the client may return.
+    id: Option<EventId>,
 }
 
 impl Streamed {
@@ -140,7 +144,10 @@ impl Streamed {
                 biased;
                 next = self.reader.next() => {
                     let (number, message) = next?;
-                    return Some(event(in_session.then_some((self.stream.number, number)), &message));
+                    if let Some(id) = &mut self.id {
+                        id.number = number;
+                    }
+                    return Some(event(self.id.as_ref(), &message));
                 }
                 answer = &mut self.exchange, if running => {
                     self.stream.finish(answer.map(|answer| answer.message));
@@ -152,34 +159,53 @@ impl Streamed {
     }
 }
 
-/// The rest of a stream for a client that came back.
-pub(crate) fn resumed(stream: &Arc<Stream>, after: u64, connection: Connection) -> Response<Body> {
-    let state = (stream.number, stream.read_after(after), connection);
-    events(unfold(state, |(stream, mut reader, connection)| async move {
+/// The rest of a stream for a client that came back, and the last event that it saw.
+pub(crate) fn resumed(stream: &Arc<Stream>, last: EventId, connection: Connection) -> Response<Body> {
+    let reader = stream.read_after(last.number);
+    events(unfold((last, reader, connection), |(mut id, mut reader, connection)| async move {
         let chunk = tokio::select! {
             biased;
             next = reader.next() => {
                 let (number, message) = next?;
-                event(Some((stream, number)), &message)
+                id.number = number;
+                event(Some(&id), &message)
             }
             () = tokio::time::sleep(KEEP_ALIVE_EVERY) => KEEP_ALIVE,
         };
-        Some((chunk, (stream, reader, connection)))
+        Some((chunk, (id, reader, connection)))
     }))
 }
 
-/// A session's own stream, for notifications of changes.
+/// A session's own stream, for notifications of changes, and the last event that its client saw.
 pub(crate) fn standalone(
     core: &Arc<Core>,
     session: Arc<Session>,
+    last: Option<EventId>,
     connection: Connection,
 ) -> Response<Body> {
-    let first = session.revision.knows_priming().then(|| priming(0));
+    let lists = core.lists.subscribe();
+    let (listener, end) = session.listen();
+    let instance = core.instance();
+    if let Some(last) = last.as_ref().filter(|last| last.instance == instance) {
+        let missed = session.told_after(last.number);
+        session.tell_again(missed.unwrap_or_else(|| elsewhere::everything(core, &session)));
+    }
+    {
+        // What is missed elsewhere is told as soon as it is known.
+        let (core, session, tracker) = (Arc::clone(core), Arc::clone(&session), core.tracker.clone());
+        tracker.spawn(async move { elsewhere::listen(&core, &session, last.as_ref()).await });
+    }
+    let id = EventId { stream: 0, number: session.last_told(), instance };
+    let first = session.revision.knows_priming().then(|| priming(&id));
+    let core = Arc::clone(core);
     let state = Standalone {
-        core: Arc::clone(core),
-        lists: core.lists.subscribe(),
+        core,
+        lists,
         session,
         first,
+        id,
+        end,
+        _listener: listener,
         _connection: connection,
     };
     events(unfold(state, |mut state| async move { Some((state.next().await?, state)) }))
@@ -190,6 +216,11 @@ struct Standalone {
     lists: tokio::sync::watch::Receiver<Lists>,
     session: Arc<Session>,
     first: Option<Bytes>,
+    /// Of the last event.
+    id: EventId,
+    /// Another server tells the client from now on.
+    end: CancellationToken,
+    _listener: Listener,
     _connection: Connection,
 }
 
@@ -199,13 +230,21 @@ impl Standalone {
             return Some(first);
         }
         loop {
+            if self.end.is_cancelled() {
+                return None;
+            }
             let now = *self.lists.borrow_and_update();
-            let news = self.session.list_changes(now);
+            let news = self.session.tell(now);
             if !news.is_empty() {
-                let events = news.iter().map(|message| event(Some((0, now.total())), message));
-                return Some(events.collect::<Vec<_>>().concat().into());
+                let mut events = Vec::new();
+                for (number, change) in news {
+                    self.id.number = number;
+                    events.extend_from_slice(&event(Some(&self.id), &change.message()));
+                }
+                return Some(events.into());
             }
             tokio::select! {
+                () = self.end.cancelled() => return None,
                 changed = self.lists.changed() => changed.ok()?,
                 () = self.session.subscriber().woken.notified() => {}
                 () = self.session.calls.ended.cancelled() => return None,

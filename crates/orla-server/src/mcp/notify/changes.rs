@@ -42,11 +42,6 @@ impl Lists {
         }
         names
     }
-
-    /// Grows with every change.
-    pub(crate) fn total(self) -> u64 {
-        self.tools + self.prompts + self.resources
-    }
 }
 
 /// A notification of a surface.
@@ -78,6 +73,10 @@ pub(crate) async fn fan_out(core: Arc<Core>) {
                     forward(&core, event);
                 }
                 let resources = serves_resources(&known) || serves_resources(&newest);
+                if !same_surfaces(&known, &newest) {
+                    core.unheard.list("prompts");
+                    core.unheard.list("resources");
+                }
                 core.lists.send_modify(|lists| {
                     lists.tools += 1;
                     lists.prompts += 1;
@@ -95,6 +94,11 @@ pub(crate) async fn fan_out(core: Arc<Core>) {
             Some(event) = notices.next(), if !notices.is_empty() => forward(&core, event),
         }
     }
+}
+
+fn same_surfaces(known: &Catalog, newest: &Catalog) -> bool {
+    let (known, newest) = (known.surfaces(), newest.surfaces());
+    known.len() == newest.len() && known.iter().zip(newest).all(|(one, other)| Arc::ptr_eq(one, other))
 }
 
 fn serves_resources(catalog: &Catalog) -> bool {
@@ -123,8 +127,14 @@ fn listen(catalog: &Catalog) -> Notices {
 
 fn forward(core: &Core, SurfaceEvent { surface, notice }: SurfaceEvent) {
     match notice {
-        Some(SurfaceNotice::PromptsChanged) => core.lists.send_modify(|lists| lists.prompts += 1),
-        Some(SurfaceNotice::ResourcesChanged) => core.lists.send_modify(|lists| lists.resources += 1),
+        Some(SurfaceNotice::PromptsChanged) => {
+            core.lists.send_modify(|lists| lists.prompts += 1);
+            core.unheard.list("prompts");
+        }
+        Some(SurfaceNotice::ResourcesChanged) => {
+            core.lists.send_modify(|lists| lists.resources += 1);
+            core.unheard.list("resources");
+        }
         Some(SurfaceNotice::ResourceUpdated { uri }) => {
             core.subscriptions.updated(&core.market.snapshot(), &*surface, &uri);
         }
@@ -135,6 +145,7 @@ fn forward(core: &Core, SurfaceEvent { surface, notice }: SurfaceEvent) {
                 lists.resources += 1;
             });
             core.subscriptions.all_updated(&core.market.snapshot(), &*surface);
+            ["prompts", "resources"].into_iter().for_each(|list| core.unheard.list(list));
         }
     }
 }
@@ -148,7 +159,7 @@ mod tests {
         let mut notified = Lists { tools: 1, prompts: 1, resources: 0 };
         let now = Lists { tools: 2, prompts: 1, resources: 3 };
         assert_eq!(now.changed_since(&mut notified), ["tools", "resources"]);
-        assert!(now.changed_since(&mut notified).is_empty() && now == notified && now.total() == 6);
+        assert!(now.changed_since(&mut notified).is_empty() && now == notified);
         assert!(Lists::default().changed_since(&mut notified).is_empty(), "an older view tells nothing");
     }
 }

@@ -9,6 +9,7 @@
 //! old questions. The answer comes last and is never dropped.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
@@ -176,22 +177,44 @@ impl Reader {
     }
 }
 
-/// The id of an event, from its stream and its number.
-pub(crate) fn event_id(stream: u64, number: u64) -> String {
-    format!("{stream}-{number}")
+/// The id of an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct EventId {
+    /// The number of the stream; 0 is the session's own.
+    pub(crate) stream: u64,
+    pub(crate) number: u64,
+    /// The process that keeps the stream, if there are several.
+    pub(crate) instance: Option<Arc<str>>,
 }
 
-/// Reads the output of [`event_id`].
-pub(crate) fn parse_event_id(id: &str) -> Option<(u64, u64)> {
-    let (stream, number) = id.split_once('-')?;
-    Some((stream.parse().ok()?, number.parse().ok()?))
+impl EventId {
+    /// The longest name of a process.
+    const MAX_INSTANCE: usize = 32;
+
+    /// Reads an id in its text form.
+    pub(crate) fn parse(id: &str) -> Option<Self> {
+        let mut parts = id.splitn(3, '-');
+        let (stream, number) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
+        let instance = parts.next();
+        let is_name = |name: &str| {
+            (1..=Self::MAX_INSTANCE).contains(&name.len()) && name.bytes().all(|b| b.is_ascii_hexdigit())
+        };
+        instance.is_none_or(is_name).then(|| Self { stream, number, instance: instance.map(Into::into) })
+    }
+}
+
+impl fmt::Display for EventId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.stream, self.number)?;
+        self.instance.as_ref().map_or(Ok(()), |instance| write!(f, "-{instance}"))
+    }
 }
 
 /// One event of `text/event-stream` with this message; with an id if the client may return.
-pub(crate) fn event(id: Option<(u64, u64)>, message: &Bytes) -> Bytes {
-    let mut out = Vec::with_capacity(message.len() + 40);
-    if let Some((stream, number)) = id {
-        out.extend_from_slice(format!("id: {}\n", event_id(stream, number)).as_bytes());
+pub(crate) fn event(id: Option<&EventId>, message: &Bytes) -> Bytes {
+    let mut out = Vec::with_capacity(message.len() + 60);
+    if let Some(id) = id {
+        out.extend_from_slice(format!("id: {id}\n").as_bytes());
     }
     out.extend_from_slice(b"data: ");
     out.extend_from_slice(message);
@@ -200,8 +223,8 @@ pub(crate) fn event(id: Option<(u64, u64)>, message: &Bytes) -> Bytes {
 }
 
 /// The event that says how to reconnect, before there is any message.
-pub(crate) fn priming(stream: u64) -> Bytes {
-    format!("id: {}\nretry: 3000\ndata: \n\n", event_id(stream, 0)).into()
+pub(crate) fn priming(id: &EventId) -> Bytes {
+    format!("id: {id}\nretry: 3000\ndata: \n\n").into()
 }
 
 /// A comment that keeps proxies from closing a quiet stream.
@@ -296,11 +319,18 @@ mod tests {
     #[test]
     fn events_look_as_the_standard_says() {
         assert_eq!(event(None, &message("{}")), "data: {}\n\n");
-        assert_eq!(event(Some((3, 7)), &message("{}")), "id: 3-7\ndata: {}\n\n");
-        assert_eq!(priming(3), "id: 3-0\nretry: 3000\ndata: \n\n");
-        assert_eq!(parse_event_id("3-7"), Some((3, 7)));
-        for odd in ["", "3", "3-", "-7", "a-b", "3-7-1", "99999999999999999999-1"] {
-            assert_eq!(parse_event_id(odd), None, "{odd}");
+        let id = |number, instance: Option<&str>| EventId {
+            stream: 3,
+            number,
+            instance: instance.map(Into::into),
+        };
+        assert_eq!(event(Some(&id(7, None)), &message("{}")), "id: 3-7\ndata: {}\n\n");
+        assert_eq!(priming(&id(0, Some("0a"))), "id: 3-0-0a\nretry: 3000\ndata: \n\n");
+        for good in [id(7, None), id(0, Some("00ff00ff00ff00ff"))] {
+            assert_eq!(EventId::parse(&good.to_string()), Some(good));
+        }
+        for odd in ["", "3", "3-", "-7", "a-b", "3-7-", "3-7-x", "3-7-1-1", "99999999999999999999-1"] {
+            assert_eq!(EventId::parse(odd), None, "{odd}");
         }
     }
 }

@@ -22,12 +22,14 @@ use crate::state::Core;
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
 
 /// One client that is notified of changed resources.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Subscriber {
     principal: Option<Principal>,
     changed: Mutex<BTreeSet<Arc<str>>>,
     /// A change is waiting.
     pub(crate) woken: Notify,
+    /// What else is to be done then.
+    on_change: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Subscriber {
@@ -36,13 +38,29 @@ impl Subscriber {
         Self { principal, ..Self::default() }
     }
 
+    /// Has this done with each change.
+    pub(crate) fn on_change(mut self, notify: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_change = Some(Box::new(notify));
+        self
+    }
+
     /// The resources that have changed since the last call.
     pub(crate) fn take(&self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut *self.changed.lock())
     }
 
-    fn notify(&self, uri: &Arc<str>) {
+    /// A resource has changed.
+    pub(crate) fn notify(&self, uri: &Arc<str>) {
         self.changed.lock().insert(Arc::clone(uri));
+        self.woken.notify_one();
+        if let Some(on_change) = &self.on_change {
+            on_change();
+        }
+    }
+
+    /// Changes that were taken, and could not be told.
+    pub(crate) fn put_back(&self, uris: impl IntoIterator<Item = String>) {
+        self.changed.lock().extend(uris.into_iter().map(Arc::from));
         self.woken.notify_one();
     }
 }

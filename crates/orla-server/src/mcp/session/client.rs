@@ -33,14 +33,20 @@ pub(crate) struct Questions(Mutex<HashMap<u64, oneshot::Sender<Reply>>>);
 
 impl Questions {
     /// Passes an answer to its question. An answer without an open question is dropped: the question was withdrawn, or
-    /// never asked.
-    pub(crate) fn answer(&self, response: &Response<'_>, body: &Bytes) {
+    /// never asked here. Returns whether there was one.
+    pub(crate) fn answer(&self, response: &Response<'_>, body: &Bytes) -> bool {
         let number = response.id.as_ref().and_then(|id| id.as_str().parse().ok());
         let waiting = number.and_then(|number: u64| self.take(number));
         match waiting {
-            // Fails if the asking call has just ended.
-            Some(waiting) => drop(waiting.send(reply(response, body))),
-            None => tracing::debug!("dropped an answer of a client without an open question"),
+            Some(waiting) => {
+                // Fails if the asking call has just ended.
+                drop(waiting.send(reply(response, body)));
+                true
+            }
+            None => {
+                tracing::debug!("an answer of a client has no open question here");
+                false
+            }
         }
     }
 

@@ -21,23 +21,25 @@ use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
 use crate::mcp::protocol::{Revision, SESSION_ID};
-use crate::mcp::session::{Session, SessionId};
+use crate::mcp::session::{Session, SessionId, elsewhere};
 use crate::state::Core;
 
 /// What the records of sessions are below.
 const SESSIONS: &str = "session/";
+/// What the records are below of where clients listen, and what they have subscribed to.
+pub(super) const LISTENING: &str = "listen/";
 /// The record of a session that has ended. It goes like that of one that is not used.
 const ENDED: &[u8] = b"ended";
 /// How many records are read at once.
 const PAGE: usize = 1000;
 /// The longest that a request waits for the common state.
-const WAIT: Duration = Duration::from_secs(1);
+pub(super) const WAIT: Duration = Duration::from_secs(1);
 /// The longest that one look at all sessions takes.
 const SWEEP: Duration = Duration::from_secs(5);
 
 /// Where sessions are shared.
 pub(crate) struct SharedSessions {
-    store: Arc<dyn StateStore>,
+    pub(super) store: Arc<dyn StateStore>,
     /// The revision of each record, and when it was first seen.
     seen: Mutex<HashMap<String, (u64, Instant)>>,
 }
@@ -69,6 +71,13 @@ impl SharedSessions {
         Self { store, seen: Mutex::default() }
     }
 
+    /// Whether a record was renewed a while ago at most.
+    fn is_used(&self, record: &Record, idle: Duration) -> bool {
+        let seen = self.seen.lock();
+        let known = seen.get(&record.key).filter(|(revision, _)| *revision == record.revision);
+        known.is_none_or(|(_, first)| first.elapsed() < idle / 2)
+    }
+
     async fn sweep(&self, idle: Duration) -> Result<(), StateError> {
         // A record is renewed when a quarter of the time has passed.
         let old = idle.saturating_add(idle / 4);
@@ -85,7 +94,9 @@ impl SharedSessions {
                 let known = seen.get(&key).filter(|(known, _)| *known == revision);
                 let first = known.map_or_else(Instant::now, |(_, first)| *first);
                 if first.elapsed() > old {
-                    unused.push(Change::remove(key).expecting(Expect::Revision(revision)));
+                    let listening = key.replacen(SESSIONS, LISTENING, 1);
+                    let session = Change::remove(key).expecting(Expect::Revision(revision));
+                    unused.push(vec![session, Change::remove(listening)]);
                 } else {
                     next.insert(key, (revision, first));
                 }
@@ -94,7 +105,7 @@ impl SharedSessions {
         *self.seen.lock() = next;
         for removal in unused {
             // One that was used meanwhile stays.
-            if let Err(WriteError::Failed(error)) = self.store.write(vec![removal]).await {
+            if let Err(WriteError::Failed(error)) = self.store.write(removal).await {
                 return Err(error);
             }
         }
@@ -103,9 +114,18 @@ impl SharedSessions {
 }
 
 /// Renews the sessions that are in use here, and removes those that have not been used anywhere for so long.
-pub(crate) async fn sweep(core: &Core, idle: Duration) {
+pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
     let Some(shared) = core.shared_sessions() else { return };
     let sweeping = async {
+        // Subscriptions are wanted as long as their session is used anywhere.
+        for (session, is_recent) in core.sessions.owning(idle) {
+            match shared.store.get(&key(session.id)).await? {
+                Some(record) if record.value == ENDED => core.sessions.remove(&session),
+                Some(record) if shared.is_used(&record, idle) => core.sessions.touch(&session),
+                Some(_) | None if is_recent => {}
+                Some(_) | None => core.sessions.remove(&session),
+            }
+        }
         for session in core.sessions.in_use() {
             let record = shared.store.get(&key(session.id)).await?;
             if record.is_some_and(|record| record.value == ENDED) {
@@ -113,6 +133,9 @@ pub(crate) async fn sweep(core: &Core, idle: Duration) {
                 core.sessions.remove(&session);
             } else {
                 save(core, &session).await;
+                if session.listens() {
+                    elsewhere::start_adopting(core, &session);
+                }
             }
         }
         shared.sweep(idle).await
@@ -190,7 +213,10 @@ async fn settle_one(
                 )
             };
             match core.sessions.add_as(id, max, make) {
-                Ok(session) => session,
+                Ok(session) => {
+                    session.share(&core.unheard);
+                    session
+                }
                 Err(_) => return Ok(()),
             }
         }
@@ -242,7 +268,8 @@ pub(crate) async fn save(core: &Core, session: &Session) {
 /// The session has ended everywhere.
 pub(crate) async fn end(core: &Core, id: SessionId) {
     let Some(shared) = core.shared_sessions() else { return };
-    let ended = shared.store.write(vec![Change::put(key(id), ENDED)]);
+    let changes = vec![Change::put(key(id), ENDED), Change::remove(listening_key(id))];
+    let ended = shared.store.write(changes);
     if !timeout(WAIT, ended).await.is_ok_and(|ended| ended.is_ok()) {
         tracing::warn!("an ended session may go on on another server: the state does not answer");
     }
@@ -262,6 +289,14 @@ impl Session {
 
 /// The key of a session. Who can read the state learns no id from it.
 fn key(id: SessionId) -> String {
-    let digest = Sha256::digest(id.to_string());
-    format!("{SESSIONS}{}", hex::encode(&digest[..16]))
+    format!("{SESSIONS}{}", digest(id))
+}
+
+/// The key of where the client of a session listens.
+pub(super) fn listening_key(id: SessionId) -> String {
+    format!("{LISTENING}{}", digest(id))
+}
+
+fn digest(id: SessionId) -> String {
+    hex::encode(&Sha256::digest(id.to_string())[..16])
 }

@@ -1,0 +1,119 @@
+//! What a session's own stream has told its client, so that what was lost on the way is told again.
+//!
+//! Changes are numbered from 1. The newest are kept, so that a client that returns with the last number it saw is told the
+//! rest. One that returns too late is told that everything may have changed. Pure.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::mcp::notify::notices::{list_changed, resource_updated};
+
+/// The most changes that are kept of one session.
+const MAX_KEPT: usize = 256;
+
+/// What a client is told of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Change {
+    /// A list: `tools`, `prompts` or `resources`.
+    List(&'static str),
+    /// A resource, by its address.
+    Resource(Arc<str>),
+}
+
+impl Change {
+    /// As a JSON-RPC message.
+    pub(crate) fn message(&self) -> Bytes {
+        match self {
+            Self::List(list) => list_changed(list, None),
+            Self::Resource(uri) => resource_updated(uri, None),
+        }
+    }
+}
+
+/// The changes that a client was told of.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// The number of the last one.
+    last: u64,
+    kept: VecDeque<Change>,
+    /// What is to be told once more.
+    again: BTreeSet<Change>,
+}
+
+impl Told {
+    /// The number of the last change that was told.
+    pub(crate) fn last(&self) -> u64 {
+        self.last
+    }
+
+    /// What is told now: these changes, and what is to be told again, each with its number.
+    pub(crate) fn tell(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<(u64, Change)> {
+        self.again.extend(changes);
+        let tell = |change: Change| {
+            self.last += 1;
+            if self.kept.len() >= MAX_KEPT {
+                self.kept.pop_front();
+            }
+            self.kept.push_back(change.clone());
+            (self.last, change)
+        };
+        let mut now: Vec<Change> = std::mem::take(&mut self.again).into_iter().collect();
+        now.sort_by_key(|change| match change {
+            Change::List("tools") => 0,
+            Change::List("prompts") => 1,
+            Change::List(_) => 2,
+            Change::Resource(_) => 3,
+        });
+        now.into_iter().map(tell).collect()
+    }
+
+    /// What was told after this number, and is to be told again; `None` if that is not known any more.
+    pub(crate) fn after(&self, number: u64) -> Option<BTreeSet<Change>> {
+        let missed = usize::try_from(self.last.checked_sub(number)?).ok()?;
+        let known = self.kept.len().checked_sub(missed)?;
+        Some(self.kept.iter().skip(known).chain(&self.again).cloned().collect())
+    }
+
+    /// Has changes told again.
+    pub(crate) fn again(&mut self, changes: impl IntoIterator<Item = Change>) {
+        self.again.extend(changes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> Change {
+        Change::Resource(text.into())
+    }
+
+    #[test]
+    fn what_came_after_the_last_number_is_told_again() {
+        let mut told = Told::default();
+        assert_eq!(
+            told.tell([uri("a"), Change::List("tools")]),
+            [(1, Change::List("tools")), (2, uri("a"))]
+        );
+        assert_eq!(told.tell([uri("b")]), [(3, uri("b"))]);
+        assert_eq!(told.after(1), Some([uri("a"), uri("b")].into()));
+        assert_eq!(told.after(3), Some(BTreeSet::new()));
+        assert_eq!(told.after(4), None, "that was never told");
+        told.again([uri("b"), uri("c")]);
+        assert_eq!(told.after(3), Some([uri("b"), uri("c")].into()));
+        assert_eq!(told.tell([uri("b")]), [(4, uri("b")), (5, uri("c"))]);
+        assert!(told.tell([]).is_empty() && told.last() == 5);
+    }
+
+    #[test]
+    fn who_comes_too_late_learns_that_it_is_too_late() {
+        let mut told = Told::default();
+        for number in 0..MAX_KEPT + 2 {
+            told.tell([uri(&number.to_string())]);
+        }
+        assert_eq!(told.after(1), None);
+        assert_eq!(told.after(2).map(|missed| missed.len()), Some(MAX_KEPT));
+    }
+}

@@ -1,0 +1,719 @@
+//! What of a session is at other nodes of the cluster: streams of its requests, its subscriptions, and its open requests.
+//!
+//! # How it works
+//!
+//! Nothing of it is copied. The id of an event names the process that keeps its stream, and a node to which a client returns
+//! asks that process for what comes next, one message at a time, so that nothing waits on the way. A subscription belongs to
+//! the node through which it was made; a record says which one that is, and at which node the client listens. Changes go
+//! there, and wait in their node as long as that is not possible. If a node is gone, the listening one takes over its
+//! subscriptions, and tells the client that what was there may have changed.
+//!
+//! Answers to questions and withdrawals of requests that are not open here go to all nodes.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::future::join_all;
+use futures_util::stream::unfold;
+use http::Response;
+use orla_marketplace::{Call, Principal, Reservation};
+use orla_state::{Change as Write, Expect, StateError, StateStore, WriteError};
+use rmcp::model::ErrorCode;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::timeout;
+
+use crate::http::body::Body;
+use crate::http::response::events;
+use crate::mcp::notify::stream::{EventId, KEEP_ALIVE, event};
+use crate::mcp::notify::told::Change;
+use crate::mcp::rpc::{self, Message};
+use crate::mcp::session::shared::{LISTENING, WAIT, listening_key};
+use crate::mcp::session::{Connection, Session, SessionId};
+use crate::mcp::surfaces::{self, SurfaceRequest};
+use crate::nodes::{NoAnswer, Nodes};
+use crate::state::Core;
+
+/// What questions between nodes about sessions begin with.
+pub(crate) const WORD: &[u8] = b"session";
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a node waits for a message before it says that there is none yet.
+const POLL: Duration = Duration::from_secs(5);
+/// How often changes that could not be passed on are tried again.
+const AGAIN: Duration = Duration::from_secs(1);
+/// The largest message of a stream that is read from another node, in bytes.
+const MAX_MESSAGE: usize = 64 << 20;
+/// How often the beginning of a message may be dropped while it is read.
+const MAX_RESTARTS: usize = 3;
+/// The largest record of the subscriptions of a session, in bytes.
+const MAX_RECORD: usize = 256 << 10;
+/// The most sessions whose changes are passed on at once.
+const AT_ONCE: usize = 64;
+/// How often a record is written that others write at the same time.
+const TRIES: usize = 5;
+
+/// A question about a session.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Asked {
+    /// The message after this number of a stream, from this byte on.
+    Stream { session: String, stream: u64, after: u64, from: usize },
+    /// The client listens at the node that asks: what it has not been told, after this number of the own stream.
+    Take { session: String, after: Option<u64> },
+    /// These resources have changed.
+    Changed { session: String, uris: Vec<String> },
+    /// The client gives up a subscription.
+    Unsubscribe { session: String, uri: String },
+    /// The client's answer to a question: its message.
+    Answer { session: String, message: Box<RawValue> },
+    /// The client withdraws a request.
+    Cancel { session: String, key: String },
+    /// These lists of a node have changed.
+    Lists { lists: Vec<String> },
+}
+
+/// The first line of an answer about a stream. A part of the message follows.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Next {
+    Message {
+        number: u64,
+        bytes: usize,
+    },
+    /// There is none yet.
+    Later,
+    /// There is none any more.
+    End,
+}
+
+/// What a client has not been told.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct Untold {
+    lists: Vec<String>,
+    uris: Vec<String>,
+}
+
+/// Where the client of a session listens, and which process has each of its subscriptions.
+#[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Listening {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    listener: Option<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    subscribed: BTreeMap<String, String>,
+}
+
+/// Answers another node.
+pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, asked: &[u8]) -> Bytes {
+    let Ok(asked) = serde_json::from_slice::<Asked>(asked) else { return Bytes::new() };
+    let of = |id: &str| {
+        let session = SessionId::parse(id).and_then(|id| core.sessions.peek(id));
+        session.filter(|session| session.principal.as_ref() == caller)
+    };
+    match asked {
+        Asked::Stream { session, stream, after, from } => match of(&session) {
+            Some(session) => next_of(core, &session, (stream, after, from)).await,
+            None => written(&Next::End, &[]),
+        },
+        Asked::Take { session, after } => {
+            let untold = of(&session).map(|session| untold(core, &session, after));
+            json(&untold)
+        }
+        Asked::Changed { session, uris } => {
+            let session = of(&session).filter(|session| session.listens());
+            let known = match (&session, core.shared_sessions()) {
+                (Some(session), Some(shared)) => get(&*shared.store, session.id).await.ok().flatten(),
+                _ => None,
+            };
+            if let (Some(session), Some((listening, _))) = (&session, known) {
+                let subscribed = uris.iter().filter(|uri| listening.subscribed.contains_key(*uri));
+                subscribed.for_each(|uri| session.subscriber().notify(&Arc::from(&**uri)));
+            }
+            json(&session.is_some())
+        }
+        Asked::Unsubscribe { session, uri } => {
+            let subscription = of(&session).and_then(|session| session.unsubscribe(&uri));
+            let is_known = subscription.is_some();
+            if let Some(subscription) = subscription {
+                subscription.leave(core).await;
+            }
+            json(&is_known)
+        }
+        Asked::Answer { session, message } => {
+            let body = Bytes::from(String::from(Box::<str>::from(message)));
+            let is_known = of(&session).is_some_and(|session| match rpc::parse(&body) {
+                Ok(Message::Response(response)) => session.questions.answer(&response, &body),
+                _ => false,
+            });
+            json(&is_known)
+        }
+        Asked::Cancel { session, key } => {
+            json(&of(&session).is_some_and(|session| session.calls.cancel(&key)))
+        }
+        Asked::Lists { lists } => {
+            let has = |list: &str| u64::from(lists.iter().any(|other| other == list));
+            core.lists.send_modify(|lists| {
+                lists.tools += has("tools");
+                lists.prompts += has("prompts");
+                lists.resources += has("resources");
+            });
+            json(&true)
+        }
+    }
+}
+
+fn json(value: &impl Serialize) -> Bytes {
+    serde_json::to_vec(value).unwrap_or_default().into()
+}
+
+/// The message after a number of a stream here, from a byte on, as much of it as fits into an answer.
+async fn next_of(
+    core: &Core,
+    session: &Arc<Session>,
+    (stream, after, from): (u64, u64, usize),
+) -> Bytes {
+    let Some(stream) = session.stream(stream) else { return written(&Next::End, &[]) };
+    let _open = session.open();
+    let mut reader = stream.read_after(after);
+    match timeout(POLL, reader.next()).await {
+        Err(_) => written(&Next::Later, &[]),
+        Ok(None) => written(&Next::End, &[]),
+        Ok(Some((number, message))) => {
+            let room = core.cluster().map_or(0, Nodes::room).saturating_sub(200);
+            let rest = message.get(from..).unwrap_or_default();
+            let next = Next::Message { number, bytes: message.len() };
+            written(&next, &rest[..rest.len().min(room)])
+        }
+    }
+}
+
+fn written(next: &Next, part: &[u8]) -> Bytes {
+    let mut bytes = serde_json::to_vec(next).unwrap_or_default();
+    bytes.push(b'\n');
+    bytes.extend_from_slice(part);
+    bytes.into()
+}
+
+fn read(answer: &Bytes) -> Option<(Next, Bytes)> {
+    let end = answer.iter().position(|byte| *byte == b'\n')?;
+    Some((serde_json::from_slice(&answer[..end]).ok()?, answer.slice(end + 1..)))
+}
+
+/// What a client that listens elsewhere from now on has not been told. It is not told here.
+fn untold(core: &Core, session: &Session, after: Option<u64>) -> Untold {
+    if after.is_some() {
+        // The connection on which the client listened here is gone, whether this is known yet or not.
+        session.end_listening();
+    }
+    let missed = after.map(|after| session.told_after(after));
+    let missed = match missed {
+        None => BTreeSet::new(),
+        Some(Some(missed)) => missed,
+        Some(None) => everything(core, session),
+    };
+    let (mut untold, mut later) = (Untold::default(), Vec::new());
+    let now = *core.lists.borrow();
+    let mut room = core.cluster().map_or(0, Nodes::room) / 2;
+    for change in missed.into_iter().chain(session.changes(now)) {
+        match change {
+            Change::List(list) => untold.lists.push(list.to_owned()),
+            Change::Resource(uri) if uri.len() + 8 <= room => {
+                room -= uri.len() + 8;
+                untold.uris.push(uri.to_string());
+            }
+            Change::Resource(uri) => later.push(uri.to_string()),
+        }
+    }
+    if !later.is_empty() {
+        session.subscriber().put_back(later);
+        core.unheard.session(session.id.to_string());
+    }
+    untold
+}
+
+impl Untold {
+    fn changes(self) -> BTreeSet<Change> {
+        let known = ["tools", "prompts", "resources"];
+        let lists = known.into_iter().filter(|known| self.lists.iter().any(|list| list == known));
+        let uris = self.uris.iter().map(|uri| Change::Resource(uri.as_str().into()));
+        lists.map(Change::List).chain(uris).collect()
+    }
+}
+
+/// Everything that may have changed, where it is not known what has.
+pub(crate) fn everything(core: &Core, session: &Session) -> BTreeSet<Change> {
+    let newest = core.market.snapshot();
+    let lists = [("tools", true), ("prompts", surfaces::serves(&newest, "prompts/list"))];
+    let resources = ("resources", surfaces::serves(&newest, "resources/list"));
+    let lists = lists.into_iter().chain([resources]).filter(|(_, is_served)| *is_served);
+    let uris = session.subscribed_uris().into_iter().map(|uri| Change::Resource(uri.as_ref().into()));
+    lists.map(|(list, _)| Change::List(list)).chain(uris).collect()
+}
+
+/// Asks an instance about a session.
+async fn ask(
+    cluster: &dyn Nodes,
+    instance: &str,
+    session: &Session,
+    asked: &Asked,
+    patience: Duration,
+) -> Result<Bytes, NoAnswer> {
+    ask_as(cluster, instance, session.principal.as_ref(), asked, patience).await
+}
+
+async fn ask_as(
+    cluster: &dyn Nodes,
+    instance: &str,
+    caller: Option<&Principal>,
+    asked: &Asked,
+    patience: Duration,
+) -> Result<Bytes, NoAnswer> {
+    let mut question = [WORD, b" "].concat();
+    question.extend(serde_json::to_vec(asked).unwrap_or_default());
+    cluster.ask(instance, caller, question.into(), patience).await
+}
+
+/// Passes on what a client says about a request that is not open here, to all nodes.
+async fn tell_all(core: &Core, session: &Session, asked: &Asked) {
+    let Some(cluster) = core.cluster() else { return };
+    let others = cluster.others();
+    let told = others.iter().map(async |other| {
+        if let Err(error) = ask(cluster, &other.instance, session, asked, PATIENCE).await {
+            tracing::debug!(node = other.node, %error, "a node was not told what a client says");
+        }
+    });
+    join_all(told).await;
+}
+
+/// Passes on an answer to a question that was not asked here.
+pub(crate) async fn answered(core: &Core, session: &Session, body: &Bytes) {
+    let message = std::str::from_utf8(body).ok().map(str::to_owned).map(RawValue::from_string);
+    if let Some(Ok(message)) = message {
+        tell_all(core, session, &Asked::Answer { session: session.id.to_string(), message }).await;
+    }
+}
+
+/// Passes on that a request is withdrawn that does not run here.
+pub(crate) async fn cancelled(core: &Core, session: &Session, key: &str) {
+    let (session_id, key) = (session.id.to_string(), key.to_owned());
+    tell_all(core, session, &Asked::Cancel { session: session_id, key }).await;
+}
+
+/// A stream that another process keeps, read on behalf of a client that came here.
+struct Far {
+    core: Arc<Core>,
+    session: Arc<Session>,
+    instance: Arc<str>,
+    stream: u64,
+    after: u64,
+    _connection: Connection,
+}
+
+/// The rest of a stream that another process keeps.
+pub(crate) fn resumed(
+    core: &Arc<Core>,
+    session: Arc<Session>,
+    last: &EventId,
+    instance: &Arc<str>,
+    connection: Connection,
+) -> Response<Body> {
+    let far = Far {
+        core: Arc::clone(core),
+        session,
+        instance: Arc::clone(instance),
+        stream: last.stream,
+        after: last.number,
+        _connection: connection,
+    };
+    events(unfold(far, |mut far| async move {
+        let ended = far.session.calls.ended.clone();
+        let draining = far.core.draining.clone();
+        let chunk = tokio::select! {
+            next = far.next() => next?,
+            () = ended.cancelled() => return None,
+            () = draining.cancelled() => return None,
+        };
+        Some((chunk, far))
+    }))
+}
+
+impl Far {
+    /// The next event, or a sign of life; `None` after the last, and if the process is gone.
+    async fn next(&mut self) -> Option<Bytes> {
+        let core = Arc::clone(&self.core);
+        let cluster = core.cluster()?;
+        let (mut number, mut message, mut total) = (0, BytesMut::new(), 0);
+        let mut reserved: Option<Reservation> = None;
+        let mut restarts = 0;
+        loop {
+            let asked = Asked::Stream {
+                session: self.session.id.to_string(),
+                stream: self.stream,
+                after: self.after,
+                from: message.len(),
+            };
+            let answer = ask(cluster, &self.instance, &self.session, &asked, POLL + PATIENCE).await;
+            let answer = answer.map_err(|error| {
+                tracing::debug!(%error, "a stream of another node cannot be read on");
+            });
+            let (bytes, part) = match read(&answer.ok()?)? {
+                (Next::End, _) => return None,
+                (Next::Later, _) => return Some(KEEP_ALIVE),
+                (Next::Message { bytes, .. }, _) if bytes > MAX_MESSAGE => return None,
+                // Its beginning was dropped meanwhile.
+                (Next::Message { number: now, .. }, _) if !message.is_empty() && now != number => {
+                    restarts += 1;
+                    if restarts > MAX_RESTARTS {
+                        return None;
+                    }
+                    message.clear();
+                    continue;
+                }
+                (Next::Message { number: now, bytes }, part) => {
+                    number = now;
+                    (bytes, part)
+                }
+            };
+            if message.is_empty() {
+                total = bytes;
+                reserved = Some(core.market.memory().reserve(total).ok()?);
+            }
+            if number <= self.after || part.is_empty() && total > 0 || message.len() + part.len() > total
+            {
+                return None;
+            }
+            message.extend_from_slice(&part);
+            if message.len() == total {
+                self.after = number;
+                drop(reserved);
+                let id =
+                    EventId { stream: self.stream, number, instance: Some(Arc::clone(&self.instance)) };
+                return Some(event(Some(&id), &message.freeze()));
+            }
+        }
+    }
+}
+
+/// The client of a session listens here from now on. What it has missed, it is told.
+pub(crate) async fn listen(core: &Arc<Core>, session: &Arc<Session>, last: Option<&EventId>) {
+    let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return };
+    let here = cluster.instance();
+    let last = last.and_then(|last| Some((last.instance.clone()?, last.number)));
+    let (mut before, mut subscribed) = (None, Vec::new());
+    let written = change(&*shared.store, session.id, |listening| {
+        before.clone_from(&listening.listener);
+        subscribed = listening.subscribed.keys().cloned().collect();
+        let is_new = listening.listener.as_deref() != Some(here);
+        listening.listener = Some(here.to_owned());
+        is_new
+    });
+    if !matches!(timeout(WAIT, written).await, Ok(Ok(_))) {
+        tracing::debug!("other nodes do not know where a client listens: the state does not answer");
+    }
+    let (there, after) = match last {
+        Some((instance, number)) if &*instance != here => (instance.to_string(), Some(number)),
+        _ => match before.filter(|before| before != here) {
+            Some(before) => (before, None),
+            None => return start_adopting(core, session),
+        },
+    };
+    let asked = Asked::Take { session: session.id.to_string(), after };
+    let answer = ask(cluster, &there, session, &asked, PATIENCE).await.ok();
+    let untold = answer.and_then(|answer| serde_json::from_slice::<Option<Untold>>(&answer).ok());
+    let missed = match untold.flatten() {
+        Some(untold) => untold.changes(),
+        None => {
+            let uris = subscribed.iter().map(|uri| Change::Resource(uri.as_str().into()));
+            everything(core, session).into_iter().chain(uris).collect()
+        }
+    };
+    session.tell_again(missed);
+    start_adopting(core, session);
+}
+
+/// Takes over the subscriptions of nodes that are gone, for a client that listens here. It is done beside everything else, as
+/// the providers of resources may be slow.
+pub(crate) fn start_adopting(core: &Arc<Core>, session: &Arc<Session>) {
+    let Some(adopting) = session.begin_adopting() else { return };
+    let (core, session) = (Arc::clone(core), Arc::clone(session));
+    let tracker = core.tracker.clone();
+    tracker.spawn(async move {
+        let _adopting = adopting;
+        tokio::select! {
+            () = adopt(&core, &session) => {}
+            () = session.calls.ended.cancelled() => {}
+            () = core.draining.cancelled() => {}
+        }
+    });
+}
+
+async fn adopt(core: &Arc<Core>, session: &Arc<Session>) {
+    let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return };
+    let Ok(Some((listening, _))) = get(&*shared.store, session.id).await else { return };
+    let there: HashSet<String> = cluster.others().into_iter().map(|other| other.instance).collect();
+    let is_gone = |instance: &String| instance != cluster.instance() && !there.contains(instance);
+    let gone: Vec<String> =
+        listening.subscribed.into_iter().filter(|(_, it)| is_gone(it)).map(|(uri, _)| uri).collect();
+    for uri in gone {
+        let newest = core.market.snapshot();
+        let mut call = Call::to(String::new());
+        call.scope.principal.clone_from(&session.principal);
+        let lacks = OnceLock::new();
+        let asking =
+            SurfaceRequest { market: &core.market, catalog: &newest, call, modern: None, lacks: &lacks };
+        let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await;
+        let is_here = joined.is_ok();
+        match joined {
+            Ok(joined) => session.subscribe(&uri, joined),
+            Err(error) if IS_MISSING.contains(&error.code) => {
+                tracing::warn!(uri, error = %error.message, "a subscription is lost with its node");
+            }
+            Err(error) => {
+                tracing::debug!(uri, error = %error.message, "a subscription is taken over later");
+                continue;
+            }
+        }
+        session.subscriber().notify(&Arc::from(&*uri));
+        let moved = change(&*shared.store, session.id, |listening| {
+            match is_here {
+                true => listening.subscribed.insert(uri.clone(), cluster.instance().to_owned()),
+                false => listening.subscribed.remove(&uri),
+            };
+            true
+        });
+        if !matches!(timeout(WAIT, moved).await, Ok(Ok(_))) {
+            return;
+        }
+    }
+}
+
+/// Whether another node has this subscription of a session.
+pub(crate) async fn is_subscribed(core: &Core, session: &Session, uri: &str) -> bool {
+    let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return false };
+    let Ok(Some((listening, _))) = get(&*shared.store, session.id).await else { return false };
+    let instance = listening.subscribed.get(uri);
+    instance.is_some_and(|instance| cluster.others().iter().any(|other| other.instance == *instance))
+}
+
+/// Notes a subscription that was made here. Without the common state, it is known here alone.
+///
+/// # Errors
+/// There are too many.
+pub(crate) async fn subscribed(core: &Core, session: &Session, uri: &str) -> Result<(), &'static str> {
+    let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return Ok(()) };
+    let noted = change(&*shared.store, session.id, |listening| {
+        let before = listening.subscribed.insert(uri.to_owned(), cluster.instance().to_owned());
+        before.as_deref() != Some(cluster.instance())
+    });
+    match timeout(WAIT, noted).await {
+        Ok(Err(NotChanged::TooLarge)) => {
+            Err("the subscriptions of this session are too many for a cluster")
+        }
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(NotChanged::State)) | Err(_) => {
+            tracing::debug!("other nodes do not know of a subscription: the state does not answer");
+            Ok(())
+        }
+    }
+}
+
+/// Ends a subscription, at whichever node it is. Returns whether it was known.
+pub(crate) async fn unsubscribed(core: &Core, session: &Session, uri: &str) -> bool {
+    let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return false };
+    let mut instance = None;
+    let removed = change(&*shared.store, session.id, |listening| {
+        instance = listening.subscribed.remove(uri);
+        instance.is_some()
+    });
+    if !matches!(timeout(WAIT, removed).await, Ok(Ok(_))) {
+        tracing::debug!("a subscription may go on at another node: the state does not answer");
+    }
+    let Some(instance) = instance else { return false };
+    if instance != cluster.instance() {
+        let asked = Asked::Unsubscribe { session: session.id.to_string(), uri: uri.to_owned() };
+        if let Err(error) = ask(cluster, &instance, session, &asked, PATIENCE).await {
+            tracing::debug!(%error, "a subscription goes on at another node");
+        }
+    }
+    true
+}
+
+/// The errors of what has no such resource, or does not give it to the caller.
+const IS_MISSING: [ErrorCode; 3] =
+    [ErrorCode::METHOD_NOT_FOUND, ErrorCode::RESOURCE_NOT_FOUND, ErrorCode::INVALID_PARAMS];
+
+/// Why a record was not changed.
+#[derive(Debug)]
+enum NotChanged {
+    State,
+    TooLarge,
+}
+
+impl From<StateError> for NotChanged {
+    fn from(_: StateError) -> Self {
+        Self::State
+    }
+}
+
+async fn get(
+    store: &dyn StateStore,
+    session: SessionId,
+) -> Result<Option<(Listening, u64)>, StateError> {
+    let record = store.get(&listening_key(session)).await?;
+    // What cannot be read is written anew.
+    Ok(record.map(|record| (serde_json::from_slice(&record.value).unwrap_or_default(), record.revision)))
+}
+
+/// Changes the record of a session, if `change` says that there is a change.
+async fn change(
+    store: &dyn StateStore,
+    session: SessionId,
+    mut change: impl FnMut(&mut Listening) -> bool,
+) -> Result<(), NotChanged> {
+    for _ in 0..TRIES {
+        let (mut listening, expect) = match get(store, session).await? {
+            Some((listening, revision)) => (listening, Expect::Revision(revision)),
+            None => (Listening::default(), Expect::Absent),
+        };
+        if !change(&mut listening) {
+            return Ok(());
+        }
+        let value = serde_json::to_vec(&listening).unwrap_or_default();
+        if value.len() > MAX_RECORD {
+            return Err(NotChanged::TooLarge);
+        }
+        let put = Write::put(listening_key(session), value).expecting(expect);
+        match store.write(vec![put]).await {
+            Ok(_) => return Ok(()),
+            Err(WriteError::Conflict { .. }) => store.sync().await?,
+            Err(WriteError::Failed(_)) => return Err(NotChanged::State),
+        }
+    }
+    Err(NotChanged::State)
+}
+
+/// Passes changes on to the nodes at which clients listen, for as long as the server runs.
+pub(crate) async fn forward(core: Arc<Core>) {
+    let Some(shared) = core.shared_sessions() else { return };
+    let mut keys = shared.store.changed_keys();
+    // The sessions whose changes wait for a listener, by the keys of their records.
+    let mut waiting = HashMap::<String, String>::new();
+    let mut again = tokio::time::interval(AGAIN);
+    again.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        let mut sessions: Vec<String> = tokio::select! {
+            () = core.draining.cancelled() => return,
+            () = core.unheard.woken.notified() => {
+                let changes = core.unheard.take();
+                lists_changed(&core, &changes.lists).await;
+                changes.sessions.into_iter().collect()
+            }
+            key = next_key(&mut keys) => match key {
+                Some(key) => match waiting.remove(&*key) {
+                    Some(session) => vec![session],
+                    None => continue,
+                },
+                None => waiting.drain().map(|(_, session)| session).collect(),
+            },
+            _ = again.tick(), if !waiting.is_empty() => {
+                waiting.drain().map(|(_, session)| session).collect()
+            }
+        };
+        while !sessions.is_empty() {
+            let now = sessions.split_off(sessions.len().saturating_sub(AT_ONCE));
+            let passed = now.iter().map(|session| pass_on(&core, session));
+            for (session, is_over) in now.iter().zip(join_all(passed).await) {
+                let Some(id) = SessionId::parse(session).filter(|_| !is_over) else { continue };
+                waiting.insert(listening_key(id), session.clone());
+            }
+        }
+    }
+}
+
+/// The next key of a record of where clients listen; `None` if some were missed.
+async fn next_key(keys: &mut Option<tokio::sync::broadcast::Receiver<Arc<str>>>) -> Option<Arc<str>> {
+    loop {
+        let Some(receiver) = keys else { return std::future::pending().await };
+        match receiver.recv().await {
+            Ok(key) if key.starts_with(LISTENING) => return Some(key),
+            Ok(_) => {}
+            Err(RecvError::Lagged(_)) => return None,
+            Err(RecvError::Closed) => *keys = None,
+        }
+    }
+}
+
+/// Passes on the changes of a session that its client has not been told. Returns whether there is nothing left to do.
+async fn pass_on(core: &Core, session: &str) -> bool {
+    let session = SessionId::parse(session).and_then(|id| core.sessions.peek(id));
+    let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return true };
+    // A client that listens here is told here.
+    let Some(session) = session.filter(|session| !session.listens()) else { return true };
+    let listener = match get(&*shared.store, session.id).await {
+        Ok(Some((listening, _))) => listening.listener,
+        Ok(None) | Err(_) => None,
+    };
+    let Some(listener) = listener.filter(|listener| listener != cluster.instance()) else {
+        return false;
+    };
+    let mut rest: Vec<String> = session.subscriber().take().iter().map(ToString::to_string).collect();
+    while !rest.is_empty() {
+        let mut room = cluster.room() / 2;
+        let fits = |uri: &&String| {
+            let has_room = uri.len() <= room;
+            room = room.saturating_sub(uri.len() + 8);
+            has_room
+        };
+        // One that fits into no message is left out.
+        let count = rest.iter().take_while(fits).count().max(1);
+        let uris: Vec<String> = rest.drain(..count).collect();
+        let asked = Asked::Changed { session: session.id.to_string(), uris: uris.clone() };
+        let answer = ask(cluster, &listener, &session, &asked, PATIENCE).await;
+        let is_told = answer.is_ok_and(|answer| serde_json::from_slice(&answer).unwrap_or(false));
+        if !is_told {
+            session.subscriber().put_back(uris.into_iter().chain(rest));
+            return false;
+        }
+    }
+    true
+}
+
+/// Tells the other nodes that lists of this one have changed.
+async fn lists_changed(core: &Core, lists: &BTreeSet<&'static str>) {
+    let Some(cluster) = core.cluster().filter(|_| !lists.is_empty()) else { return };
+    let asked = Asked::Lists { lists: lists.iter().map(ToString::to_string).collect() };
+    let others = cluster.others();
+    let told = others.iter().map(async |other| {
+        if let Err(error) = ask_as(cluster, &other.instance, None, &asked, PATIENCE).await {
+            tracing::debug!(node = other.node, %error, "a node was not told that lists have changed");
+        }
+    });
+    join_all(told).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_message_is_read_as_it_was_written() {
+        for next in [Next::Message { number: 3, bytes: 9 }, Next::Later, Next::End] {
+            let (read_next, part) = read(&written(&next, b"a\nb")).unwrap();
+            assert_eq!((read_next, &*part), (next, &b"a\nb"[..]));
+        }
+        for bad in ["", "{}", "\n", "7\n", "{\"message\":{}}\n"] {
+            assert!(read(&Bytes::from(bad)).is_none(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn of_what_a_node_says_is_untold_only_known_lists_count() {
+        let untold =
+            Untold { lists: vec!["tools".to_owned(), "x".to_owned()], uris: vec!["a:b".to_owned()] };
+        let changes = [Change::List("tools"), Change::Resource("a:b".into())];
+        assert_eq!(untold.changes(), changes.into());
+    }
+}

@@ -1,0 +1,289 @@
+//! Several servers of one cluster, which ask each other: streams, subscriptions and questions of a session that moves.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use orla_marketplace::{ApprovalRule, Call, Desk, MayAnswer, Principal};
+use orla_server::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode, Server, ServerOptions};
+use orla_state::Memory;
+use parking_lot::Mutex;
+use serde_json::json;
+use tokio_util::task::TaskTracker;
+
+use super::subscriptions::{Resources, load, subscribe, updated};
+use super::support::{Connection, World, eventually};
+
+/// The servers that are there, by their instances.
+type There = Arc<Mutex<BTreeMap<&'static str, Server>>>;
+
+/// One of them.
+struct Node {
+    instance: &'static str,
+    there: There,
+}
+
+#[async_trait]
+impl Nodes for Node {
+    fn rows(&self) -> Vec<NodeRow> {
+        Vec::new()
+    }
+
+    fn is_connected(&self) -> bool {
+        true
+    }
+
+    fn events(&self) -> Vec<(&'static str, u64)> {
+        Vec::new()
+    }
+
+    async fn drain(&self, _node: &str, _drains: bool) -> Result<(), DrainError> {
+        Err(DrainError::Unknown)
+    }
+
+    fn instance(&self) -> &str {
+        self.instance
+    }
+
+    fn others(&self) -> Vec<OtherNode> {
+        let there = self.there.lock();
+        let others = there.keys().filter(|instance| **instance != self.instance);
+        others.map(|name| OtherNode { node: (*name).to_owned(), instance: (*name).to_owned() }).collect()
+    }
+
+    /// Little, so that messages come in parts.
+    fn room(&self) -> usize {
+        300
+    }
+
+    async fn ask(
+        &self,
+        instance: &str,
+        caller: Option<&Principal>,
+        question: Bytes,
+        patience: Duration,
+    ) -> Result<Bytes, NoAnswer> {
+        let server = self.there.lock().get(instance).cloned().ok_or(NoAnswer::Gone)?;
+        let answer = tokio::time::timeout(patience, server.answer_node(caller, &question)).await;
+        answer.map_err(|_| NoAnswer::Silent("it took too long".to_owned()))
+    }
+}
+
+const NAMES: [&str; 2] = ["a1", "b2"];
+
+/// Two servers that share a state, and what each serves.
+async fn servers() -> ([World; 2], [Arc<Resources>; 2], There) {
+    servers_with(ServerOptions::default()).await
+}
+
+async fn servers_with(options: ServerOptions) -> ([World; 2], [Arc<Resources>; 2], There) {
+    let (records, there) = (Arc::new(Memory::default()), There::default());
+    let worlds = [World::with(options.clone()).await, World::with(options).await];
+    let resources = [Resources::new("file:"), Resources::new("file:")];
+    for ((world, resources), instance) in worlds.iter().zip(&resources).zip(NAMES) {
+        world.server.show_nodes(Node { instance, there: Arc::clone(&there) });
+        world.server.share_sessions(Arc::clone(&records) as Arc<dyn orla_state::StateStore>);
+        there.lock().insert(instance, world.server.clone());
+        load(world, &[resources]).await;
+    }
+    (worlds, resources, there)
+}
+
+/// A connection to a server in this session.
+async fn moved(session: &Connection, to: &World) -> Connection {
+    let mut other = to.connect().await;
+    other.session.clone_from(&session.session);
+    other
+}
+
+/// The session's own stream at a server, after the last event that its client saw.
+async fn listen(session: &Connection, at: &World, last: Option<&str>) -> Connection {
+    let mut stream = moved(session, at).await;
+    assert!(stream.get(last).await.is_stream());
+    stream
+}
+
+#[tokio::test]
+async fn a_client_that_returns_to_another_server_misses_nothing() {
+    let ([alpha, beta], ..) = servers().await;
+    let mut here = alpha.session().await;
+    let call = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params":
+        {"name": "noise", "arguments": {"ms": 20}, "_meta": {"progressToken": "x"}}});
+    here.send(call.to_string().as_bytes(), &[]).await;
+    assert!(here.head().await.is_stream());
+    let first = here.event().await.unwrap().id.unwrap();
+    assert!(first.ends_with("-a1"), "{first}");
+    // In another session, and of a stream that is not there, there is nothing.
+    let stranger = alpha.session().await;
+    for (session, last) in [(&stranger, first.as_str()), (&here, "99-0-a1")] {
+        let mut nothing = moved(session, &beta).await;
+        nothing.get(Some(last)).await;
+        assert!(nothing.event().await.is_none());
+    }
+    let mut there = moved(&here, &beta).await;
+    there.get(Some(&first)).await;
+    let (mut last, mut progress) = (0, Vec::new());
+    while let Some(event) = there.event().await {
+        let id = event.id.expect("an event has an id");
+        let number: u64 = id.split('-').nth(1).unwrap().parse().unwrap();
+        assert!(number == last + 1 || last == 0, "{last} {id}");
+        last = number;
+        if event.message["method"] == "notifications/progress" {
+            progress.push(event.message["params"]["progress"].as_f64().unwrap());
+        }
+        if event.message["id"] == 7 {
+            assert_eq!(event.message["result"]["content"][0]["text"], "done");
+            last = u64::MAX - 1;
+        }
+    }
+    assert_eq!((last, progress), (u64::MAX - 1, vec![1.0, 2.0, 3.0]));
+}
+
+#[tokio::test]
+async fn a_subscription_is_told_wherever_the_client_listens() {
+    let ([alpha, beta], [files, others], _) = servers().await;
+    let mut here = alpha.session().await;
+    let mut there = moved(&here, &beta).await;
+    assert_eq!(subscribe(&mut here, "file:1").await["result"], json!({}));
+    // The second node does not subscribe once more.
+    assert_eq!(subscribe(&mut there, "file:1").await["result"], json!({}));
+    assert!(others.said().is_empty());
+    // What has changed before the client listens is not lost.
+    files.updates("file:1");
+    let mut stream = listen(&here, &beta, None).await;
+    assert_eq!(updated(&mut stream).await["uri"], "file:1");
+    files.updates("file:1");
+    let event = loop {
+        let event = stream.event().await.unwrap();
+        if event.message["method"] == "notifications/resources/updated" {
+            break event;
+        }
+    };
+    // The connection breaks, and the client returns to the first node with the number before.
+    let id = event.id.unwrap();
+    let (_, rest) = id.split_once('-').unwrap();
+    let number: u64 = rest.split('-').next().unwrap().parse().unwrap();
+    let mut back = listen(&here, &alpha, Some(&format!("0-{}-b2", number - 1))).await;
+    assert_eq!(updated(&mut back).await["uri"], "file:1");
+    while stream.event().await.is_some() {}
+    let (_, answer) = there.post("resources/unsubscribe", json!({"uri": "file:1"}), &[]).await;
+    assert_eq!(answer["result"], json!({}));
+    assert_eq!(files.said(), ["subscribe file:1", "unsubscribe file:1"]);
+}
+
+#[tokio::test]
+async fn a_subscription_lasts_as_long_as_its_session_is_used_anywhere() {
+    let mut options = ServerOptions::default();
+    options.session_idle = Duration::from_secs(1);
+    let idle = options.session_idle;
+    let ([alpha, beta], [files, _], _) = servers_with(options).await;
+    let mut here = alpha.session().await;
+    subscribe(&mut here, "file:1").await;
+    let mut there = moved(&here, &beta).await;
+    let begun = Instant::now();
+    while begun.elapsed() < idle * 3 {
+        assert_eq!(there.post("tools/list", json!({}), &[]).await.0.status, 200);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut stream = listen(&here, &beta, None).await;
+    files.updates("file:1");
+    assert_eq!(updated(&mut stream).await["uri"], "file:1");
+}
+
+#[tokio::test]
+async fn the_subscriptions_of_a_node_that_is_gone_are_taken_over() {
+    let ([alpha, beta], [_, others], there) = servers().await;
+    let mut here = alpha.session().await;
+    subscribe(&mut here, "file:1").await;
+    there.lock().remove("a1");
+    let mut stream = listen(&here, &beta, None).await;
+    // It may have changed.
+    assert_eq!(updated(&mut stream).await["uri"], "file:1");
+    eventually(|| others.said() == ["subscribe file:1"]).await;
+    others.updates("file:1");
+    assert_eq!(updated(&mut stream).await["uri"], "file:1");
+}
+
+#[tokio::test]
+async fn who_returns_after_its_node_is_gone_learns_that_all_may_have_changed() {
+    let ([alpha, beta], _, there) = servers().await;
+    let here = alpha.session().await;
+    let mut stream = listen(&here, &alpha, None).await;
+    stream.event().await;
+    there.lock().remove("a1");
+    let mut stream = listen(&here, &beta, Some("0-0-a1")).await;
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        let event = stream.event().await.unwrap();
+        told.extend(event.all.iter().filter_map(|it| it["method"].as_str().map(str::to_owned)));
+    }
+    let all = ["tools", "prompts", "resources"];
+    assert_eq!(told, all.map(|list| format!("notifications/{list}/list_changed")));
+}
+
+#[tokio::test]
+async fn a_request_is_withdrawn_at_any_server() {
+    let ([alpha, beta], ..) = servers().await;
+    let mut here = alpha.session().await;
+    let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params":
+        {"name": "sleep", "arguments": {"ms": 60_000}}});
+    here.send(call.to_string().as_bytes(), &[]).await;
+    alpha.seen.until(|seen| &seen.began, 1).await;
+    let mut there = moved(&here, &beta).await;
+    let cancelled =
+        json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 9}});
+    there.send(cancelled.to_string().as_bytes(), &[]).await;
+    assert_eq!(there.head().await.status, 202);
+    alpha.seen.until(|seen| &seen.cancelled, 1).await;
+}
+
+#[tokio::test]
+async fn a_question_is_answered_at_any_server() {
+    let ([alpha, beta], ..) = servers().await;
+    let mut here = alpha.answering_session().await;
+    let question = json!({"method": "elicitation/create", "params": {"message": "Which?", "_meta": {"orla/key": "a"}}});
+    let call = json!({"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params":
+        {"name": "ask", "arguments": {"rounds": [[question]]}}});
+    here.send(call.to_string().as_bytes(), &[]).await;
+    assert!(here.head().await.is_stream());
+    let asked = loop {
+        let message = here.event().await.unwrap().message;
+        if message["method"] == "elicitation/create" {
+            break message;
+        }
+    };
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {"long": "x".repeat(400)}}});
+    let mut there = moved(&here, &beta).await;
+    there.send(answer.to_string().as_bytes(), &[]).await;
+    assert_eq!(there.head().await.status, 202);
+    let mut last = json!(null);
+    while let Some(event) = here.event().await {
+        last = event.message;
+    }
+    assert!(last["result"].to_string().contains("xxxx"), "{last}");
+}
+
+#[tokio::test]
+async fn nobody_approves_its_own_call_through_a_node_of_several_callers() {
+    let ([asked, _], ..) = servers().await;
+    asked.market.approvals().configure(vec![ApprovalRule::new("approve[0]")]);
+    asked.market.approvals().set_desk(Desk::Open);
+    let [ada, bob] = ["ada", "bob"].map(Principal::token);
+    let mut call = Call::to("echo");
+    call.scope.principal = Some(ada.clone());
+    let market = Arc::clone(&asked.market);
+    let calling = TaskTracker::new().spawn(async move { market.call(call).await });
+    eventually(|| asked.market.approvals().waiting() == 1).await;
+    let id = asked.market.approvals().pending(Some(&ada), MayAnswer::All)[0].id.clone();
+    let decide = |several: &str| {
+        Bytes::from(format!(r#"approvals {{"decide":{{"id":"{id}","approve":true{several}}}}}"#))
+    };
+    for several in ["", r#","several":true"#] {
+        let answer = asked.server.answer_node(Some(&ada), &decide(several)).await;
+        assert_eq!(answer, r#""not_allowed""#, "{several}");
+    }
+    assert_eq!(asked.server.answer_node(Some(&bob), &decide("")).await, r#""done""#);
+    assert!(calling.await.unwrap().is_ok());
+}
