@@ -19,13 +19,17 @@ pub fn mcp_name(id: &str) -> String {
 }
 
 /// A name for every id, without collisions: in lexical order of the ids, the first keeps its name
-/// and the others get `_2`, `_3`, …; the same for the same ids, always.
+/// and the others get `_2`, `_3`, …; the same for the same ids, always. An id that is its own name keeps it, so that what is
+/// called by it is the same by id and by name.
 pub fn mcp_names<'a>(ids: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
     let sorted: BTreeMap<&str, String> = ids.into_iter().map(|id| (id, mcp_name(id))).collect();
     let mut taken: HashSet<String> = HashSet::new();
     let mut names = BTreeMap::new();
+    for (id, _) in sorted.iter().filter(|(id, name)| **id == name.as_str()) {
+        taken.insert((*id).to_owned());
+    }
     for (id, name) in sorted {
-        let name = unused(&name, &taken);
+        let name = if id == name { name } else { unused(&name, &taken) };
         taken.insert(name.clone());
         names.insert(id, name);
     }
@@ -137,7 +141,7 @@ mod tests {
     #[test]
     fn a_collision_is_numbered_in_the_order_of_the_ids() {
         let names = mcp_names(["a b", "a/b", "a_b"]);
-        let expected = [("a b", "a_b"), ("a/b", "a_b_2"), ("a_b", "a_b_3")];
+        let expected = [("a b", "a_b_2"), ("a/b", "a_b_3"), ("a_b", "a_b")];
         assert_eq!(
             names.into_iter().collect::<Vec<_>>(),
             expected.map(|(id, name)| (id, name.to_owned()))

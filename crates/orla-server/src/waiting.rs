@@ -1,10 +1,11 @@
 //! Calls that wait for an approval, as they are shown to people.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use http::StatusCode;
-use orla_marketplace::{AnswerError, JsonText, PendingApproval, Principal};
+use orla_marketplace::{AnswerError, JsonText, PendingApproval, Principal, Redactor};
 use serde_json::value::RawValue;
 
 /// A call that waits for an approval, here or at another node, as a caller sees it that made the call or may answer.
@@ -56,11 +57,13 @@ impl ApprovalRefused {
 
 impl WaitingCall {
     /// One of this node.
-    pub(crate) fn here(pending: PendingApproval) -> Self {
-        let input = pending
-            .input
-            .json()
-            .map_or_else(|_| JsonText::from(RawValue::NULL.to_owned()), Clone::clone);
+    pub(crate) fn here(pending: PendingApproval, secrets: &Redactor) -> Self {
+        let null = || JsonText::from(RawValue::NULL.to_owned());
+        let input = pending.input.json().map_or_else(|_| null(), Clone::clone);
+        let input = match secrets.text(input.as_str()) {
+            Cow::Borrowed(_) => input,
+            Cow::Owned(text) => JsonText::parse(text).unwrap_or_else(|_| null()),
+        };
         Self {
             id: pending.id,
             capability: pending.capability,

@@ -375,7 +375,11 @@ impl Inner {
     fn ending(&self, task: &Task, result: RuntimeResult<Outcome>) -> (Event, String, Option<Failure>) {
         let max = self.options.load().max_result_bytes;
         let max = task.terms.max_result_bytes.map_or(max, |own| own.min(max));
-        let text = call_result_json(&result);
+        let mut text = call_result_json(&result);
+        if task.schedule.is_some() {
+            // The configuration may have given secrets to it, of which the capability knows nothing.
+            self.market.redaction().replace(&mut text);
+        }
         let result = match text.len() > max {
             true => Err(RuntimeError::Limit {
                 id: task.capability.clone(),

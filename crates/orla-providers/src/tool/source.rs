@@ -350,7 +350,8 @@ fn registration(
         manifest.set_task_support(support);
     }
     let mut registration = Registration::from(manifest);
-    registration.policy.timeout = declared.limits.wall.into_iter().chain(metadata.timeout).min();
+    let own = metadata.declared.limits.wall.into_iter().chain(metadata.timeout).min();
+    registration.policy.timeout = change.declared.limits.wall.or(own);
     if let Some(Err(reason)) = sandbox.map(|sandbox| sandbox.available()) {
         registration.policy = registration.policy.unavailable(reason);
     }

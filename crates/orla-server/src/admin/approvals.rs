@@ -52,10 +52,11 @@ pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<Waiti
 fn here(core: &Core, principal: Option<&Principal>, has_others: bool) -> Vec<WaitingCall> {
     let may_answer = may_answer(core, principal, has_others);
     let pending = core.market.approvals().pending(principal, may_answer);
-    pending.into_iter().map(WaitingCall::here).collect()
+    let secrets = core.market.redaction();
+    pending.into_iter().map(|one| WaitingCall::here(one, &secrets)).collect()
 }
 
-/// The questions, as a JSON array. The inputs are the texts that came.
+/// The questions, as a JSON array. The inputs are the texts that came, without secrets.
 pub(crate) async fn render(core: &Core, principal: Option<&Principal>) -> String {
     let all = all(core, principal).await;
     format!("[{}]", all.iter().map(row).collect::<Vec<_>>().join(","))

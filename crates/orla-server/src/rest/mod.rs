@@ -233,7 +233,7 @@ async fn start(core: &Core, call: Call, key: Option<String>) -> Answer {
     let Some(tasks) = core.tasks() else { return Answer::lost() };
     let new = new_task(call, key);
     let principal = new.caller.clone();
-    match tasks.start(new).await {
+    match tasks.start(new.clone()).await {
         Ok(started) => Answer::accepted(&started.task),
         Err(TaskError::Refused(error)) => {
             let step_up = StepUp::after(core, principal.as_ref(), &error);
@@ -241,7 +241,15 @@ async fn start(core: &Core, call: Call, key: Option<String>) -> Answer {
         }
         Err(error) => {
             let (status, kind) = status_and_kind(&error);
-            let run = if matches!(error, TaskError::State(_)) { Run::CutShort } else { Run::None };
+            // A write that failed may have been made all the same.
+            let run = match error {
+                TaskError::State(_) => match tasks.started_with(&new).await {
+                    Ok(None) => Run::None,
+                    Ok(Some(task)) => return Answer::accepted(&task),
+                    Err(_) => Run::CutShort,
+                },
+                _ => Run::None,
+            };
             Answer { run, ..Problem::new(status, kind, error.to_string()).into_answer() }
         }
     }

@@ -32,7 +32,7 @@ pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
             None => match state::of_command(&config).await? {
                 ServerState::Usable(store) => here::run(&task.command, wanted, &config, &store).await,
                 ServerState::InUse(why) => {
-                    Err(Failure::usage(format!("{why}: name that server with --url http://HOST:PORT")))
+                    Err(Failure::usage(format!("{why}: name a server with --url http://HOST:PORT")))
                 }
             },
         }
