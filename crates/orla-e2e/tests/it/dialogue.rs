@@ -100,10 +100,13 @@ fn names_capabilities_and_what_they_take_are_completed() {
 
 #[test]
 fn ctrl_c_ends_what_runs_and_its_calls_and_not_the_dialogue() {
-    let world = plain().tool("slow", sh("echo $$ > started; exec sleep 600"));
+    let world = plain().tool("slow", sh("echo $$ >> started; exec sleep 600"));
     let (mut terminal, at) = dialogue(world);
     terminal.enters("(parallel (call :slow {}) (call :slow {}))");
-    eventually("the tool runs", || terminal.path("started").exists());
+    // A process that is just being started still belongs to the terminal's group, and dies of Ctrl-C itself.
+    eventually("both tools run", || {
+        terminal.path("started").exists() && terminal.read("started").lines().count() == 2
+    });
     assert!(!terminal.tool_processes().is_empty());
     terminal.interrupts();
     let at = terminal.shows(at, "cancelled");
