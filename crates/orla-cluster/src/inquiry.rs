@@ -1,7 +1,7 @@
 //! What one node asks of others besides calls: one message there and one back.
 //!
 //! An inquiry goes to an instance, at `ask.1` of its subjects, in the name of a caller or in none. What it means is the
-//! business of whoever answers ([`Answerer`]). It has no effect that a lost message would leave in doubt for long: who asks
+//! business of the one who answers ([`Answerer`]). It has no effect that a lost message would leave in doubt for long: who asks
 //! waits for the answer, and may ask again.
 
 use std::sync::{Arc, OnceLock};
@@ -135,7 +135,7 @@ impl Inquiries {
         let Some(reply) = message.reply.clone().filter(|reply| self.link.is_of_cluster(reply)) else {
             return;
         };
-        // More than that are heard by nobody, and ask again.
+        // No task takes more than that, and they ask again.
         let Ok(place) = Arc::clone(&self.places).try_acquire_owned() else { return };
         let this = Arc::clone(self);
         self.tasks.spawn(async move {

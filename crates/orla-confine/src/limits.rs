@@ -33,6 +33,11 @@ impl Limits {
         }
     }
 
+    /// How long a call may take where `timeout` is declared beside them: the shorter of the two.
+    pub fn wall_or(&self, timeout: Option<Duration>) -> Option<Duration> {
+        self.wall.into_iter().chain(timeout).min()
+    }
+
     /// The names of those that the kernel has to enforce.
     pub const ENFORCED: [&'static str; 5] =
         ["memory", "cpu_seconds", "processes", "open_files", "file_size"];

@@ -26,7 +26,7 @@ pub struct NotSent(#[source] pub BoxError);
 
 /// The source of a [`RuntimeError::Unavailable`] if the provider answered that it cannot serve the call now.
 #[derive(Debug, thiserror::Error)]
-#[error("the provider answered")]
+#[error("the provider refused the call in a response, which is kept")]
 pub struct Answered(pub Box<Outcome>);
 
 /// Why a call gave no value (RTFS capability system §4).

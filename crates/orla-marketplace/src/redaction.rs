@@ -51,6 +51,11 @@ impl Redactor {
         Self { values, search }
     }
 
+    /// Replaces what any of them replaces.
+    pub fn of_all<'r>(all: impl IntoIterator<Item = &'r Self>) -> Self {
+        Self::new(all.into_iter().flat_map(|one| &one.values))
+    }
+
     /// Replaces what either of them replaces.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {

@@ -78,7 +78,7 @@ pub use rtfs::federation::shared_tool;
 pub use tasks::{ResultForm, shown as task_json, shown_with_result as task_json_with_result};
 pub use throttle::AuthLimits;
 pub use tls::{CertificateName, Tls, TlsError, TlsSettings};
-pub use waiting::{ApprovalRefused, WaitingCall};
+pub use waiting::{ApprovalRefused, ApprovalRequest};
 
 use crate::mcp::session::elsewhere;
 use crate::state::Core;

@@ -16,7 +16,7 @@ use http::Response;
 use http::request::Parts;
 use orla_marketplace::Principal;
 
-use crate::waiting::{ApprovalRefused, WaitingCall};
+use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
 /// Pages for people. They answer everything at `/console` and below it.
 #[async_trait]
@@ -65,7 +65,7 @@ pub trait Door: Send + Sync {
     async fn check(&self, token: &str) -> Result<Option<Principal>, Refused>;
 
     /// The calls that wait for an approval: those that this caller may answer, and its own. In a cluster, of all nodes.
-    async fn approvals(&self, principal: Option<&Principal>) -> Vec<WaitingCall>;
+    async fn approvals(&self, principal: Option<&Principal>) -> Vec<ApprovalRequest>;
 
     /// Answers the question about a call in the name of this caller.
     ///

@@ -249,15 +249,13 @@ async fn answer(
             Box::pin(calls::serve(core, settings, principal, parts, body)).await
         }
         path if a2a::is_here(path) => Box::pin(a2a::serve(core, settings, principal, parts, body)).await,
-        "/approvals" => {
-            let list = match parts.method {
-                Method::GET | Method::HEAD => {
-                    Box::pin(approvals::render(core, principal.as_ref())).await
-                }
-                _ => String::new(),
-            };
-            only_get(parts, || json(StatusCode::OK, list))
-        }
+        "/approvals" => match parts.method {
+            Method::GET | Method::HEAD => {
+                let list = Box::pin(approvals::render(core, principal.as_ref())).await;
+                json(StatusCode::OK, list)
+            }
+            _ => not_allowed("GET, HEAD"),
+        },
         path if path.starts_with(APPROVALS) => match parts.method {
             Method::POST => {
                 let id = &path[APPROVALS.len()..];

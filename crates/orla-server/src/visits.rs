@@ -20,7 +20,7 @@ use crate::pages::{Door, PageBody, Pages, Refused, Visit, Visitor};
 use crate::routes::{authenticate, count_failure, unauthenticated, while_accepted};
 use crate::state::{Core, Settings};
 use crate::throttle::Verdict;
-use crate::waiting::{ApprovalRefused, WaitingCall};
+use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
 /// Where pages are.
 const PATH: &str = "/console";
@@ -43,7 +43,7 @@ impl Door for Entrance<'_> {
         })
     }
 
-    async fn approvals(&self, principal: Option<&Principal>) -> Vec<WaitingCall> {
+    async fn approvals(&self, principal: Option<&Principal>) -> Vec<ApprovalRequest> {
         approvals::all(self.core, principal).await
     }
 

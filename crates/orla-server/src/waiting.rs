@@ -11,7 +11,7 @@ use serde_json::value::RawValue;
 /// A call that waits for an approval, here or at another node, as a caller sees it that made the call or may answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub struct WaitingCall {
+pub struct ApprovalRequest {
     /// By which it is answered.
     pub id: String,
     /// The id of the capability.
@@ -55,7 +55,7 @@ impl ApprovalRefused {
     }
 }
 
-impl WaitingCall {
+impl ApprovalRequest {
     /// One of this node.
     pub(crate) fn here(pending: PendingApproval, secrets: &Redactor) -> Self {
         let null = || JsonText::from(RawValue::NULL.to_owned());

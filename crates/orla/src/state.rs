@@ -19,11 +19,11 @@ use crate::config::{Config, StateKind, Transport};
 /// holds the state until it has become another program.
 const HELD: Duration = Duration::from_secs(1);
 
-/// The state of an instance, as far as this process can use it.
+/// The state of a server.
 pub(crate) enum ServerState {
     /// It can be used. What exists is open, and what does not exist is made when it is first written.
     Usable(Arc<dyn StateStore>),
-    /// It is in another process, as this sentence says.
+    /// Another process uses it, as this sentence says.
     InUse(String),
 }
 
@@ -46,23 +46,23 @@ pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
     }
 }
 
-/// The state for a command that opens it itself. [`ServerState::InUse`] if only a server can be asked.
+/// The state for a command that opens it itself.
 ///
 /// # Errors
 /// It cannot be used.
-pub(crate) async fn of_command(config: &Config) -> Result<ServerState, Failure> {
-    let elsewhere = |what: &str| Ok(ServerState::InUse(what.to_owned()));
+pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, Failure> {
+    let elsewhere =
+        |what: &str| Failure::usage(format!("{what}: name a server with --url http://HOST:PORT"));
     if config.state == StateKind::Memory {
-        return elsewhere("state: memory keeps nothing for a command");
+        return Err(elsewhere("state: memory keeps nothing for a command"));
     }
     if config.cluster.is_some() {
-        return elsewhere("the tasks of a cluster are kept by NATS");
+        return Err(elsewhere("the tasks of a cluster are kept by NATS"));
     }
-    match open(config).await {
-        Ok(store) => Ok(ServerState::Usable(store)),
-        Err(held @ OpenError::Held { .. }) => elsewhere(&held.to_string()),
-        Err(error) => Err(Failure::usage(error.to_string())),
-    }
+    open(config).await.map_err(|error| match error {
+        held @ OpenError::Held { .. } => elsewhere(&held.to_string()),
+        error => Failure::usage(error.to_string()),
+    })
 }
 
 /// Opens a state, again and again for so long while it is in use.

@@ -10,7 +10,7 @@ const TOKENS: &str = "{ada: ada-0123456789abcdef, bob: bob-0123456789abcdef}";
 const TOKEN: &str = "-0123456789abcdef";
 
 impl World {
-    /// Calls of bob wait at alpha. Ada answers them at beta: once, and nobody else.
+    /// Calls of bob wait at alpha. Ada answers them at beta: once, and no other caller does.
     pub(super) fn approvals(&self) -> Result<(), String> {
         let nats = self.nats()?;
         let alpha = self.asking(&nats, "alpha", &[("echo", ECHO)])?;

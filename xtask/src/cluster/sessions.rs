@@ -71,7 +71,7 @@ impl World {
             write(&items, &format!("{before}x\n"))?;
             last = Some(stream.until(&mut told, is_news)?);
         }
-        // What changes while nobody listens is told afterwards.
+        // What changes while no stream is open is told afterwards.
         let before = fs::read_to_string(&items).unwrap_or_default();
         write(&items, &format!("{before}x\n"))?;
         let mut stream = Events::resume(&gamma, &session, last.as_deref())?;

@@ -203,7 +203,7 @@ fn ends(listed: &[Value], tasks: &BTreeMap<String, Timestamp>) -> Result<Vec<f64
     let mut over = BTreeMap::new();
     for task in listed {
         let id = task["id"].as_str().unwrap_or_default();
-        let due = tasks.get(id).ok_or_else(|| format!("a task that nobody started: {task}"))?;
+        let due = tasks.get(id).ok_or_else(|| format!("a task that was not started here: {task}"))?;
         if task["state"] != "completed" {
             return Err(format!("a program is not completed: {task}"));
         }

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use http::Response;
 use maud::{Markup, html};
 use orla_marketplace::{Principal, QuotaUsage};
-use orla_server::{PageBody, WaitingCall};
+use orla_server::{ApprovalRequest, PageBody};
 
 use super::shell::{Page, change_token};
 use super::{expired, missing};
@@ -38,7 +38,7 @@ pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
     Page::new("Policy").part("Policy").reply(ask, &body)
 }
 
-fn waiting(ask: &Ask<'_>, one: &WaitingCall) -> Markup {
+fn waiting(ask: &Ask<'_>, one: &ApprovalRequest) -> Markup {
     let input = Json::parse(one.input.as_str()).ok();
     let left = one.expires_at.duration_since(SystemTime::now()).unwrap_or_default();
     html! {

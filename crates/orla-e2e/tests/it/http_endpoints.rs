@@ -422,7 +422,7 @@ fn check_reads_a_document_at_an_address() {
     assert!(checked.stderr.contains("#/paths/~1hello/trace: TRACE is not supported"), "{checked:?}");
     assert!(checked.stderr.contains("policy[1].capabilities: `stock.helo` fits no"), "{checked:?}");
     assert!(!checked.stderr.contains("`stock.*` fits no"), "{checked:?}");
-    // Nobody listens there any more.
+    // No process listens there any more.
     let checked = world.run(&["check"]);
     assert_eq!(checked.code, Some(1), "{checked:?}");
     assert!(

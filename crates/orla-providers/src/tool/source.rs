@@ -1,6 +1,7 @@
 //! The capabilities of a tools directory.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -46,7 +47,7 @@ pub struct Loader {
 }
 
 /// What the configuration says of a tool besides its own declaration.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct Override {
     /// Patterns of variables that it gets besides those of its declaration.
     pub pass_env: Vec<Pattern>,
@@ -60,8 +61,20 @@ pub struct Override {
     pub declared: Declared,
 }
 
+impl fmt::Debug for Override {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Variables may contain keys.
+        f.debug_struct("Override")
+            .field("pass_env", &self.pass_env)
+            .field("env", &names(&self.env))
+            .field("prestart", &self.prestart)
+            .field("declared", &self.declared)
+            .finish_non_exhaustive()
+    }
+}
+
 /// The environment and the arguments of a declaration, with secrets in place of the references to them.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub struct Filled {
     /// The environment.
     pub env: Vec<(String, String)>,
@@ -71,6 +84,21 @@ pub struct Filled {
     pub redaction: Option<Arc<Redactor>>,
     /// Why a reference has no value. The tool must not run then.
     pub problem: Option<String>,
+}
+
+impl fmt::Debug for Filled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Arguments and variables may contain keys.
+        f.debug_struct("Filled")
+            .field("env", &names(&self.env))
+            .field("args", &self.args.len())
+            .field("problem", &self.problem)
+            .finish_non_exhaustive()
+    }
+}
+
+fn names(env: &[(String, String)]) -> Vec<&str> {
+    env.iter().map(|(name, _)| name.as_str()).collect()
 }
 
 /// Fills in the references to secrets in the environment and the arguments that a file declares, which may be confined.
@@ -350,7 +378,7 @@ fn registration(
         manifest.set_task_support(support);
     }
     let mut registration = Registration::from(manifest);
-    let own = metadata.declared.limits.wall.into_iter().chain(metadata.timeout).min();
+    let own = metadata.declared.limits.wall_or(metadata.timeout);
     registration.policy.timeout = change.declared.limits.wall.or(own);
     if let Some(Err(reason)) = sandbox.map(|sandbox| sandbox.available()) {
         registration.policy = registration.policy.unavailable(reason);

@@ -7,53 +7,28 @@
 //! those about its own calls.
 
 pub(crate) mod elsewhere;
+mod here;
 
 use std::time::SystemTime;
 
 use bytes::Bytes;
 use chrono::{DateTime, SecondsFormat, Utc};
 use http::{Response, StatusCode};
-use orla_marketplace::{AnswerError, MayAnswer, Principal};
+use orla_marketplace::{AnswerError, Principal};
 use serde::Deserialize;
 use serde_json::json;
 
 use crate::http::body::Body;
 use crate::http::response::{json as json_response, malformed, refused};
 use crate::state::Core;
-use crate::waiting::{ApprovalRefused, WaitingCall};
-
-/// The permission to see and answer the questions of rules that do not say by whom they are answered.
-const ANSWER: &str = "approvals:answer";
-
-/// Which questions the policy lets this caller answer. Where there are several callers, a caller that was identified does
-/// not approve its own calls: what made the call has its credential, and could approve it without a person.
-fn may_answer(core: &Core, principal: Option<&Principal>, has_others: bool) -> MayAnswer {
-    match core.market.snapshot().permits_part(principal, "approvals", ANSWER) {
-        false => MayAnswer::None,
-        true if principal.is_some() && has_others => MayAnswer::OfOthers,
-        true => MayAnswer::All,
-    }
-}
-
-/// Whether there are several callers here.
-fn has_others(core: &Core) -> bool {
-    core.tls.asks_clients() || core.settings.load().auth.has_several_callers()
-}
+use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
 /// The calls that wait at this node and at the others.
-pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<WaitingCall> {
-    let mut all = here(core, principal, has_others(core));
+pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<ApprovalRequest> {
+    let mut all = here::waiting(core, principal, here::has_others(core));
     all.extend(elsewhere::waiting(core, principal).await);
     all.sort_by_key(|waiting| waiting.expires_at);
     all
-}
-
-/// The calls that wait at this node.
-fn here(core: &Core, principal: Option<&Principal>, has_others: bool) -> Vec<WaitingCall> {
-    let may_answer = may_answer(core, principal, has_others);
-    let pending = core.market.approvals().pending(principal, may_answer);
-    let secrets = core.market.redaction();
-    pending.into_iter().map(|one| WaitingCall::here(one, &secrets)).collect()
 }
 
 /// The questions, as a JSON array. The inputs are the texts that came, without secrets.
@@ -62,7 +37,7 @@ pub(crate) async fn render(core: &Core, principal: Option<&Principal>) -> String
     format!("[{}]", all.iter().map(row).collect::<Vec<_>>().join(","))
 }
 
-fn row(waiting: &WaitingCall) -> String {
+fn row(waiting: &ApprovalRequest) -> String {
     let text = |value: serde_json::Value| value.to_string();
     let node = waiting.node.as_ref().map(|node| format!(r#","node":{}"#, text(json!(node))));
     format!(
@@ -94,21 +69,10 @@ pub(crate) async fn decide(
     id: &str,
     approve: bool,
 ) -> Result<(), ApprovalRefused> {
-    match decide_here(core, principal, has_others(core), id, approve) {
+    match here::decide(core, principal, here::has_others(core), id, approve) {
         Err(AnswerError::Unknown) => elsewhere::decide(core, principal, id, approve).await,
         decided => Ok(decided?),
     }
-}
-
-fn decide_here(
-    core: &Core,
-    principal: Option<&Principal>,
-    has_others: bool,
-    id: &str,
-    approve: bool,
-) -> Result<(), AnswerError> {
-    let may_answer = may_answer(core, principal, has_others);
-    core.market.approvals().answer(id, principal, may_answer, approve)
 }
 
 /// Answers the question with this id.

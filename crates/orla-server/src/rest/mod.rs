@@ -147,7 +147,7 @@ fn step_up(
     result.as_ref().err().and_then(|error| StepUp::after(core, principal, error))
 }
 
-/// Makes the call if the key is new, and otherwise repeats its answer, whichever way that went. The call goes on without
+/// Makes the call if the key is new, and otherwise repeats its answer, plain or as a task. The call goes on without
 /// its client.
 async fn keyed(
     core: &Arc<Core>,

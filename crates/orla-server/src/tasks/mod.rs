@@ -58,7 +58,7 @@ pub(crate) async fn serve(
         return refused(StatusCode::NOT_FOUND, "not-found", "this server has no tasks");
     };
     let viewer = Viewer::of(&core.market, principal.as_ref());
-    let manager = Viewer::managing(&core.market, principal.as_ref());
+    let manager = || Viewer::managing(&core.market, principal.as_ref());
     let path = parts.uri.path().strip_prefix(PATH).unwrap_or_default().trim_start_matches('/');
     let segments: Vec<&str> = path.split('/').collect();
     let query = parts.uri.query().unwrap_or_default();
@@ -76,7 +76,7 @@ pub(crate) async fn serve(
         }
         ([""], _) => return not_allowed("GET, HEAD, POST, OPTIONS"),
         ([id], &Method::GET | &Method::HEAD) => show(core, tasks, viewer, id, query).await,
-        ([id], &Method::DELETE) => manage(tasks, viewer, id, cancel(tasks, manager, id).await).await,
+        ([id], &Method::DELETE) => manage(tasks, viewer, id, cancel(tasks, manager(), id).await).await,
         ([_], _) => return not_allowed("GET, HEAD, DELETE, OPTIONS"),
         ([id, "events", name], &Method::POST) => {
             let value =
@@ -86,7 +86,7 @@ pub(crate) async fn serve(
                     Ok(body) => body,
                     Err(error) => return error.refused(),
                 };
-            manage(tasks, viewer, id, event(tasks, manager, id, name, &value).await).await
+            manage(tasks, viewer, id, event(tasks, manager(), id, name, &value).await).await
         }
         ([_, "events", _], _) => return not_allowed("POST, OPTIONS"),
         _ => return refused(StatusCode::NOT_FOUND, "not-found", "there is nothing at this path"),

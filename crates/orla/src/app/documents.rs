@@ -142,7 +142,7 @@ impl Documents {
         }
     }
 
-    /// The names of the documents that have not been read, so that nobody knows what they serve. `None` for one that is
+    /// The names of the documents that have not been read, so that what they serve is not known. `None` for one that is
     /// named by its title.
     pub(super) fn unread(&self) -> Vec<Option<String>> {
         let known = self.known.lock();

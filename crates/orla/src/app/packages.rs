@@ -64,10 +64,6 @@ impl App {
         found.registrations.extend(tools);
         missing.extend(unserved);
         self.refuse(missing, findings);
-        let mut given = Redactor::default();
-        for redaction in found.registrations.iter().filter_map(|tool| tool.policy.redaction.as_ref()) {
-            given = given.and(redaction);
-        }
         for package in &mut packages.packages {
             let change = config.tools.get(&package.manifest.name);
             package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
@@ -81,10 +77,10 @@ impl App {
                 package.redaction =
                     Redactor::united(package.redaction.take(), change.redaction.as_ref());
             }
-            if let Some(redaction) = &package.redaction {
-                given = given.and(redaction);
-            }
         }
+        let of_tools = found.registrations.iter().filter_map(|tool| tool.policy.redaction.as_deref());
+        let of_packages = packages.packages.iter().filter_map(|package| package.redaction.as_deref());
+        let given = Redactor::of_all(of_tools.chain(of_packages));
         *self.secret_files.lock() = secrets.files();
         let names: Vec<String> =
             found.registrations.iter().map(|tool| tool.manifest.id.clone()).collect();

@@ -1,9 +1,9 @@
 //! A small client of a running orla: one request, one answer (MCP 2026-07-28, which needs no session).
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use orla_mcp::framing::{Events, TooLarge};
+use orla_mcp::object::Object;
 use orla_oauth::root_cause;
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde_json::value::RawValue;
@@ -252,13 +252,13 @@ pub(super) fn readable(text: &str) -> Option<Value> {
             return value;
         }
         let deeper = levels.checked_sub(1);
-        if let Some((levels, members)) =
-            deeper.zip(serde_json::from_str::<BTreeMap<_, &RawValue>>(text).ok())
-        {
-            return members
-                .into_iter()
-                .map(|(name, raw): (String, _)| (name, below(raw, levels)))
-                .collect();
+        if let Some((levels, object)) = deeper.zip(Object::parse(text)) {
+            let member = |(name, text): (&str, &str)| {
+                let value =
+                    serde_json::from_str(text).map_or_else(|_| text.into(), |raw| below(raw, levels));
+                (name.to_owned(), value)
+            };
+            return object.members().map(member).collect();
         }
         if let Some((levels, items)) = deeper.zip(serde_json::from_str::<Vec<&RawValue>>(text).ok()) {
             return items.into_iter().map(|raw| below(raw, levels)).collect();

@@ -29,7 +29,7 @@ pub(crate) fn status(url: Option<&str>, as_json: bool, source: &Source) -> Resul
             text_of(&node["node"])
         ));
     }
-    // Without NATS, nobody knows the tasks.
+    // Without NATS, the tasks cannot be read.
     let tasks = runtime.block_on(server.get(TASKS));
     let unknown = tasks.as_ref().err().map(Failure::text);
     let tasks: Vec<Value> =

@@ -278,7 +278,7 @@ pub(crate) struct A2aConfig {
 }
 
 /// What `tools.NAME` changes of one tool.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Default, PartialEq)]
 pub(crate) struct ToolOverride {
     pub(crate) timeout: Option<Duration>,
     pub(crate) enabled: Option<bool>,
@@ -302,6 +302,13 @@ pub(crate) struct ToolOverride {
     pub(crate) declared: Declared,
     /// Of the tool's name in the file.
     pub(crate) at: Option<Position>,
+}
+
+impl fmt::Debug for ToolOverride {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Variables may contain keys.
+        f.debug_struct("ToolOverride").field("env", &self.env.keys()).finish_non_exhaustive()
+    }
 }
 
 impl ToolOverride {

@@ -101,7 +101,7 @@ fn settings(
     }
     reader.mapping(place, node.at, present(pairs), keys, &mut settings)?;
     settings.permissions = settings.declared.permissions.clone().unwrap_or_default();
-    settings.timeout = settings.declared.limits.wall.into_iter().chain(settings.timeout).min();
+    settings.timeout = settings.declared.limits.wall_or(settings.timeout);
     (!settings.command.is_empty()).then_some(settings)
 }
 

@@ -233,7 +233,7 @@ fn server(
         return None;
     }
     settings.auth = draft.auth;
-    settings.timeout = draft.declared.limits.wall.into_iter().chain(draft.timeout).min();
+    settings.timeout = draft.declared.limits.wall_or(draft.timeout);
     settings.declared = draft.declared;
     settings.tool_timeouts = draft.tool_timeouts;
     settings.startup_timeout = draft.startup_timeout.unwrap_or(ServerSettings::STARTUP_TIMEOUT);

@@ -13,10 +13,10 @@ use orla_marketplace::{AnswerError, JsonText, Principal};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{decide_here, has_others, here};
+use super::here::{self, has_others};
 use crate::nodes::{NoAnswer, Nodes, OtherNode};
 use crate::state::Core;
-use crate::waiting::{ApprovalRefused, WaitingCall};
+use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
 /// What questions between nodes about approvals begin with.
 pub(crate) const WORD: &[u8] = b"approvals";
@@ -82,7 +82,7 @@ enum Decided {
     Unknown,
 }
 
-/// Answers another node. Where every caller needs a credential, nobody without one is answered.
+/// Answers another node. Where every caller needs a credential, a caller without one gets no answer.
 pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> Bytes {
     if caller.is_none() && !core.admits_anonymous() {
         return Bytes::new();
@@ -91,7 +91,7 @@ pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> B
         Ok(Asked::List { skip, several }) => {
             let room = core.cluster().map_or(0, Nodes::room);
             serde_json::to_vec(&page(
-                here(core, caller, several || has_others(core)),
+                here::waiting(core, caller, several || has_others(core)),
                 skip,
                 room,
                 SystemTime::now(),
@@ -99,7 +99,7 @@ pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> B
         }
         Ok(Asked::Decide { id, approve, several }) => {
             let has_others = several || has_others(core);
-            let decided = match decide_here(core, caller, has_others, &id, approve) {
+            let decided = match here::decide(core, caller, has_others, &id, approve) {
                 Ok(()) => Decided::Done,
                 Err(AnswerError::NotAllowed) => Decided::NotAllowed,
                 Err(_) => Decided::Unknown,
@@ -112,7 +112,7 @@ pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> B
 }
 
 /// What fits into one answer. A call whose input does not is shown at its own node alone.
-fn page(waiting: Vec<WaitingCall>, skip: usize, room: usize, now: SystemTime) -> Page {
+fn page(waiting: Vec<ApprovalRequest>, skip: usize, room: usize, now: SystemTime) -> Page {
     let mut page = Page::default();
     let mut bytes = 0;
     for (at, waiting) in waiting.into_iter().enumerate().skip(skip) {
@@ -132,7 +132,7 @@ fn page(waiting: Vec<WaitingCall>, skip: usize, room: usize, now: SystemTime) ->
 }
 
 /// The calls that wait at other nodes, as far as this caller sees them.
-pub(super) async fn waiting(core: &Core, caller: Option<&Principal>) -> Vec<WaitingCall> {
+pub(super) async fn waiting(core: &Core, caller: Option<&Principal>) -> Vec<ApprovalRequest> {
     let Some(cluster) = core.cluster() else { return Vec::new() };
     let lists = cluster.others().into_iter().map(async |other| {
         let mut rows = Vec::new();
@@ -207,7 +207,7 @@ async fn ask<T: serde::de::DeserializeOwned>(
 }
 
 impl Row {
-    fn of(waiting: WaitingCall, now: SystemTime) -> Self {
+    fn of(waiting: ApprovalRequest, now: SystemTime) -> Self {
         let left = waiting.expires_at.duration_since(now).unwrap_or_default();
         Self {
             id: waiting.id,
@@ -222,10 +222,10 @@ impl Row {
     }
 
     /// As it is shown here. `None` if no node shows such a thing.
-    fn read(self, node: &str, now: SystemTime) -> Option<WaitingCall> {
+    fn read(self, node: &str, now: SystemTime) -> Option<ApprovalRequest> {
         let is_id = (1..=MAX_ID).contains(&self.id.len())
             && self.id.bytes().all(|byte| byte.is_ascii_alphanumeric());
-        is_id.then(|| WaitingCall {
+        is_id.then(|| ApprovalRequest {
             id: self.id,
             capability: self.capability,
             principal: self.principal.as_deref().map(Principal::from_id),
@@ -244,8 +244,8 @@ mod tests {
 
     const NOW: SystemTime = SystemTime::UNIX_EPOCH;
 
-    fn call(id: &str, input: &str) -> WaitingCall {
-        WaitingCall {
+    fn call(id: &str, input: &str) -> ApprovalRequest {
+        ApprovalRequest {
             id: id.to_owned(),
             capability: "rm".to_owned(),
             principal: Some(Principal::token("bob")),

@@ -41,7 +41,7 @@ use crate::state::Core;
 pub(crate) const WORD: &[u8] = b"session";
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a node waits for a message before it says that there is none yet.
+/// How long a node waits for a message before it answers without one.
 const POLL: Duration = Duration::from_secs(5);
 /// How often changes that could not be passed on are tried again.
 const AGAIN: Duration = Duration::from_secs(1);
@@ -84,9 +84,9 @@ enum Next {
         number: u64,
         bytes: usize,
     },
-    /// There is none yet.
+    /// No message has come yet.
     Later,
-    /// There is none any more.
+    /// No message will come any more.
     End,
 }
 
@@ -520,7 +520,7 @@ pub(crate) async fn subscribed(core: &Core, session: &Session, uri: &str) -> Res
     }
 }
 
-/// Ends a subscription, at whichever node it is. Returns whether it was known.
+/// Ends a subscription, at any node. Returns whether it was known.
 pub(crate) async fn unsubscribed(core: &Core, session: &Session, uri: &str) -> bool {
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return false };
     let mut instance = None;

@@ -16,15 +16,15 @@ use crate::commands::call::until_stopped;
 use crate::config::Config;
 use crate::served::limits;
 use crate::signals::Signals;
-use crate::{Failure, render};
+use crate::{Failure, render, state};
 
 pub(super) async fn run(
     command: &TaskCommand,
     wanted: Option<JsonText>,
     config: &Config,
-    store: &Arc<dyn StateStore>,
 ) -> Result<(), Failure> {
-    let done = with_store(command, wanted.unwrap_or_default(), config, store).await;
+    let store = state::of_command(config).await?;
+    let done = with_store(command, wanted.unwrap_or_default(), config, &store).await;
     store.close().await;
     done
 }

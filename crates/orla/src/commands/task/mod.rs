@@ -14,7 +14,6 @@ use super::client::Server;
 use crate::Failure;
 use crate::cli::{Task, TaskCommand, TaskRun};
 use crate::config::{Source, reason};
-use crate::state::{self, ServerState};
 
 pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
     let config = super::load(source)?;
@@ -29,12 +28,7 @@ pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
     let done = runtime.block_on(async {
         match &task.url {
             Some(url) => there::run(&task.command, wanted, &Server::at(Some(url), &config)?).await,
-            None => match state::of_command(&config).await? {
-                ServerState::Usable(store) => here::run(&task.command, wanted, &config, &store).await,
-                ServerState::InUse(why) => {
-                    Err(Failure::usage(format!("{why}: name a server with --url http://HOST:PORT")))
-                }
-            },
+            None => here::run(&task.command, wanted, &config).await,
         }
     });
     runtime.shutdown_background();

@@ -1,0 +1,51 @@
+//! Calls that wait for an approval at this node, and who may answer here.
+
+use orla_marketplace::{AnswerError, MayAnswer, Principal};
+
+use crate::state::Core;
+use crate::waiting::ApprovalRequest;
+
+/// The permission to see and answer the questions of rules that do not say by whom they are answered.
+const ANSWER: &str = "approvals:answer";
+
+/// Which questions the policy lets this caller answer. Where there are several callers, a caller that was identified does
+/// not approve its own calls: what made the call has its credential, and could approve it without a person.
+fn may_answer(core: &Core, principal: Option<&Principal>, has_others: bool) -> MayAnswer {
+    match core.market.snapshot().permits_part(principal, "approvals", ANSWER) {
+        false => MayAnswer::None,
+        true if principal.is_some() && has_others => MayAnswer::OfOthers,
+        true => MayAnswer::All,
+    }
+}
+
+/// Whether there are several callers here.
+pub(super) fn has_others(core: &Core) -> bool {
+    core.tls.asks_clients() || core.settings.load().auth.has_several_callers()
+}
+
+/// The calls that wait, as a caller sees them. `has_others`: there are several callers here or where this one is.
+pub(super) fn waiting(
+    core: &Core,
+    principal: Option<&Principal>,
+    has_others: bool,
+) -> Vec<ApprovalRequest> {
+    let may_answer = may_answer(core, principal, has_others);
+    let pending = core.market.approvals().pending(principal, may_answer);
+    let secrets = core.market.redaction();
+    pending.into_iter().map(|one| ApprovalRequest::here(one, &secrets)).collect()
+}
+
+/// Answers the question about a call that waits here.
+///
+/// # Errors
+/// There is no such question, or the caller may not answer it.
+pub(super) fn decide(
+    core: &Core,
+    principal: Option<&Principal>,
+    has_others: bool,
+    id: &str,
+    approve: bool,
+) -> Result<(), AnswerError> {
+    let may_answer = may_answer(core, principal, has_others);
+    core.market.approvals().answer(id, principal, may_answer, approve)
+}
