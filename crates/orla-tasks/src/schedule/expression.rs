@@ -4,8 +4,9 @@ use std::fmt;
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
-use jiff::Zoned;
-use jiff::tz::TimeZone;
+use jiff::civil::DateTime;
+use jiff::tz::{AmbiguousOffset, TimeZone};
+use jiff::{Span, Zoned};
 
 use crate::task::Timestamp;
 
@@ -23,6 +24,8 @@ pub struct Expression {
     zone: String,
     cron: Cron,
     time_zone: TimeZone,
+    /// Whether it names times of day: neither `*` nor `/` stands in the fields of the minute and the hour.
+    names_times: bool,
 }
 
 /// Why there is no schedule.
@@ -55,7 +58,9 @@ impl Expression {
             let why = why.trim_end_matches('.').trim_start_matches("Component error: ");
             ExpressionError::Schedule(format!("expected a cron expression of five fields: {why}"))
         })?;
-        let expression = Self { text: text.to_owned(), zone: zone.to_owned(), cron, time_zone };
+        let names_times = !text.split_whitespace().take(2).any(|field| field.contains(['*', '/']));
+        let expression =
+            Self { text: text.to_owned(), zone: zone.to_owned(), cron, time_zone, names_times };
         // The longest time between two instants is that of 29 February around a century: eight years.
         match expression.next(Timestamp(0)) {
             Some(_) => Ok(expression),
@@ -75,22 +80,55 @@ impl Expression {
 
     /// The first instant after this one.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        if self.names_times {
+            let mut times = self.cron.iter_after(utc(self.local(after)?.datetime())?);
+            return times.find_map(|time| self.instant_of(time.datetime()).filter(|at| *at > after));
+        }
         let found = self.cron.find_next_occurrence(&self.local(after)?, false).ok()?;
         instant(&found).filter(|found| *found > after)
     }
 
     /// The last instant before this one.
     pub fn previous(&self, before: Timestamp) -> Option<Timestamp> {
+        if self.names_times {
+            // Before clocks were set back, they showed later times than now.
+            let now = self.local(before)?;
+            let yesterday = now.checked_sub(Span::new().hours(24)).ok()?;
+            let latest = now.timestamp().as_second()
+                + i64::from(now.offset().seconds().max(yesterday.offset().seconds()));
+            let latest = jiff::Timestamp::from_second(latest).ok()?.to_zoned(TimeZone::UTC);
+            let mut times = self.cron.iter_before(latest);
+            return times.find_map(|time| self.instant_of(time.datetime()).filter(|at| *at < before));
+        }
         // Instants are full seconds, and a search begins at the second in which it is asked.
         let second = Timestamp(before.0.checked_sub(1)?);
         let found = self.cron.find_previous_occurrence(&self.local(second)?, true).ok()?;
         instant(&found).filter(|found| *found < before)
     }
 
+    /// When clocks show this time for the first time, or the end of the gap in which they never do.
+    fn instant_of(&self, time: DateTime) -> Option<Timestamp> {
+        let at = match self.time_zone.to_ambiguous_timestamp(time).offset() {
+            AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
+                offset.to_timestamp(time).ok()?
+            }
+            AmbiguousOffset::Gap { after, .. } => {
+                let early = after.to_timestamp(time).ok()?;
+                self.time_zone.following(early).next()?.timestamp()
+            }
+        };
+        u64::try_from(at.as_millisecond()).ok().map(Timestamp)
+    }
+
     fn local(&self, at: Timestamp) -> Option<Zoned> {
         let at = jiff::Timestamp::from_millisecond(i64::try_from(at.0).ok()?).ok()?;
         Some(at.to_zoned(self.time_zone.clone()))
     }
+}
+
+/// The time of clocks, as one of a zone whose clocks are never set.
+fn utc(time: DateTime) -> Option<Zoned> {
+    time.to_zoned(TimeZone::UTC).ok()
 }
 
 fn instant(at: &Zoned) -> Option<Timestamp> {
@@ -171,6 +209,45 @@ mod tests {
     }
 
     #[test]
+    fn lists_and_ranges_name_times_of_day_too() {
+        for (text, gap, fold) in [
+            ("0,30 2 * * *", &["03:00+02:00"][..], &["02:00+02:00", "02:30+02:00"][..]),
+            ("15-16 2 * * *", &["03:00+02:00"], &["02:15+02:00", "02:16+02:00"]),
+            ("30 2,14 * * *", &["03:00+02:00", "14:30+02:00"], &["02:30+02:00", "14:30+01:00"]),
+            (
+                "30 1-3 * * *",
+                &["01:30+01:00", "03:00+02:00", "03:30+02:00"],
+                &["01:30+02:00", "02:30+02:00", "03:30+01:00"],
+            ),
+            ("*/30 2 * * *", &[], &["02:00+02:00", "02:30+02:00", "02:00+01:00", "02:30+01:00"]),
+        ] {
+            for (day, expected) in [("2027-03-28", gap), ("2027-10-31", fold)] {
+                let expression = Expression::parse(text, "Europe/Berlin").unwrap();
+                let midnight: DateTime = format!("{day}T00:00").parse().unwrap();
+                let [begin, end] = [midnight, midnight.tomorrow().unwrap()]
+                    .map(|time| expression.instant_of(time).unwrap());
+                let shown =
+                    |at: Timestamp| expression.local(at).unwrap().strftime("%H:%M%:z").to_string();
+                let mut forward = Vec::new();
+                let mut at = Timestamp(begin.0 - 1);
+                while let Some(next) = expression.next(at).filter(|next| *next < end) {
+                    forward.push(shown(next));
+                    at = next;
+                }
+                assert_eq!(forward, expected, "{text} on {day}");
+                let mut backward = Vec::new();
+                let mut at = end;
+                while let Some(previous) = expression.previous(at).filter(|previous| *previous >= begin)
+                {
+                    backward.insert(0, shown(previous));
+                    at = previous;
+                }
+                assert_eq!(backward, expected, "{text} on {day}, backwards");
+            }
+        }
+    }
+
+    #[test]
     fn what_is_no_schedule_is_refused() {
         let refused = |text: &str, zone: &str| Expression::parse(text, zone).unwrap_err().to_string();
         assert!(refused("* * * *", "UTC").contains("got 4"));
@@ -190,7 +267,7 @@ mod tests {
         /// same ones.
         #[test]
         fn instants_follow_each_other_and_lead_back(
-            minute in 0..60_u32, hour in 0..24_u32, step in 1..30_u32, form in 0..4,
+            minute in 0..60_u32, hour in 0..24_u32, step in 1..30_u32, form in 0..5,
             zone in prop::sample::select(vec!["UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Asia/Kathmandu"]),
             from in 1_767_225_600_000_u64..1_830_297_600_000,
         ) {
@@ -198,6 +275,7 @@ mod tests {
                 0 => format!("{minute} {hour} * * *"),
                 1 => format!("*/{step} * * * *"),
                 2 => format!("{minute} */2 * * *"),
+                3 => format!("{minute},{} {hour}-23 * * *", 60 - step),
                 _ => format!("{minute} {hour} 1,15 * 1"),
             };
             let expression = Expression::parse(&text, zone).unwrap();
