@@ -3,6 +3,7 @@
 //! A reload builds the next snapshot beside the old one and swaps a pointer. A holder of the
 //! old one continues with it, and it is freed after its last use.
 
+mod access;
 mod builder;
 
 use std::collections::HashMap;
@@ -22,11 +23,12 @@ use crate::manifest::{
 };
 use crate::payload::{JsonText, Payload};
 use crate::permission::Permission;
-use crate::policy::{AccessPolicy, Disclosure};
 use crate::principal::Principal;
 use crate::schema::{SchemaError, Validator, json_schema_of};
 use crate::search::{Index, Words};
 use crate::surface::{Item, Surface};
+
+use access::Access;
 
 pub use builder::{CatalogBuilder, Rejected};
 
@@ -45,8 +47,7 @@ pub struct Catalog {
     /// Bounds calls that are computed within this process: they do not wait for processes and networks.
     internal: Arc<Admission>,
     choice: Arc<Choice>,
-    /// Without one, everything is permitted.
-    access: Option<Arc<AccessPolicy>>,
+    access: Access,
     /// By upstream.
     breakers: HashMap<Arc<str>, Arc<Breaker>>,
     /// Made by the first search.
@@ -317,9 +318,7 @@ impl Catalog {
         if !entry.is_shown_to(principal) {
             return Err("a sign-in at its server that shows it".to_owned());
         }
-        let Some(access) = &self.access else { return Ok(()) };
-        let missing = access.missing(principal, &entry.manifest.id, &entry.name, &entry.needs);
-        missing.map_or(Ok(()), |need| Err(need.to_string()))
+        self.access.permits(principal, &entry.manifest.id, &entry.name, &entry.needs)
     }
 
     /// Whether this caller may use a prompt or a resource of a [`Surface`].
@@ -327,9 +326,7 @@ impl Catalog {
     /// # Errors
     /// The permission that the caller lacks.
     pub fn permits_item(&self, principal: Option<&Principal>, item: &Item) -> Result<(), String> {
-        let Some(access) = &self.access else { return Ok(()) };
-        let missing = access.missing(principal, &item.id, &item.name, &item.needs);
-        missing.map_or(Ok(()), |need| Err(need.to_string()))
+        self.access.permits(principal, &item.id, &item.name, &item.needs)
     }
 
     /// Whether this caller may use a part of the server itself. A policy knows it as `orla.PART`, which needs the permission.
@@ -359,11 +356,7 @@ impl Catalog {
 
     /// The scopes with which this caller would be permitted what it is denied.
     pub(crate) fn helpful_scopes(&self, principal: Option<&Principal>, item: &Item) -> Vec<String> {
-        let asked = self.access.as_ref().zip(principal);
-        let helpful = asked.map(|(access, principal)| {
-            access.helpful_scopes(principal, &item.id, &item.name, &item.needs)
-        });
-        helpful.unwrap_or_default()
+        principal.map(|principal| self.access.helpful_scopes(principal, item)).unwrap_or_default()
     }
 
     /// Whether this caller may use everything whose id has this prefix, with any permission that it needs.
@@ -380,7 +373,12 @@ impl Catalog {
 
     /// Whether a denied name is answered like one that does not exist.
     pub fn conceals(&self) -> bool {
-        self.access.as_ref().is_some_and(|access| access.disclosure == Disclosure::Conceal)
+        self.access.conceals()
+    }
+
+    /// Makes the policy of this snapshot decide for older ones too.
+    pub(crate) fn publish_access(&self) {
+        self.access.publish();
     }
 
     /// What is served besides capabilities.

@@ -474,11 +474,6 @@ impl CapabilityMarketplace {
         problems
     }
 
-    /// Whether a denied name is answered like one that does not exist.
-    pub(crate) fn conceals(&self, catalog: &Catalog) -> bool {
-        catalog.conceals() || self.catalog.load().conceals()
-    }
-
     /// The error for a name that does not exist, or that the caller may not know about.
     pub(crate) fn unknown(
         &self,
@@ -511,6 +506,7 @@ impl CapabilityMarketplace {
         let generation = catalog.generation;
         self.memory.set_max(catalog.limits.max_memory_bytes);
         let catalog = Arc::new(catalog);
+        catalog.publish_access();
         self.catalog.store(Arc::clone(&catalog));
         self.changes.send_replace(generation);
         catalog

@@ -1,7 +1,7 @@
 //! Who may talk, and what a caller learns about what the policy denies it.
 
 use orla_e2e::issuer::Issuer;
-use orla_e2e::{Http, Server, eventually};
+use orla_e2e::{Client, Http, Server, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -191,7 +191,25 @@ fn what_is_denied_by_a_reload_is_denied_to_open_sessions_too() {
     server.write("orla.yaml", &config, 0o644);
     server.signal(Signal::HUP);
     eventually("the denial holds", || bob.try_call("open", json!({})).is_err());
-    assert_eq!(bob.try_call("open", json!({})).unwrap_err().code, -32602);
+    let called = bob.try_call("open", json!({})).unwrap_err();
+    assert_eq!(called.code, -32602);
+    assert!(!called.message.contains("did you mean"), "{called}");
+    // Nor is it told that there is one.
+    for (tool, input) in [
+        ("capability_describe", json!({"id": "open"})),
+        ("capability_call", json!({"id": "open"})),
+        ("rtfs_check", json!({"program": "(call :open {})"})),
+        ("rtfs", json!({"program": "(call :open {})"})),
+    ] {
+        let told = |input: Value, bob: &mut Client| match bob.try_call(tool, input) {
+            Ok(answer) => format!("{answer:?}"),
+            Err(refused) => refused.to_string(),
+        };
+        let unknown: Value = input.to_string().replace("open", "zzzz").parse().expect("JSON");
+        assert_eq!(told(input, &mut bob).replace("open", "zzzz"), told(unknown, &mut bob), "{tool}");
+    }
+    let found = bob.call("capability_search", json!({"query": "open"}));
+    assert!(!found.json.to_string().contains("\"open\""), "{found:?}");
 }
 
 #[test]

@@ -207,19 +207,10 @@ impl PreparedCall<'_> {
         }
     }
 
-    /// The policies of the call's snapshot and of the newest one. After a reload, a session may still call what it
-    /// has listed, but not what has been denied since.
-    ///
     /// # Errors
-    /// One of them denies the call to its caller.
+    /// A policy denies the call to its caller.
     fn permitted(&self) -> RuntimeResult<()> {
-        self.permitted_by(&self.catalog)?;
-        let newest = self.market.peek();
-        if Arc::ptr_eq(&newest, &self.catalog) { Ok(()) } else { self.permitted_by(&newest) }
-    }
-
-    fn permitted_by(&self, catalog: &Catalog) -> RuntimeResult<()> {
-        let principal = self.ctx.scope.principal.as_ref();
+        let (catalog, principal) = (&self.catalog, self.ctx.scope.principal.as_ref());
         catalog.permits(principal, &self.entry).map_err(|permission| RuntimeError::Denied {
             id: self.id(),
             permission: self.market.redaction().text(&permission).into_owned(),
@@ -317,12 +308,9 @@ impl PreparedCall<'_> {
     /// The policy has denied it meanwhile, or it has changed since the question.
     pub(super) async fn authorize_again(&self) -> RuntimeResult<()> {
         let (newest, (matter, rule)) = {
-            let catalog = self.market.peek();
-            if !Arc::ptr_eq(&catalog, &self.catalog) {
-                self.permitted_by(&catalog)?;
-            }
+            self.permitted()?;
             let Some(approved) = &self.approved else { return Ok(()) };
-            (catalog.with_id(&self.entry.manifest.id).map(Arc::clone), approved)
+            (self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone), approved)
         };
         let newest = newest.filter(|newest| !Arc::ptr_eq(newest, &self.entry));
         for entry in [Some(&self.entry), newest.as_ref()].into_iter().flatten() {
@@ -542,7 +530,7 @@ impl PreparedCall<'_> {
         result: RuntimeResult<T>,
     ) -> RuntimeResult<T> {
         recording.finish(result.as_ref().map(Recorded::outcome));
-        let is_concealed = || self.market.conceals(&self.catalog) && self.permitted().is_err();
+        let is_concealed = || self.catalog.conceals() && self.permitted().is_err();
         match result {
             Err(RuntimeError::Denied { .. }) if is_concealed() => {
                 Err(self.market.unknown(&self.catalog, &self.target, &self.ctx.scope.principal))

@@ -53,7 +53,7 @@ impl CapabilityMarketplace {
         let unknown = || Err(SurfaceError::NotFound(unknown(subject)));
         let result = surface.item(subject).map_or_else(unknown, |item| {
             recording.concerns(&item);
-            self.permit(catalog, call, &item)
+            permit(catalog, call, &item)
         });
         recording.finish(result.as_ref().map(drop));
         result.map_err(|error| self.disclosed(catalog, call, (method, subject), error))
@@ -70,7 +70,7 @@ impl CapabilityMarketplace {
         let mut failure = SurfaceError::NotFound(unknown(subject));
         for surface in catalog.surfaces().iter().filter(|surface| surface.serves(method)) {
             let Some(item) = surface.item(subject) else { continue };
-            if let Err(denied) = self.permit(catalog, call, &item) {
+            if let Err(denied) = permit(catalog, call, &item) {
                 recording.concerns(&item);
                 failure = denied;
                 continue;
@@ -98,19 +98,6 @@ impl CapabilityMarketplace {
         RequestRecording::begin((method, subject), &self.surface_context(call), self.request_observers())
     }
 
-    /// Whether the policies of the snapshot and in force permit an item.
-    fn permit(&self, catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
-        let principal = call.scope.principal.as_ref();
-        let permitted_by = |catalog: &Catalog| {
-            catalog.permits_item(principal, item).map_err(|permission| SurfaceError::Denied {
-                id: item.id.clone(),
-                permission,
-                scopes: catalog.helpful_scopes(principal, item),
-            })
-        };
-        permitted_by(catalog).and_then(|()| permitted_by(&self.snapshot()))
-    }
-
     /// The error that its caller may see. If the policy conceals, a denied subject and one that no surface has
     /// give the same error.
     fn disclosed(
@@ -121,7 +108,7 @@ impl CapabilityMarketplace {
         error: SurfaceError,
     ) -> SurfaceError {
         let what = match error {
-            SurfaceError::Denied { .. } | SurfaceError::NotFound(_) if self.conceals(catalog) => {
+            SurfaceError::Denied { .. } | SurfaceError::NotFound(_) if catalog.conceals() => {
                 unknown(subject)
             }
             SurfaceError::NotFound(what) => what,
@@ -133,7 +120,7 @@ impl CapabilityMarketplace {
                 Subject::Resource(_) => surface.item(Subject::Resource(name)),
                 Subject::Template(_) => surface.item(Subject::Template(name)),
             };
-            item.is_some_and(|item| self.permit(catalog, call, &item).is_ok())
+            item.is_some_and(|item| permit(catalog, call, &item).is_ok())
         };
         let near =
             catalog.surfaces().iter().filter(|surface| surface.serves(method)).find_map(|surface| {
@@ -151,4 +138,14 @@ fn unknown(subject: Subject<'_>) -> String {
         Subject::Resource(_) | Subject::Template(_) => "resource",
     };
     format!("unknown {kind}: {}", excerpt(subject.name(), SHOWN))
+}
+
+/// Whether the policies permit an item.
+fn permit(catalog: &Catalog, call: &Call, item: &Item) -> Result<(), SurfaceError> {
+    let principal = call.scope.principal.as_ref();
+    catalog.permits_item(principal, item).map_err(|permission| SurfaceError::Denied {
+        id: item.id.clone(),
+        permission,
+        scopes: catalog.helpful_scopes(principal, item),
+    })
 }

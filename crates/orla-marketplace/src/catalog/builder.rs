@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 
+use super::access::Access;
 use super::{Catalog, Choice, Enforcement, Entry, Limits, RegistrationError};
 use crate::admission::breaker::Breaker;
 use crate::admission::{Admission, Bounds};
@@ -34,7 +35,7 @@ pub struct CatalogBuilder {
     surfaces: Vec<Arc<dyn Surface>>,
     limits: Limits,
     choice: Arc<Choice>,
-    access: Option<Arc<AccessPolicy>>,
+    access: Access,
     /// The snapshot from which unchanged parts are taken over: validators, and the calls that wait.
     previous: Option<Arc<Catalog>>,
     /// What the regular expressions of each provider's schemas cost so far.
@@ -87,7 +88,7 @@ impl CatalogBuilder {
             capabilities: BTreeMap::new(),
             surfaces: Vec::new(),
             choice: Arc::default(),
-            access: None,
+            access: previous.as_ref().map(|previous| previous.access.successor()).unwrap_or_default(),
             previous,
             limits,
             pattern_costs: HashMap::new(),
@@ -209,7 +210,7 @@ impl CatalogBuilder {
         }
         self.surfaces.extend(previous.surfaces().iter().cloned());
         self.choice = Arc::clone(&previous.choice);
-        self.access.clone_from(&previous.access);
+        self.access.own.clone_from(&previous.access.own);
     }
 
     /// Adds a surface: prompts, resources or completions.
@@ -230,7 +231,7 @@ impl CatalogBuilder {
 
     /// Says who may use what; without it, everyone may use everything.
     pub fn access(&mut self, policy: AccessPolicy) {
-        self.access = Some(Arc::new(policy));
+        self.access.own = Some(Arc::new(policy));
     }
 
     /// Lists the capabilities with these ids and no others, in spite of their policies; the others are

@@ -1,0 +1,84 @@
+//! The policies that decide for a snapshot.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+
+use crate::permission::Permission;
+use crate::policy::{AccessPolicy, Disclosure};
+use crate::principal::Principal;
+use crate::surface::Item;
+
+/// The policy of a snapshot, and the newest one. What either denies is denied: after a reload, the holder of an older
+/// snapshot is granted nothing that has been denied since, and learns nothing of it.
+#[derive(Clone, Default)]
+pub(super) struct Access {
+    /// Without one, everything is permitted.
+    pub(super) own: Option<Arc<AccessPolicy>>,
+    newest: Arc<ArcSwapOption<AccessPolicy>>,
+}
+
+impl Access {
+    /// That of the snapshot after this one, which has no policy yet.
+    pub(super) fn successor(&self) -> Self {
+        Self { own: None, newest: Arc::clone(&self.newest) }
+    }
+
+    /// Makes the own policy the newest one, also for older snapshots.
+    pub(super) fn publish(&self) {
+        self.newest.store(self.own.clone());
+    }
+
+    /// Whether there is a policy.
+    pub(super) fn is_some(&self) -> bool {
+        self.own.is_some() || self.newest.load().is_some()
+    }
+
+    /// Whether this caller may use something.
+    ///
+    /// # Errors
+    /// The permission that the caller lacks.
+    pub(super) fn permits(
+        &self,
+        principal: Option<&Principal>,
+        id: &str,
+        name: &str,
+        needs: &[Permission],
+    ) -> Result<(), String> {
+        self.each(|policy| match policy.missing(principal, id, name, needs) {
+            Some(need) => Err(need.to_string()),
+            None => Ok(()),
+        })
+    }
+
+    /// Whether a denied name is answered like one that does not exist.
+    pub(super) fn conceals(&self) -> bool {
+        self.each(|policy| if policy.disclosure == Disclosure::Conceal { Err(()) } else { Ok(()) })
+            .is_err()
+    }
+
+    /// The scopes with which this caller would be permitted what it is denied.
+    pub(super) fn helpful_scopes(&self, principal: &Principal, item: &Item) -> Vec<String> {
+        let mut scopes = Vec::new();
+        let _ = self.each(|policy| {
+            scopes = policy.helpful_scopes(principal, &item.id, &item.name, &item.needs);
+            if scopes.is_empty() { Ok(()) } else { Err(()) }
+        });
+        scopes
+    }
+
+    /// Asks the policies in turn until one objects.
+    fn each<E>(&self, mut ask: impl FnMut(&AccessPolicy) -> Result<(), E>) -> Result<(), E> {
+        if let Some(own) = &self.own {
+            ask(own)?;
+        }
+        let newest = self.newest.load();
+        match newest
+            .as_ref()
+            .filter(|newest| self.own.as_ref().is_none_or(|own| !Arc::ptr_eq(own, newest)))
+        {
+            Some(newest) => ask(newest),
+            None => Ok(()),
+        }
+    }
+}
