@@ -4,7 +4,6 @@ mod expression;
 mod functions;
 
 use num_bigint::BigInt;
-use num_integer::Integer as _;
 use rtfs::Value;
 
 use crate::builtin::{Builtin, Parameter, defaulted, example, optional, required};
@@ -13,8 +12,8 @@ use crate::number::{Number, Rounding, sign};
 use crate::schema::{BOOLEAN, COUNT, INTEGER, INTEGERS, NUMBER, TEXT};
 
 use functions::{
-    angle, bigs, clamp, factorial, format_number, from_base, is_prime, lcm, log, logarithm, rounding,
-    square_root, to_base,
+    angle, bigs, clamp, factorial, format_number, from_base, gcd, is_prime, lcm, log, logarithm,
+    rounding, square_root, to_base,
 };
 
 type Result = std::result::Result<Value, BuiltinError>;
@@ -196,8 +195,8 @@ pub(super) static BUILTINS: &[Builtin] = &[
         output: INTEGER,
         examples: &[example(r#"{"integers":[12,18,30]}"#, "6")],
         run: |args| {
-            let gcd = bigs(args)?.iter().fold(BigInt::from(0), |gcd, n| gcd.gcd(n));
-            Number::from(gcd).into_value()
+            let common = bigs(args)?.iter().fold(BigInt::from(0), |common, n| gcd(&common, n));
+            Number::from(common).into_value()
         },
     },
     Builtin {

@@ -297,7 +297,7 @@ fn apply(name: &str, arguments: &[Number]) -> Option<Result<Number>> {
         ("floor", _) => rounded(Rounding::Down),
         ("ceil", _) => rounded(Rounding::Up),
         ("round", _) => rounded(Rounding::HalfAway),
-        ("gcd", _) => integers(num_integer::Integer::gcd),
+        ("gcd", _) => integers(super::gcd),
         ("lcm", _) => integers(num_integer::Integer::lcm),
         _ => None,
     }

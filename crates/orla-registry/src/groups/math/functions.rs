@@ -2,7 +2,7 @@
 
 use num_bigint::BigInt;
 use num_integer::Integer as _;
-use num_traits::Signed as _;
+use num_traits::{Signed as _, Zero as _};
 use rtfs::Value;
 
 use super::Result;
@@ -49,10 +49,21 @@ pub(super) fn bigs(args: &Arguments<'_>) -> std::result::Result<Vec<BigInt>, Bui
 pub(super) fn lcm(args: &Arguments<'_>) -> Result {
     let mut lcm = BigInt::from(1);
     for n in bigs(args)? {
-        bits_fit(lcm.bits().checked_add(n.bits()).map(|bits| bits.saturating_sub(lcm.gcd(&n).bits())))?;
-        lcm = lcm.lcm(&n).abs();
+        let common = gcd(&lcm, &n);
+        if common.is_zero() {
+            continue;
+        }
+        bits_fit(lcm.bits().checked_add(n.bits()).map(|bits| bits.saturating_sub(common.bits())))?;
+        lcm = (lcm * (n / common)).abs();
     }
     Number::from(lcm).into_value()
+}
+
+/// The greatest common divisor. The remainder makes both numbers as small as the smaller one: the crate's algorithm takes
+/// a step for each bit of the larger.
+pub(super) fn gcd(a: &BigInt, b: &BigInt) -> BigInt {
+    let (small, large) = if a.magnitude() < b.magnitude() { (a, b) } else { (b, a) };
+    if small.is_zero() { large.abs() } else { small.gcd(&(large % small)) }
 }
 
 pub(super) fn factorial(n: i64) -> Result {
@@ -212,5 +223,28 @@ mod tests {
         assert!(!is_prime_u64(3_825_123_056_546_413_051));
         assert!(is_prime_u64(18_446_744_073_709_551_557));
         assert!(!is_prime_u64(u64::MAX));
+    }
+
+    #[test]
+    fn divisors_are_those_of_the_crate() {
+        let numbers = [0, 1, -1, 6, -15, 97, i64::MAX, i64::MIN].map(BigInt::from);
+        let large = numbers.iter().map(|n| n.pow(9) + n);
+        let all: Vec<BigInt> = large.chain(numbers.iter().cloned()).collect();
+        for a in &all {
+            for b in &all {
+                assert_eq!(gcd(a, b), num_integer::Integer::gcd(a, b), "{a} {b}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_long_list_of_small_numbers_has_its_multiple_at_once() {
+        let integers: Vec<Value> = (1..=20_000_i64).map(Value::from).collect();
+        let mut input = rtfs::Map::new();
+        input.insert(Value::keyword("integers"), Value::vector(integers).unwrap()).unwrap();
+        let lcm = crate::CapabilityRegistry.get("math.lcm").unwrap().call(&input.into()).unwrap();
+        let text = lcm.pr_str();
+        let lcm: BigInt = text.trim_end_matches('N').parse().unwrap();
+        assert!((1..=20_000_i64).all(|n| (&lcm % n).is_zero()));
     }
 }
