@@ -29,7 +29,10 @@ pub(super) enum Ended {
     /// With this output, as plain JSON.
     Output(String),
     Error {
+        /// For a program, the kind that its own language has.
         kind: String,
+        /// The kind that callers and the history see.
+        outside: &'static str,
         message: String,
     },
 }
@@ -38,8 +41,8 @@ impl Expectation {
     /// What is not as expected; empty if the case passes.
     pub(super) fn differences(&self, ended: &Ended) -> Vec<String> {
         let output = match (ended, &self.error) {
-            (Ended::Error { kind, message }, Some(expected)) => {
-                return match kind == expected || message.contains(&**expected) {
+            (Ended::Error { kind, outside, message }, Some(expected)) => {
+                return match kind == expected || outside == expected || message.contains(&**expected) {
                     true => Vec::new(),
                     false => vec![format!(
                         "expected the error {:?}, got {kind}: {}",
@@ -48,7 +51,7 @@ impl Expectation {
                     )],
                 };
             }
-            (Ended::Error { kind, message }, None) => {
+            (Ended::Error { kind, message, .. }, None) => {
                 return vec![format!("the call failed: {kind}: {}", excerpt(message, SHOWN))];
             }
             (Ended::Output(output), Some(expected)) => {
@@ -281,9 +284,14 @@ mod tests {
 
     #[test]
     fn an_error_is_expected_by_its_kind_or_by_its_text() {
-        let failed = Ended::Error { kind: "failed".into(), message: "f exited with code 3".into() };
+        let failed = Ended::Error {
+            kind: "arithmetic".into(),
+            outside: "failed",
+            message: "f exited with code 3".into(),
+        };
         let expects = |error: &str| Expectation { error: Some(error.into()), ..Expectation::default() };
         assert!(expects("failed").differences(&failed).is_empty());
+        assert!(expects("arithmetic").differences(&failed).is_empty());
         assert!(expects("code 3").differences(&failed).is_empty());
         assert_eq!(expects("code 4").differences(&failed).len(), 1);
         assert_eq!(Expectation::default().differences(&failed).len(), 1);

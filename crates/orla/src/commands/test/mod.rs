@@ -152,7 +152,7 @@ async fn run_case(
                 Target::Capability(_) => ended(result),
             }
         }
-        Err(err) => Ended::Error { kind: "invalid-input".to_owned(), message: err.to_string() },
+        Err(err) => error("invalid-input", err.to_string()),
     };
     let mut differences = case.expect.differences(&ended);
     if let Some(recording) = &recording {
@@ -175,17 +175,22 @@ fn ended(result: RuntimeResult<Outcome>) -> Ended {
             let plain = JsonText::parse(text).map(|result| plain_json(&result));
             match plain {
                 Ok(json) => Ended::Output(json.as_str().to_owned()),
-                Err(err) => Ended::Error { kind: "invalid-output".to_owned(), message: err.to_string() },
+                Err(err) => error("invalid-output", err.to_string()),
             }
         }
-        Err(error) => {
-            let kind = match &error {
-                RuntimeError::Structured { error, .. } => error.kind.to_string(),
-                error => error.kind().to_owned(),
-            };
-            Ended::Error { kind, message: error.to_string() }
-        }
+        Err(failed) => match &failed {
+            RuntimeError::Structured { error, .. } => Ended::Error {
+                kind: error.kind.to_string(),
+                outside: failed.kind(),
+                message: failed.to_string(),
+            },
+            _ => error(failed.kind(), failed.to_string()),
+        },
     }
+}
+
+fn error(kind: &'static str, message: String) -> Ended {
+    Ended::Error { kind: kind.to_owned(), outside: kind, message }
 }
 
 /// The value of a program, which the tool `rtfs` returns as the member `value`.
