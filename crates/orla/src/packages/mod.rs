@@ -213,8 +213,10 @@ impl Installed {
             let package = &self.packages[owner];
             let said: Vec<Tool> = registrations.iter().map(|(_, tool)| tool.clone()).collect();
             if package.is_accepted && tools::digest(&said) != package.entry.tools_digest {
+                // The two digests of the lock contradict each other.
+                let is_edited = tools::digests(&said) == package.entry.tools;
                 for (registration, tool) in registrations {
-                    if package.has_changed(&tool) {
+                    if is_edited || package.has_changed(&tool) {
                         let name = &package.entry.name;
                         let why = format!(
                             "its description or its schema is not the one that was accepted ({FILE}); `orla update {name}` shows the difference"

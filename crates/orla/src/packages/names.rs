@@ -1,6 +1,11 @@
 //! The names that are the user's: a package takes none of them.
 
+use orla_marketplace::id::mcp_name;
+
 use crate::config::Config;
+
+/// What serves capabilities whose ids begin with its name.
+const PROVIDERS: [&str; 4] = ["mcpServers", "plugins", "agents", "remotes"];
 
 /// Who has which names.
 #[derive(Debug, Default)]
@@ -32,12 +37,40 @@ impl OwnNames {
         Self { names }
     }
 
-    /// What has the name of a package, or a name below it: an id, or the MCP name of one.
+    /// What has the name of a package, a name below it, or all names that begin like it: by its id, or by its MCP name.
     pub(crate) fn holder(&self, package: &str) -> Option<&'static str> {
-        let has = |name: &str| {
-            name.strip_prefix(package)
-                .is_some_and(|rest| rest.is_empty() || rest.starts_with('.') || rest.starts_with("__"))
+        let begins = |rest: &str| rest.starts_with('.') || rest.starts_with("__");
+        let has =
+            |name: &str| name.strip_prefix(package).is_some_and(|rest| rest.is_empty() || begins(rest));
+        // A tool of a server and a capability `a.b` have MCP names with `__`.
+        let has_around = |name: &str, what: &str| {
+            let owner = match name.split_once('.') {
+                Some((owner, _)) => owner,
+                None if PROVIDERS.contains(&what) => name,
+                None => return false,
+            };
+            package.strip_prefix(owner).is_some_and(begins)
         };
-        self.names.iter().find(|(name, _)| has(name)).map(|(_, what)| *what)
+        let mut names = self.names.iter();
+        let holder =
+            names.find(|(name, what)| has(name) || has(&mcp_name(name)) || has_around(name, what));
+        holder.map(|(_, what)| *what)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_package_takes_no_name_that_a_client_sees() {
+        let names = [("up", "mcpServers"), ("math.add", "a tool"), ("word_count", "a tool")];
+        let own = OwnNames { names: names.map(|(name, what)| (name.to_owned(), what)).into() };
+        for taken in ["up", "up__say", "math", "math.add", "math__add", "math__new", "word_count"] {
+            assert!(own.holder(taken).is_some(), "{taken}");
+        }
+        for free in ["upper", "u", "mat", "mathematics", "word_count__x", "word_count_2", "word"] {
+            assert_eq!(own.holder(free), None, "{free}");
+        }
     }
 }
