@@ -270,7 +270,7 @@ impl Run {
                     drop(state);
                     return self.changed();
                 }
-                Notice::Log { level, message } => (level.as_str(), message),
+                Notice::Log { level, message } => (level.as_str(), message.into_text()),
                 Notice::Text(text) => ("text", text),
             };
             if state.lines.len() >= MAX_LINES {

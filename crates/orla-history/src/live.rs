@@ -115,7 +115,7 @@ impl CallObserver for Observer {
 impl NoticeObserver for LiveCall {
     fn said(&self, notice: &Notice) {
         let at_ms = crate::call::millis(self.started.elapsed());
-        let cut = |text: &String| excerpt(text, MAX_NOTICE);
+        let cut = |text: &str| excerpt(text, MAX_NOTICE);
         let mut line = NoticeLine {
             at_ms,
             kind: NoticeKind::Log,
@@ -127,7 +127,7 @@ impl NoticeObserver for LiveCall {
         match notice {
             Notice::Progress(progress) => {
                 line.kind = NoticeKind::Progress;
-                line.message = progress.message.as_ref().map(cut);
+                line.message = progress.message.as_deref().map(cut);
                 (line.progress, line.total) = (Some(progress.progress), progress.total);
             }
             Notice::Log { level, message } => {

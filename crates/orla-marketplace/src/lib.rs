@@ -83,7 +83,7 @@ pub use manifest::{
 };
 pub use marketplace::CapabilityMarketplace;
 pub use memory::{MemoryBudget, OverBudget, Reservation};
-pub use notice::{LogLevel, Notice, NoticeObserver, NoticeSink, Progress};
+pub use notice::{LogLevel, LogText, Notice, NoticeObserver, NoticeSink, Progress, SentLog};
 pub use outcome::Outcome;
 pub use payload::{JsonText, Payload};
 pub use permission::{NoPermission, Permission};

@@ -1,9 +1,11 @@
 //! What a call says while it runs.
 
 use std::fmt;
+use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use crate::payload::JsonText;
 use crate::redaction::Redactor;
 use crate::trace::TraceSink;
 
@@ -115,10 +117,71 @@ pub enum Notice {
         /// How grave it is.
         level: LogLevel,
         /// What it says.
-        message: String,
+        message: LogText,
     },
     /// A part of the final text, for clients that show text as it arrives.
     Text(String),
+}
+
+/// The message of a log: a text for people, and what a server of MCP sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogText {
+    text: String,
+    sent: Option<Box<SentLog>>,
+}
+
+/// What a server of MCP sent as a message of its log.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SentLog {
+    /// What the server calls the part of itself that speaks.
+    pub logger: Option<String>,
+    /// The message, which may be any JSON.
+    pub data: JsonText,
+}
+
+impl LogText {
+    /// A message that came from a server.
+    pub fn sent(logger: Option<String>, data: JsonText) -> Self {
+        // A text is the message; any other value is shown as JSON.
+        let text = serde_json::from_str(data.as_str()).unwrap_or_else(|_| data.as_str().to_owned());
+        Self { text, sent: Some(Box::new(SentLog { logger, data })) }
+    }
+
+    /// What a server sent, unless the message was made here.
+    pub fn as_sent(&self) -> Option<&SentLog> {
+        self.sent.as_deref()
+    }
+
+    /// The text.
+    pub fn into_text(self) -> String {
+        self.text
+    }
+}
+
+impl From<String> for LogText {
+    fn from(text: String) -> Self {
+        Self { text, sent: None }
+    }
+}
+
+impl From<&str> for LogText {
+    fn from(text: &str) -> Self {
+        text.to_owned().into()
+    }
+}
+
+impl fmt::Display for LogText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Deref for LogText {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.text
+    }
 }
 
 /// How far a call is.

@@ -21,7 +21,7 @@ use rtfs::Value;
 use serde_json::Value as Json;
 
 use crate::error::{Answered, RuntimeError, Violation};
-use crate::notice::{Notice, Progress};
+use crate::notice::{LogText, Notice, Progress, SentLog};
 use crate::outcome::Outcome;
 use crate::payload::{JsonText, Payload};
 
@@ -215,7 +215,13 @@ impl Redactor {
             Notice::Progress(progress) => {
                 Notice::Progress(Progress { message: progress.message.map(clean), ..progress })
             }
-            Notice::Log { level, message } => Notice::Log { level, message: clean(message) },
+            Notice::Log { level, message } => {
+                let message = match message.as_sent().cloned() {
+                    Some(SentLog { logger, data }) => LogText::sent(logger.map(clean), self.json(data)),
+                    None => clean(message.into_text()).into(),
+                };
+                Notice::Log { level, message }
+            }
             Notice::Text(text) => Notice::Text(clean(text)),
         }
     }
@@ -403,7 +409,7 @@ mod tests {
         let progress = Progress { progress: 1.0, total: None, message: Some(message.clone()) };
         for notice in [
             Notice::Progress(progress),
-            Notice::Log { level: LogLevel::Info, message: message.clone() },
+            Notice::Log { level: LogLevel::Info, message: message.clone().into() },
             Notice::Text(message),
         ] {
             let clean = format!("{:?}", redactor().notice(notice));

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use orla_marketplace::{
-    JsonText, LogLevel, Notice, Outcome, Payload, Progress, SurfaceNotice, TaskSupport,
+    JsonText, LogLevel, LogText, Notice, Outcome, Payload, Progress, SurfaceNotice, TaskSupport,
 };
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -199,7 +199,7 @@ pub enum ServerNotification {
     /// A notice for the caller of the request with this progress token, which is the request's id.
     Progress(u64, Notice),
     /// A log message for the caller.
-    Log(LogLevel, String),
+    Log(LogLevel, LogText),
     /// Its tools are others.
     ToolsChanged,
     /// Something besides tools is another.
@@ -272,18 +272,17 @@ pub fn call_of(params: &JsonText) -> Option<u64> {
 }
 
 /// Reads `notifications/message`.
-fn log(params: &JsonText) -> Option<(LogLevel, String)> {
+fn log(params: &JsonText) -> Option<(LogLevel, LogText)> {
     #[derive(Deserialize)]
     struct Params<'a> {
         level: String,
+        logger: Option<String>,
         #[serde(borrow)]
         data: Option<&'a RawValue>,
     }
-    let Params { level, data } = serde_json::from_str(params.as_str()).ok()?;
-    let data = data.map_or("null", RawValue::get);
-    // A text is the message; any other value is shown as JSON.
-    let message = serde_json::from_str(data).unwrap_or_else(|_| data.to_owned());
-    Some((level.parse().ok()?, message))
+    let Params { level, logger, data } = serde_json::from_str(params.as_str()).ok()?;
+    let data = JsonText::from(data.unwrap_or(RawValue::NULL).to_owned());
+    Some((level.parse().ok()?, LogText::sent(logger, data)))
 }
 
 #[cfg(test)]

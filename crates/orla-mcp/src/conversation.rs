@@ -18,7 +18,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use orla_marketplace::{
-    CallContext, CallScope, Client, JsonText, LogLevel, Notice, NoticeSink, Principal, SurfaceNotice,
+    CallContext, CallScope, Client, JsonText, LogLevel, LogText, Notice, NoticeSink, Principal,
+    SurfaceNotice,
 };
 use serde::Deserialize;
 use tokio::sync::oneshot;
@@ -484,8 +485,13 @@ impl Conversation {
 
     /// A message for the log of the caller. MCP does not say which request it belongs to, so it goes to a caller
     /// only if there is no other.
-    fn log(&mut self, level: LogLevel, message: String) {
-        tracing::debug!(capsule = &*self.name, level = level.as_str(), message, "log message");
+    fn log(&mut self, level: LogLevel, message: LogText) {
+        tracing::debug!(
+            capsule = &*self.name,
+            level = level.as_str(),
+            message = &*message,
+            "log message"
+        );
         if let Some(caller) = self.only_caller() {
             caller.notices.send(Notice::Log { level, message });
         }

@@ -6,7 +6,7 @@
 
 use serde::Deserialize;
 
-use crate::archive::{File, MAX_BYTES, assemble, read_tgz};
+use crate::archive::{File, MAX_BYTES, assemble, read_folder_tgz};
 use crate::source::is_local_http;
 use crate::{Fetch, FetchError, Wanted, sha256};
 
@@ -267,7 +267,7 @@ fn archive_of(bytes: Vec<u8>) -> Result<Vec<u8>, String> {
     if !bytes.starts_with(&[0x1f, 0x8b]) {
         return Ok(bytes);
     }
-    let mut files = read_tgz(&bytes).map_err(|error| error.to_string())?;
+    let mut files = read_folder_tgz(&bytes).map_err(|error| error.to_string())?;
     for file in &mut files {
         if let Some(name) = file.name.strip_prefix("./") {
             file.name = name.to_owned();

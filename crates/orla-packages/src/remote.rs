@@ -9,6 +9,27 @@ use crate::archive::{File, assemble};
 use crate::bundle::{Setting, chosen, filled};
 use crate::source::is_local_http;
 
+/// Headers that say how a request is read, or that MCP sets.
+const OF_THE_PROTOCOL: [&str; 17] = [
+    "accept",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "expect",
+    "host",
+    "keep-alive",
+    "last-event-id",
+    "mcp-method",
+    "mcp-name",
+    "mcp-protocol-version",
+    "mcp-session-id",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+];
+
 /// The name of the document in the archive.
 pub const DOCUMENT: &str = "remote.json";
 
@@ -80,6 +101,11 @@ impl Remote {
             if !is_name || value.chars().any(char::is_control) {
                 return Err(format!("{name:?} is no header that can be sent"));
             }
+            if OF_THE_PROTOCOL.contains(&name.to_ascii_lowercase().as_str()) {
+                return Err(format!(
+                    "the header {name} belongs to the protocol; a server cannot set it"
+                ));
+            }
         }
         let is_key = |key: &String| {
             !key.is_empty()
@@ -109,6 +135,12 @@ impl Remote {
             (key.clone(), Setting { title, default, is_required: setting.required })
         });
         settings.collect()
+    }
+
+    /// The headers that it always sends, as lines for a person.
+    pub fn fixed_headers(&self) -> Vec<String> {
+        let fixed = self.headers.iter().filter(|(_, text)| !text.contains("${"));
+        fixed.map(|(name, text)| format!("header {name}: {text}")).collect()
     }
 
     /// The headers with the values that `set` gives for keys. One whose setting has no value is left out.
@@ -166,5 +198,14 @@ mod tests {
         ] {
             assert!(Remote { url: url.to_owned(), ..remote.clone() }.check().is_err(), "{url}");
         }
+        for (name, is_free) in
+            [("Host", false), ("content-length", false), ("MCP-Session-Id", false), ("X-Tenant", true)]
+        {
+            let headers = [(name.to_owned(), "t1".to_owned())].into();
+            let remote = Remote { headers, ..remote.clone() };
+            assert_eq!(remote.check().is_ok(), is_free, "{name}");
+            assert_eq!(remote.fixed_headers(), [format!("header {name}: t1")]);
+        }
+        assert!(remote.fixed_headers().is_empty());
     }
 }

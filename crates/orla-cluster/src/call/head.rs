@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use orla_marketplace::{CallContext, Hops, JsonText, LogLevel, Notice, Principal, Progress};
+use orla_marketplace::{
+    CallContext, Hops, JsonText, LogLevel, LogText, Notice, Principal, Progress, SentLog,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::time::Instant;
@@ -147,8 +149,20 @@ impl CallHead {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Told {
-    Progress { progress: f64, total: Option<f64>, message: Option<String> },
-    Log { level: String, message: String },
+    Progress {
+        progress: f64,
+        total: Option<f64>,
+        message: Option<String>,
+    },
+    Log {
+        level: String,
+        message: String,
+        /// What a server sent, and what it calls itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        data: Option<Box<RawValue>>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        logger: Option<String>,
+    },
     Text(String),
 }
 
@@ -157,7 +171,15 @@ pub(super) fn write_notice(notice: Notice) -> Vec<u8> {
         Notice::Progress(Progress { progress, total, message }) => {
             Told::Progress { progress, total, message }
         }
-        Notice::Log { level, message } => Told::Log { level: level.as_str().to_owned(), message },
+        Notice::Log { level, message } => {
+            let (logger, data) = match message.as_sent().cloned() {
+                Some(SentLog { logger, data }) => {
+                    (logger, RawValue::from_string(data.as_str().to_owned()).ok())
+                }
+                None => (None, None),
+            };
+            Told::Log { level: level.as_str().to_owned(), message: message.into_text(), data, logger }
+        }
         Notice::Text(text) => Told::Text(text),
     };
     serde_json::to_vec(&told).unwrap_or_default()
@@ -169,7 +191,13 @@ pub(super) fn read_notice(text: &[u8]) -> Option<Notice> {
         Told::Progress { progress, total, message } => {
             Notice::Progress(Progress { progress, total, message })
         }
-        Told::Log { level, message } => Notice::Log { level: level.parse::<LogLevel>().ok()?, message },
+        Told::Log { level, message, data, logger } => {
+            let message = match data {
+                Some(data) => LogText::sent(logger, JsonText::from(data)),
+                None => message.into(),
+            };
+            Notice::Log { level: level.parse::<LogLevel>().ok()?, message }
+        }
         Told::Text(text) => Notice::Text(text),
     })
 }
@@ -241,7 +269,7 @@ mod tests {
     fn notices_arrive_as_they_were_sent() {
         for notice in [
             Notice::Progress(Progress { progress: 0.5, total: None, message: Some("m".to_owned()) }),
-            Notice::Log { level: LogLevel::Warning, message: "w".to_owned() },
+            Notice::Log { level: LogLevel::Warning, message: "w".into() },
             Notice::Text("t".to_owned()),
         ] {
             assert_eq!(read_notice(&write_notice(notice.clone())), Some(notice));

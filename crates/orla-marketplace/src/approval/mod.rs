@@ -421,7 +421,7 @@ impl Approvals {
         let caller = call.principal.map_or(ANONYMOUS, Principal::name);
         if matches!(desk, Desk::Open) {
             let message = waiting_message(call.name, &question.id);
-            call.notices.send(Notice::Log { level: LogLevel::Notice, message });
+            call.notices.send(Notice::Log { level: LogLevel::Notice, message: message.into() });
         }
         log_waiting(&question, matches!(desk, Desk::Open));
         let text = input.json().map_or("", JsonText::as_str);

@@ -57,7 +57,7 @@ impl CapabilityMarketplace {
         let result = async {
             // Policy, depth, attestation, availability.
             prepared.authorize().await?;
-            prepared.validate_input()?;
+            prepared.validate_input().await?;
             // Counted for its quotas until it ends. A call that is refused here counts for none.
             let _charge = prepared.charge().await?;
             prepared.approve(&recording).await?;
@@ -78,7 +78,7 @@ impl CapabilityMarketplace {
                     Err(error) => retries.wait_or_fail(&prepared, error).await?,
                 }
             };
-            prepared.validate_output(outcome)
+            prepared.validate_output(outcome).await
         }
         .await;
         prepared.finish(recording, result)
@@ -93,7 +93,7 @@ impl CapabilityMarketplace {
         let mut prepared = self.prepare(call).await?;
         let checked = async {
             prepared.authorize().await?;
-            prepared.validate_input()
+            prepared.validate_input().await
         };
         match checked.await {
             Ok(()) => Ok(()),
@@ -115,7 +115,7 @@ impl CapabilityMarketplace {
         let mut recording = prepared.begin_recording();
         let opened = async {
             prepared.authorize().await?;
-            prepared.validate_input()?;
+            prepared.validate_input().await?;
             let charge = prepared.charge().await?;
             prepared.approve(&recording).await?;
             let _permits = prepared.admit(&mut recording).await?;

@@ -20,7 +20,7 @@ use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::approval::{Matter, WaitingCall};
 use crate::catalog::{Catalog, Entry};
-use crate::error::{RuntimeError, RuntimeResult, seconds};
+use crate::error::{RuntimeError, RuntimeResult, Violation, seconds};
 use crate::executor::CapabilityExecutor;
 use crate::manifest::{Availability, DeclaredBy, TaskSupport};
 use crate::marketplace::CapabilityMarketplace;
@@ -29,7 +29,7 @@ use crate::outcome::Outcome;
 use crate::payload::Payload;
 use crate::principal::{ANONYMOUS, Principal};
 use crate::quota::{Charge, CountScope, Place};
-use crate::schema;
+use crate::schema::{self, Validator};
 
 /// How long an executor may take to end a call that has reached its deadline or was cancelled. After that, the
 /// marketplace abandons the call.
@@ -218,10 +218,10 @@ impl PreparedCall<'_> {
         })
     }
 
-    pub(super) fn validate_input(&self) -> RuntimeResult<()> {
+    pub(super) async fn validate_input(&self) -> RuntimeResult<()> {
         let Some(schema) = self.entry.input.validator() else { return Ok(()) };
         let deadline = self.ctx.deadline;
-        let checked = schema::until(deadline.into_std(), || schema.check_payload(&self.input, "input"));
+        let checked = checked(schema, &self.input, "input", deadline).await;
         if checked.is_err() && Instant::now() >= deadline {
             return Err(self.timed_out());
         }
@@ -235,13 +235,13 @@ impl PreparedCall<'_> {
     /// # Errors
     /// The value breaks the schema. A success without any value breaks no schema that its provider declared: an API may
     /// answer with or without content.
-    pub(super) fn validate_output(&self, outcome: Outcome) -> RuntimeResult<Outcome> {
+    pub(super) async fn validate_output(&self, outcome: Outcome) -> RuntimeResult<Outcome> {
         let Some(schema) = self.entry.output.validator() else { return Ok(outcome) };
         let is_empty = outcome.structured.is_none() && outcome.content.is_none();
         let value = outcome.payload()?;
         // The provider may have used up the call's time: its output is checked all the same.
         let deadline = self.ctx.deadline.max(Instant::now() + MIN_OUTPUT_CHECK);
-        match schema::until(deadline.into_std(), || schema.check_payload(&value, "output")) {
+        match checked(schema, &value, "output", deadline).await {
             Ok(()) => Ok(Outcome { structured: Some(value), ..outcome }),
             Err(_) if is_empty && self.entry.policy.output_declared_by == DeclaredBy::Provider => {
                 Ok(outcome)
@@ -561,6 +561,25 @@ impl PreparedCall<'_> {
         let error = Box::new(rtfs::Error::new("busy", message.clone()));
         RuntimeError::Structured { id: self.id(), message, error, outcome: None }
     }
+}
+
+/// Checks a value until a deadline. What may take long is checked apart from the threads that serve other calls.
+async fn checked(
+    schema: &Arc<Validator>,
+    value: &Payload,
+    root: &'static str,
+    deadline: Instant,
+) -> Result<(), Vec<Violation>> {
+    let deadline = deadline.into_std();
+    if !schema.may_take_long(value) {
+        return schema::until(deadline, || schema.check_payload(value, root));
+    }
+    let (schema, value) = (Arc::clone(schema), value.clone());
+    let check = move || schema::until(deadline, || schema.check_payload(&value, root));
+    tokio::task::spawn_blocking(check).await.unwrap_or_else(|broken| {
+        let (expected, got) = ("a value that can be checked".to_owned(), broken.to_string());
+        Err(vec![Violation { path: root.to_owned(), expected, got }])
+    })
 }
 
 impl Circuit<'_> {

@@ -11,6 +11,7 @@ use super::*;
 use crate::catalog::{Limits, RegistrationError};
 use crate::id::Pattern;
 use crate::manifest::{ANNOTATIONS, CapabilityManifest, Registration, TITLE};
+use crate::payload::{JsonText, Payload};
 use crate::policy::{AccessPolicy, Disclosure, Rule};
 use crate::principal::{Callers, Principal};
 use crate::provider::ProviderType;
@@ -166,6 +167,27 @@ async fn a_declared_schema_is_enforced_before_anything_runs() {
     let error = market.call(Call::to("strict")).await.unwrap_err();
     assert_eq!(error.kind(), "invalid-input");
     assert!(error.to_string().contains("\"a\""), "{error}");
+}
+
+#[tokio::test]
+async fn a_long_check_leaves_the_thread_to_other_calls() {
+    let market = marketplace(Limits::default(), []);
+    let mut manifest = Canned::Echoes.manifest("checked");
+    let patterns: serde_json::Map<_, _> =
+        (0..2000).map(|n| (format!("^a{n}$"), serde_json::json!({"type": "integer"}))).collect();
+    let schema = serde_json::json!({"type": "object", "patternProperties": patterns});
+    manifest.input_schema = Some(crate::schema::schema_from_declaration(&schema).unwrap());
+    market.register_capability(manifest).unwrap();
+    let call = |members: usize| {
+        let members: serde_json::Map<_, _> =
+            (0..members).map(|n| (format!("a{n}"), "x".into())).collect();
+        let input = JsonText::of(&serde_json::Value::from(members)).unwrap();
+        market.call(Call::to("checked").with(Payload::from_json(input)))
+    };
+    assert_eq!(call(1).now_or_never().unwrap().unwrap_err().kind(), "invalid-input");
+    let mut long = std::pin::pin!(call(500));
+    assert!(futures_util::poll!(&mut long).is_pending());
+    assert_eq!(long.await.unwrap_err().kind(), "invalid-input");
 }
 
 #[test]

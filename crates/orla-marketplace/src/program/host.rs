@@ -221,7 +221,7 @@ impl<'a> Host<'a> {
             Value::Nil => message.clone(),
             data => format!("{message} {data:?}"),
         };
-        self.ctx.scope.notices.send(Notice::Log { level: severity, message: text });
+        self.ctx.scope.notices.send(Notice::Log { level: severity, message: text.into() });
         self.trace.send(Trace::Logged { level: level.to_owned(), message, data });
     }
 }

@@ -11,6 +11,11 @@ use crate::error::Violation;
 use crate::json::{value_from_json, value_to_json};
 use crate::payload::Payload;
 
+/// Up to how much a check is quick: bytes of the schema times bytes of the data.
+const QUICK_CHECK: usize = 64 << 20;
+/// The size of a type in RTFS notation, roughly.
+const TYPE_BYTES: usize = 1 << 10;
+
 /// A schema that is ready to check data.
 ///
 /// JSON Schema is enforced on JSON. A type in RTFS notation is enforced on values, and the JSON Schemas inside it
@@ -49,6 +54,12 @@ impl Validator {
     /// Whether it has been made ready.
     pub(crate) fn is_good(&self) -> bool {
         matches!(self.compiled.get(), Some(Ok(_)))
+    }
+
+    /// Whether a check of a payload may take long: its size and that of the schema multiply.
+    pub(crate) fn may_take_long(&self, payload: &Payload) -> bool {
+        let schema = self.schema.json_schema().map_or(TYPE_BYTES, str::len);
+        schema.saturating_mul(payload.text_bytes()) > QUICK_CHECK
     }
 
     /// What its regular expressions cost, in states of their automata; nothing until it has been made ready.

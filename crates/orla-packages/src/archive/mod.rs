@@ -15,7 +15,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 pub use pack::{assemble, pack};
-pub use tar::read_tgz;
+pub use tar::{read_folder_tgz, read_tgz};
 
 /// The most bytes that an archive unpacks to, and that it has itself.
 pub const MAX_BYTES: u64 = 256 << 20;

@@ -13,17 +13,43 @@ const BLOCK: usize = 512;
 /// # Errors
 /// It is not an archive, or unpacks to too much.
 pub fn read_tgz(bytes: &[u8]) -> Result<Vec<File>, ArchiveError> {
+    read(bytes).map(|content| content.files)
+}
+
+/// The files of a folder in such a file.
+///
+/// # Errors
+/// Those of [`read_tgz`], and a link or a special file.
+pub fn read_folder_tgz(bytes: &[u8]) -> Result<Vec<File>, ArchiveError> {
+    let Content { files, others } = read(bytes)?;
+    match others.first() {
+        Some(other) => {
+            Err(refused(format!("{other:?} is a link or a special file, which a package must not have")))
+        }
+        None => Ok(files),
+    }
+}
+
+/// What is in a tar file.
+#[derive(Default)]
+struct Content {
+    files: Vec<File>,
+    /// The names of what is neither a file nor a directory.
+    others: Vec<String>,
+}
+
+fn read(bytes: &[u8]) -> Result<Content, ArchiveError> {
     let mut tar = Vec::new();
     let read = MultiGzDecoder::new(bytes).take(MAX_BYTES + 1).read_to_end(&mut tar);
     read.map_err(|_| refused("it is not a gzip file, or is cut"))?;
     if tar.len() as u64 > MAX_BYTES {
         return Err(refused(format!("it unpacks to more than {} MiB", MAX_BYTES >> 20)));
     }
-    files(&tar).ok_or_else(|| refused("it is not a tar file, or is cut"))
+    content(&tar).ok_or_else(|| refused("it is not a tar file, or is cut"))
 }
 
-fn files(tar: &[u8]) -> Option<Vec<File>> {
-    let (mut files, mut at) = (Vec::new(), 0);
+fn content(tar: &[u8]) -> Option<Content> {
+    let (mut found, mut at) = (Content::default(), 0);
     // What a header before this one says of it.
     let (mut long_name, mut long_size) = (None::<String>, None::<usize>);
     while let Some(header) = tar.get(at..at + BLOCK) {
@@ -48,18 +74,24 @@ fn files(tar: &[u8]) -> Option<Vec<File>> {
             }
             b'L' => long_name = Some(text(content)?.to_owned()),
             _ if is_extension => {}
-            b'0' | 0 => {
+            _ => {
                 let name = match long_name.take() {
                     Some(name) => name,
                     None => named(header)?,
                 };
-                let is_executable = number(&header[100..108])? & 0o111 != 0;
-                files.push(File { name, is_executable, content: content.to_vec() });
+                match kind {
+                    b'0' | 0 => {
+                        let is_executable = number(&header[100..108])? & 0o111 != 0;
+                        found.files.push(File { name, is_executable, content: content.to_vec() });
+                    }
+                    // A directory.
+                    b'5' => {}
+                    _ => found.others.push(name),
+                }
             }
-            _ => long_name = None,
         }
     }
-    Some(files)
+    Some(found)
 }
 
 /// The name in a header.
@@ -138,16 +170,20 @@ mod tests {
         let files: Vec<(&str, &[u8])> =
             files.iter().map(|file| (file.name.as_str(), &file.content[..])).collect();
         assert_eq!(files, [("package/a", &b"one"[..]), (&long, b"two"), ("package/gnu", b"")]);
+        let Err(refused) = read_folder_tgz(&packed(&tar.concat())) else { panic!("it has a link") };
+        assert!(refused.to_string().contains("\"link\" is a link"), "{refused}");
+        let folder = [header("d/", b'5', b""), header("d/a", b'0', b"one"), vec![0; 2 * BLOCK]];
+        assert_eq!(read_folder_tgz(&packed(&folder.concat())).unwrap().len(), 1);
     }
 
     proptest::proptest! {
         #[test]
         fn no_bytes_are_fatal(mut bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..1200), kind in 0_usize..6) {
-            drop(files(&bytes));
+            drop(content(&bytes));
             if bytes.len() >= BLOCK {
                 bytes[124..136].fill(b'0');
                 bytes[156] = b"0xLg52"[kind];
-                drop(files(&bytes));
+                drop(content(&bytes));
             }
         }
     }

@@ -257,7 +257,7 @@ async fn what_is_said_during_a_call_is_heard() {
     let heard = heard.lock();
     assert!(
         matches!(&heard[..], [Notice::Progress(progress), Notice::Log { message, .. }]
-            if progress.total == Some(2.0) && message == "hello"),
+            if progress.total == Some(2.0) && &**message == "hello"),
         "{heard:?}"
     );
 }

@@ -104,7 +104,7 @@ fn directive(line: &[u8]) -> Option<Notice> {
     let (level, message) = line.strip_prefix("::log ")?.trim_start().split_once(' ')?;
     let message = message.trim();
     let level = LogLevel::from_str(level).ok()?;
-    (!message.is_empty()).then(|| Notice::Log { level, message: message.to_owned() })
+    (!message.is_empty()).then(|| Notice::Log { level, message: message.into() })
 }
 
 fn progress(text: &str) -> Option<Progress> {
@@ -178,7 +178,7 @@ mod tests {
 
     #[test]
     fn directives_are_taken_out_of_the_text() {
-        let log = |level, message: &str| Notice::Log { level, message: message.to_owned() };
+        let log = |level, message: &str| Notice::Log { level, message: message.into() };
         let cases: &[(&str, Notice)] = &[
             ("::progress 3/10 copying files\n", at(3.0, 10.0, "copying files")),
             ("::progress 0.3 nearly\n", at(0.3, 1.0, "nearly")),

@@ -132,7 +132,7 @@ fn shown(notice: &Notice) -> Bytes {
             event("progress", data.to_string())
         }
         Notice::Log { level, message } => {
-            event("log", json!({"level": level.as_str(), "message": message}).to_string())
+            event("log", json!({"level": level.as_str(), "message": &**message}).to_string())
         }
         Notice::Text(text) => event("text", json!(text).to_string()),
     }

@@ -117,7 +117,9 @@ impl CapabilityExecutor for Fixtures {
                     let progress = Progress { progress: step.into(), total: Some(3.0), message: None };
                     ctx.scope.notices.send(Notice::Progress(progress));
                     for level in LogLevel::ALL {
-                        ctx.scope.notices.send(Notice::Log { level, message: format!("step {step}") });
+                        ctx.scope
+                            .notices
+                            .send(Notice::Log { level, message: format!("step {step}").into() });
                     }
                     tokio::time::sleep(pause).await;
                 }

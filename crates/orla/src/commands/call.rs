@@ -235,7 +235,7 @@ fn received(message: &Value) -> Option<Notice> {
             let level = params["level"].as_str().and_then(|level| level.parse().ok());
             Some(Notice::Log {
                 level: level.unwrap_or(LogLevel::Info),
-                message: data.as_str().map_or_else(|| data.to_string(), str::to_owned),
+                message: data.as_str().map_or_else(|| data.to_string(), str::to_owned).into(),
             })
         }
         _ => None,
@@ -368,7 +368,7 @@ mod tests {
         let expected = Progress { progress: 1.0, total: Some(3.0), message: Some("m".to_owned()) };
         assert_eq!(received(&progress), Some(Notice::Progress(expected)));
         let log = json!({"method": "notifications/message", "params": {"level": "warning", "data": "careful"}});
-        let expected = Notice::Log { level: LogLevel::Warning, message: "careful".to_owned() };
+        let expected = Notice::Log { level: LogLevel::Warning, message: "careful".into() };
         assert_eq!(received(&log), Some(expected));
         assert_eq!(received(&json!({"method": "x"})), None);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use orla_mcp::framing::{Events, TooLarge};
 use orla_mcp::object::Object;
 use orla_oauth::root_cause;
+use orla_providers::mcp::header_value;
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -99,7 +100,7 @@ impl Server {
             .header("accept", "application/json, text/event-stream")
             .header("mcp-protocol-version", REVISION)
             .header("mcp-method", method)
-            .header("mcp-name", name);
+            .header("mcp-name", header_value(name));
         let response = self.send(request.body(body(method, params))).await?;
         self.read_reply(response, notify).await
     }

@@ -95,6 +95,7 @@ impl Content {
 
     fn of_remote(remote: Remote) -> Self {
         let settings = remote.settings().into_iter().collect();
+        let env = remote.fixed_headers();
         Self {
             kind: PackageKind::Remote,
             name: remote.name,
@@ -102,7 +103,7 @@ impl Content {
             description: remote.description,
             author: remote.author,
             runs: "nothing on this machine".to_owned(),
-            env: Vec::new(),
+            env,
             url: Some(remote.url),
             wants: Vec::new(),
             settings,

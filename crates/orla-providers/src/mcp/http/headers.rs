@@ -43,8 +43,8 @@ pub(super) fn of_arguments(
     parameters.iter().filter_map(field).collect()
 }
 
-/// A text as the value of a header field: in base64 if it is not plain ASCII.
-pub(super) fn encoded(text: &str) -> HeaderValue {
+/// A text as the value of a header field of MCP, such as `Mcp-Name`: in base64 if it is not plain ASCII.
+pub fn encoded(text: &str) -> HeaderValue {
     let has_margin = text.starts_with([' ', '\t']) || text.ends_with([' ', '\t']);
     let is_plain = text.bytes().all(|byte| (0x20..=0x7e).contains(&byte));
     let looks_encoded = text.starts_with("=?base64?") && text.ends_with("?=");

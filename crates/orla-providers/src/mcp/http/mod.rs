@@ -49,6 +49,7 @@ use shared::{Setup, Shared, State};
 use crate::sign_in::{Credentials, Sender, Tokens};
 
 pub(super) use client::client;
+pub use headers::encoded;
 pub use probe::probe;
 
 /// How much longer than a server's own startup timeout a listing waits for it.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use orla_marketplace::{LogLevel, Notice, NoticeSink, Progress};
+use orla_marketplace::{LogLevel, LogText, Notice, NoticeSink, Progress};
 use parking_lot::Mutex;
 
 use crate::mcp::rpc::{Id, push_json};
@@ -128,7 +128,7 @@ impl Inner {
             (Notice::Text(text), NoticeOptions { log_level: Some(least), .. })
                 if LogLevel::Info >= *least =>
             {
-                outlet.send(log_message(LogLevel::Info, logger, &text));
+                outlet.send(log_message(LogLevel::Info, logger, &text.into()));
             }
             (Notice::Log { level, message }, NoticeOptions { log_level: Some(least), .. })
                 if level >= *least =>
@@ -143,7 +143,9 @@ impl Inner {
 fn text_bytes(notice: &Notice) -> usize {
     match notice {
         Notice::Progress(progress) => progress.message.as_ref().map_or(0, String::len),
-        Notice::Log { message, .. } => message.len(),
+        Notice::Log { message, .. } => {
+            message.as_sent().map_or(message.len(), |sent| sent.data.as_str().len())
+        }
         Notice::Text(text) => text.len(),
     }
 }
@@ -168,14 +170,20 @@ fn progress_message(token: &str, progress: &Progress) -> Bytes {
     out.into()
 }
 
-fn log_message(level: LogLevel, logger: &str, message: &str) -> Bytes {
+/// A message of a call's log. What a server sent goes on as it came.
+fn log_message(level: LogLevel, logger: &str, message: &LogText) -> Bytes {
+    let sent = message.as_sent();
+    let logger = sent.and_then(|sent| sent.logger.as_deref()).unwrap_or(logger);
     let mut out = Vec::with_capacity(128 + message.len());
     out.extend_from_slice(br#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":""#);
     out.extend_from_slice(level.as_str().as_bytes());
     out.extend_from_slice(br#"","logger":"#);
     push_json(&mut out, logger);
     out.extend_from_slice(br#","data":"#);
-    push_json(&mut out, message);
+    match sent {
+        Some(sent) => out.extend_from_slice(sent.data.as_str().as_bytes()),
+        None => push_json(&mut out, &**message),
+    }
     out.extend_from_slice(b"}}");
     out.into()
 }
@@ -338,7 +346,7 @@ mod tests {
 
     #[test]
     fn a_log_message_goes_out_from_the_wanted_level_on() {
-        let log = |level, message: &str| Notice::Log { level, message: message.to_owned() };
+        let log = |level, message: &str| Notice::Log { level, message: message.into() };
         let wanted = NoticeOptions { progress_token: None, log_level: Some(LogLevel::Warning) };
         let logs = [log(LogLevel::Info, "no"), log(LogLevel::Error, "yes"), progress(1.0, None, None)];
         assert_eq!(
