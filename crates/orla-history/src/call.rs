@@ -154,6 +154,8 @@ pub struct Row {
     pub stderr: Option<String>,
     /// The trace that it is part of.
     pub trace: Option<Trace>,
+    /// Whether there may be an earlier row of this call: that of a program which went on.
+    pub(crate) replaces: bool,
 }
 
 impl Row {
@@ -168,6 +170,7 @@ impl Row {
             more_notices: 0,
             stderr: None,
             trace: None,
+            replaces: false,
         }
     }
 }
@@ -312,7 +315,7 @@ impl Serialize for Detail {
             #[serde(skip_serializing_if = "Option::is_none")]
             output: Option<u64>,
         }
-        let Row { call, input, output, error, notices, more_notices, stderr, trace } = &self.row;
+        let Row { call, input, output, error, notices, more_notices, stderr, trace, .. } = &self.row;
         let mut map = serializer.serialize_map(None)?;
         call.members(&mut map)?;
         map.serialize_entry("input", input)?;

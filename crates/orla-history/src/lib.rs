@@ -162,7 +162,9 @@ impl Recorded {
     /// # Errors
     /// The file cannot be read.
     pub fn list(&self, query: &Query) -> Result<Vec<Call>, HistoryError> {
-        self.0.list(query, &Viewer::All)
+        let mut calls = self.0.list(query, &Viewer::All)?;
+        forget_missing(&self.0, calls.iter_mut())?;
+        Ok(calls)
     }
 
     /// The call with this id, with its data and the calls within it. Blocks.
@@ -170,7 +172,8 @@ impl Recorded {
     /// # Errors
     /// The file cannot be read.
     pub fn detail(&self, id: &str) -> Result<Option<Detail>, HistoryError> {
-        let Some(row) = self.0.get(id)? else { return Ok(None) };
+        let Some(mut row) = self.0.get(id)? else { return Ok(None) };
+        forget_missing(&self.0, [&mut row.call].into_iter())?;
         let within = self.0.within(&row.call.root)?;
         Ok(Some(Detail { children: call::tree(id, within), row }))
     }
@@ -268,7 +271,13 @@ impl History {
     pub async fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
         let (mut query, viewer) = (query.clone(), viewer.clone());
         query.since = query.since.max(self.kept_since());
-        self.read(move |store| store.list(&query, &viewer)).await
+        let inner = Arc::clone(&self.0);
+        self.read(move |store| {
+            let mut calls = store.list(&query, &viewer)?;
+            inner.forget_missing(calls.iter_mut())?;
+            Ok(calls)
+        })
+        .await
     }
 
     /// The call with this id, with its data and the calls within it; `None` if the viewer sees no such call. A call that
@@ -281,7 +290,7 @@ impl History {
         let inner = Arc::clone(&self.0);
         let since = self.kept_since();
         self.read(move |store| {
-            let row = match store.get(&wanted)? {
+            let mut row = match store.get(&wanted)? {
                 Some(row) if since.is_some_and(|since| row.call.started_at < since) => return Ok(None),
                 Some(row) => row,
                 None => match inner.intake.running.get(&wanted, &viewer) {
@@ -296,6 +305,7 @@ impl History {
             let running = inner.intake.running.list(&viewer).into_iter().map(|running| running.call);
             within.extend(running.filter(|call| call.root == row.call.root));
             within.retain(|call| viewer.sees(call));
+            inner.forget_missing([&mut row.call].into_iter())?;
             Ok(Some(Detail { children: call::tree(&row.call.id, within), row }))
         })
         .await
@@ -404,6 +414,37 @@ impl History {
         let intake = Arc::clone(&self.0.intake);
         drop(tokio::task::spawn_blocking(move || intake.close()).await);
     }
+}
+
+impl Inner {
+    /// Leaves out the parents that are neither kept nor run: those of programs that sleep, and of processes that were
+    /// killed.
+    fn forget_missing<'a>(&self, calls: impl Iterator<Item = &'a mut Call>) -> Result<(), HistoryError> {
+        let runs = |call: &Call| {
+            call.parent.as_deref().is_some_and(|parent| self.intake.running.of(parent).is_some())
+        };
+        let without: Vec<&mut Call> =
+            calls.filter(|call| call.parent.is_some() && !runs(call)).collect();
+        if without.is_empty() {
+            return Ok(());
+        }
+        // A parent may have ended since.
+        self.intake.flush();
+        forget_missing(&*self.store, without.into_iter())
+    }
+}
+
+/// Leaves out the parents that this store does not have.
+fn forget_missing<'a>(
+    store: &dyn Store,
+    calls: impl Iterator<Item = &'a mut Call>,
+) -> Result<(), HistoryError> {
+    let nested: Vec<&mut Call> = calls.filter(|call| call.parent.is_some()).collect();
+    let known = store.known(nested.iter().filter_map(|call| call.parent.clone()).collect())?;
+    for call in nested {
+        call.parent.take_if(|parent| !known.contains(parent));
+    }
+    Ok(())
 }
 
 /// The place of a call that is made again, among those of its caller.

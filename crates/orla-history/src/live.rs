@@ -47,6 +47,8 @@ pub(crate) struct LiveCall {
     cancellation: CancellationToken,
     pub(crate) trace: Option<Context>,
     pub(crate) is_kept: bool,
+    /// Whether it may be a call that began before, in this process or another.
+    pub(crate) goes_on: bool,
     waits_for_approval: AtomicBool,
     said: Mutex<Told>,
     pub(crate) end: OnceLock<End>,
@@ -101,6 +103,7 @@ impl CallObserver for Observer {
             started: Instant::now(),
             cancellation: scope.cancellation.clone(),
             trace,
+            goes_on: scope.journal.is_some(),
             is_kept: self.0.is_keeping.load(Ordering::Relaxed),
             waits_for_approval: AtomicBool::new(false),
             said: Mutex::default(),

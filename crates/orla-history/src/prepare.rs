@@ -231,6 +231,7 @@ impl Preparation {
             more_notices: told.more,
             stderr: None,
             trace: live.trace.as_ref().map(|context| context.trace.clone()),
+            replaces: live.goes_on,
         };
         // It quotes values, cut where no secret would be found any more.
         if is_blotted && row.call.outcome.starts_with("invalid-") {

@@ -133,6 +133,14 @@ async fn calls_within_a_call_are_its_children() {
         let inner = Call::within(&ctx, "echo");
         market.call(inner).await.unwrap();
     }
-    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
-    assert!(calls.iter().all(|call| call.parent.as_deref() == Some(&*ctx.call_id) && call.depth == 1));
+    let listed = async || history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let calls = listed().await;
+    assert!(calls.iter().all(|call| call.depth == 1 && call.parent.is_none()), "nothing has its id yet");
+    let mut outer = call("echo", "{}");
+    outer.scope.call_id = Some(Arc::clone(&ctx.call_id));
+    market.call(outer).await.unwrap();
+    let calls = &listed().await[1..];
+    assert!(calls.iter().all(|call| call.parent.as_deref() == Some(&*ctx.call_id)));
+    let detail = history.detail(&ctx.call_id, &Viewer::All).await.unwrap().unwrap();
+    assert_eq!(detail.children.len(), 2);
 }

@@ -298,6 +298,10 @@ impl Inner {
         call.patience = Some(self.options.load().timeout.saturating_sub(used));
         call.scope.principal = task.principal();
         task.terms.apply(&mut call, &self.market);
+        if self.is_program(&task) {
+            // It is one call, however often it sleeps and whichever process goes on with it.
+            call.scope.call_id = Some(task.id.as_str().into());
+        }
         call.scope.client = self.client_of(&task);
         call.scope.notices = sink(&self.live, id, running);
         call.scope.cancellation = running.cancellation.clone();

@@ -271,6 +271,38 @@ fn the_journal_of_a_program_is_a_tree_of_its_steps_and_branches_also_after_a_cra
 }
 
 #[test]
+fn a_program_is_one_call_with_all_its_steps_though_it_sleeps_and_its_server_is_killed() {
+    let config = "history: {path: ./calls.db}\n";
+    let mut server = world().tool("hello", sh("echo hello")).config(config).serve();
+    let program = r#"(do (call :hello {}) (await-event "on") (call :hello {}) (await-event "on") (call :hello {}))"#;
+    let id = start(&server, &json!({"program": program}));
+    let no_parent_is_unknown = |server: &Server, steps: usize| {
+        let calls = eventually("the steps are there, and the program sleeps", || {
+            let running = server.http().get("/calls?running").json();
+            let calls = server.http().get("/calls").json().as_array().cloned().unwrap_or_default();
+            (running == json!([]) && calls.len() == steps).then_some(calls)
+        });
+        for parent in calls.iter().filter_map(|call| call["parent"].as_str()) {
+            assert_eq!(server.http().get(&format!("/calls/{parent}")).status, 200, "{calls:?}");
+        }
+        calls
+    };
+    no_parent_is_unknown(&server, 1);
+    ask(&server, "POST", &format!("/tasks/{id}/events/on"), &json!(1));
+    no_parent_is_unknown(&server, 2);
+    server.kill();
+    server.start_again();
+    ask(&server, "POST", &format!("/tasks/{id}/events/on"), &json!(1));
+    reaches(&server, &id, "completed");
+    let calls = no_parent_is_unknown(&server, 4);
+    let program = calls.iter().find(|call| call["capability"] == "rtfs").expect("the program");
+    let own = program["id"].as_str().expect("an id");
+    assert_eq!(calls.iter().filter(|call| call["parent"] == own).count(), 3, "{calls:?}");
+    let shown = server.http().get(&format!("/calls/{own}")).json();
+    assert_eq!(shown["children"].as_array().map(Vec::len), Some(3), "{shown}");
+}
+
+#[test]
 fn a_task_that_cannot_be_kept_is_the_error_of_its_request() {
     let server = world()
         .tool("hello", sh("echo hello"))

@@ -3,6 +3,7 @@
 //! The file is made with the first row, and opened again after each failure, so a disk that is full or a file that someone has
 //! locked costs at most the calls that end meanwhile. Several processes may share it.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
@@ -304,6 +305,19 @@ impl Store for Disk {
             rows.collect()
         })
     }
+
+    fn known(&self, ids: HashSet<String>) -> Result<HashSet<String>, HistoryError> {
+        self.read(HashSet::new(), |connection| {
+            let mut statement = connection.prepare("SELECT 1 FROM calls WHERE id = ?1")?;
+            let mut known = HashSet::new();
+            for id in ids {
+                if statement.exists([&id])? {
+                    known.insert(id);
+                }
+            }
+            Ok(known)
+        })
+    }
 }
 
 /// Whether a file is a history of this version, by its header, or is not there. Changes nothing.
@@ -390,7 +404,15 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
         )?;
         for row in rows {
-            let Row { call: one, input, output, error, notices, more_notices, stderr, trace } = row;
+            let Row { call: one, input, output, error, notices, more_notices, stderr, trace, replaces } =
+                row;
+            if *replaces {
+                transaction.execute(
+                    "DELETE FROM bodies WHERE seq = (SELECT seq FROM calls WHERE id = ?1)",
+                    [&one.id],
+                )?;
+                transaction.execute("DELETE FROM calls WHERE id = ?1", [&one.id])?;
+            }
             let is_new = call.execute(params![
                 one.id,
                 one.parent,
@@ -552,6 +574,7 @@ fn row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
         stderr: row.get(21)?,
         notices: notices.unwrap_or_default(),
         more_notices: row.get::<_, Option<i64>>(23)?.map_or(0, i64::unsigned_abs),
+        replaces: false,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Rows in memory: the newest ones, bounded by their number and their size.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -55,6 +55,12 @@ impl Store for Memory {
     fn write(&self, new: Vec<Row>) {
         let mut kept = self.rows.lock();
         for row in new {
+            if row.replaces
+                && let Some(at) = kept.rows.iter().position(|old| old.call.id == row.call.id)
+                && let Some(old) = kept.rows.remove(at)
+            {
+                kept.bytes -= size(&old);
+            }
             kept.bytes += size(&row);
             kept.rows.push_back(row);
         }
@@ -85,6 +91,12 @@ impl Store for Memory {
         let kept = self.rows.lock();
         let calls = kept.rows.iter().map(|row| &row.call);
         Ok(calls.filter(|call| call.root == root && call.id != root).cloned().collect())
+    }
+
+    fn known(&self, ids: HashSet<String>) -> Result<HashSet<String>, HistoryError> {
+        let kept = self.rows.lock();
+        let all = kept.rows.iter().map(|row| &row.call.id);
+        Ok(all.filter(|id| ids.contains(*id)).cloned().collect())
     }
 }
 

@@ -7,6 +7,8 @@ pub(crate) use disk::Disk;
 pub use disk::OpenError;
 pub(crate) use memory::Memory;
 
+use std::collections::HashSet;
+
 use crate::HistoryError;
 use crate::call::{Call, Row};
 use crate::query::{Query, Viewer};
@@ -30,11 +32,16 @@ impl Store for Nothing {
     fn within(&self, _: &str) -> Result<Vec<Call>, HistoryError> {
         Ok(Vec::new())
     }
+
+    fn known(&self, _: HashSet<String>) -> Result<HashSet<String>, HistoryError> {
+        Ok(HashSet::new())
+    }
 }
 
 /// Keeps rows. All of it blocks.
 pub(crate) trait Store: Send + Sync {
-    /// Adds rows in the order in which their calls ended. What fails is logged.
+    /// Adds rows in the order in which their calls ended. A later row of a call replaces the earlier one. What fails is
+    /// logged.
     fn write(&self, rows: Vec<Row>);
 
     /// Writes what could not be written before, and removes what is too old.
@@ -51,4 +58,7 @@ pub(crate) trait Store: Send + Sync {
 
     /// The calls with this root, which were within it.
     fn within(&self, root: &str) -> Result<Vec<Call>, HistoryError>;
+
+    /// Those of these ids that calls have.
+    fn known(&self, ids: HashSet<String>) -> Result<HashSet<String>, HistoryError>;
 }
