@@ -26,7 +26,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use crate::error::ClusterError;
 use crate::inbox::{Inbox, Inboxes};
 use crate::presence::LEASE;
-use crate::settings::ClusterSettings;
+use crate::settings::{CREDENTIALS, ClusterSettings};
 
 /// The header of every message.
 pub(crate) const HEADER: &str = "orla";
@@ -159,18 +159,14 @@ impl Link {
         }
         if let Some(path) = &settings.credentials {
             let failed = |err: std::io::Error| ClusterError::File {
-                what: "credentials",
+                what: CREDENTIALS,
                 path: path.clone(),
                 problem: err.to_string(),
             };
             options = options.credentials_file(path).await.map_err(failed)?;
         }
-        for (what, path) in [
-            ("tls.ca", &settings.tls.ca),
-            ("tls.certificate", &settings.tls.certificate),
-            ("tls.key", &settings.tls.key),
-        ] {
-            let Some(path) = path.clone() else { continue };
+        for (what, path) in settings.files().filter(|(what, _)| *what != CREDENTIALS) {
+            let path = path.to_owned();
             let file = path.clone();
             let read = tokio::task::spawn_blocking(move || std::fs::read(file));
             if let Ok(Err(err)) = read.await {

@@ -1,9 +1,15 @@
 //! What is configured of the cluster.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use async_nats::ConnectOptions;
 use orla_marketplace::id::Pattern;
+
+use crate::error::ClusterError;
+
+/// The file that says who the node is.
+pub(crate) const CREDENTIALS: &str = "credentials";
 
 /// The cluster that an instance is a node of.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -36,6 +42,32 @@ pub struct TlsFiles {
 }
 
 impl ClusterSettings {
+    /// What is wrong with the files that are named here: each is read, and the credentials are understood. Blocks.
+    pub fn check_files(&self) -> Vec<ClusterError> {
+        let problems = self.files().map(|(what, path)| {
+            let checked = std::fs::read(path).and_then(|bytes| match what {
+                CREDENTIALS => {
+                    ConnectOptions::with_credentials(&String::from_utf8_lossy(&bytes)).map(drop)
+                }
+                _ => Ok(()),
+            });
+            let problem = checked.err()?.to_string();
+            Some(ClusterError::File { what, path: path.to_owned(), problem })
+        });
+        problems.flatten().collect()
+    }
+
+    /// The files that are named here, and what they are.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
+        let files = [
+            (CREDENTIALS, &self.credentials),
+            ("tls.ca", &self.tls.ca),
+            ("tls.certificate", &self.tls.certificate),
+            ("tls.key", &self.tls.key),
+        ];
+        files.into_iter().filter_map(|(what, path)| Some((what, path.as_deref()?)))
+    }
+
     pub(crate) fn shares(&self, id: &str) -> bool {
         admits(self.share.as_deref(), id)
     }

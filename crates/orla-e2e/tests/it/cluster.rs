@@ -38,3 +38,21 @@ fn a_misspelt_cluster_is_named_with_its_place() {
         assert!(told.contains(words), "{words}: {told}");
     }
 }
+
+#[test]
+fn a_file_of_the_cluster_that_cannot_be_used_is_named_with_its_place() {
+    let config = "cluster:\n  nats: nats://127.0.0.1:1\n  name: t\n  credentials: ./not.creds\n  tls:\n    ca: ./nope\n    \
+                  certificate: ./own\n    key: ./tools\n";
+    let world = world().config(config).file("not.creds", "hush").file("own", "x").tool("t", sh("true"));
+    let run = world.run(&["check"]);
+    assert_eq!(run.code, Some(1), "{}", run.all());
+    for (key, place) in [
+        ("cluster.credentials ", "orla.yaml:4:16"),
+        ("cluster.tls.ca ", "orla.yaml:6:9"),
+        ("cluster.tls.key ", "orla.yaml:8:10"),
+    ] {
+        let is_told = |line: &str| line.contains(key) && line.ends_with(place);
+        assert!(run.stderr.lines().any(is_told), "{key}: {}", run.all());
+    }
+    assert!(!run.all().contains("hush") && !run.stderr.contains("tls.certificate"), "{}", run.all());
+}

@@ -52,6 +52,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
             Err(err) => findings.problems.push(config.problem("auth", err.to_string()).to_string()),
         }
     }
+    findings.problems.extend(config.cluster_problems());
     let unstartable = unstartable(&config, app.marketplace());
     findings.problems.extend(unstartable);
     callers::check(&config, &app, &mut findings);

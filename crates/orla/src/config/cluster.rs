@@ -2,14 +2,14 @@
 //!
 //! An address may hold a password: no message repeats one.
 
-use orla_cluster::{ClusterSettings, MAX_NAME, is_name};
-use orla_document::{Kind as Shape, Node};
+use orla_cluster::{ClusterError, ClusterSettings, MAX_NAME, is_name};
+use orla_document::{Key as Name, Kind as Shape, Node};
 use serde_json::{Value, json};
 
-use super::Config;
 use super::forms::{PATH, PATTERNS, Read, text_schema};
 use super::keys::{Key, key, object, section};
 use super::read::Reader;
+use super::{Config, Placed};
 
 /// The most addresses of NATS servers.
 const MAX_ADDRESSES: usize = 32;
@@ -57,7 +57,33 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
         reader.problem(node.at, || format!("{path}.node: missing, and this machine has no usable name"));
         return;
     }
+    config.cluster_places = places("", pairs);
     config.cluster = Some(settings);
+}
+
+/// Where the values are, by their keys.
+fn places(within: &str, pairs: &[(Name, Node)]) -> Vec<Placed<String>> {
+    let placed = |(name, node): &(Name, Node)| match &node.kind {
+        Shape::Map(inner) => places(&format!("{within}{}.", name.text), inner),
+        _ => vec![Placed { value: format!("{within}{}", name.text), at: node.at }],
+    };
+    pairs.iter().flat_map(placed).collect()
+}
+
+impl Config {
+    /// What is wrong with the files that `cluster` names, with their places. Blocks.
+    pub(crate) fn cluster_problems(&self) -> Vec<String> {
+        let errors = self.cluster.iter().flat_map(ClusterSettings::check_files);
+        let placed = |error: ClusterError| {
+            let text = format!("cluster.{error}");
+            let named = |file: &&Placed<String>| matches!(&error, ClusterError::File { what, .. } if *what == file.value);
+            match self.cluster_places.iter().find(named) {
+                Some(file) => self.placed(file.at, text),
+                None => text,
+            }
+        };
+        errors.map(placed).collect()
+    }
 }
 
 pub(super) fn schema() -> Value {

@@ -194,6 +194,8 @@ pub(crate) struct Config {
     pub(crate) remotes: Vec<Placed<RemoteSettings>>,
     /// The cluster that this instance is a node of.
     pub(crate) cluster: Option<ClusterSettings>,
+    /// Where the values of `cluster` are, by their keys.
+    pub(crate) cluster_places: Vec<Placed<String>>,
     /// The sign-ins of what is no MCP server.
     pub(crate) sign_ins: Vec<SignIn>,
     pub(crate) builtins: Builtins,
@@ -455,6 +457,7 @@ impl Default for Config {
             documents: Vec::new(),
             remotes: Vec::new(),
             cluster: None,
+            cluster_places: Vec::new(),
             sign_ins: Vec::new(),
             builtins: Builtins::default(),
             governance: GovernanceConfig::default(),
