@@ -24,4 +24,4 @@ pub use profile::{Network, Places, Profile};
 pub use reach::Reach;
 pub use refusal::{Allowed, Refusal, refusal};
 pub use trace::{STRACE, Surroundings, Trace};
-pub use word::{Preset, Word, check, confines, misspelt_key, placed};
+pub use word::{Preset, Word, check, confines, forms, misspelt_key, placed};

@@ -113,6 +113,11 @@ pub fn confines(word: &str) -> bool {
     word.parse() != Ok(Word::Other)
 }
 
+/// The forms of the words that confine, for messages.
+pub fn forms() -> String {
+    KINDS.map(|(_, form)| form).join(", ")
+}
+
 /// The keys of a declaration that confine.
 const KEYS: [&str; 3] = ["permissions", "limits", "sandbox_fallback"];
 

@@ -135,10 +135,18 @@ fn yes_grants_what_is_allowed_and_no_more() {
         &["wants what is not granted", "net:a.example"],
     );
     refused(&world, &["add", "./src/greet", "--yes", "--allow", "nett"], &["nett"]);
+    for word in ["bogus", "bo gus:x", "", "db:"] {
+        refused(&world, &["add", "./src/greet", "--yes", "--allow", word], &["--allow", "net:"]);
+    }
     assert!(!world.path("orla.lock").exists());
     folder(&world, "1.0.0", "['fs:read:/usr/share']");
     ok(&world, &["add", "./src/greet", "--yes", "--allow", "fs:read:/usr/share"]);
     assert!(world.read("orla.lock").contains("permissions: [\"fs:read:/usr/share\"]"));
+    refused(
+        &world,
+        &["update", "greet", "--yes", "--allow", "bogus"],
+        &["unknown permission", "exec:FILE"],
+    );
     folder(&world, "1.1.0", "['fs:read:/usr/share', 'env:EDITOR']");
     refused(&world, &["update", "--yes"], &["env:EDITOR"]);
     refused(&world, &["update", "--yes", "--allow", "env:EDITOR"], &["name of the package"]);

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
-use orla_confine::{Word, placed};
+use orla_confine::{Word, confines, forms, placed};
 use orla_packages::lock::Entry;
 use orla_packages::tools::{self, Tool};
 use orla_process::confinement::{Fallback, Mode};
@@ -35,9 +35,17 @@ impl Asked<'_> {
     /// Shows one screen and gets a yes. The permissions that are granted.
     ///
     /// # Errors
-    /// The answer is no, nobody can be asked, or something is wanted that `--yes` does not grant.
+    /// The answer is no, nobody can be asked, something is wanted that `--yes` does not grant, or `--allow` names no
+    /// permission.
     pub(super) fn consent(&self, consent: &cli::Consent) -> Result<Vec<String>, Failure> {
         let content = self.content;
+        if let Some(word) = consent.allow.iter().find(|word| self.is_nothing(word)) {
+            return Err(Failure::usage(format!(
+                "--allow {word}: unknown permission: expected {}, or one that {} wants",
+                forms(),
+                self.entry.name
+            )));
+        }
         let missing: Vec<&String> = content.wants.iter().filter(|word| !self.is_allowed(word)).collect();
         render::err(&self.screen());
         if !missing.is_empty() && (consent.yes || !is_asked()) {
@@ -67,6 +75,11 @@ impl Asked<'_> {
             let words = allowed.parse::<Word>().ok().zip(wanted.parse::<Word>().ok());
             allowed == wanted || words.is_some_and(|(allowed, wanted)| allowed.covers(&wanted))
         })
+    }
+
+    /// Whether a word is of no known kind, not of the form `KIND:REST` of a policy's own kinds, and not wanted.
+    fn is_nothing(&self, word: &str) -> bool {
+        !word.contains(':') && !confines(word) && !self.content.wants.iter().any(|wanted| wanted == word)
     }
 
     fn screen(&self) -> String {

@@ -12,6 +12,7 @@ mod publish;
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use orla_marketplace::Permission;
 use orla_packages::archive::ArchiveError;
 use orla_packages::lock::{Entry, FILE, PackageKind};
 use orla_packages::registry::{Install, Registry, RegistryError};
@@ -518,8 +519,9 @@ pub(crate) fn search(url: &str, words: &str, limit: usize, json: bool) -> Result
 /// The permissions of the command line.
 fn allowed(words: &[String], config: &Config) -> Result<BTreeSet<String>, Failure> {
     for word in words {
-        orla_process::confinement::check(word)
-            .map_err(|why| Failure::usage(format!("--allow {word}: {why}")))?;
+        let refused = |why: String| Failure::usage(format!("--allow {word}: {why}"));
+        orla_process::confinement::check(word).map_err(refused)?;
+        word.parse::<Permission>().map_err(|error| refused(error.to_string()))?;
     }
     Ok(words.iter().map(|word| portable_word(word, config)).collect())
 }
