@@ -147,10 +147,11 @@ impl SandboxStatus {
     /// The status of a capability that does not run for this reason.
     #[must_use]
     pub fn unavailable(mut self, reason: &str) -> Self {
-        (self.level, self.profile) = ("unavailable", None);
-        if self.missing.is_empty() {
+        // Why its declaration cannot be read is known where it was read.
+        if self.level == "unavailable" && self.missing.is_empty() {
             self.missing.push(reason.to_owned());
         }
+        (self.level, self.profile) = ("unavailable", None);
         self
     }
 }

@@ -43,7 +43,8 @@ pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Option<String> 
         args: std::mem::take(&mut own.args),
         ..Filled::default()
     };
-    let filled = filled(texts, place(&package.directory, package.sandbox.is_some()), secrets);
+    let is_confined = package.sandbox.as_ref().is_some_and(|sandbox| !sandbox.is_off());
+    let filled = filled(texts, place(&package.directory, is_confined), secrets);
     (own.env, own.args, package.redaction) = (filled.env, filled.args, filled.redaction);
     if own.env != asked.env || own.args != asked.args {
         package.unfilled = Some(asked);

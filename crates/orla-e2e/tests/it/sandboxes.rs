@@ -105,6 +105,39 @@ fn a_tool_whose_declaration_has_a_fault_counts_as_unavailable() {
 }
 
 #[test]
+fn a_fault_that_has_nothing_to_do_with_confinement_is_no_missing_one() {
+    let world = world()
+        .tool("schema", tool("input_schema: 7", "echo ran"))
+        .tool("confined", tool("permissions: []\ninput_schema: 7", "echo ran"));
+    let (code, report) = doctor(&world);
+    for name in ["schema", "confined"] {
+        let row = row(&report, name);
+        assert_eq!((&row["sandbox"], &row["missing"]), (&json!("unavailable"), &json!([])), "{row}");
+    }
+    assert_eq!(code, Some(0), "{report}");
+}
+
+#[test]
+fn what_sandbox_off_leaves_out_is_missing_also_if_it_is_an_empty_list_or_a_limit() {
+    let world = world()
+        .config("sandbox: off\n")
+        .tool("plain", sh("echo ran"))
+        .tool("none", tool("permissions: []", "echo ran"))
+        .tool("bound", tool("limits: {open_files: 20}", "ulimit -n"));
+    let (code, report) = doctor(&world);
+    assert_eq!(code, Some(1));
+    for (name, missing) in
+        [("plain", json!([])), ("none", json!(["sandbox: off"])), ("bound", json!(["sandbox: off"]))]
+    {
+        let row = row(&report, name);
+        assert_eq!((&row["sandbox"], &row["missing"]), (&json!("unconfined"), &missing), "{row}");
+    }
+    let server = world.serve();
+    assert_eq!(stdout(&server, "none"), "ran");
+    assert_ne!(stdout(&server, "bound"), "20");
+}
+
+#[test]
 fn an_attested_single_file_is_confined_and_what_runs_is_what_was_attested() {
     let look = "cat data/in; cat other/out 2>/dev/null || echo refused";
     let world = world()

@@ -208,9 +208,16 @@ pub struct Declared {
     /// Whether others wrote what is run and how. Then permissions alone say what it may read: neither files among its
     /// arguments nor the installation of an interpreter that a script names by its path are its own.
     pub is_foreign: bool,
+    /// Whether a part of it that may confine cannot be read. Then nothing runs.
+    pub is_unclear: bool,
 }
 
 impl Declared {
+    /// Whether processes are to be confined by it.
+    fn confines(&self) -> bool {
+        self.permissions.is_some() || self.limits.confine() || self.is_unclear
+    }
+
     /// What a person is asked to grant: the permissions, and the variables that `pass_env` names as `env:PATTERN`.
     pub fn wanted(&self, pass_env: &[Pattern]) -> impl Iterator<Item = String> {
         let passed = pass_env.iter().map(|pattern| format!("env:{}", pattern.as_str()));
@@ -238,6 +245,7 @@ impl Declared {
             limits: self.limits.changed_by(&other.limits),
             fallback: other.fallback.or(self.fallback),
             is_foreign: self.is_foreign || other.is_foreign,
+            is_unclear: self.is_unclear || other.is_unclear,
         }
     }
 }
@@ -328,6 +336,11 @@ impl Sandbox {
             missing: self.missing.clone(),
             grants: self.grants.clone(),
         }
+    }
+
+    /// Whether nothing is confined because of `sandbox: off`.
+    pub fn is_off(&self) -> bool {
+        self.level == Level::Unconfined && self.grants.is_none()
     }
 
     /// Patterns of variables that its processes get besides the usual ones.
@@ -434,6 +447,9 @@ fn node_package(script: &Path, is_package: impl Fn(&Path) -> bool) -> Option<Pat
     outermost.or_else(|| around().find(|directory| is_package(directory))).map(Path::to_owned)
 }
 
+/// What is missing to a declaration that nothing enforces.
+const OFF: &str = "sandbox: off";
+
 /// What a server decides of all sandboxes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rules {
@@ -484,17 +500,18 @@ impl Sandboxes {
             .retain(|_, sandbox| Arc::strong_count(sandbox) > 1 && sandbox.profile.is_some());
     }
 
-    /// The sandbox of a declaration whose paths are relative to `base`; `None` for what is not to be confined. Where it
-    /// is a new one, its launcher is started and tried out, which takes some milliseconds.
+    /// The sandbox of a declaration whose paths are relative to `base`; `None` for what declares nothing and is not to be
+    /// confined. Where it is a new one, its launcher is started and tried out, which takes some milliseconds.
     pub fn of(&self, declared: &Declared, base: &Path) -> Option<Arc<Sandbox>> {
         let rules = self.rules();
-        let is_confined = match rules.mode {
-            Mode::Off => false,
-            Mode::Declared => declared.permissions.is_some() || declared.limits.confine(),
-            Mode::Strict => true,
-        };
-        if !is_confined {
-            return None;
+        match rules.mode {
+            Mode::Off if declared.confines() => {
+                let permissions = declared.permissions.clone().unwrap_or_default();
+                return Some(Arc::new(Sandbox::unconfined(permissions, vec![OFF.to_owned()])));
+            }
+            Mode::Declared if declared.confines() => {}
+            Mode::Strict => {}
+            Mode::Off | Mode::Declared => return None,
         }
         let key = (declared.clone(), base.to_owned());
         let known = self.known.lock().get(&key).cloned();
@@ -515,6 +532,9 @@ impl Sandboxes {
 
     fn make(&self, declared: &Declared, base: &Path, rules: Rules) -> Sandbox {
         let permissions = declared.permissions.clone().unwrap_or_default();
+        if declared.is_unclear {
+            return Sandbox::unavailable(permissions, Vec::new());
+        }
         let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
         let places = Places {
             base,

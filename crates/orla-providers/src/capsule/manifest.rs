@@ -144,7 +144,7 @@ const RUNTIME: &[&str] = &["startup_timeout_ms", "hot_load", "env", "pass_env", 
 /// Reads a manifest. The remarks list its problems in the order of the text. If there is no manifest, at least one
 /// remark is an error.
 pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
-    let mut reader = Reader { remarks: Vec::new(), schema_faults: Vec::new() };
+    let mut reader = Reader { remarks: Vec::new(), schema_faults: Vec::new(), is_unclear: false };
     let manifest = match parse(bytes, form) {
         Ok(node) => reader.manifest(&node, form),
         Err(err) => {
@@ -172,6 +172,8 @@ struct Reader {
     remarks: Vec<Remark>,
     /// The problems of schemas: they make the capability unavailable, but not the package.
     schema_faults: Vec<Remark>,
+    /// Whether an unknown key may be meant to confine.
+    is_unclear: bool,
 }
 
 type Members = [(Key, Node)];
@@ -236,6 +238,7 @@ impl Reader {
             declared: Declared {
                 permissions,
                 limits: limits.unwrap_or_default(),
+                is_unclear: self.is_unclear,
                 ..Declared::default()
             },
             input_schema,
@@ -328,6 +331,7 @@ impl Reader {
                     .map(|near| format!(", did you mean {near}?"));
                 let shown = excerpt(&key.text, 60);
                 if let Some(problem) = misspelt_confinement(&key.text) {
+                    self.is_unclear = true;
                     let message = format!("{prefix}{shown}: {problem}");
                     self.schema_faults.push(Remark { at: key.at, message, is_problem: true });
                     continue;

@@ -311,6 +311,7 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>) -> Described 
         }
         (Some(Err(fault)), _) => {
             let at = Position { line: fault.line, column: 1 };
+            described.metadata = Metadata::unread();
             described
                 .remarks
                 .push((Source::Block, Remark { at, message: fault.message, is_problem: true }));
@@ -318,6 +319,7 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>) -> Described 
         (None, Some(Ok(bytes))) => from(Source::Sidecar, metadata::read_file(&bytes)),
         (None, Some(Err(err))) => {
             let remark = Remark { at: start, message: reason(&err), is_problem: true };
+            described.metadata = Metadata::unread();
             described.remarks.push((Source::Sidecar, remark));
         }
         (None, None) => {}

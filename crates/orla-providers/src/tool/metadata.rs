@@ -65,6 +65,14 @@ pub struct Metadata {
     pub pass_env: Vec<Pattern>,
 }
 
+impl Metadata {
+    /// That of a description that cannot be read.
+    pub(super) fn unread() -> Self {
+        let declared = Declared { is_unclear: true, ..Declared::default() };
+        Self { declared, ..Self::default() }
+    }
+}
+
 /// The most processes of one tool that may wait for a call.
 pub const MAX_PRESTART: usize = 64;
 
@@ -107,7 +115,7 @@ pub fn read_file(bytes: &[u8]) -> (Metadata, Vec<Remark>) {
         Ok(yaml) => read(yaml, |at| at),
         Err(err) => {
             let remark = Remark { at: err.at, message: err.problem, is_problem: true };
-            (Metadata::default(), vec![remark])
+            (Metadata::unread(), vec![remark])
         }
     }
 }
@@ -117,7 +125,10 @@ fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Rema
     match orla_document::parse(yaml) {
         Ok(None) => {}
         Ok(Some(root)) => reader.root(&root),
-        Err(err) => reader.remark(err.at, err.problem, true),
+        Err(err) => {
+            reader.metadata = Metadata::unread();
+            reader.remark(err.at, err.problem, true);
+        }
     }
     for remark in &mut reader.remarks {
         remark.at = place(remark.at);
@@ -160,6 +171,7 @@ struct Reader {
 impl Reader {
     fn root(&mut self, root: &Node) {
         let Kind::Map(members) = &root.kind else {
+            self.metadata = Metadata::unread();
             return self.remark(root.at, expected("keys with values", root), true);
         };
         for (key, node) in members {
@@ -197,6 +209,7 @@ impl Reader {
             unknown => {
                 let shown = excerpt(unknown, SHOWN);
                 if let Some(problem) = misspelt_confinement(unknown) {
+                    metadata.declared.is_unclear = true;
                     return self.remark(key.at, format!("{shown}: {problem}"), true);
                 }
                 let message = format!("{shown}: unknown key{}", did_you_mean(unknown, &KEYS));
@@ -204,6 +217,7 @@ impl Reader {
             }
         };
         if let Err(message) = read {
+            self.metadata.declared.is_unclear |= matches!(&*key.text, "permissions" | "limits");
             self.remark(node.at, format!("{}: {message}", key.text), true);
         }
     }

@@ -49,7 +49,8 @@ impl App {
         let mut found = self
             .tools
             .load(&config.tools_dir, process, &overrides(config), sandboxes, &|file, sandbox, asked| {
-                let place = declared_secrets::place(file.parent().unwrap_or(file), sandbox.is_some());
+                let is_confined = sandbox.is_some_and(|sandbox| !sandbox.is_off());
+                let place = declared_secrets::place(file.parent().unwrap_or(file), is_confined);
                 declared_secrets::filled(asked, place, &secrets)
             })
             .map_err(|err| format!("tools_dir: {err}; it must be a directory that orla can read"))?;

@@ -2,7 +2,7 @@
 
 use orla_marketplace::SandboxStatus;
 use orla_marketplace::attestation::format_instant;
-use orla_process::confinement::{Mode, Support};
+use orla_process::confinement::Support;
 use orla_server::{Tls, TlsError};
 use serde::Serialize;
 
@@ -90,17 +90,10 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
     app.marketplace().prepare_listing().await;
     let market = app.marketplace();
     let snapshot = market.snapshot();
-    let rows = snapshot.entries().iter().filter_map(|entry| {
-        let mut row = Row::of(&entry.name, market.status(entry).sandbox?);
-        let is_off = config.sandbox.mode == Mode::Off && row.sandbox != "enforced";
-        if is_off && !entry.manifest.permissions.is_empty() {
-            let redactor = market.redaction();
-            let declared = entry.manifest.permissions.iter();
-            row.permissions = declared.map(|word| redactor.text(word).into_owned()).collect();
-            row.missing.push("sandbox: off".to_owned());
-        }
-        Some(row)
-    });
+    let rows = snapshot
+        .entries()
+        .iter()
+        .filter_map(|entry| Some(Row::of(&entry.name, market.status(entry).sandbox?)));
     // What does not run has not said what it would serve.
     let silent = market.provider_problems(None).into_iter();
     let silent = silent.filter_map(|provider| Some(Row::of(&provider.name, provider.sandbox?)));
