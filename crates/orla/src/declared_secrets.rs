@@ -18,24 +18,32 @@ pub(crate) fn place(directory: &Path, is_confined: bool) -> Source<'_> {
 
 /// What a declaration asks for, with secrets in place of the references.
 pub(crate) fn filled(asked: Filled, place: Source<'_>, secrets: &Resolver) -> Filled {
-    let (since, mut filled) = (secrets.count(), asked);
-    let texts = filled.env.iter_mut().map(|(_, value)| value).chain(&mut filled.args);
-    let problems: Vec<String> = texts
-        .filter_map(|text| {
-            let filled = expand_references(text, &|reference| secrets.resolve(reference, place));
-            filled.map(|filled| *text = filled).err()
-        })
-        .map(|problem| problem.to_string())
-        .collect();
-    let given = Redactor::new(secrets.given(since).iter().map(Secret::expose));
-    filled.redaction = (!given.is_empty()).then(|| Arc::new(given));
+    let (mut filled, problems) = tried(asked, place, secrets);
+    let problems: Vec<String> = problems.into_iter().map(|(_, why)| why).collect();
     filled.problem = (!problems.is_empty()).then(|| problems.join("; "));
     filled
 }
 
+/// What a declaration asks for, as far as there are values for the references. The others are left as they are written, and
+/// listed with the reason.
+fn tried(asked: Filled, place: Source<'_>, secrets: &Resolver) -> (Filled, Vec<(String, String)>) {
+    let (since, mut filled) = (secrets.count(), asked);
+    let texts = filled.env.iter_mut().map(|(_, value)| value).chain(&mut filled.args);
+    let mut problems = Vec::new();
+    for text in texts {
+        match expand_references(text, &|reference| secrets.resolve(reference, place)) {
+            Ok(filled) => *text = filled,
+            Err(problem) => problems.push((text.clone(), problem.to_string())),
+        }
+    }
+    let given = Redactor::new(secrets.given(since).iter().map(Secret::expose));
+    filled.redaction = (!given.is_empty()).then(|| Arc::new(given));
+    (filled, problems)
+}
+
 /// Fills in the references in the manifest of a package whose confinement is known. A package with a reference that has no
-/// value is unavailable; the sentence says why.
-pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Option<String> {
+/// value is unavailable; the sentences say why.
+pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Vec<String> {
     let own = &mut package.manifest;
     let asked = Unfilled { env: own.env.clone(), args: own.args.clone() };
     let texts = Filled {
@@ -44,12 +52,15 @@ pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Option<String> 
         ..Filled::default()
     };
     let is_confined = package.sandbox.as_ref().is_some_and(|sandbox| !sandbox.is_off());
-    let filled = filled(texts, place(&package.directory, is_confined), secrets);
+    let (filled, problems) = tried(texts, place(&package.directory, is_confined), secrets);
     (own.env, own.args, package.redaction) = (filled.env, filled.args, filled.redaction);
     if own.env != asked.env || own.args != asked.args {
         package.unfilled = Some(asked);
     }
-    let problem = format!("{}: {}", package.directory.display(), filled.problem?);
-    package.fault.get_or_insert_with(|| problem.clone());
-    Some(problem)
+    let found = problems.into_iter().map(|(text, why)| package.finding_at(&text, why).to_string());
+    let problems: Vec<String> = found.collect();
+    if !problems.is_empty() {
+        package.fault.get_or_insert_with(|| problems.join("; "));
+    }
+    problems
 }

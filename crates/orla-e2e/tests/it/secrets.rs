@@ -213,6 +213,18 @@ fn a_reference_where_no_secret_is_filled_in_is_an_error_at_its_place() {
 }
 
 #[test]
+fn a_reference_of_a_package_that_has_no_value_is_an_error_at_its_place() {
+    let manifest = "name: pk\nversion: 1.0.0\ndescription: d\nentrypoint: main.sh\nruntime:\n  mode: simple\n  env:\n    \
+                    KEY: ${secret:nope}\n  args: [a, 'x${file:./gone}']\n";
+    let world = world().file("tools/pk/tool.yaml", manifest).tool("pk/main.sh", "#!/bin/sh\n");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1));
+    for place in ["tools/pk/tool.yaml:8:10: the secret nope", "tools/pk/tool.yaml:9:13: "] {
+        assert!(checked.all().contains(place), "{}", checked.all());
+    }
+}
+
+#[test]
 fn a_capsule_that_is_restarted_for_a_change_keeps_its_secrets() {
     const SECRET: &str = "s3cr3t-of-the-capsule";
     let manifest = manifest(json!({

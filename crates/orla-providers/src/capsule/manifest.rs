@@ -159,6 +159,18 @@ pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
     (manifest.filter(|_| is_sound), remarks)
 }
 
+/// The first place at which a manifest has this value.
+pub(super) fn place_of(bytes: &[u8], form: Form, value: &str) -> Option<Position> {
+    fn find(node: &Node, value: &str) -> Option<Position> {
+        match &node.kind {
+            Kind::Scalar(scalar) => (scalar.text == value).then_some(node.at),
+            Kind::List(items) => items.iter().find_map(|item| find(item, value)),
+            Kind::Map(members) => members.iter().find_map(|(_, node)| find(node, value)),
+        }
+    }
+    find(&parse(bytes, form).ok()?, value)
+}
+
 fn parse(bytes: &[u8], form: Form) -> Result<Node, SyntaxError> {
     let text = orla_document::decode(bytes)?;
     let root = match form {

@@ -96,6 +96,13 @@ impl Package {
         })
     }
 
+    /// What there is to say of a value of the manifest, at the first place where it is written.
+    pub fn finding_at(&self, value: &str, message: String) -> Finding {
+        let path = self.directory.join(self.form.file_name());
+        let at = read(&path).ok().and_then(|bytes| manifest::place_of(&bytes, self.form, value));
+        Finding { path, at, message }
+    }
+
     /// Confines the package to what it declares, with what the configuration changes of that.
     pub fn confine(&mut self, sandboxes: &Sandboxes, changed: &Declared) {
         let declared = self.manifest.declared.changed_by(changed);

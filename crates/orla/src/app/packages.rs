@@ -69,9 +69,7 @@ impl App {
             package.pass_env.extend(change.into_iter().flat_map(|change| change.pass_env.clone()));
             let changed = change.map(|change| declared(config, change)).unwrap_or_default();
             package.confine(self.instance.sandboxes(), &changed);
-            if let Some(problem) = declared_secrets::fill(package, secrets) {
-                findings.problems.push(problem);
-            }
+            findings.problems.extend(declared_secrets::fill(package, secrets));
             if let Some(change) = change {
                 package.env = pairs(&change.env);
                 package.redaction =
