@@ -27,7 +27,8 @@ pub trait Pages: Send + Sync {
     /// The most bytes that a visitor who is not known may send to this place. At 0, nothing of the body is read.
     fn most_from_strangers(&self, head: &Parts) -> usize;
 
-    /// Answers a request.
+    /// Answers a request. To a response with status 401, the server adds how a client gets a token; who has failed too often
+    /// (`auth.limits`) gets it with status 429.
     async fn answer(&self, visit: Visit<'_>) -> Response<PageBody>;
 }
 

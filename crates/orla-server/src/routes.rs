@@ -341,8 +341,19 @@ pub(crate) fn unauthenticated(
     parts: &Parts,
     denied: orla_identity::Denied,
 ) -> Response<Body> {
-    let mut response = text(StatusCode::UNAUTHORIZED, UNAUTHENTICATED);
-    challenge_with(&mut response, &settings.auth.challenge(&head(core, parts, None), denied));
+    refused(core, settings, peer, parts, denied, text(StatusCode::UNAUTHORIZED, UNAUTHENTICATED))
+}
+
+/// A response with status 401 as the answer to a request without a valid token, which is counted.
+pub(crate) fn refused(
+    core: &Core,
+    settings: &Settings,
+    peer: IpAddr,
+    parts: &Parts,
+    denied: orla_identity::Denied,
+    response: Response<Body>,
+) -> Response<Body> {
+    let mut response = challenged(core, settings, parts, denied, response);
     if let Verdict::Limited { wait, .. } = count_failure(core, settings, peer, parts, denied) {
         *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
         response.headers_mut().remove(header::WWW_AUTHENTICATE);
@@ -393,6 +404,18 @@ fn head<'a>(core: &Core, parts: &'a Parts, certificate: Option<&'a Principal>) -
         certificate,
         needs_certificate: core.tls.asks_clients(),
     }
+}
+
+/// A response that says how a client gets a token.
+pub(crate) fn challenged(
+    core: &Core,
+    settings: &Settings,
+    parts: &Parts,
+    denied: orla_identity::Denied,
+    mut response: Response<Body>,
+) -> Response<Body> {
+    challenge_with(&mut response, &settings.auth.challenge(&head(core, parts, None), denied));
+    response
 }
 
 fn challenge_with(response: &mut Response<Body>, challenge: &str) {

@@ -17,7 +17,7 @@ use crate::http::body::{self, Body};
 use crate::http::response::{closing, names, not_allowed, text, why_unreadable};
 use crate::http::url::below;
 use crate::pages::{Door, PageBody, Pages, Refused, Visit, Visitor};
-use crate::routes::{authenticate, count_failure, unauthenticated, while_accepted};
+use crate::routes::{authenticate, challenged, count_failure, refused, unauthenticated, while_accepted};
 use crate::state::{Core, Settings};
 use crate::throttle::Verdict;
 use crate::waiting::{ApprovalRefused, ApprovalRequest};
@@ -94,11 +94,12 @@ pub(crate) async fn serve(
     // A token in the header counts as on every route.
     let own = head.headers.contains_key(AUTHORIZATION);
     let kept = pages.token(head).filter(|_| !own).map(|token| with_token(head, &token));
-    let principal = match authenticate(core, settings, kept.as_ref().unwrap_or(head), peer).await {
-        Ok(principal) => Some(principal),
-        Err(denied) if own => return unauthenticated(core, settings, peer, head, denied),
-        Err(_) => None,
-    };
+    let known = authenticate(core, settings, kept.as_ref().unwrap_or(head), peer).await;
+    let denied = known.as_ref().err().copied();
+    if let Some(denied) = denied.filter(|_| own) {
+        return unauthenticated(core, settings, peer, head, denied);
+    }
+    let principal = known.ok();
     let is_known = principal.is_some();
     let visitor = principal.clone().map_or(Visitor::Unknown, Visitor::Known);
     let answered = async {
@@ -127,6 +128,8 @@ pub(crate) async fn serve(
         let door = Entrance { core, settings, head, peer };
         let is_tls = core.tls.get().is_some();
         let response = pages.answer(Visit { head, body, visitor, is_tls, door: &door }).await;
+        // A token that was tried on the page has been counted.
+        let is_sign_in = is_post && most > 0;
         let response = response.map(|body| match body {
             PageBody::Whole(bytes) => Body::Whole(bytes),
             // A client that follows a live page does not keep the server from ending.
@@ -134,6 +137,11 @@ pub(crate) async fn serve(
                 Body::stream(stream.take_until(core.draining.clone().cancelled_owned()))
             }
         });
+        let response = match denied.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
+            Some(denied) if is_sign_in => challenged(core, settings, head, denied, response),
+            Some(denied) => refused(core, settings, peer, head, denied, response),
+            None => response,
+        };
         if is_post && most == 0 { closing(response) } else { response }
     };
     while_accepted(core, settings, principal.flatten(), head, peer, answered).await

@@ -59,11 +59,7 @@ pub(crate) fn sign_out(ask: &Ask<'_>) -> Response<PageBody> {
 }
 
 fn page(console: &Inner, visit: &Visit<'_>, status: StatusCode, problem: &str) -> Response<PageBody> {
-    let mut response = reply::page(status, frame("Sign in", &html! {}, &form(console, visit, problem)));
-    if status == StatusCode::UNAUTHORIZED {
-        response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-    }
-    response
+    reply::page(status, frame("Sign in", &html! {}, &form(console, visit, problem)))
 }
 
 fn form(console: &Inner, visit: &Visit<'_>, problem: &str) -> Markup {

@@ -264,10 +264,13 @@ fn a_peer_that_fails_to_authenticate_too_often_has_to_wait_and_a_good_token_neve
     }
     let limited = server.get_as("/rtfs", "wrong");
     assert_eq!(limited.status, 429);
+    let page = server.http().get("/console");
+    assert_eq!((page.status, page.header("retry-after").is_some()), (429, true));
+    assert!(page.text().contains("Sign in") && page.header("www-authenticate").is_none());
     let wait: u64 = limited.header("retry-after").and_then(|wait| wait.parse().ok()).expect("a time");
     assert!((1..=60).contains(&wait), "{wait}");
     assert_eq!(server.get_as("/status", ADA).status, 200);
-    assert!(server.get_as("/metrics", ADA).text().contains("orla_auth_failures_total 4"));
+    assert!(server.get_as("/metrics", ADA).text().contains("orla_auth_failures_total 5"));
     let line = server.log_says(&["authentication failed"]);
     assert!(line.contains(r#""peer":"127.0.0.1""#), "{line}");
     let is_of_peer = |line: &Value| line["event"] == "unauthenticated" && line["peer"] == "127.0.0.1";

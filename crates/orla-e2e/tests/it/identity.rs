@@ -54,7 +54,7 @@ fn a_caller_without_a_token_is_led_to_the_authorization_server() {
         assert_eq!(metadata["authorization_servers"], json!([issuer.url]));
         assert_eq!(metadata["scopes_supported"], json!(["tools:run", "admin"]));
     }
-    for path in ["/status", "/metrics", "/nowhere", "/.well-known/agent-card.json"] {
+    for path in ["/status", "/metrics", "/nowhere", "/console", "/.well-known/agent-card.json"] {
         let answer = server.http().get(path);
         let challenge = challenge(&answer);
         assert_eq!(answer.status, 401, "{path}");
