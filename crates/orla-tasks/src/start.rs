@@ -115,7 +115,7 @@ impl Tasks {
         let mut call = Call::to(&*new.capability).with(new.input.clone());
         call.scope.principal.clone_from(&new.caller);
         new.terms.apply(&mut call, &inner.market);
-        inner.market.check(call).await?;
+        inner.market.check_with_quotas(call).await?;
         let input = new.input.json()?.clone();
         let bytes = input.as_str().len();
         if bytes > MAX_INPUT {

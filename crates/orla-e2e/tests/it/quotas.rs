@@ -1,6 +1,6 @@
 //! Quotas: how much each caller may use.
 
-use orla_e2e::{Server, World, eventually};
+use orla_e2e::{Request, Server, World, eventually};
 use serde_json::{Value, json};
 
 use crate::{sh, world};
@@ -68,6 +68,26 @@ fn a_caller_makes_as_many_calls_as_its_quota_has_and_others_are_not_concerned() 
     let rows: Value =
         serde_json::from_str(&server.run(&["quotas", "--json", "--url", &url]).stdout).unwrap();
     assert_eq!((&rows[0]["rule"], &rows[0]["caller"]), (&json!("quotas[0]"), &json!("bob")));
+}
+
+#[test]
+fn a_task_over_its_quota_is_refused_as_a_call_is_and_uses_no_key() {
+    let server = world_with("  - {to: [bob], capabilities: [a], per: day, calls: 1}\n").serve();
+    assert_eq!(server.client_as(BOB).call("a", json!({})).stdout(), "a\n");
+    let send = |path: &str, body: &str| {
+        let request = Request::new("POST", path).bearer(BOB).header("content-type", "application/json");
+        let request = request.header("prefer", "respond-async").body(body);
+        server.http().send(&request).expect("an answer")
+    };
+    for (path, body) in [("/tasks", r#"{"capability": "a", "key": "k"}"#), ("/api/a", "{}")] {
+        for _ in 0..2 {
+            let answer = send(path, body);
+            assert_eq!(answer.status, 429, "{path}: {}", answer.text());
+            assert!(answer.header("retry-after").is_some() && answer.text().contains("quota"), "{path}");
+        }
+    }
+    assert_eq!(server.get_as("/tasks", BOB).json(), json!([]));
+    assert_eq!(send("/tasks", r#"{"capability": "b", "key": "k"}"#).status, 202);
 }
 
 #[test]

@@ -90,10 +90,24 @@ impl CapabilityMarketplace {
     /// # Errors
     /// Those of [`call`](Self::call) up to the validation of the input.
     pub async fn check(&self, call: Call) -> RuntimeResult<()> {
+        self.checked(call, false).await
+    }
+
+    /// Whether a call would be refused now: as [`check`](Self::check), or because a quota that this process counts is used
+    /// up. How many calls run at once when the call is made is not known.
+    ///
+    /// # Errors
+    /// Those of [`check`](Self::check), and that of the quota.
+    pub async fn check_with_quotas(&self, call: Call) -> RuntimeResult<()> {
+        self.checked(call, true).await
+    }
+
+    async fn checked(&self, call: Call, with_quotas: bool) -> RuntimeResult<()> {
         let mut prepared = self.prepare(call).await?;
         let checked = async {
             prepared.authorize().await?;
-            prepared.validate_input().await
+            prepared.validate_input().await?;
+            if with_quotas { prepared.foresee() } else { Ok(()) }
         };
         match checked.await {
             Ok(()) => Ok(()),

@@ -254,6 +254,16 @@ impl PreparedCall<'_> {
         }
     }
 
+    /// Whether the call is within the quotas of its caller, as far as that is known now.
+    ///
+    /// # Errors
+    /// A quota is exceeded.
+    pub(super) fn foresee(&self) -> RuntimeResult<()> {
+        let (caller, manifest) = (self.ctx.scope.principal.as_ref(), &self.entry.manifest);
+        let foreseen = self.market.quotas().foresee(caller, &manifest.id, &self.entry.name);
+        foreseen.map_err(|refused| refused.of_call(self.id()))
+    }
+
     /// Counts the call for the quotas of its caller, until the charge is dropped.
     ///
     /// # Errors

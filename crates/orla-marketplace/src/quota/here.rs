@@ -63,6 +63,10 @@ impl Claim {
 }
 
 impl Counts {
+    fn of(&self, claim: &Claim) -> Count {
+        self.by_key.get(&claim.key()).copied().unwrap_or_default()
+    }
+
     /// Whether there is room for these counts. Removes those that no longer matter, at intervals that make this cheap.
     fn has_room(&mut self, claims: &[Claim], ledger: &[Arc<CountedRule>], now: Duration) -> bool {
         let is_new = |claim: &&Claim| !self.by_key.contains_key(&claim.key());
@@ -82,6 +86,12 @@ impl Counts {
     }
 }
 
+/// Of the claims that are refused, the one with the longest wait.
+fn refusal<'a>(claims: impl Iterator<Item = (&'a Claim, Count)>, now: Duration) -> Result<(), NotTaken> {
+    let refusals = claims.enumerate().filter_map(|(at, (claim, count))| claim.refusal(at, &count, now));
+    refusals.max_by_key(NotTaken::retry_after).map_or(Ok(()), Err)
+}
+
 impl Default for Here {
     fn default() -> Self {
         Self {
@@ -94,17 +104,20 @@ impl Default for Here {
 }
 
 impl Here {
+    /// Whether a call would be refused now because of what its rules bound in a time. Nothing is counted. How many calls
+    /// run when its turn comes is not known.
+    pub(super) fn foresee(&self, claims: &[Claim]) -> Result<(), NotTaken> {
+        let counts = self.counts.lock();
+        let now = self.now();
+        let in_time = |claim: &Claim| Count { running: 0, ..counts.of(claim) };
+        refusal(claims.iter().map(|claim| (claim, in_time(claim))), now)
+    }
+
     /// Counts a call for all of its rules, or for none. Of several rules that refuse it, the one with the longest wait does.
     fn count(&self, claims: &[Claim]) -> Result<(), NotTaken> {
         let mut counts = self.counts.lock();
         let now = self.now();
-        let refusals = claims.iter().enumerate().filter_map(|(at, claim)| {
-            let count = counts.by_key.get(&claim.key()).copied().unwrap_or_default();
-            claim.refusal(at, &count, now)
-        });
-        if let Some(over) = refusals.max_by_key(NotTaken::retry_after) {
-            return Err(over);
-        }
+        refusal(claims.iter().map(|claim| (claim, counts.of(claim))), now)?;
         if !counts.has_room(claims, &self.ledger.load(), now) {
             return Err(NotTaken::no_room());
         }
@@ -144,7 +157,7 @@ impl Permits for Here {
     }
 
     fn count_of(&self, claim: &Claim) -> Count {
-        self.counts.lock().by_key.get(&claim.key()).copied().unwrap_or_default()
+        self.counts.lock().of(claim)
     }
 
     fn counts_of(&self, rule: &CountedRule) -> Vec<(String, Count)> {

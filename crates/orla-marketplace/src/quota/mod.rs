@@ -122,6 +122,19 @@ impl StoredCount {
 }
 
 impl Refused {
+    /// A refusal by one of these rules, which counts it.
+    fn by(rules: &[Arc<CountedRule>], why: NotTaken) -> Self {
+        let at = match &why {
+            NotTaken::Over { at, .. } => *at,
+            NotTaken::Unavailable(_) => 0,
+        };
+        let rule = rules.get(at);
+        if let (Some(rule), NotTaken::Over { .. }) = (rule, &why) {
+            rule.refused.fetch_add(1, Ordering::Relaxed);
+        }
+        Self { rule: rule.map(|rule| rule.rule.name.clone()).unwrap_or_default(), why }
+    }
+
     /// The error of the call of this capability.
     pub(crate) fn of_call(self, id: String) -> RuntimeError {
         let rule = self.rule;
@@ -260,6 +273,22 @@ impl Quotas {
         Ok(charge)
     }
 
+    /// Whether a call of this capability by this caller would be refused now, as far as this process knows. Nothing is
+    /// counted.
+    ///
+    /// # Errors
+    /// The rule that would refuse it.
+    pub(crate) fn foresee(
+        &self,
+        caller: Option<&Principal>,
+        id: &str,
+        name: &str,
+    ) -> Result<(), Refused> {
+        let (here, _) = self.claims(caller, id, name);
+        let rules: Vec<Arc<CountedRule>> = here.iter().map(|claim| Arc::clone(&claim.of)).collect();
+        self.here.foresee(&here).map_err(|why| Refused::by(&rules, why))
+    }
+
     /// What the rules in force want for a call: of this process, and of the cluster.
     fn claims(&self, caller: Option<&Principal>, id: &str, name: &str) -> (Vec<Claim>, Vec<Claim>) {
         let claim = |of: &Arc<CountedRule>| {
@@ -276,17 +305,7 @@ impl Quotas {
             Ok(permits) => permits.take(claims).await,
             Err(none) => Err(none),
         };
-        taken.map_err(|why| {
-            let at = match &why {
-                NotTaken::Over { at, .. } => *at,
-                NotTaken::Unavailable(_) => 0,
-            };
-            let rule = rules.get(at);
-            if let (Some(rule), NotTaken::Over { .. }) = (rule, &why) {
-                rule.refused.fetch_add(1, Ordering::Relaxed);
-            }
-            Refused { rule: rule.map(|rule| rule.rule.name.clone()).unwrap_or_default(), why }
-        })
+        taken.map_err(|why| Refused::by(&rules, why))
     }
 
     /// Waits for one of the places that the nodes of the cluster have together.
