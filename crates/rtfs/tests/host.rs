@@ -470,3 +470,33 @@ fn modules_come_from_the_host() {
         assert_eq!(got, expected, "{text}");
     }
 }
+
+#[test]
+fn messages_are_heard_before_there_is_much_of_them() {
+    for told in ["(log :info text)", "(step text nil)"] {
+        let program = format!("(let [text (repeat-string 300000 \"a\")] (loop [] {told} (recur)))");
+        let mut host = start(&program, Limits { steps: 500_000, ..Limits::default() });
+        let outcome = loop {
+            match host.run.advance(u64::MAX) {
+                Outcome::Yielded => {}
+                other => break other,
+            }
+            let bytes: usize = host
+                .run
+                .events()
+                .map(|event| match event {
+                    Event::Log { message, .. } => message.len(),
+                    Event::StepBegin { name } => name.len(),
+                    _ => 0,
+                })
+                .sum();
+            assert!(bytes < 2 << 20, "{told}: {bytes}");
+        };
+        let Outcome::Failed(error) = outcome else { panic!("{told}: {outcome:?}") };
+        assert_eq!(
+            (error.kind.as_ref(), error.to_string().contains("step")),
+            ("limit", true),
+            "{error}"
+        );
+    }
+}

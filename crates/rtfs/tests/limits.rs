@@ -158,3 +158,11 @@ fn a_text_counts_while_it_is_written() {
         assert_eq!(kind(&program), "limit :memory", "{write}");
     }
 }
+
+#[test]
+fn powers_and_divisors_of_large_integers_are_paid_and_bounded() {
+    assert_eq!(kind("(loop [i 0] (if (< i 1000) (do (pow 3 330000) (recur (inc i))) i))"), "limit :steps");
+    assert_eq!(kind("(gcd (pow 3 300000) (pow 7 120000))"), "limit :integer");
+    let common = "(= (pow 3 30000) (gcd (* 8 (pow 3 30000)) (* 25 (pow 3 30000))))";
+    assert_eq!(rtfs::eval_pure(common).unwrap().pr_str(), "true");
+}

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use num_bigint::{BigInt, Sign};
 
 use super::{ANY, Answer, Entry, int_of, many, one, shown, two, wrong};
+use crate::Error;
 use crate::machine::{
     Context, Fault, MAX_BITS, arithmetic, big_of, compare_ordered, equal, fault, float_of, numeric_cmp,
     too_big,
@@ -202,7 +203,7 @@ fn float_fn(name: &str, x: &Value, function: fn(f64) -> f64) -> Answer {
     float_of(x).map(|x| Value::Float(function(x))).ok_or_else(|| wrong(name, "a number", x))
 }
 
-fn pow(_: &mut Context, base: &Value, exponent: &Value) -> Answer {
+fn pow(context: &mut Context, base: &Value, exponent: &Value) -> Answer {
     if let (Some(x), Value::Int(n)) = (big_of(base), exponent)
         && *n >= 0
     {
@@ -212,6 +213,8 @@ fn pow(_: &mut Context, base: &Value, exponent: &Value) -> Answer {
         }
         let n = if x.bits() <= 1 { 2 - n % 2 } else { n };
         let n = if *exponent == Value::Int(0) { 0 } else { n };
+        let words = x.bits().saturating_mul(n) / 64;
+        context.cost += words.saturating_mul(words) / 64;
         return Ok(Value::from(x.pow(n as u32)));
     }
     match (float_of(base), float_of(exponent)) {
@@ -403,13 +406,22 @@ fn factorial(context: &mut Context, x: &Value) -> Answer {
     Ok(Value::from((1..=n).fold(BigInt::from(1), |product, i| product * i)))
 }
 
-fn gcd(_: &mut Context, args: &mut [Value]) -> Answer {
+fn gcd(context: &mut Context, args: &mut [Value]) -> Answer {
+    /// The search takes a step for each of the smaller number's digits, and each step goes through all of them.
+    const MAX_SMALLER: u64 = 1 << 16;
     let mut result = BigInt::from(0);
     for arg in args.iter() {
         let Some(mut b) = big_of(arg) else { return Err(wrong("gcd", "integers", arg)) };
         let mut a = result;
+        let smaller = a.bits().min(b.bits());
+        if smaller > MAX_SMALLER {
+            let message = format!("`gcd` takes no two integers of more than {MAX_SMALLER} bits");
+            return Err(Error::limit("integer", message).into());
+        }
+        context.cost += smaller * (smaller / 64) / 64;
         while b.sign() != Sign::NoSign {
-            (a, b) = (b.clone(), a % b);
+            let rest = &a % &b;
+            (a, b) = (b, rest);
         }
         result = BigInt::from(a.magnitude().clone());
     }

@@ -17,6 +17,9 @@ use crate::limits::Limits;
 use crate::syntax::Position;
 use crate::value::Value;
 
+/// Bytes of messages after which the host is to hear them.
+const MAX_TOLD: usize = 1 << 20;
+
 /// How far a run has come.
 #[derive(Clone, Debug)]
 pub enum Outcome {
@@ -53,6 +56,8 @@ pub struct Run {
     pub(super) next_scope: u64,
     pub(super) streams: BTreeSet<u64>,
     pub(super) events: Vec<Event>,
+    /// Bytes of messages in them.
+    told: usize,
     pub(super) place: unwind::LastPlace,
     /// Whether the result is being computed to its end.
     pub(super) finishing: bool,
@@ -130,6 +135,7 @@ impl Run {
             next_scope: 1,
             streams: BTreeSet::new(),
             events: Vec::new(),
+            told: 0,
             place: unwind::LastPlace::default(),
             finishing: false,
             root: 0,
@@ -248,6 +254,7 @@ impl Run {
     /// What the host is to do, in this order. Each event is given once.
     pub fn events(&mut self) -> std::vec::Drain<'_, Event> {
         self.close_streams();
+        self.told = 0;
         self.events.drain(..)
     }
 
@@ -306,7 +313,12 @@ impl Run {
                     }
                 }
                 Exit::Memory(bytes) => self.look_through(id, bytes),
-                Exit::Host { kind, d, a, n } => self.host(id, kind, d, a, n),
+                Exit::Host { kind, d, a, n } => {
+                    self.host(id, kind, d, a, n);
+                    if self.told > MAX_TOLD {
+                        return self.finished.clone().unwrap_or(Outcome::Yielded);
+                    }
+                }
                 Exit::Fork { kind, d, a, n } => self.fork(id, kind, d, a, n),
             }
         }
@@ -516,7 +528,18 @@ impl Run {
         self.ready.push_front(id);
     }
 
+    /// Tells the host something. Its text costs steps, and the host hears it before there is much more.
     pub(super) fn emit(&mut self, event: Event) {
+        let text = match &event {
+            Event::Log { message, data, .. } => {
+                self.context.cost += crate::builtins::effort(data);
+                message.len()
+            }
+            Event::StepBegin { name } => name.len(),
+            _ => 0,
+        };
+        self.context.cost += text as u64 / 64;
+        self.told += text + size_of::<Event>();
         self.events.push(event);
     }
 
