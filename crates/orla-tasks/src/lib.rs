@@ -27,6 +27,7 @@ mod client;
 mod counting;
 mod error;
 mod follow;
+mod here;
 mod keys;
 mod live;
 #[cfg(test)]

@@ -66,8 +66,6 @@ pub(crate) struct Running {
     pub(crate) questions: Questions,
     /// Notified when an event has come for its program.
     pub(crate) arrived: Arc<Notify>,
-    /// Whether it was to run again while it ran.
-    pub(crate) again: AtomicBool,
     /// The record as this process read or wrote it last.
     pub(crate) record: Mutex<Option<Task>>,
     /// Set when the call runs, with what may be done after a crash. The record says so with its next write, if nothing can
@@ -95,16 +93,11 @@ pub(crate) struct Registered<'a> {
 }
 
 impl Live {
-    /// Registers a task that is about to run. `None` if it runs already: that run learns that it is to run again.
-    pub(crate) fn register<'a>(&'a self, id: &'a TaskId) -> Option<Registered<'a>> {
+    /// Registers a task that is about to run.
+    pub(crate) fn register<'a>(&'a self, id: &'a TaskId) -> Registered<'a> {
         let running = Arc::new(Running::default());
-        let mut all = self.running.lock();
-        if let Some(running) = all.get(id) {
-            running.again.store(true, Ordering::Release);
-            return None;
-        }
-        all.insert(id.clone(), Arc::clone(&running));
-        Some(Registered { live: self, id, running })
+        self.running.lock().insert(id.clone(), Arc::clone(&running));
+        Registered { live: self, id, running }
     }
 
     pub(crate) fn running(&self, id: &TaskId) -> Option<Arc<Running>> {

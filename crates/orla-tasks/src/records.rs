@@ -1,6 +1,7 @@
 //! Reading and changing the records of tasks.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -136,12 +137,17 @@ impl Inner {
             if task.state.is_terminal() {
                 changes.extend(self.ended(&task, open.map(|row| row.revision)));
             }
-            let own = keys::task(id);
-            changes.push(Change::put(&*own, record(&task)?).expecting(Expect::Revision(revision)));
-            let written = match urgency {
+            let (own, record) = (keys::task(id), Bytes::from(record(&task)?));
+            changes.push(Change::put(&*own, record.clone()).expecting(Expect::Revision(revision)));
+            let mut written = match urgency {
                 Urgency::Now => self.store.write(changes).await,
                 Urgency::Later => self.store.write_later(changes).await,
             };
+            if let (Err(WriteError::Failed(_)), false) = (&written, self.is_shared())
+                && let Some(made) = self.made(id, &record, revision).await
+            {
+                written = Ok(made);
+            }
             match written {
                 Ok(revisions) => {
                     // That of the record is the last change.
@@ -155,17 +161,18 @@ impl Inner {
                         self.timer_set.notify_one();
                     }
                     self.live.publish(&task);
-                    if let (Some(owner), false) = (&asleep, self.is_shared()) {
+                    if is_cancelled
+                        && !self.is_shared()
+                        && !self.here.cancelled(id, &task.owner_key())
+                        && let Some(owner) = &asleep
+                    {
                         self.give_place_back(owner);
                     }
                     if task.state.is_terminal()
                         && let Err(error) = self.wake_awaiting(id).await
                     {
-                        // They are woken when the process starts again, or soon.
-                        if let Some(shared) = &self.shared {
-                            shared.look_soon();
-                        }
-                        tracing::error!(task = %id, %error, "tasks that await this one are not woken");
+                        let error = self.failed(error);
+                        tracing::error!(task = %id, %error, "tasks that await this one are not woken yet");
                     }
                     return Ok(task);
                 }
@@ -173,9 +180,33 @@ impl Inner {
                     return Err(Unchanged::Conflict);
                 }
                 Err(WriteError::Conflict { .. }) => {}
-                Err(WriteError::Failed(error)) => return Err(error.into()),
+                Err(WriteError::Failed(error)) => return Err(self.failed(error).into()),
             }
         }
+    }
+
+    /// Notes that a write has failed. It may have been made all the same: what that leaves undone is looked for soon.
+    pub(crate) fn failed(&self, error: StateError) -> StateError {
+        self.look_soon();
+        error
+    }
+
+    /// Has all tasks looked at within a second or so.
+    pub(crate) fn look_soon(&self) {
+        match &self.shared {
+            Some(shared) => shared.look_soon(),
+            None => {
+                self.is_undone.store(true, Ordering::Release);
+                self.timer_set.notify_one();
+            }
+        }
+    }
+
+    /// The revisions of changes whose write failed, if it was made all the same. `record` is the value that the last of
+    /// them has given to the record of the task.
+    async fn made(&self, id: &TaskId, record: &[u8], before: Revision) -> Option<Vec<Revision>> {
+        let row = self.store.get(&keys::task(id)).await.ok()??;
+        (row.value == record && row.revision > before).then(|| vec![row.revision])
     }
 
     /// What is written when a task ends. `open` is the revision that its row below `open/` has to have, if that matters.
@@ -230,7 +261,7 @@ impl Inner {
     pub(crate) async fn write(&self, changes: Vec<Change>) -> Result<(), StateError> {
         match self.store.write(changes).await {
             Ok(_) => Ok(()),
-            Err(WriteError::Failed(error)) => Err(error),
+            Err(WriteError::Failed(error)) => Err(self.failed(error)),
             Err(conflict @ WriteError::Conflict { .. }) => Err(StateError::new(conflict.to_string())),
         }
     }
@@ -240,7 +271,7 @@ impl Inner {
         match self.store.write(changes).await {
             Ok(_) => Ok(true),
             Err(WriteError::Conflict { .. }) => Ok(false),
-            Err(WriteError::Failed(error)) => Err(error),
+            Err(WriteError::Failed(error)) => Err(self.failed(error)),
         }
     }
 

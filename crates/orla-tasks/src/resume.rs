@@ -94,10 +94,8 @@ impl Tasks {
         match recovery(task.state, task.begun) {
             Recovery::Leave => {}
             Recovery::Run => {
-                let owner = task.owner_key();
-                *inner.unfinished.lock().entry(owner.clone()).or_default() += 1;
                 inner.counts.entered(task.state);
-                inner.enqueue(owner, id.clone());
+                inner.enter(task.owner_key(), id.clone());
             }
             Recovery::Interrupt => {
                 inner.counts.entered(task.state);

@@ -20,9 +20,10 @@ use tokio::sync::OwnedSemaphorePermit;
 use crate::ahead::ToRun;
 use crate::client::TaskClient;
 use crate::error::TaskError;
+use crate::here::Then;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
-use crate::program::{Parts, RunJournal, to_run, to_run_keys};
+use crate::program::{Parts, RunJournal, to_run, to_run_keys, touch};
 use crate::records::{Unchanged, Urgency};
 use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
@@ -83,28 +84,6 @@ impl Place<'_> {
     }
 }
 
-/// A task that waits or runs here, until this is dropped.
-struct Here<'a> {
-    inner: &'a Inner,
-    id: TaskId,
-    is_kept: bool,
-}
-
-impl Here<'_> {
-    /// It waits here still.
-    fn keep(mut self) {
-        self.is_kept = true;
-    }
-}
-
-impl Drop for Here<'_> {
-    fn drop(&mut self) {
-        if let Some(shared) = self.inner.shared.as_ref().filter(|_| !self.is_kept) {
-            shared.leaves(&self.id);
-        }
-    }
-}
-
 impl Drop for Place<'_> {
     fn drop(&mut self) {
         if let Some(owner) = self.owner.take() {
@@ -138,29 +117,50 @@ impl Inner {
         }
     }
 
-    /// A task neither waits nor runs any more.
-    pub(crate) fn left(&self, task: &Task) {
-        self.give_place_back(&task.owner_key());
+    /// A task neither waits nor runs here any more. Its place is given back, unless it was before.
+    pub(crate) fn leave(&self, owner: &OwnerKey, id: &TaskId) {
+        if self.here.leaves(id) {
+            self.give_place_back(owner);
+        }
     }
 
-    /// Puts a task into the queue.
+    /// Puts a task that is here into the queue.
     pub(crate) fn enqueue(&self, owner: OwnerKey, id: TaskId) {
         self.queue.lock().push(owner, id);
         self.queued.notify_one();
     }
 
-    /// A task that slept goes on.
-    pub(crate) fn awakes(&self, owner: OwnerKey, id: TaskId) {
-        match self.is_shared() {
+    /// A task is about to be woken. Gives whether it was not here, and has to begin or to sleep on afterwards.
+    pub(crate) fn is_to_awake(&self, id: &TaskId) -> bool {
+        !self.is_shared() && self.here.enters(id)
+    }
+
+    /// A task that slept goes on. It was to awake, or is here anyway.
+    pub(crate) fn awakes(&self, owner: OwnerKey, id: TaskId, was_to_awake: bool) {
+        if self.is_shared() {
             // It was not counted while it slept, since any node may go on with it.
-            true => self.enter(owner, id),
-            false => self.enqueue(owner, id),
+            self.enter(owner, id);
+        } else if was_to_awake {
+            self.enqueue(owner, id);
         }
     }
 
-    /// Counts a task of a store that several nodes share, and puts it into the queue, unless it waits or runs here.
+    /// A task that is here sleeps, if it is not to begin again. Without an owner, it may be over: if it is not, it is found.
+    pub(crate) fn sleeps(&self, id: TaskId, owner: Option<OwnerKey>) {
+        match (self.here.sleeps(&id), owner) {
+            (Then::Sleeps, _) => {}
+            (Then::Begins, Some(owner)) => self.enqueue(owner, id),
+            (Then::Begins, None) => {
+                self.here.leaves(&id);
+                self.look_soon();
+            }
+            (Then::GivesBack(owner), _) => self.give_place_back(&owner),
+        }
+    }
+
+    /// Counts a task and puts it into the queue, unless it waits or runs here.
     pub(crate) fn enter(&self, owner: OwnerKey, id: TaskId) {
-        if self.shared.as_ref().is_some_and(|shared| shared.enters(&id)) {
+        if self.here.enters(&id) {
             *self.unfinished.lock().entry(owner.clone()).or_default() += 1;
             self.enqueue(owner, id);
         }
@@ -192,34 +192,22 @@ impl Inner {
 
     /// Runs a task to its end.
     async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
-        // If it runs still, it falls asleep, and sees then that it was woken.
-        let Some(registered) = self.live.register(&id) else {
-            self.ahead.take(&id);
-            if self.is_shared() {
-                self.give_place_back(&owner);
-            }
-            return;
-        };
+        let registered = self.live.register(&id);
         // Taken once it is registered: whoever cancels it finds one or the other.
         let mut known = self.ahead.take(&id);
-        let here = Here { inner: self, id: id.clone(), is_kept: false };
         let running = Arc::clone(&registered.running);
         let place = Arc::new(Mutex::new(Some(place)));
         let mut wait = Duration::from_millis(50);
         loop {
             match self.attempt(&id, &running, &place, known.take()).await {
-                Attempt::Over(task) => {
-                    self.left(&task);
-                    return;
-                }
-                Attempt::Gone => {
-                    self.give_place_back(&owner);
+                Attempt::Over | Attempt::Gone => {
+                    drop(registered);
+                    self.leave(&owner, &id);
                     return;
                 }
                 Attempt::Closing => return,
                 Attempt::Aside => {
                     drop(registered);
-                    here.keep();
                     self.set_aside(owner, id);
                     return;
                 }
@@ -234,17 +222,14 @@ impl Inner {
                         }
                     }
                     if let Some(shared) = &self.shared {
-                        self.give_place_back(&owner);
-                        drop(here);
+                        self.leave(&owner, &id);
                         // Another node may have woken it before it slept.
                         if self.look_at(&id).await.is_err() {
                             shared.look_soon();
                         }
                         return;
                     }
-                    if running.again.load(Ordering::Acquire) {
-                        self.awakes(owner, id);
-                    }
+                    self.sleeps(id, Some(owner));
                     return;
                 }
                 Attempt::Later(why) => {
@@ -277,7 +262,7 @@ impl Inner {
         };
         let ToRun { task, input, used, kept, open } = match to_run {
             Ok(Some(to_run)) if !to_run.task.state.is_terminal() => to_run,
-            Ok(Some(to_run)) => return Attempt::Over(Box::new(to_run.task)),
+            Ok(Some(_)) => return Attempt::Over,
             Ok(None) => return Attempt::Gone,
             Err(error) => return Attempt::Later(error.to_string()),
         };
@@ -442,10 +427,11 @@ impl Inner {
                 Ok(result.chain(changes.iter().cloned()).collect())
             });
             match ended.await {
-                Ok(task) => return Attempt::Over(Box::new(task)),
+                Ok(_) => return Attempt::Over,
                 Err(Unchanged::Refused(task)) => {
+                    self.live.publish(&task);
                     self.keep_given(&task, text).await;
-                    return Attempt::Over(task);
+                    return Attempt::Over;
                 }
                 Err(Unchanged::Unknown | Unchanged::Lost) => return Attempt::Gone,
                 Err(unchanged) => {
@@ -471,8 +457,16 @@ impl Inner {
     }
 
     async fn to_run(&self, id: &TaskId) -> Result<Option<ToRun>, StateError> {
-        let mut rows = self.store.get_all(to_run_keys(id).to_vec()).await?.into_iter();
-        to_run(id, [(); 4].map(|()| rows.next().flatten()))
+        let keys = to_run_keys(id).into_iter().chain([keys::open(id)]);
+        let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
+        let to_run = to_run(id, [(); 4].map(|()| rows.next().flatten()));
+        // It fell asleep, and the answer to that was lost. Nothing is noted of it before its row says that it is awake.
+        if let Some(row) = rows.next().flatten().filter(|row| OwnerKey::read(&row.value).is_some())
+            && !self.write_if(vec![touch(id, row.revision)]).await?
+        {
+            return Err(StateError::new("the task is changed by another at this moment"));
+        }
+        to_run
     }
 
     fn client_of(self: &Arc<Self>, task: &Task) -> Option<Arc<dyn Client>> {
@@ -519,7 +513,7 @@ struct Ending {
 /// How an attempt to run a task ended.
 enum Attempt {
     /// The task is over.
-    Over(Box<Task>),
+    Over,
     /// It was removed meanwhile.
     Gone,
     /// The process is about to end. The task stays as it is.

@@ -1,7 +1,7 @@
 //! [`Tasks`]: the one door to tasks.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::ahead::Ahead;
 use crate::awaited::Awaited;
 use crate::error::TaskError;
+use crate::here::Here;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Live, Said};
 use crate::options::TaskOptions;
@@ -43,6 +44,7 @@ pub(crate) struct Inner {
     pub(crate) shared: Option<Shared>,
     pub(crate) options: ArcSwap<TaskOptions>,
     pub(crate) live: Arc<Live>,
+    pub(crate) here: Here,
     pub(crate) ahead: Ahead,
     pub(crate) awaited: Awaited,
     pub(crate) counts: Counts,
@@ -57,6 +59,8 @@ pub(crate) struct Inner {
     pub(crate) aside: Mutex<Queue>,
     /// How many tasks of each caller wait or run.
     pub(crate) unfinished: Mutex<HashMap<OwnerKey, usize>>,
+    /// Whether a write has failed that may have been made all the same.
+    pub(crate) is_undone: AtomicBool,
     /// Notified when a timer may be due earlier than the one that is waited for.
     pub(crate) timer_set: Notify,
     pub(crate) tracker: TaskTracker,
@@ -186,6 +190,7 @@ impl Tasks {
             shared,
             options: ArcSwap::from_pointee(options),
             live: Arc::default(),
+            here: Here::default(),
             ahead: Ahead::default(),
             awaited: Awaited::default(),
             counts: Counts::default(),
@@ -195,6 +200,7 @@ impl Tasks {
             asking: Arc::new(Semaphore::new(ASKING)),
             aside: Mutex::default(),
             unfinished: Mutex::default(),
+            is_undone: AtomicBool::new(false),
             timer_set: Notify::new(),
             tracker: TaskTracker::new(),
             closing: CancellationToken::new(),
@@ -417,10 +423,7 @@ impl Tasks {
         // What begins at this moment finds no record from before.
         self.0.ahead.take(id);
         if was_queued || self.0.aside.lock().remove(&owner, id) {
-            if let Some(shared) = &self.0.shared {
-                shared.leaves(id);
-            }
-            self.0.left(&task);
+            self.0.leave(&owner, id);
         }
         // It may have left the queue meanwhile.
         for running in running.into_iter().chain(self.0.live.running(id)) {

@@ -158,31 +158,29 @@ impl Tasks {
         let mut rows = accepted(id, &owner, new.key.as_deref(), record(&task)?, input.bytes().clone());
         rows.extend(new.beside.iter().cloned());
         // Until it is known whether it is accepted, it is nobody's to take here.
-        if let Some(shared) = &inner.shared {
-            if runs_here {
-                shared.enters(id);
-            } else {
-                shared.offers(id, &owner);
-            }
+        match &inner.shared {
+            Some(shared) if !runs_here => shared.offers(id, &owner),
+            _ => drop(inner.here.enters(id)),
         }
         // Those of the record and of the row below `open/`, by their places in `accepted`.
         let (revision, open) = match inner.store.write(rows).await {
             Ok(revisions) => (revisions.first().copied().unwrap_or_default(), revisions.get(3).copied()),
             Err(WriteError::Failed(error)) => {
-                if let Some(shared) = &inner.shared {
-                    // If it was accepted all the same, it is found.
-                    shared.leaves(&task.id);
-                    shared.look_soon();
-                    if !runs_here && shared.taken(&task.id).is_none() {
-                        place.keep();
-                    }
+                // If it was accepted all the same, it is found.
+                inner.here.leaves(&task.id);
+                let error = inner.failed(error);
+                if let Some(shared) = &inner.shared
+                    && !runs_here
+                    && shared.taken(&task.id).is_none()
+                {
+                    place.keep();
                 }
                 return Err(error.into());
             }
             Err(WriteError::Conflict { .. }) => {
                 drop(place);
+                inner.here.leaves(&task.id);
                 if let Some(shared) = &inner.shared {
-                    shared.leaves(&task.id);
                     shared.taken(&task.id);
                 }
                 // Another request with the key was faster.

@@ -1,14 +1,16 @@
 //! What is due at an instant: one timer in the process for the earliest row of the store.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use orla_state::{Change, Query, StateError};
+use orla_state::{Change, Pages, Query, StateError};
 
-use crate::keys;
+use crate::keys::{self, OwnerKey};
 use crate::options::LOOK;
 use crate::program::{SLEEP, Waking};
 use crate::service::{Inner, Tasks};
+use crate::state::{Recovery, recovery};
 use crate::task::{TaskId, Timestamp};
 
 /// A task that is over is removed.
@@ -29,20 +31,21 @@ impl Tasks {
             let mut again = AGAIN;
             loop {
                 let set = inner.timer_set.notified();
-                let wait = match inner.do_due().await {
-                    Ok(wait) => {
-                        again = AGAIN;
-                        wait
-                    }
+                let done = match inner.do_undone().await {
+                    Ok(()) => inner.do_due().await,
+                    Err(error) => Err(error),
+                };
+                let (wait, has_failed) = match done {
+                    Ok(wait) => (wait, false),
                     Err(error) => {
                         tracing::warn!(%error, "timers cannot be read");
-                        again = (again * 2).min(LOOK);
-                        again / 2
+                        (again, true)
                     }
                 };
+                again = if has_failed { (again * 2).min(LOOK) } else { AGAIN };
                 tokio::select! {
                     () = inner.closing.cancelled() => return,
-                    () = set => {}
+                    () = set, if !has_failed => {}
                     () = tokio::time::sleep(wait) => {}
                 }
             }
@@ -51,6 +54,52 @@ impl Tasks {
 }
 
 impl Inner {
+    /// Finds what a write has left undone that was made although it failed: tasks that are awake and begin nowhere.
+    async fn do_undone(self: &Arc<Self>) -> Result<(), StateError> {
+        if !self.is_undone.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // More may fail at this moment, and one look is for all of it.
+        tokio::select! {
+            () = self.closing.cancelled() => return Ok(()),
+            () = tokio::time::sleep(AGAIN) => {}
+        }
+        self.is_undone.store(false, Ordering::Release);
+        let looked = self.look_at_undone().await;
+        if looked.is_err() {
+            self.is_undone.store(true, Ordering::Release);
+        }
+        looked
+    }
+
+    async fn look_at_undone(self: &Arc<Self>) -> Result<(), StateError> {
+        let mut pages = Pages::below(&*self.store, keys::OPEN, BATCH);
+        loop {
+            let rows = pages.next().await?;
+            if rows.is_empty() {
+                return self.wake_all_awaiting().await;
+            }
+            let awake = rows.iter().filter(|row| OwnerKey::read(&row.value).is_none());
+            let ids: Vec<TaskId> = awake
+                .filter_map(|row| row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse))
+                .filter(|id| !self.here.has(id))
+                .collect();
+            for task in self.load_all(&ids).await?.into_iter().flatten() {
+                match recovery(task.state, task.begun) {
+                    // It was accepted, and is not counted yet.
+                    Recovery::Run if task.begun.is_none() => {
+                        self.counts.entered(task.state);
+                        self.enter(task.owner_key(), task.id);
+                    }
+                    Recovery::Run if self.is_to_awake(&task.id) => {
+                        self.awakes(task.owner_key(), task.id, true);
+                    }
+                    Recovery::Run | Recovery::Leave | Recovery::Interrupt => {}
+                }
+            }
+        }
+    }
+
     /// Does what is due now. Gives the time until the next row.
     async fn do_due(self: &Arc<Self>) -> Result<Duration, StateError> {
         loop {

@@ -29,5 +29,5 @@ pub use course::{Course, Level, Standing, Step, Trouble};
 pub(crate) use journal::{Parts, RunJournal};
 pub use record::{Note, Saved, Unreadable, Used, read as read_notes, read_saved, write_saved};
 pub(crate) use rows::{to_run, to_run_keys};
-pub(crate) use sleep::{SLEEP, Waking};
+pub(crate) use sleep::{SLEEP, Waking, touch};
 pub use tree::render;

@@ -22,6 +22,7 @@ use crate::awaited::KNOWN;
 use crate::error::TaskError;
 use crate::keys::{OwnerKey, events, open, run, timer};
 use crate::program::{Course, Trouble};
+use crate::records::read;
 use crate::service::{Inner, Tasks};
 use crate::state::{Repeat, State};
 use crate::task::{Task, TaskId, Timestamp};
@@ -110,16 +111,34 @@ impl Inner {
                 let task = self.load(id).await?.ok_or_else(|| TaskError::Unknown(id.to_string()))?;
                 return Err(TaskError::Over(task.state));
             };
-            if !self.write_if(arrival(id, put.clone(), row.revision)).await? {
+            let owner = OwnerKey::read(&row.value);
+            let is_to_awake = owner.is_some() && self.is_to_awake(id);
+            let arrived = self.write_if(arrival(id, put.clone(), row.revision)).await;
+            match (&arrived, owner) {
+                (Ok(true), Some(owner)) => self.awakes(owner, id.clone(), is_to_awake),
+                (_, owner) if is_to_awake => {
+                    let owner = if self.is_open(id).await { owner } else { None };
+                    match (&arrived, owner) {
+                        // It may have been made. Whoever is woken for nothing looks again, and sleeps on.
+                        (Err(_), Some(owner)) => self.awakes(owner, id.clone(), true),
+                        (_, owner) => self.sleeps(id.clone(), owner),
+                    }
+                }
+                _ => {}
+            }
+            if !arrived? {
                 continue;
             }
-            if let Some(owner) = OwnerKey::read(&row.value) {
-                self.awakes(owner, id.clone());
-            } else if let Some(running) = self.live.running(id) {
+            if let Some(running) = self.live.running(id) {
                 running.arrived.notify_waiters();
             }
             return Ok(());
         }
+    }
+
+    /// Whether a task is not over, as far as that can be read.
+    async fn is_open(&self, id: &TaskId) -> bool {
+        self.store.get(&open(id)).await.is_ok_and(|row| row.is_some())
     }
 
     /// Counts a task that sleeps since before this process.
@@ -151,37 +170,58 @@ impl Inner {
     /// Has sleeping tasks begin again, with one write. `false` if that cannot be, because one was changed meanwhile. Tasks
     /// that are awake, over or unknown stay as they are.
     async fn wake_together(&self, all: &[Waking]) -> Result<bool, StateError> {
-        let mut changes = Vec::new();
-        let mut awake = Vec::new();
-        let mut known = Vec::new();
         let _waking = self.waking.read().await;
-        let keys = all.iter().flat_map(|Waking { id, .. }| [open(id)].into_iter().chain(awake_keys(id)));
-        let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
-        for Waking { id, with } in all {
-            changes.extend(with.clone());
-            let (row, rest) = (rows.next().flatten(), [(); 3].map(|()| rows.next().flatten()));
-            let to_run = woken(id, rest);
-            let Some(row) = row else { continue };
-            if let Some(owner) = OwnerKey::read(&row.value) {
-                // What cannot be read fails when it begins.
-                known.extend(to_run.map(|to_run| (changes.len(), to_run)));
-                changes.push(touch(id, row.revision));
-                awake.push((owner, id));
+        let entered: Vec<bool> = all.iter().map(|one| self.is_to_awake(&one.id)).collect();
+        let mut owners = vec![None; all.len()];
+        let written = self.write_awake(all, &entered, &mut owners).await;
+        for ((Waking { id, .. }, is_to_awake), found) in all.iter().zip(entered).zip(owners) {
+            match (&written, found) {
+                (Err(_), Some(_)) if self.is_shared() => {}
+                // If it failed, it may have been made. Whoever is woken for nothing looks again, and sleeps on.
+                (Ok(true) | Err(_), Some((owner, true))) => self.awakes(owner, id.clone(), is_to_awake),
+                (_, found) if is_to_awake => self.sleeps(id.clone(), found.map(|(owner, _)| owner)),
+                _ => {}
             }
         }
-        let revisions = match changes.is_empty() {
-            true => Vec::new(),
-            false => match self.store.write(changes).await {
-                Ok(revisions) => revisions,
-                Err(WriteError::Conflict { .. }) => return Ok(false),
-                Err(WriteError::Failed(error)) => return Err(error),
-            },
+        written
+    }
+
+    /// Writes that tasks are awake. The owners are those of the tasks that are not over, and whether they were asleep.
+    async fn write_awake(
+        &self,
+        all: &[Waking],
+        entered: &[bool],
+        owners: &mut [Option<(OwnerKey, bool)>],
+    ) -> Result<bool, StateError> {
+        let keys = all.iter().flat_map(|Waking { id, .. }| [open(id)].into_iter().chain(awake_keys(id)));
+        let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
+        let (mut changes, mut known) = (Vec::new(), Vec::new());
+        for ((Waking { id, with }, is_to_awake), owner) in all.iter().zip(entered).zip(owners) {
+            changes.extend(with.clone());
+            let (row, rest) = (rows.next().flatten(), [(); 3].map(|()| rows.next().flatten()));
+            let Some(row) = row else { continue };
+            *owner = match OwnerKey::read(&row.value) {
+                Some(owner) => Some((owner, true)),
+                None => rest[0].as_ref().and_then(|record| Some((read(id, record)?.owner_key(), false))),
+            };
+            let to_run = woken(id, rest);
+            if let Some((_, true)) = owner {
+                // What cannot be read fails when it begins, and a run that is here may go on before it begins again.
+                let to_run = to_run.filter(|_| *is_to_awake || self.is_shared());
+                known.extend(to_run.map(|to_run| (changes.len(), to_run)));
+                changes.push(touch(id, row.revision));
+            }
+        }
+        if changes.is_empty() {
+            return Ok(true);
+        }
+        let revisions = match self.store.write(changes).await {
+            Ok(revisions) => revisions,
+            Err(WriteError::Conflict { .. }) => return Ok(false),
+            Err(WriteError::Failed(error)) => return Err(self.failed(error)),
         };
         for (touched, to_run) in known {
             self.ahead.keep(ToRun { open: revisions.get(touched).copied(), ..to_run });
-        }
-        for (owner, id) in awake {
-            self.awakes(owner, id.clone());
         }
         Ok(true)
     }
@@ -263,7 +303,7 @@ pub(super) fn no_longer_awaits(awaited: &TaskId, id: &TaskId) -> Change {
 }
 
 /// A task is awake, or gets something, if its row below `open/` still has this revision. The row changes in any case.
-pub(super) fn touch(id: &TaskId, revision: Revision) -> Change {
+pub(crate) fn touch(id: &TaskId, revision: Revision) -> Change {
     Change::put(open(id), Bytes::new()).expecting(Expect::Revision(revision))
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::counting::{Calls, market};
+use crate::here::Then;
 use crate::{NewTask, State, TaskOptions, Tasks, Viewer};
 
 /// A store whose process ends after so many writes: nothing is written from then on. It outlives its process.
@@ -447,12 +448,10 @@ async fn a_run_that_falls_asleep_learns_that_its_task_was_woken_meanwhile() {
     let id = task.id.to_string();
     sleeps(&tasks, &id).await;
     // As if the run that has fallen asleep were still there.
-    let registered = tasks.0.live.register(&task.id).unwrap();
+    assert!(tasks.0.here.enters(&task.id));
     tasks.event(&id, ANYONE, "go", number(7)).await.unwrap();
-    while !registered.running.again.load(Ordering::Acquire) {
-        tokio::task::yield_now().await;
-    }
-    drop(registered);
+    assert_eq!(tasks.0.here.sleeps(&task.id), Then::Begins);
+    assert_eq!(tasks.0.here.sleeps(&task.id), Then::Sleeps);
     close(&tasks).await;
 }
 
@@ -645,4 +644,75 @@ async fn a_task_that_is_cancelled_as_it_is_woken_stays_cancelled_and_makes_no_ca
     close(&tasks).await;
     assert!(calls.lock().is_empty(), "{:?}", calls.lock());
     assert!(tasks.0.unfinished.lock().is_empty());
+}
+
+type OfKind = fn(&Change) -> bool;
+
+/// A store that makes its next write of a kind, and says that it failed.
+struct Unheard {
+    inner: Arc<Memory>,
+    next: Mutex<Option<OfKind>>,
+}
+
+#[async_trait]
+impl StateStore for Unheard {
+    async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
+        let is_next = self.next.lock().take_if(|is_next| changes.iter().any(*is_next)).is_some();
+        let written = self.inner.write(changes).await;
+        if is_next { Err(StateError::new("the answer is lost").into()) } else { written }
+    }
+
+    async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {
+        self.inner.get(key).await
+    }
+
+    async fn list(&self, query: Query) -> Result<Vec<Record>, StateError> {
+        self.inner.list(query).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_written_though_it_failed_is_neither_lost_nor_counted_twice() {
+    let falls_asleep: OfKind = |change| {
+        change.key.starts_with("open/") && change.value.as_ref().is_some_and(|row| !row.is_empty())
+    };
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let store = Arc::new(Unheard { inner: Arc::clone(&memory), next: Mutex::default() });
+    let tasks = open(Arc::clone(&store) as Arc<dyn StateStore>, &calls).await;
+    let unfinished = || tasks.0.unfinished.lock().values().sum::<usize>();
+    let other = tasks.start(program("(await-event \"never\")")).await.unwrap().task.id.to_string();
+    sleeps(&tasks, &other).await;
+    for is_cancelled in [true, false] {
+        *store.next.lock() = Some(falls_asleep);
+        // Its record says that it runs, so that it falls asleep without it.
+        let text = "(do (call :often {}) (await-event \"go\") (call :once {:n 1}))";
+        let task = tasks.start(program(text)).await.unwrap().task;
+        let id = task.id.to_string();
+        while store.next.lock().is_some() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if is_cancelled {
+            assert_eq!(tasks.cancel(&id, ANYONE).await.unwrap().state, State::Cancelled);
+        } else {
+            tasks.event(&id, ANYONE, "go", number(1)).await.unwrap();
+            assert_eq!(over(&tasks, &id).await.state, State::Completed);
+        }
+        tasks.left(&task.id).await;
+        assert_eq!(unfinished(), 1, "cancelled: {is_cancelled}");
+    }
+    let once = || calls.lock().iter().filter(|(name, _)| name == "once").count();
+    assert_eq!(once(), 1);
+
+    *store.next.lock() = Some(|change| change.key.contains("/event/"));
+    assert!(tasks.event(&other, ANYONE, "never", number(1)).await.is_err());
+    assert_eq!(over(&tasks, &other).await.state, State::Completed);
+    assert_eq!(unfinished(), 0);
+
+    *store.next.lock() = Some(|change| change.key.starts_with("input/"));
+    assert!(tasks.start(program("(call :once {:n 2})")).await.is_err());
+    while once() < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    close(&tasks).await;
+    assert_eq!((once(), unfinished()), (2, 0));
 }

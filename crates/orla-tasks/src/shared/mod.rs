@@ -19,7 +19,7 @@
 
 mod nodes;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -71,8 +71,6 @@ pub(crate) struct Shared {
     /// Whether all tasks are to be looked at soon.
     to_look: AtomicBool,
     pub(crate) nodes: Mutex<Nodes>,
-    /// The tasks that wait or run here.
-    here: Mutex<HashSet<TaskId>>,
     /// The tasks that were accepted here and that no node has taken yet. They count here, so that they are bounded.
     offered: Mutex<HashMap<TaskId, OwnerKey>>,
     /// Another instance has the name of this node.
@@ -91,7 +89,6 @@ impl Shared {
             said: Mutex::default(),
             to_look: AtomicBool::new(false),
             nodes: Mutex::default(),
-            here: Mutex::default(),
             offered: Mutex::default(),
             is_replaced: AtomicBool::new(false),
         }
@@ -165,19 +162,5 @@ impl Shared {
     /// The tasks that were accepted here for others.
     pub(crate) fn offered(&self) -> Vec<TaskId> {
         self.offered.lock().keys().cloned().collect()
-    }
-
-    /// Whether a task waits or runs here.
-    pub(crate) fn is_here(&self, id: &TaskId) -> bool {
-        self.here.lock().contains(id)
-    }
-
-    /// A task waits here. `false` if it does already.
-    pub(crate) fn enters(&self, id: &TaskId) -> bool {
-        self.here.lock().insert(id.clone())
-    }
-
-    pub(crate) fn leaves(&self, id: &TaskId) {
-        self.here.lock().remove(id);
     }
 }

@@ -1,5 +1,5 @@
 //! A simulation of tasks: their acceptance, their state machine, the notes of programs, their sleep, and a store. Servers end at
-//! any step, and answers are lost.
+//! any step, writes fail, and answers are lost: those of a server to its clients, and those of the store to a server that goes on.
 //!
 //! It is pure and has its own clock: one step is one thing that happens. In one world, clients start a few tasks with keys, ask
 //! again until they are told an id and sometimes afterwards, cancel them and send events. Some tasks are programs, which make
@@ -7,8 +7,8 @@
 //! questions. `ORLA_SIMULATION_STEPS` says how many steps there are (10^6 by default, 10^8 with `cargo xtask simulate`), and
 //! `ORLA_SIMULATION_SEED` with what it begins. A seed that fails is added to [`SEEDS`].
 //!
-//! The invariants: [`KEY`], [`KEPT`], [`ONCE`], [`FINISHED`], [`NOTED`], [`RESULT`], [`STATE`], [`EVENT`], [`AWAKE`], [`OVER`] and
-//! [`PLACES`].
+//! The invariants: [`KEY`], [`KEPT`], [`ONCE`], [`FINISHED`], [`NOTED`], [`RESULT`], [`STATE`], [`EVENT`], [`AWAKE`], [`OVER`],
+//! [`PLACES`] and [`SLEPT`].
 
 mod plain;
 mod run;
@@ -22,6 +22,7 @@ use orla_state::{Change, Expect, Revision};
 
 use super::keys;
 use super::sleep::{arrival, no_longer_awaits, touch};
+use crate::here::{Here, Then};
 use crate::keys::{OwnerKey, TASKS, TIMERS, idempotency, open, parse_timer};
 use crate::start::accepted;
 use crate::state::{Event, Recovery, Repeat, State, recovery};
@@ -42,6 +43,7 @@ const EVENT: &str = "an event that was accepted gives one answer, or waits still
 const AWAKE: &str = "every task ends: none that sleeps is forgotten";
 const OVER: &str = "a task that is over makes no call and changes no more";
 const PLACES: &str = "a task has one place until it is over";
+const SLEPT: &str = "nothing is noted of a task that sleeps";
 
 /// Seeds that once failed.
 const SEEDS: [u64; 3] = [1, 2, 0x5eed];
@@ -115,9 +117,14 @@ enum Doing {
     /// The answer is on its way to the client.
     Tells { task: usize, id: TaskId },
     /// An event comes.
-    Arrives { task: usize, key: String, value: i64, revision: Revision, is_asleep: bool },
+    Arrives { task: usize, key: String, value: i64, revision: Revision, is_to_awake: bool },
     /// A task is woken by a row, which goes.
-    Wakes { task: usize, with: Option<(String, Revision)>, open: Option<(Revision, bool)> },
+    Wakes {
+        task: usize,
+        with: Option<(String, Revision)>,
+        open: Option<(Revision, bool)>,
+        is_to_awake: bool,
+    },
 }
 
 /// A run in a process.
@@ -126,11 +133,14 @@ enum Running {
     Plain(Plain),
 }
 
-/// A run that has fallen asleep and is still registered.
-struct Leaving {
-    waits: Vec<Wait>,
-    /// Whether it was to begin again meanwhile.
-    again: bool,
+/// What becomes of a write.
+#[derive(Clone, Copy, PartialEq)]
+enum Fate {
+    Made,
+    /// The server is told that it failed, and so it did, or it was made all the same.
+    Failed {
+        is_made: bool,
+    },
 }
 
 /// A few tasks in a world whose servers end.
@@ -142,10 +152,14 @@ struct World {
     next_id: u64,
     steps: u64,
     /// What the server of this moment knows.
+    here: Here,
     queue: VecDeque<usize>,
     runs: BTreeMap<usize, Running>,
-    leaving: BTreeMap<usize, Leaving>,
+    /// The runs that have fallen asleep and are still registered, and what they wait for.
+    leaving: BTreeMap<usize, Vec<Wait>>,
     doing: Vec<Doing>,
+    /// Whether a write has failed that may have been made all the same.
+    is_undone: bool,
     /// How often each task is counted as one that waits or runs.
     places: Vec<i32>,
 }
@@ -180,10 +194,12 @@ impl World {
             next_event: 1,
             next_id: 1,
             steps: 0,
+            here: Here::default(),
             queue: VecDeque::new(),
             runs: BTreeMap::new(),
             leaving: BTreeMap::new(),
             doing: Vec::new(),
+            is_undone: false,
             places: vec![0; count],
         };
         for task in 0..count {
@@ -223,7 +239,7 @@ impl World {
                 Recovery::Run => {
                     self.places[task] += 1;
                     if !is_asleep {
-                        self.queue.push_back(task);
+                        self.enters(task);
                     }
                 }
                 Recovery::Interrupt => {
@@ -269,11 +285,12 @@ impl World {
         }
         for doing in std::mem::take(&mut self.doing) {
             if random.below(2) == 0 {
-                self.finish_doing(doing);
+                self.finish_doing(doing, Fate::Made);
             }
         }
         // What that led to in the server is lost too.
         self.doing.clear();
+        (self.here, self.is_undone) = (Here::default(), false);
         self.queue.clear();
         self.leaving.clear();
         self.places.iter_mut().for_each(|places| *places = 0);
@@ -298,18 +315,27 @@ impl World {
         went
     }
 
-    fn finish_doing(&mut self, doing: Doing) {
+    /// A task is to begin.
+    fn enters(&mut self, task: usize) {
+        if self.here.enters(&self.id(task)) {
+            self.queue.push_back(task);
+        }
+    }
+
+    /// Something reaches the store, or fails. What a client is not told, it asks for again.
+    fn finish_doing(&mut self, doing: Doing, fate: Fate) {
+        if let Fate::Failed { is_made } = fate {
+            self.is_undone = true;
+            self.fail(doing, is_made);
+            return;
+        }
         match doing {
             Doing::Asks { task, found: Some(id) } => self.doing.push(Doing::Tells { task, id }),
             Doing::Asks { task, found: None } => {
-                let id = format!("01890000-0000-7000-8000-{:012x}", self.next_id);
-                self.next_id += 1;
-                let (id, record) = (TaskId::parse(&id).expect(KEY), record_of(State::Queued, None));
-                let rows = accepted(&id, &owner(), Some(&key(task)), record, Bytes::new());
-                if self.store.write(&rows) {
-                    assert!(self.store.ids.insert(task, id.clone()).is_none(), "{KEY}");
+                let id = self.next_id();
+                if self.accept(task, &id) {
                     self.places[task] += 1;
-                    self.queue.push_back(task);
+                    self.enters(task);
                     self.doing.push(Doing::Tells { task, id });
                 } else {
                     // Another request with the key was faster.
@@ -321,35 +347,136 @@ impl World {
                 let told = self.tasks[task].told.replace(id.clone());
                 assert!(told.is_none_or(|told| told == id), "{KEY}");
             }
-            Doing::Arrives { task, key, value, revision, is_asleep } => {
+            Doing::Arrives { task, key, value, revision, is_to_awake } => {
                 let id = self.id(task);
                 let put = Change::put(key.as_str(), value.to_le_bytes().to_vec());
                 if self.store.write(&arrival(&id, put, revision)) {
                     self.tasks[task].events.push((key, value));
-                    if is_asleep {
+                    if is_to_awake {
                         self.queue.push_back(task);
                     }
                 } else {
+                    if is_to_awake {
+                        self.sleeps(task, self.store.get(&open(&id)).is_some());
+                    }
                     self.arrives(task, key, value);
                 }
             }
-            Doing::Wakes { task, with, open } => {
-                let id = self.id(task);
-                let remove = |(key, revision): (String, _)| {
-                    Change::remove(key).expecting(Expect::Revision(revision))
-                };
-                let mut changes: Vec<Change> = with.clone().map(remove).into_iter().collect();
-                let asleep = open.filter(|(_, is_asleep)| *is_asleep);
-                changes.extend(asleep.map(|(revision, _)| touch(&id, revision)));
-                if changes.is_empty() {
-                    return;
+            Doing::Wakes { task, with, open, is_to_awake } => {
+                let is_asleep = open.is_some_and(|(_, is_asleep)| is_asleep);
+                let is_written = self.awake(task, with.clone(), open);
+                if is_to_awake && is_written && is_asleep {
+                    self.queue.push_back(task);
+                } else if is_to_awake {
+                    self.sleeps(task, open.is_some());
                 }
-                match (self.store.write(&changes), with) {
-                    (true, _) if asleep.is_some() => self.queue.push_back(task),
-                    // It was changed meanwhile.
-                    (false, Some((key, _))) => self.wakes(task, Some(key)),
+                // It was changed meanwhile.
+                if let (false, Some((key, _))) = (is_written, with) {
+                    self.wakes(task, Some(key));
+                }
+            }
+        }
+    }
+
+    /// A write fails, or nobody hears that it was made.
+    fn fail(&mut self, doing: Doing, is_made: bool) {
+        match doing {
+            Doing::Asks { task, found: None } => {
+                let id = self.next_id();
+                if is_made {
+                    self.accept(task, &id);
+                }
+            }
+            Doing::Arrives { task, key, value, revision, is_to_awake } => {
+                let id = self.id(task);
+                let put = Change::put(key.as_str(), value.to_le_bytes().to_vec());
+                if is_made {
+                    self.store.write(&arrival(&id, put, revision));
+                }
+                if is_to_awake && self.store.get(&open(&id)).is_some() {
+                    self.queue.push_back(task);
+                } else if is_to_awake {
+                    self.sleeps(task, false);
+                }
+            }
+            Doing::Wakes { task, with, open, is_to_awake } => {
+                if is_made {
+                    self.awake(task, with, open);
+                }
+                match open {
+                    Some((_, true)) if is_to_awake => self.queue.push_back(task),
+                    _ if is_to_awake => self.sleeps(task, open.is_some()),
                     _ => {}
                 }
+            }
+            Doing::Asks { found: Some(_), .. } | Doing::Tells { .. } => {}
+        }
+    }
+
+    /// A task that is here sleeps, if it is not to begin again. If nobody knows whose it is, it is found if it is not over.
+    fn sleeps(&mut self, task: usize, is_known: bool) {
+        let id = self.id(task);
+        match self.here.sleeps(&id) {
+            Then::Sleeps => {}
+            Then::Begins if is_known => self.queue.push_back(task),
+            Then::Begins => {
+                self.here.leaves(&id);
+                self.is_undone = true;
+            }
+            Then::GivesBack(_) => self.places[task] -= 1,
+        }
+    }
+
+    fn next_id(&mut self) -> TaskId {
+        let id = format!("01890000-0000-7000-8000-{:012x}", self.next_id);
+        self.next_id += 1;
+        TaskId::parse(&id).expect(KEY)
+    }
+
+    /// A task is accepted, unless there is one with its key.
+    fn accept(&mut self, task: usize, id: &TaskId) -> bool {
+        let record = record_of(State::Queued, None);
+        let rows = accepted(id, &owner(), Some(&key(task)), record, Bytes::new());
+        let is_accepted = self.store.write(&rows);
+        if is_accepted {
+            assert!(self.store.ids.insert(task, id.clone()).is_none(), "{KEY}");
+        }
+        is_accepted
+    }
+
+    /// Writes that a task is woken, if it sleeps, and removes the row that wakes it.
+    fn awake(
+        &mut self,
+        task: usize,
+        with: Option<(String, Revision)>,
+        open: Option<(Revision, bool)>,
+    ) -> bool {
+        let id = self.id(task);
+        let remove =
+            |(key, revision): (String, _)| Change::remove(key).expecting(Expect::Revision(revision));
+        let asleep = open.filter(|(_, is_asleep)| *is_asleep);
+        let touch = asleep.map(|(revision, _)| touch(&id, revision));
+        let is_written =
+            self.store.write(&with.map(remove).into_iter().chain(touch).collect::<Vec<_>>());
+        let has_notes = self.store.below(&keys::all_notes(&id)).next().is_some();
+        assert!(!(is_written && asleep.is_some() && has_notes), "{SLEPT}");
+        is_written
+    }
+
+    /// Finds what a write has left undone that was made although it failed.
+    fn look_at_undone(&mut self) {
+        self.is_undone = false;
+        for (task, id) in self.accepted() {
+            let is_awake =
+                self.store.get(&open(&id)).is_some_and(|(row, _)| OwnerKey::read(row).is_none());
+            if is_awake && !self.here.has(&id) {
+                if self.store.record(&id).begun.is_none() {
+                    self.places[task] += 1;
+                }
+                self.enters(task);
+            }
+            if self.is_over(task) {
+                self.wake_awaiting(task);
             }
         }
     }
@@ -358,20 +485,27 @@ impl World {
     fn arrives(&mut self, task: usize, key: String, value: i64) {
         if let Some((row, revision)) = self.store.get(&open(&self.id(task))) {
             let is_asleep = OwnerKey::read(row).is_some();
-            self.doing.push(Doing::Arrives { task, key, value, revision, is_asleep });
+            let is_to_awake = is_asleep && self.here.enters(&self.id(task));
+            self.doing.push(Doing::Arrives { task, key, value, revision, is_to_awake });
         }
     }
 
     /// A task is to be woken, by a row unless it is gone.
     fn wakes(&mut self, task: usize, with: Option<String>) {
+        let is_to_awake = self.here.enters(&self.id(task));
         let row = self.store.get(&open(&self.id(task)));
         let open = row.map(|(row, revision)| (revision, OwnerKey::read(row).is_some()));
         let with = match with.map(|key| (self.store.get(&key).map(|(_, revision)| revision), key)) {
-            Some((None, _)) => return,
+            Some((None, _)) => {
+                if is_to_awake {
+                    self.sleeps(task, open.is_some());
+                }
+                return;
+            }
             Some((Some(revision), key)) => Some((key, revision)),
             None => None,
         };
-        self.doing.push(Doing::Wakes { task, with, open });
+        self.doing.push(Doing::Wakes { task, with, open, is_to_awake });
     }
 
     fn wake_awaiting(&mut self, awaited: usize) {
@@ -384,8 +518,10 @@ impl World {
     }
 
     /// A task neither waits nor runs any more.
-    fn left(&mut self, task: usize) {
-        self.places[task] -= 1;
+    fn leave(&mut self, task: usize) {
+        if self.here.leaves(&self.id(task)) {
+            self.places[task] -= 1;
+        }
     }
 
     fn cancel(&mut self, task: usize) {
@@ -397,16 +533,16 @@ impl World {
             row.map(|(row, revision)| (OwnerKey::read(row).is_some(), revision)).expect(STATE);
         let gone = Change::remove(open(&id)).expecting(Expect::Revision(revision));
         assert!(self.store.write(&[gone, put]));
-        if is_asleep {
-            self.left(task);
+        if !self.here.cancelled(&id, &owner()) && is_asleep {
+            self.places[task] -= 1;
         }
         if let Some(at) = self.queue.iter().position(|other| *other == task) {
             self.queue.remove(at);
-            self.left(task);
+            self.leave(task);
         }
         // Its run is cancelled, and sees that the task is over.
         if self.runs.remove(&task).is_some() {
-            self.left(task);
+            self.leave(task);
         }
         self.wake_awaiting(task);
     }
@@ -447,9 +583,11 @@ impl World {
             16..24 if !self.doing.is_empty() => {
                 let at = random.below(self.doing.len() as u64) as usize;
                 let doing = self.doing.swap_remove(at);
-                self.finish_doing(doing);
+                let fate = self.fate(random);
+                self.finish_doing(doing, fate);
             }
-            24..30 => self.leave(task),
+            24..30 => self.fallen(task),
+            30 if self.is_undone => self.look_at_undone(),
             30..36 => self.begin(),
             _ => self.run(task, random),
         }
@@ -469,12 +607,17 @@ impl World {
         }
     }
 
-    /// A run that has fallen asleep is gone, and what came meanwhile is seen.
-    fn leave(&mut self, task: usize) {
-        let Some(Leaving { waits, again }) = self.leaving.remove(&task) else { return };
-        if again {
-            self.queue.push_back(task);
+    /// What becomes of the next write.
+    fn fate(&self, random: &mut Random) -> Fate {
+        match random.below(12) {
+            fate @ 0..2 if self.steps < BUSY => Fate::Failed { is_made: fate == 0 },
+            _ => Fate::Made,
         }
+    }
+
+    /// A run that has fallen asleep is gone, and what came meanwhile is seen.
+    fn fallen(&mut self, task: usize) {
+        let Some(waits) = self.leaving.remove(&task) else { return };
         let id = self.id(task);
         let around = Around { store: &self.store, now: self.now };
         let is_due = waits.iter().any(|wait| match wait {
@@ -489,9 +632,10 @@ impl World {
             self.wakes(task, None);
             // It is awake, durably, before the rows go that could wake it after a crash.
             if let Some(wakes) = self.doing.pop() {
-                self.finish_doing(wakes);
+                self.finish_doing(wakes, Fate::Made);
             }
         }
+        self.sleeps(task, true);
         for (awaited, other) in self.accepted() {
             if self.is_over(awaited) {
                 self.store.write(&[no_longer_awaits(&other, &id)]);
@@ -502,14 +646,22 @@ impl World {
     /// The next task of the queue begins or goes on.
     fn begin(&mut self) {
         let Some(task) = self.queue.pop_front() else { return };
-        if let Some(leaving) = self.leaving.get_mut(&task) {
-            leaving.again = true;
+        assert!(!self.runs.contains_key(&task) && !self.leaving.contains_key(&task), "{PLACES}");
+        self.attempt(task);
+    }
+
+    /// A task begins or goes on, by what is kept of it.
+    fn attempt(&mut self, task: usize) {
+        if self.is_over(task) {
+            self.leave(task);
             return;
         }
-        assert!(!self.runs.contains_key(&task), "{PLACES}");
-        if self.is_over(task) {
-            self.left(task);
-            return;
+        let id = self.id(task);
+        if let Some((row, revision)) = self.store.get(&open(&id))
+            && OwnerKey::read(row).is_some()
+        {
+            // It fell asleep, and the answer to that was lost.
+            assert!(self.store.write(&[touch(&id, revision)]));
         }
         let made = &self.tasks[task];
         let run = match made.forms[0] {
@@ -531,7 +683,16 @@ impl World {
                 run.begin_write();
                 Went::On
             }
-            (4..8, run) => self.finish(task, run),
+            (4..8, run) => match self.fate(random) {
+                Fate::Made => self.finish(task, run),
+                Fate::Failed { is_made } => {
+                    self.is_undone = true;
+                    if is_made {
+                        self.finish(task, run);
+                    }
+                    Went::Failed
+                }
+            },
             (_, Running::Program(run)) => {
                 let around = Around { store: &self.store, now: self.now };
                 run.go_on(&id, &around, &mut self.tasks[task], random.below(4) as usize);
@@ -544,9 +705,11 @@ impl World {
         };
         match went {
             Went::On => drop(self.runs.insert(task, run)),
-            Went::Asleep(waits) => drop(self.leaving.insert(task, Leaving { waits, again: false })),
+            Went::Asleep(waits) => drop(self.leaving.insert(task, waits)),
+            // It goes on from what is kept, in a while.
+            Went::Failed => self.queue.push_back(task),
             Went::Over => {
-                self.left(task);
+                self.leave(task);
                 self.wake_awaiting(task);
             }
         }
@@ -557,6 +720,7 @@ impl World {
             && self.runs.is_empty()
             && self.leaving.is_empty()
             && self.doing.is_empty()
+            && !self.is_undone
             && self.tasks.iter().all(|made| made.told.is_some())
             && self.accepted().iter().all(|(task, _)| self.is_over(*task))
             && self.store.below(TIMERS).next().is_none()

@@ -92,6 +92,8 @@ pub(super) enum Went {
     On,
     /// It is asleep, and waits for these.
     Asleep(Vec<Wait>),
+    /// A write has failed, or was made although it failed.
+    Failed,
     /// The task is over, by this run or by others.
     Over,
 }
