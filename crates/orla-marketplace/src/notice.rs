@@ -31,7 +31,7 @@ pub trait NoticeObserver: Send + Sync {
 #[derive(Clone)]
 struct Observed {
     call: Arc<dyn NoticeObserver>,
-    redactor: Option<Arc<Redactor>>,
+    redactors: [Option<Arc<Redactor>>; 2],
 }
 
 impl NoticeSink {
@@ -58,7 +58,7 @@ impl NoticeSink {
 
     /// Passes notices on without the secrets that `redactor` knows.
     #[must_use]
-    pub(crate) fn redacted(self, redactor: &Arc<Redactor>) -> Self {
+    pub fn redacted(self, redactor: &Arc<Redactor>) -> Self {
         let redactor = Arc::clone(redactor);
         let take = self.take.map(|take| -> Arc<dyn Fn(Notice) + Send + Sync> {
             Arc::new(move |notice| take(redactor.notice(notice)))
@@ -66,14 +66,14 @@ impl NoticeSink {
         Self { take, ..self }
     }
 
-    /// Shows the notices to `call` too, without the secrets that `redactor` knows.
+    /// Shows the notices to `call` too, without the secrets that the redactors know.
     #[must_use]
     pub(crate) fn observed_by(
         self,
         call: Arc<dyn NoticeObserver>,
-        redactor: Option<&Arc<Redactor>>,
+        redactors: [Option<Arc<Redactor>>; 2],
     ) -> Self {
-        let observed = Observed { call, redactor: redactor.cloned() };
+        let observed = Observed { call, redactors };
         Self { observed: Some(observed), ..self }
     }
 
@@ -84,11 +84,9 @@ impl NoticeSink {
 
     /// Passes a notice to the listener.
     pub fn send(&self, notice: Notice) {
-        if let Some(Observed { call, redactor }) = &self.observed {
-            match redactor {
-                Some(redactor) => call.said(&redactor.notice(notice.clone())),
-                None => call.said(&notice),
-            }
+        if let Some(Observed { call, redactors }) = &self.observed {
+            let clean = |notice: Notice, redactor: &Arc<Redactor>| redactor.notice(notice);
+            call.said(&redactors.iter().flatten().fold(notice.clone(), clean));
         }
         if let Some(take) = &self.take {
             take(notice);

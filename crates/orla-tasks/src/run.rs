@@ -289,6 +289,10 @@ impl Inner {
         }
         call.scope.client = self.client_of(&task);
         call.scope.notices = sink(&self.live, id, running);
+        if task.schedule.is_some() {
+            // The configuration may have given secrets to it, of which the capability knows nothing.
+            call.scope.notices = call.scope.notices.redacted(&self.market.redaction());
+        }
         call.scope.cancellation = running.cancellation.clone();
         call.scope.checkpoint = Some(Arc::clone(&mark) as Arc<dyn Checkpoint>);
         let journal = RunJournal::new(Parts {

@@ -161,8 +161,34 @@ fn a_text_counts_while_it_is_written() {
 
 #[test]
 fn powers_and_divisors_of_large_integers_are_paid_and_bounded() {
-    assert_eq!(kind("(loop [i 0] (if (< i 1000) (do (pow 3 330000) (recur (inc i))) i))"), "limit :steps");
+    assert_eq!(
+        kind("(loop [i 0] (if (< i 1000) (do (pow 3 330000) (recur (inc i))) i))"),
+        "limit :steps"
+    );
     assert_eq!(kind("(gcd (pow 3 300000) (pow 7 120000))"), "limit :integer");
+    for failing in [
+        "(try (a 1) (catch :type e 1))",
+        "(try (throw {:kind :q :message s}) (catch :q e 1))",
+        "(try (re-find r \"a\") (catch :invalid-argument e 1))",
+    ] {
+        let text = format!(
+            "(let [a (pow 3 100000) s (repeat-string 3000000 \"a\") r (repeat-string 300000 \"(\")]
+               (loop [i 0] (if (< i 100000000) (do {failing} (recur (inc i))) i)))"
+        );
+        let program = compile(&Source::new("", text), &Options::default()).unwrap();
+        let limits = Limits { steps: 2_000_000, ..Limits::default() };
+        let mut run = Run::new(program, limits, &[]);
+        let mut slices = 0;
+        let outcome = loop {
+            match run.advance(20_000) {
+                Outcome::Yielded => slices += 1,
+                outcome => break outcome,
+            }
+        };
+        let Outcome::Failed(error) = outcome else { panic!("{failing}: {outcome:?}") };
+        assert!(error.message.contains("2000000 steps"), "{failing}: {}", error.message);
+        assert!(slices > 2, "{failing}: {slices}");
+    }
     let common = "(= (pow 3 30000) (gcd (* 8 (pow 3 30000)) (* 25 (pow 3 30000))))";
-    assert_eq!(rtfs::eval_pure(common).unwrap().pr_str(), "true");
+    assert_eq!(eval_pure(common).unwrap().pr_str(), "true");
 }

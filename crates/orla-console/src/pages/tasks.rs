@@ -91,7 +91,10 @@ pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<Pag
     };
     let parsed =
         |text: Option<orla_marketplace::JsonText>| text.and_then(|text| Json::parse(text.as_str()).ok());
-    let input = parsed(tasks.input(&task.id).await.ok().flatten());
+    // The configuration may have given secrets to it.
+    let secrets = ask.console.market.redaction();
+    let input = tasks.input(&task.id).await.ok().flatten().map(|input| secrets.json(input));
+    let input = parsed(input);
     let result = parsed(tasks.result(&task.id).await.ok().flatten());
     let body = html! {
         dl.facts {

@@ -113,6 +113,40 @@ fn a_single_tool_gets_the_capsules_name() {
     }
 }
 
+/// The first call waits for what the capsule says of its tools, and is held to it.
+#[test]
+fn the_first_call_is_checked_asked_about_and_counted_as_every_other() {
+    let listing = "if method == 'initialize': out({'id': id, 'result': {'protocolVersion': p['protocolVersion'], 'capabilities': {'tools': {}}, 'serverInfo': {'name': 'x', 'version': '1'}}}); continue\n\
+         if method == 'tools/list': out({'id': id, 'result': {'tools': TOOLS}}); continue";
+    let code = |tools: &str| {
+        bare().other(&listing.replace("TOOLS", tools)).call("answer(id, p['name'])\ncontinue").python()
+    };
+    let one = code(
+        "[{'name': 'cap', 'inputSchema': {'type': 'object', 'properties': {'x': {'type': 'integer'}}, 'required': ['x']}, 'annotations': {'destructiveHint': True}}]",
+    );
+    let ran = with(world(), &manifest(json!({})), &one).run(&["call", "cap", "x=\"no\""]);
+    assert_eq!(ran.code, Some(1), "{}", ran.all());
+    assert!(ran.all().contains("expected an integer"), "{}", ran.all());
+
+    let server = with(world(), &manifest(json!({})), &one).serve();
+    let refused = server.client().call("cap", json!({"x": "no"}));
+    assert!(refused.sentence().contains("expected an integer"), "{}", refused.json);
+    assert!(!server.path("calls.log").exists(), "it never reached the capsule");
+
+    let rule = "approve:\n- {capabilities: ['*'], annotations: {destructiveHint: true}, expires: 1s}\n";
+    let server = with(world().config(rule), &manifest(json!({})), &one).serve();
+    let unasked = server.client().call("cap", json!({"x": 1}));
+    assert!(unasked.sentence().contains("not approved"), "{}", unasked.json);
+    assert!(!server.path("calls.log").exists(), "it never reached the capsule");
+
+    let two = code(
+        "[{'name': 'cap', 'inputSchema': {'type': 'object'}}, {'name': 'two', 'inputSchema': {'type': 'object'}}]",
+    );
+    let server = with(world().config("deny: [cap__cap]\n"), &manifest(json!({})), &two).serve();
+    assert!(server.client().try_call("cap", json!({})).is_err());
+    assert_eq!(server.client().call("cap__two", json!({})).text(), "two");
+}
+
 #[test]
 fn resources_prompts_and_completion_pass_through() {
     let server = full();

@@ -151,9 +151,10 @@ impl PreparedCall<'_> {
     pub(super) fn begin_recording(&mut self) -> Recording {
         let observed = self.market.observe(&self.entry, &self.input, &mut self.ctx);
         if let Some(observed) = &observed {
-            let redactor = self.entry.policy.redaction.as_ref();
+            // The input may have secrets of which the capability knows nothing.
+            let redactors = [self.entry.policy.redaction.clone(), Some(self.market.redaction())];
             let notices = std::mem::take(&mut self.ctx.scope.notices);
-            self.ctx.scope.notices = notices.observed_by(Arc::clone(observed) as _, redactor);
+            self.ctx.scope.notices = notices.observed_by(Arc::clone(observed) as _, redactors);
         }
         Recording::begin(&self.entry, &self.ctx, self.market.call_observers(), observed)
     }

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::{
-    CallContext, CapabilityExecutor, CustomProvider, Outcome, Payload, ProviderStatus, ProviderType,
-    Registration, RuntimeError, RuntimeResult,
+    Availability, CallContext, CapabilityExecutor, CustomProvider, Outcome, Payload, ProviderStatus,
+    ProviderType, Registration, RuntimeError, RuntimeResult,
 };
 use orla_mcp::describe;
 use orla_process::supervisor::{Service as _, Supervised};
@@ -97,7 +97,14 @@ pub(super) fn registrations(capsule: &Arc<Supervised<Package>>) -> Vec<Registrat
         registration
     };
     match tools {
-        None => vec![registration(None)],
+        None => {
+            let mut registration = registration(None);
+            if info.is_none() && registration.policy.availability == Availability::Available {
+                // Its tools may have other names, and have schemas. It is asked before the first call.
+                registration.policy.availability = Availability::Unlearned;
+            }
+            vec![registration]
+        }
         Some([only]) if package.manifest.prefix.is_none() => {
             let mut registration = registration(Some(&only.name));
             // The manifest's description of a single tool takes precedence over the tool's own.

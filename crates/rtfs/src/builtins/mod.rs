@@ -367,6 +367,12 @@ pub(crate) fn as_written(message: String, text: &str, is_inner: bool) -> String 
 
 /// The beginning of a value's text, for a message.
 pub(crate) fn shown(value: &Value) -> String {
+    // All digits would have to be found to show the first.
+    if let Value::BigInt(big) = value
+        && big.get().bits() > 4_096
+    {
+        return format!("an integer of {} bits", big.get().bits());
+    }
     excerpt(format_args!("{value:?}"), 60)
 }
 

@@ -767,6 +767,10 @@ pub(super) fn exec(
         };
 
         (strand.proto, strand.pc, strand.base) = (proto, pc, base);
+        if let Fault::Error(error) = &*problem {
+            context.cost += error.message.len() as u64 / 64;
+        }
+        left = context.charge(left);
         let exit = handle(*problem, strand, program, max_depth);
         (proto, pc, base) = (strand.proto, strand.pc, strand.base);
         if let Some(exit) = exit {
