@@ -264,19 +264,7 @@ pub(crate) enum Command {
     },
     /// Print, or write, the entry of this server in a client's configuration
     #[command(after_help = CONNECT)]
-    Connect {
-        /// The client
-        #[arg(value_parser = CLIENTS)]
-        client: String,
-        /// Write the entry into the client's file, after making a backup
-        #[arg(long)]
-        write: bool,
-        /// The name of the entry
-        #[arg(long, default_value = "orla")]
-        name: String,
-        #[command(flatten)]
-        settings: Settings,
-    },
+    Connect(Connect),
     /// Print a completion script
     #[command(
         after_help = "Examples:\n  orla completions bash > ~/.local/share/bash-completion/completions/orla\n  orla completions fish > ~/.config/fish/completions/orla.fish"
@@ -389,7 +377,30 @@ const CONNECT: &str = "\
 Examples:
   orla connect claude-desktop           print the entry and where it belongs
   orla connect cursor --write           write it there; a backup is made first
-  orla connect codex --tools-dir ~/bin  serve another directory";
+  orla connect codex --tools-dir ~/bin  serve another directory
+  orla connect cursor --url https://orla.example.com --token-env ORLA_TOKEN    a server that runs there";
+
+/// Connects a client.
+#[derive(Args, Debug)]
+pub(crate) struct Connect {
+    /// The client
+    #[arg(value_parser = CLIENTS)]
+    pub(crate) client: String,
+    /// Write the entry into the client's file, after making a backup
+    #[arg(long)]
+    pub(crate) write: bool,
+    /// The name of the entry
+    #[arg(long, default_value = "orla")]
+    pub(crate) name: String,
+    /// The address of a server that runs elsewhere; the client then starts none
+    #[arg(long)]
+    pub(crate) url: Option<String>,
+    /// The environment variable from which the client takes its token for --url
+    #[arg(long, value_name = "VARIABLE", requires = "url")]
+    pub(crate) token_env: Option<String>,
+    #[command(flatten)]
+    pub(crate) settings: Settings,
+}
 
 /// What decides what is served, and how.
 #[derive(Args, Clone, Debug, Default)]

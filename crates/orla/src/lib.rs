@@ -134,8 +134,9 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Some(Command::New { kind, name, language, dir }) => {
             commands::new::run(kind, &name, language, dir, &Cli::serve_source(before, None))
         }
-        Some(Command::Connect { client, write, name, settings }) => {
-            commands::connect::run(&client, write, &name, &Cli::source(before, settings))
+        Some(Command::Connect(mut connect)) => {
+            let settings = std::mem::take(&mut connect.settings);
+            commands::connect::run(&connect, &Cli::source(before, settings))
         }
         Some(Command::Completions { shell }) => commands::completions(shell),
         Some(Command::Man { dir }) => commands::manual(&dir),

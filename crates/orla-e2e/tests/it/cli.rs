@@ -286,6 +286,29 @@ fn connect_prints_or_writes_the_entry_of_every_client() {
 }
 
 #[test]
+fn connect_writes_the_address_of_a_server_that_runs_elsewhere() {
+    let world = world();
+    let there = ["--url", "https://orla.example:8443", "--token-env", "MY_TOKEN"];
+    let written = world.run(&[&["connect", "cursor", "--write"][..], &there].concat());
+    assert_eq!(written.code, Some(0), "{}", written.all());
+    let cursor: Value = serde_json::from_str(&world.read(".cursor/mcp.json")).unwrap();
+    let headers = json!({"Authorization": "Bearer ${env:MY_TOKEN}"});
+    let entry = json!({"url": "https://orla.example:8443/mcp", "headers": headers});
+    assert_eq!(cursor["mcpServers"]["orla"], entry);
+    let printed = world.run(&[&["connect", "zed"][..], &there].concat());
+    assert!(printed.stdout.contains("orla.example") && printed.stderr.contains("no token from"));
+    for (arguments, code, words) in [
+        (&["connect", "claude-desktop", "--url", "https://h"][..], 1, "Connectors"),
+        (&["connect", "cursor", "--url", "h:1"], 2, "expected an address"),
+        (&["connect", "cursor", "--url", "https://h", "--tools-dir", "t"], 2, "--url"),
+        (&["connect", "cursor", "--token-env", "T"], 2, "--url"),
+    ] {
+        let refused = world.run(arguments);
+        assert!(refused.code == Some(code) && refused.stderr.contains(words), "{}", refused.all());
+    }
+}
+
+#[test]
 fn connect_keeps_what_a_client_has_and_leaves_a_file_that_it_cannot_read_alone() {
     let world = world()
         .file(".cursor/mcp.json", r#"{"mcpServers": {"other": {"command": "x"}}, "more": [1.10]}"#);

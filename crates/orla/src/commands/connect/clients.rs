@@ -14,6 +14,10 @@ pub(crate) struct Client {
     /// The candidates for its file; the first that exists, or else the first.
     pub(crate) paths: fn(&Places) -> Vec<PathBuf>,
     pub(crate) form: Form,
+    /// Its entry of a server that runs elsewhere; `None` if its file has no such entries.
+    pub(crate) there: Option<fn(&There) -> Value>,
+    /// Whether such an entry can take a token from the environment.
+    pub(crate) takes_variables: bool,
     /// What makes the client see a changed file.
     pub(crate) then: &'static str,
 }
@@ -36,6 +40,22 @@ pub(crate) struct Launch {
     pub(crate) env: Vec<(String, String)>,
 }
 
+/// A server that runs elsewhere.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct There {
+    pub(crate) url: String,
+    /// The environment variable that has the client's token.
+    pub(crate) token_env: Option<String>,
+}
+
+/// What an entry leads to.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Entry {
+    /// This program, which the client starts.
+    Here(Launch),
+    There(There),
+}
+
 /// Where programs keep their files on this machine.
 #[derive(Clone, Debug)]
 pub(crate) struct Places {
@@ -55,6 +75,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Claude Desktop",
         paths: |at| vec![at.applications.join("Claude/claude_desktop_config.json")],
         form: Form::Json { below: "mcpServers", entry: plain },
+        there: None,
+        takes_variables: false,
         then: "Quit Claude Desktop and open it again.",
     },
     Client {
@@ -62,6 +84,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Claude Code",
         paths: |at| vec![at.claude_dir.as_ref().unwrap_or(&at.home).join(".claude.json")],
         form: Form::Json { below: "mcpServers", entry: typed },
+        there: Some(|to| with_token(json!({"type": "http", "url": to.url}), to, braces)),
+        takes_variables: true,
         then: "Start a new session; /mcp shows the server.",
     },
     Client {
@@ -69,6 +93,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Visual Studio Code",
         paths: |at| vec![at.applications.join("Code/User/mcp.json")],
         form: Form::Json { below: "servers", entry: typed },
+        there: Some(|to| with_token(json!({"type": "http", "url": to.url}), to, braces_with_env)),
+        takes_variables: true,
         then: "Run `MCP: List Servers` and start it.",
     },
     Client {
@@ -76,6 +102,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Cursor",
         paths: |at| vec![at.home.join(".cursor/mcp.json")],
         form: Form::Json { below: "mcpServers", entry: plain },
+        there: Some(|to| with_token(json!({"url": to.url}), to, braces_with_env)),
+        takes_variables: true,
         then: "Enable it in Settings, MCP.",
     },
     Client {
@@ -86,6 +114,11 @@ pub(crate) const CLIENTS: &[Client] = &[
             vec![own.join("config.toml")]
         },
         form: Form::Toml,
+        there: Some(|to| match &to.token_env {
+            Some(name) => json!({"url": to.url, "bearer_token_env_var": name}),
+            None => json!({"url": to.url}),
+        }),
+        takes_variables: true,
         then: "Start a new session.",
     },
     Client {
@@ -93,6 +126,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Gemini CLI",
         paths: |at| vec![at.home.join(".gemini/settings.json")],
         form: Form::Json { below: "mcpServers", entry: plain },
+        there: Some(|to| with_token(json!({"httpUrl": to.url}), to, braces)),
+        takes_variables: true,
         then: "Start a new session; /mcp shows the server.",
     },
     Client {
@@ -100,6 +135,12 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "Goose",
         paths: |at| vec![at.config.join("goose/config.yaml")],
         form: Form::Yaml,
+        there: Some(|to| {
+            let entry =
+                json!({"type": "streamable_http", "uri": to.url, "env_keys": to.token_env.as_slice()});
+            with_token(entry, to, braces)
+        }),
+        takes_variables: true,
         then: "Start a new session.",
     },
     Client {
@@ -111,6 +152,8 @@ pub(crate) const CLIENTS: &[Client] = &[
             below: "context_servers",
             entry: |launch| with("source", "custom", plain(launch)),
         },
+        there: Some(|to| json!({"url": to.url})),
+        takes_variables: false,
         then: "Zed picks it up by itself.",
     },
     Client {
@@ -121,6 +164,11 @@ pub(crate) const CLIENTS: &[Client] = &[
             vec![dir.join("opencode.json"), dir.join("opencode.jsonc")]
         },
         form: Form::Json { below: "mcp", entry: opencode },
+        there: Some(|to| {
+            let entry = json!({"type": "remote", "url": to.url, "enabled": true});
+            with_token(entry, to, |name| format!("{{env:{name}}}"))
+        }),
+        takes_variables: true,
         then: "Start it again.",
     },
     Client {
@@ -128,6 +176,8 @@ pub(crate) const CLIENTS: &[Client] = &[
         title: "LM Studio",
         paths: |at| vec![at.home.join(".lmstudio/mcp.json")],
         form: Form::Json { below: "mcpServers", entry: plain },
+        there: Some(|to| json!({"url": to.url})),
+        takes_variables: false,
         then: "Enable it in the Program tab.",
     },
 ];
@@ -149,12 +199,43 @@ impl Places {
 }
 
 impl Client {
+    /// The entry in this client's form; `None` if its file has no such entries.
+    pub(crate) fn entry(&self, to: &Entry) -> Option<Value> {
+        let launch = match to {
+            Entry::There(there) => return self.there.map(|entry| entry(there)),
+            Entry::Here(launch) => launch,
+        };
+        Some(match self.form {
+            Form::Json { entry, .. } => entry(launch),
+            Form::Toml => plain(launch),
+            Form::Yaml => {
+                json!({"type": "stdio", "cmd": launch.command, "args": launch.args, "envs": env(launch)})
+            }
+        })
+    }
+
     /// The file to edit: the first candidate that exists, or else the first.
     pub(crate) fn path(&self, places: &Places, exists: impl Fn(&Path) -> bool) -> PathBuf {
         let mut paths = (self.paths)(places);
         let found = paths.iter().position(|path| exists(path)).unwrap_or_default();
         paths.swap_remove(found)
     }
+}
+
+/// An entry with the token of a variable in its headers, if there is one. `refer` writes down a reference to a variable.
+fn with_token(mut entry: Value, there: &There, refer: fn(&str) -> String) -> Value {
+    if let Some(name) = &there.token_env {
+        entry["headers"] = json!({"Authorization": format!("Bearer {}", refer(name))});
+    }
+    entry
+}
+
+fn braces(name: &str) -> String {
+    format!("${{{name}}}")
+}
+
+fn braces_with_env(name: &str) -> String {
+    format!("${{env:{name}}}")
 }
 
 /// `command`, `args`, and `env` if there are variables.
@@ -227,6 +308,46 @@ mod tests {
             .map(|(name, path)| (name, path.to_str().unwrap().to_owned()))
             .collect();
         assert_eq!(found, expected.map(|(name, path)| (name, path.to_owned())));
+    }
+
+    #[test]
+    fn a_server_elsewhere_is_written_as_each_client_wants_it() {
+        let to = |token_env: Option<&str>| There {
+            url: "https://o/mcp".into(),
+            token_env: token_env.map(str::to_owned),
+        };
+        let expected = [
+            (
+                "claude-code",
+                r#"{"type":"http","url":"https://o/mcp","headers":{"Authorization":"Bearer ${T}"}}"#,
+            ),
+            (
+                "vscode",
+                r#"{"type":"http","url":"https://o/mcp","headers":{"Authorization":"Bearer ${env:T}"}}"#,
+            ),
+            ("cursor", r#"{"url":"https://o/mcp","headers":{"Authorization":"Bearer ${env:T}"}}"#),
+            ("codex", r#"{"url":"https://o/mcp","bearer_token_env_var":"T"}"#),
+            ("gemini", r#"{"httpUrl":"https://o/mcp","headers":{"Authorization":"Bearer ${T}"}}"#),
+            (
+                "goose",
+                r#"{"type":"streamable_http","uri":"https://o/mcp","env_keys":["T"],"headers":{"Authorization":"Bearer ${T}"}}"#,
+            ),
+            (
+                "opencode",
+                r#"{"type":"remote","url":"https://o/mcp","enabled":true,"headers":{"Authorization":"Bearer {env:T}"}}"#,
+            ),
+            ("zed", r#"{"url":"https://o/mcp"}"#),
+            ("lmstudio", r#"{"url":"https://o/mcp"}"#),
+        ];
+        for (name, text) in expected {
+            let client = CLIENTS.iter().find(|client| client.name == name).unwrap();
+            let there = client.there.unwrap();
+            assert_eq!(there(&to(Some("T"))).to_string(), text);
+            assert_eq!(client.takes_variables, text.contains('T'), "{name}");
+            let without = there(&to(None)).to_string();
+            assert!(without.contains("https://o/mcp") && !without.contains("Bearer"), "{without}");
+        }
+        assert_eq!(CLIENTS.len(), expected.len() + 1);
     }
 
     #[test]

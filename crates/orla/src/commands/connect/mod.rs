@@ -1,7 +1,7 @@
 //! `orla connect CLIENT`: the entry of this server in a client's configuration, printed or written.
 //!
 //! The entry starts orla on standard input and output with absolute paths: clients start their servers
-//! in directories of their own.
+//! in directories of their own. With `--url`, it names the address of a server that runs elsewhere.
 
 mod clients;
 mod json;
@@ -13,18 +13,21 @@ use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::{Path, PathBuf};
 
 use orla_console::Connection;
+use reqwest::Url;
+use serde_json::Value;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
-use crate::Failure;
 use crate::config::{DEFAULT_FILES, Source, reason};
 use crate::render;
-use clients::{CLIENTS, Client, Form, Launch, Places};
+use crate::{Failure, cli};
+use clients::{CLIENTS, Client, Entry, Form, Launch, Places, There};
 
 /// The largest client's file that is edited.
 const MAX_FILE: u64 = 16 * 1024 * 1024;
 
 /// Prints the entry, or writes it into the client's file.
-pub(crate) fn run(client: &str, write: bool, name: &str, source: &Source) -> Result<(), Failure> {
+pub(crate) fn run(connect: &cli::Connect, source: &Source) -> Result<(), Failure> {
+    let cli::Connect { client, write, name, .. } = connect;
     let Some(client) = CLIENTS.iter().find(|known| known.name == client) else {
         return Err(Failure::usage(format!("unknown client {client}")));
     };
@@ -36,13 +39,65 @@ pub(crate) fn run(client: &str, write: bool, name: &str, source: &Source) -> Res
         Places::here(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from))
             .ok_or_else(|| Failure::failed("HOME is not set: the client's file cannot be found"))?;
     let path = client.path(&places, Path::exists);
-    let launch = launch(source)?;
-    if write {
-        return write_entry(client, &path, name, &launch);
+    let to = match &connect.url {
+        Some(url) => Entry::There(there(client, url, connect.token_env.as_deref(), source)?),
+        None => Entry::Here(launch(source)?),
+    };
+    if *write {
+        return write_entry(client, &path, name, &to);
     }
     render::note(&format!("# {}: add this to {} (--write does it)", client.title, path.display()));
-    render::out(&edited(client, "", name, &launch).map_err(Failure::failed)?);
+    render::out(&edited(client, "", name, &to).map_err(Failure::failed)?);
     Ok(())
+}
+
+/// The server at this address, for this client.
+fn there(
+    client: &Client,
+    url: &str,
+    token_env: Option<&str>,
+    source: &Source,
+) -> Result<There, Failure> {
+    if source.file.is_some() || !source.flags.is_empty() {
+        return Err(Failure::usage(
+            "--url names a server that runs elsewhere, with a configuration of its own: leave the other options out",
+        ));
+    }
+    let title = client.title;
+    if client.there.is_none() {
+        return Err(Failure::failed(format!(
+            "{title} takes no addresses from its file: add the server in its settings, under Connectors"
+        )));
+    }
+    let is_name = |name: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        name.chars().all(is_plain) && !name.starts_with(|c: char| c.is_ascii_digit()) && !name.is_empty()
+    };
+    if let Some(name) = token_env.filter(|name| !is_name(name)) {
+        let what = format!("--token-env {name:?}: expected the name of an environment variable");
+        return Err(Failure::usage(what));
+    }
+    if token_env.is_some() && !client.takes_variables {
+        render::note(&format!(
+            "# {title} takes no token from the environment: sign in when it asks, or add `headers: {{Authorization: Bearer …}}`"
+        ));
+    }
+    Ok(There { url: address(url)?, token_env: token_env.map(str::to_owned) })
+}
+
+/// The address of a server's endpoint.
+fn address(url: &str) -> Result<String, Failure> {
+    let what = || Failure::usage(format!("--url {url}: expected an address such as https://host:8080"));
+    let mut address = Url::parse(url).map_err(|_| what())?;
+    let is_plain = address.username().is_empty() && address.password().is_none();
+    if !matches!(address.scheme(), "http" | "https") || !address.has_host() || !is_plain {
+        return Err(what());
+    }
+    if address.path() == "/" {
+        address.set_path("/mcp");
+    }
+    address.set_fragment(None);
+    Ok(address.into())
 }
 
 /// The entry of this server for each client, with the file that it belongs into.
@@ -50,8 +105,9 @@ pub(crate) fn entries(source: &Source) -> Vec<Connection> {
     let places =
         Places::here(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from));
     let (Some(places), Ok(launch)) = (places, launch(source)) else { return Vec::new() };
+    let to = Entry::Here(launch);
     let entry = |client: &Client| {
-        let text = edited(client, "", "orla", &launch).ok()?;
+        let text = edited(client, "", "orla", &to).ok()?;
         let file = shown(&client.path(&places, Path::exists));
         Some(Connection { title: client.title, file, text, then: client.then })
     };
@@ -103,11 +159,12 @@ fn tidy(path: &Path) -> PathBuf {
 }
 
 /// A client's file with the entry in it.
-fn edited(client: &Client, text: &str, name: &str, launch: &Launch) -> Result<String, String> {
+fn edited(client: &Client, text: &str, name: &str, to: &Entry) -> Result<String, String> {
+    let entry = client.entry(to).ok_or("it has no entries of servers elsewhere")?;
     match &client.form {
-        Form::Json { below, entry } => json::set(text, below, name, &entry(launch)),
-        Form::Yaml => yaml::set(text, name, launch),
-        Form::Toml => set_toml(text, name, launch),
+        Form::Json { below, .. } => json::set(text, below, name, &entry),
+        Form::Yaml => yaml::set(text, name, &entry),
+        Form::Toml => set_toml(text, name, &entry),
     }
 }
 
@@ -123,7 +180,7 @@ fn has_entry(client: &Client, text: &str, name: &str) -> bool {
     }
 }
 
-fn set_toml(text: &str, name: &str, launch: &Launch) -> Result<String, String> {
+fn set_toml(text: &str, name: &str, own: &Value) -> Result<String, String> {
     let mut document: DocumentMut = text.parse().map_err(|err: toml_edit::TomlError| {
         err.to_string().lines().next().unwrap_or("not TOML").to_owned()
     })?;
@@ -134,16 +191,21 @@ fn set_toml(text: &str, name: &str, launch: &Launch) -> Result<String, String> {
     });
     let servers = servers.as_table_like_mut().ok_or("mcp_servers is not a table")?;
     let mut entry = Table::new();
-    entry.insert("command", value(&launch.command));
-    entry.insert("args", value(launch.args.iter().collect::<Array>()));
-    if !launch.env.is_empty() {
-        let env: InlineTable =
-            launch.env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        entry.insert("env", value(env));
+    for (key, own) in own.as_object().into_iter().flatten() {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let item = match own {
+            Value::Array(items) => value(items.iter().map(text).collect::<Array>()),
+            Value::Object(members) => {
+                value(members.iter().map(|(name, own)| (name, text(own))).collect::<InlineTable>())
+            }
+            own => value(text(own)),
+        };
+        entry.insert(key, item);
     }
     if let Some(old) = servers.get_mut(name).and_then(Item::as_table_like_mut) {
         // What stands around the old values, comments included, stays.
-        let stale: Vec<String> = ["command", "args", "env", "url"].map(str::to_owned).into();
+        let stale: Vec<String> =
+            ["command", "args", "env", "url", "bearer_token_env_var"].map(str::to_owned).into();
         for key in stale {
             match entry.remove(&key) {
                 Some(item) => old.insert(&key, item),
@@ -156,7 +218,7 @@ fn set_toml(text: &str, name: &str, launch: &Launch) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-fn write_entry(client: &Client, path: &Path, name: &str, launch: &Launch) -> Result<(), Failure> {
+fn write_entry(client: &Client, path: &Path, name: &str, to: &Entry) -> Result<(), Failure> {
     let failed = |what: &str, err: &std::io::Error| {
         Failure::failed(format!("{} cannot be {what}: {}", path.display(), reason(err)))
     };
@@ -174,7 +236,7 @@ fn write_entry(client: &Client, path: &Path, name: &str, launch: &Launch) -> Res
         Err(err) => return Err(failed("read", &err)),
     };
     let text = old.as_deref().unwrap_or_default();
-    let new = edited(client, text, name, launch)
+    let new = edited(client, text, name, to)
         .map_err(|problem| Failure::failed(format!("{} is not touched: {problem}", path.display())))?;
     if old.as_deref() == Some(new.as_str()) {
         render::line(&format!("{} has this entry already: {}", client.title, path.display()));
@@ -241,30 +303,40 @@ fn replace(path: &Path, text: &str) -> std::io::Result<()> {
 mod tests {
     use super::*;
 
-    fn launch(command: &str) -> Launch {
-        Launch {
+    fn launch(command: &str) -> Entry {
+        Entry::Here(Launch {
             command: command.into(),
             args: vec!["--stdio".into(), "--config".into(), "/srv/a b.yaml".into()],
             env: Vec::new(),
-        }
+        })
+    }
+
+    fn there() -> Entry {
+        Entry::There(There { url: "https://o.example/mcp".into(), token_env: Some("TOKEN".into()) })
     }
 
     #[test]
     fn codex_gets_a_table_and_keeps_its_comments() {
         let text = "# mine\nmodel = \"x\" # yes\n\n[mcp_servers.other]\ncommand = \"y\"\n";
-        let once = set_toml(text, "orla", &launch("/bin/orla")).unwrap();
+        let client = CLIENTS.iter().find(|client| client.name == "codex").unwrap();
+        let once = edited(client, text, "orla", &launch("/bin/orla")).unwrap();
         let expected = format!(
             "{text}\n[mcp_servers.orla]\ncommand = \"/bin/orla\"\nargs = [\"--stdio\", \"--config\", \"/srv/a b.yaml\"]\n"
         );
         assert_eq!(once, expected);
-        let twice = set_toml(&once, "orla", &launch("/usr/bin/orla")).unwrap();
+        let twice = edited(client, &once, "orla", &launch("/usr/bin/orla")).unwrap();
         assert_eq!(twice, expected.replace("/bin/orla", "/usr/bin/orla"));
+        let away = edited(client, &once, "orla", &there()).unwrap();
+        let entry =
+            "\n[mcp_servers.orla]\nurl = \"https://o.example/mcp\"\nbearer_token_env_var = \"TOKEN\"\n";
+        assert_eq!(away, format!("{text}{entry}"));
+        assert_eq!(edited(client, &away, "orla", &launch("/bin/orla")).unwrap(), once);
     }
 
     #[test]
     fn the_command_line_knows_every_client() {
         let names: Vec<&str> = CLIENTS.iter().map(|client| client.name).collect();
-        assert_eq!(names, crate::cli::CLIENTS);
+        assert_eq!(names, cli::CLIENTS);
     }
 
     #[test]
@@ -280,6 +352,32 @@ mod tests {
                 "{}",
                 client.name
             );
+        }
+    }
+
+    #[test]
+    fn every_client_that_can_takes_the_address_of_a_server_elsewhere() {
+        for client in CLIENTS.iter().filter(|client| client.there.is_some()) {
+            let before = edited(client, "", "orla", &launch("/bin/orla")).unwrap();
+            let once = edited(client, &before, "orla", &there()).unwrap();
+            assert!(has_entry(client, &once, "orla") && !once.contains("/bin/orla"), "{once}");
+            assert!(once.contains("https://o.example/mcp"), "{once}");
+            assert_eq!(once.contains("TOKEN"), client.takes_variables, "{once}");
+            assert_eq!(edited(client, &once, "orla", &there()).unwrap(), once, "{}", client.name);
+        }
+    }
+
+    #[test]
+    fn an_address_leads_to_the_endpoint_and_has_no_password() {
+        for (given, address) in [
+            ("http://h:8080", Some("http://h:8080/mcp")),
+            ("https://h/", Some("https://h/mcp")),
+            ("https://h/orla/mcp", Some("https://h/orla/mcp")),
+            ("h:8080", None),
+            ("ftp://h", None),
+            ("https://u:p@h", None),
+        ] {
+            assert_eq!(super::address(given).ok().as_deref(), address, "{given}");
         }
     }
 

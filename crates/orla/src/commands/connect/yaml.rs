@@ -4,8 +4,7 @@
 //! anything but the entry differs, nothing is written.
 
 use orla_document::{Kind, Node, parse};
-
-use super::clients::Launch;
+use serde_json::{Value, json};
 
 const BELOW: &str = "extensions";
 
@@ -19,14 +18,14 @@ pub(super) fn has(text: &str, key: &str) -> bool {
 ///
 /// # Errors
 /// Why the file cannot be edited.
-pub(super) fn set(text: &str, key: &str, launch: &Launch) -> Result<String, String> {
+pub(super) fn set(text: &str, key: &str, own: &Value) -> Result<String, String> {
     let old = read(text)?;
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
     let extensions = member(old.as_ref(), BELOW);
     match extensions.map(|node| &node.kind) {
         None => {
             lines.push(format!("{BELOW}:"));
-            lines.extend(entry(key, launch, "  "));
+            lines.extend(entry(key, own, "  "));
         }
         Some(Kind::Map(pairs)) if !pairs.is_empty() => {
             let (first, _) = &pairs[0];
@@ -42,14 +41,14 @@ pub(super) fn set(text: &str, key: &str, launch: &Launch) -> Result<String, Stri
                 }
                 None => first.at.line - 1,
             };
-            lines.splice(at..at, entry(key, launch, &indent));
+            lines.splice(at..at, entry(key, own, &indent));
         }
         Some(_) => {
             let empty = [format!("{BELOW}:"), format!("{BELOW}: {{}}")];
             let at = lines.iter().position(|line| empty.iter().any(|empty| line.trim_end() == empty));
             let at = at.ok_or_else(|| format!("{BELOW} is written in a form that cannot be edited"))?;
             lines[at] = format!("{BELOW}:");
-            lines.splice(at + 1..at + 1, entry(key, launch, "  "));
+            lines.splice(at + 1..at + 1, entry(key, own, "  "));
         }
     }
     let new = format!("{}\n", lines.join("\n"));
@@ -61,25 +60,16 @@ pub(super) fn set(text: &str, key: &str, launch: &Launch) -> Result<String, Stri
     }
 }
 
-/// The lines of an extension.
-pub(super) fn entry(key: &str, launch: &Launch, indent: &str) -> Vec<String> {
+/// The lines of an extension, of which `own` says its type and what goes with that.
+fn entry(key: &str, own: &Value, indent: &str) -> Vec<String> {
+    let (enabled, name, timeout) = (json!(true), json!(key), json!(300));
+    let description = json!("The tools that orla serves");
+    let common = [("enabled", &enabled), ("name", &name), ("description", &description)];
+    let own = own.as_object().into_iter().flatten().map(|(key, value)| (key.as_str(), value));
     // JSON's texts, lists and objects are YAML's too.
-    let env: serde_json::Map<String, serde_json::Value> =
-        launch.env.iter().map(|(name, value)| (name.clone(), value.as_str().into())).collect();
-    let (command, args) = (serde_json::json!(launch.command), serde_json::json!(launch.args));
-    let name = serde_json::json!(key);
-    let lines = [
-        "enabled: true".to_owned(),
-        "type: stdio".to_owned(),
-        format!("name: {name}"),
-        "description: \"The tools that orla serves\"".to_owned(),
-        format!("cmd: {command}"),
-        format!("args: {args}"),
-        format!("envs: {}", serde_json::Value::Object(env)),
-        "timeout: 300".to_owned(),
-    ];
-    let head = format!("{indent}{key}:");
-    std::iter::once(head).chain(lines.into_iter().map(|line| format!("{indent}  {line}"))).collect()
+    let line = |(key, value): (&str, &Value)| format!("{indent}  {key}: {value}");
+    let lines = common.into_iter().chain(own).chain([("timeout", &timeout)]).map(line);
+    std::iter::once(format!("{indent}{key}:")).chain(lines.collect::<Vec<_>>()).collect()
 }
 
 fn read(text: &str) -> Result<Option<Node>, String> {
@@ -132,15 +122,12 @@ fn indent_of(line: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn launch() -> Launch {
-        Launch { command: "/bin/orla".into(), args: vec!["--stdio".into()], env: Vec::new() }
-    }
-
     fn set_orla(text: &str) -> Result<String, String> {
-        set(text, "orla", &launch())
+        let own = json!({"type": "stdio", "cmd": "/bin/orla", "args": ["--stdio"], "envs": {}});
+        set(text, "orla", &own)
     }
 
-    const ENTRY: &str = "  orla:\n    enabled: true\n    type: stdio\n    name: \"orla\"\n    description: \"The tools that orla serves\"\n    cmd: \"/bin/orla\"\n    args: [\"--stdio\"]\n    envs: {}\n    timeout: 300\n";
+    const ENTRY: &str = "  orla:\n    enabled: true\n    name: \"orla\"\n    description: \"The tools that orla serves\"\n    type: \"stdio\"\n    cmd: \"/bin/orla\"\n    args: [\"--stdio\"]\n    envs: {}\n    timeout: 300\n";
 
     #[test]
     fn the_entry_is_added_to_files_of_every_shape() {
