@@ -146,9 +146,14 @@ async fn route(
     match path {
         "/healthz" => return only_get(parts, || text(StatusCode::OK, "ok\n")),
         "/readyz" => {
-            return only_get(parts, || match core.is_ready() {
-                true => text(StatusCode::OK, status::readiness(core)),
-                false => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+            let trouble = Box::pin(core.state_trouble()).await;
+            return only_get(parts, || match (core.is_ready(), trouble) {
+                (true, None) => text(StatusCode::OK, status::readiness(core)),
+                (true, Some(why)) => text(
+                    StatusCode::SERVICE_UNAVAILABLE,
+                    format!("not ready: tasks cannot be kept: {why}\n"),
+                ),
+                (false, _) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
             });
         }
         _ => {}

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 use orla_history::History;
@@ -300,6 +300,17 @@ impl Core {
     /// Whether the server accepts requests.
     pub(crate) fn is_ready(&self) -> bool {
         self.serving.load(Ordering::Relaxed) && !self.draining.is_cancelled()
+    }
+
+    /// Why tasks cannot be kept, if that is known.
+    pub(crate) async fn state_trouble(&self) -> Option<String> {
+        /// How long the state may take to answer.
+        const PATIENCE: Duration = Duration::from_secs(2);
+        let checking = tokio::time::timeout(PATIENCE, self.tasks()?.check_store());
+        match checking.await {
+            Ok(found) => found.err().map(|error| error.to_string()),
+            Err(_) => Some("the state does not answer".to_owned()),
+        }
     }
 
     pub(crate) fn set_serving(&self) {

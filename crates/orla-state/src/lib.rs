@@ -83,6 +83,14 @@ pub trait StateStore: Send + Sync {
         Ok(())
     }
 
+    /// Whether changes can be written, as far as the engine can tell.
+    ///
+    /// # Errors
+    /// They cannot. The reason names no place.
+    async fn check(&self) -> Result<(), StateError> {
+        Ok(())
+    }
+
     /// The keys of records as they change, whoever changes them. `None` if this process alone does. A receiver that lags
     /// has to look at all records that it is about.
     fn changed_keys(&self) -> Option<broadcast::Receiver<Arc<str>>> {

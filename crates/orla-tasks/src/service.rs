@@ -153,6 +153,14 @@ impl Counts {
 }
 
 impl Tasks {
+    /// Whether tasks can be kept, as far as the store can tell.
+    ///
+    /// # Errors
+    /// They cannot.
+    pub async fn check_store(&self) -> Result<(), StateError> {
+        self.0.store.check().await
+    }
+
     /// The tasks in a store. Nothing runs before [`resume`](Self::resume), and the store is not read before.
     pub fn open(
         store: Arc<dyn StateStore>,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,7 +10,8 @@ use orla_state::{
     Change, Embedded, Limits, Memory, OpenError, Query, Record, Revision, StateError, StateStore,
     WriteError,
 };
-use tokio::sync::OnceCell;
+use rustix::fs::{Access, StatVfsMountFlags};
+use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
 
 use crate::Failure;
@@ -86,7 +88,14 @@ async fn open(config: &Config) -> Result<Arc<dyn StateStore>, OpenError> {
     if config.state == StateKind::Memory {
         return Ok(Arc::new(Memory::new(Limits::default())));
     }
-    let lazy = Lazy { dir: config.state_dir.clone(), store: OnceCell::new() };
+    let is_wanted = !config.is_default("state_dir") || !config.schedules.is_empty();
+    let lazy = Lazy {
+        dir: config.state_dir.clone(),
+        store: OnceCell::new(),
+        is_wanted,
+        has_failed: AtomicBool::new(false),
+        checking: Mutex::new(None),
+    };
     if Embedded::exists(&lazy.dir) {
         lazy.opened().await?;
     }
@@ -97,9 +106,36 @@ async fn open(config: &Config) -> Result<Arc<dyn StateStore>, OpenError> {
 struct Lazy {
     dir: PathBuf,
     store: OnceCell<Embedded>,
+    /// Whether the configuration speaks of it. Otherwise, a directory that cannot be written is no trouble until something
+    /// is kept in it.
+    is_wanted: bool,
+    /// Whether the last write failed.
+    has_failed: AtomicBool,
+    /// What the last check found, and when.
+    checking: Mutex<Option<(Instant, Result<(), StateError>)>>,
 }
 
 impl Lazy {
+    /// Notes whether a write failed.
+    fn noted<T>(&self, written: Result<T, WriteError>) -> Result<T, WriteError> {
+        let has_failed = matches!(written, Err(WriteError::Failed(_)));
+        self.has_failed.store(has_failed, Ordering::Relaxed);
+        written
+    }
+
+    /// Writes a record and removes it again.
+    async fn probe(&self) -> Result<(), StateError> {
+        for change in [Change::put(PROBE, Vec::new()), Change::remove(PROBE)] {
+            match self.write(vec![change]).await {
+                Ok(_) | Err(WriteError::Conflict { .. }) => {}
+                Err(WriteError::Failed(_)) => {
+                    return Err(StateError::new("the last write to it failed; see the log"));
+                }
+            }
+        }
+        Ok(())
+    }
+
     async fn opened(&self) -> Result<&Embedded, OpenError> {
         self.store
             .get_or_try_init(|| async {
@@ -119,6 +155,30 @@ impl Lazy {
     }
 }
 
+/// The record that is written to find out whether one can be.
+const PROBE: &str = "probe";
+/// How long the answer of a check holds.
+const CHECKED: Duration = Duration::from_secs(1);
+
+/// Whether the file system of a directory, or of the nearest one around it that exists, takes more data.
+fn room(dir: &Path) -> Result<(), StateError> {
+    let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
+    let Some(place) = dir.ancestors().find(|place| place.exists()) else { return Ok(()) };
+    let system = rustix::fs::statvfs(place).ok();
+    let why = if !place.is_dir() {
+        "the place of its directory is a file"
+    } else if system.as_ref().is_some_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY)) {
+        "its file system is read-only"
+    } else if system.as_ref().is_some_and(|system| system.f_blocks > 0 && system.f_bavail == 0) {
+        "the disk is full"
+    } else if rustix::fs::access(place, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        "its directory is not writable"
+    } else {
+        return Ok(());
+    };
+    Err(StateError::new(why))
+}
+
 fn broke_down(dir: &Path, broken: tokio::task::JoinError) -> OpenError {
     OpenError::Failed { path: dir.to_owned(), source: std::io::Error::other(broken) }
 }
@@ -126,13 +186,34 @@ fn broke_down(dir: &Path, broken: tokio::task::JoinError) -> OpenError {
 #[async_trait]
 impl StateStore for Lazy {
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
-        let store = self.opened().await.map_err(|error| StateError::new(error.to_string()))?;
-        store.write(changes).await
+        let opened = self.opened().await.map_err(|error| StateError::new(error.to_string()).into());
+        let written = match opened {
+            Ok(store) => store.write(changes).await,
+            Err(error) => Err(error),
+        };
+        self.noted(written)
     }
 
     async fn write_later(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
         let store = self.opened().await.map_err(|error| StateError::new(error.to_string()))?;
-        store.write_later(changes).await
+        self.noted(store.write_later(changes).await)
+    }
+
+    async fn check(&self) -> Result<(), StateError> {
+        if !self.is_wanted && !self.store.initialized() {
+            return Ok(());
+        }
+        // Whoever asks while another one does waits for that answer.
+        let mut last = self.checking.lock().await;
+        if let Some((_, found)) = last.as_ref().filter(|(at, _)| at.elapsed() < CHECKED) {
+            return found.clone();
+        }
+        let found = match room(&self.dir) {
+            Ok(()) if self.has_failed.load(Ordering::Relaxed) => self.probe().await,
+            found => found,
+        };
+        *last = Some((Instant::now(), found.clone()));
+        found
     }
 
     async fn get(&self, key: &str) -> Result<Option<Record>, StateError> {

@@ -309,11 +309,38 @@ fn a_task_that_cannot_be_kept_is_the_error_of_its_request() {
         .file("plain", "no directory")
         .config("state_dir: ./plain/state\n")
         .serve();
+    let ready = server.http().get("/readyz");
+    assert_eq!(ready.status, 503, "{}", ready.text());
+    assert!(ready.text().contains("tasks cannot be kept") && !ready.text().contains("plain"));
     let answer = ask(&server, "POST", "/tasks", &json!({"capability": "hello"}));
     let error = answer.json()["error"].clone();
     assert_eq!((answer.status, &error["kind"]), (503, &json!("unavailable")), "{error}");
     assert!(error["message"].as_str().unwrap().contains("plain"), "{error}");
     assert_eq!(server.client().call("hello", json!({})).stdout(), "hello\n");
+}
+
+#[test]
+fn a_server_that_can_no_longer_keep_tasks_is_not_ready_until_it_can() {
+    let hello = world().tool("hello", sh("echo hello"));
+    let mut server = hello.through(&["sh", "-c", r#"trap '' XFSZ; exec "$@""#, "--"]).serve();
+    assert_eq!(server.http().get("/readyz").status, 200);
+    let is_ready = |server: &Server| server.http().get("/readyz").status == 200;
+    start(&server, &json!({"capability": "hello"}));
+    assert!(is_ready(&server));
+    // Files grow no more, as on a disk that is full.
+    let limit = |bytes: Option<u64>| {
+        let id = rustix::process::Pid::from_raw(i32::try_from(server.id()).unwrap());
+        let limit = rustix::process::Rlimit { current: bytes, maximum: None };
+        rustix::process::prlimit(id, rustix::process::Resource::Fsize, limit).unwrap();
+    };
+    limit(Some(server.path(".orla/state.db-wal").metadata().expect("the log of the state").len()));
+    let input = json!({"capability": "hello"});
+    eventually("a task cannot be kept", || ask(&server, "POST", "/tasks", &input).status == 503);
+    eventually("the server is not ready", || !is_ready(&server));
+    limit(None);
+    eventually("the server is ready again", || is_ready(&server));
+    start(&server, &json!({"capability": "hello"}));
+    assert!(server.terminate().success());
 }
 
 #[test]
