@@ -1,10 +1,13 @@
 //! Traces and metrics: the way to the collector.
 
+use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use orla_history::{History, Tracing};
 use orla_oauth::root_cause;
 use orla_server::Server;
@@ -84,10 +87,11 @@ struct Http {
     client: Client,
     url: String,
     headers: HeaderMap,
+    is_gzip: bool,
 }
 
 impl Http {
-    fn new(Target { url, headers }: Target) -> Result<Self, Failure> {
+    fn new(Target { url, headers, is_gzip }: Target) -> Result<Self, Failure> {
         let headers = headers.iter().map(|(name, value)| {
             let name = HeaderName::try_from(name).map_err(|_| {
                 Failure::usage(format!("telemetry.headers: {name:?} is not the name of a header"))
@@ -99,15 +103,26 @@ impl Http {
             Ok((name, value))
         });
         let headers = headers.collect::<Result<HeaderMap, Failure>>()?;
-        Ok(Self { client: http_client::new()?, url, headers })
+        Ok(Self { client: http_client::new()?, url, headers, is_gzip })
     }
+}
+
+fn gzip(body: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+    // A vector takes everything.
+    drop(encoder.write_all(body));
+    encoder.finish().unwrap_or_default()
 }
 
 #[async_trait]
 impl Collector for Http {
     async fn send(&self, body: Bytes) -> Result<(), NotTaken> {
         let request = self.client.post(&self.url).headers(self.headers.clone()).timeout(TIMEOUT);
-        let request = request.header("content-type", "application/x-protobuf").body(body);
+        let request = request.header("content-type", "application/x-protobuf");
+        let request = match self.is_gzip {
+            true => request.header("content-encoding", "gzip").body(gzip(&body)),
+            false => request.body(body),
+        };
         let sent = request.send().await;
         let response =
             sent.map_err(|err| NotTaken { why: root_cause(&err.without_url()), may_pass: true })?;
@@ -123,5 +138,20 @@ impl Collector for Http {
                 | StatusCode::GATEWAY_TIMEOUT
         );
         Err(NotTaken { why: format!("the collector answered {status}"), may_pass })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+
+    use flate2::read::GzDecoder;
+
+    #[test]
+    fn what_is_compressed_can_be_read() {
+        let body = b"metrics, metrics, metrics".repeat(100);
+        let (compressed, mut read) = (super::gzip(&body), Vec::new());
+        GzDecoder::new(&*compressed).read_to_end(&mut read).unwrap();
+        assert!(read == body && compressed.len() < body.len() / 10);
     }
 }

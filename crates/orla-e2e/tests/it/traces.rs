@@ -341,3 +341,15 @@ fn metrics_are_sent_at_an_interval() {
     });
     assert_eq!(found, (1.0, "ok".to_owned()));
 }
+
+#[test]
+fn what_is_sent_is_compressed_if_the_environment_says_so() {
+    let (collector, upstream) = (Upstream::start(), Upstream::start());
+    collector.set("POST /v1/metrics", 200, "");
+    let world = traced(&collector.url(), &upstream, "").env("OTEL_METRIC_EXPORT_INTERVAL", "100");
+    let server = world.env("OTEL_EXPORTER_OTLP_COMPRESSION", "gzip").serve();
+    assert!(!server.client().call("here", json!({})).is_error());
+    let sent = eventually("metrics are sent", || collector.asked().into_iter().next());
+    assert_eq!(sent.headers.get("content-encoding").map(String::as_str), Some("gzip"));
+    assert!(sent.bytes.starts_with(&[0x1f, 0x8b]), "{:?}", &sent.bytes[..2]);
+}

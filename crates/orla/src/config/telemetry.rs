@@ -84,6 +84,8 @@ pub(crate) struct Target {
     /// The whole address.
     pub(crate) url: String,
     pub(crate) headers: Vec<(String, String)>,
+    /// Whether requests are compressed.
+    pub(crate) is_gzip: bool,
 }
 
 /// Variables by name, without those that are empty.
@@ -150,9 +152,18 @@ impl Config {
                 "{kind} are sent as http/protobuf alone: change OTEL_EXPORTER_OTLP_PROTOCOL"
             ));
         }
+        let is_gzip = match of_either("COMPRESSION").as_deref() {
+            None | Some("none") => false,
+            Some("gzip") => true,
+            Some(_) => {
+                return Err(format!(
+                    "{kind} are sent with gzip or uncompressed: change OTEL_EXPORTER_OTLP_COMPRESSION"
+                ));
+            }
+        };
         let mut headers = of_either("HEADERS").map(|text| pairs(&text)).unwrap_or_default();
         headers.extend(own.headers.clone());
-        Ok(Some(Target { url, headers: headers.into_iter().collect() }))
+        Ok(Some(Target { url, headers: headers.into_iter().collect(), is_gzip }))
     }
 }
 
@@ -215,6 +226,13 @@ mod tests {
         let grpc =
             [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"), ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")];
         assert!(telemetry("", &grpc).err().unwrap().contains("http/protobuf"));
+        let packed = |word| {
+            let endpoint = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1");
+            telemetry("", &[endpoint, ("OTEL_EXPORTER_OTLP_COMPRESSION", word)])
+        };
+        assert!(packed("gzip").unwrap().traces.unwrap().is_gzip);
+        assert!(!packed("none").unwrap().metrics.unwrap().is_gzip);
+        assert!(packed("zstd").err().unwrap().contains("OTEL_EXPORTER_OTLP_COMPRESSION"));
         let off = [("OTEL_EXPORTER_OTLP_ENDPOINT", "http://c:1"), ("OTEL_SDK_DISABLED", "true")];
         assert!(telemetry("", &off).unwrap().traces.is_none());
         let traces_alone =
