@@ -84,6 +84,11 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
+    /// The names of the providers that were asked and have no capability at all.
+    fn without_any(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Starts the services that are configured to start early; all of them if `all` is set.
     fn start_eager(&self, all: bool);
 

@@ -184,7 +184,8 @@ impl Sources {
             }
         }
         tools.extend(near.into_iter().map(Tool::from));
-        self.installed.hold_back(tools.iter_mut().map(|tool| &mut tool.registration));
+        let without = providers.iter().flat_map(|source| source.without_any());
+        self.installed.hold_back(tools.iter_mut().map(|tool| &mut tool.registration), without);
         let here: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
         let unserved = self.installed.unserved().into_iter();
         tools.extend(unserved.filter(|one| !here.contains(&one.manifest.id)).map(Tool::from));

@@ -25,7 +25,7 @@ tools = [{"name": "forecast", "description": says, "inputSchema": {"type": "obje
 for line in sys.stdin:
     m = json.loads(line); k = m.get("method")
     if k == "initialize": out({"jsonrpc": "2.0", "id": m["id"], "result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}, "prompts": {}}, "serverInfo": {"name": "weather", "version": "VERSION"}}})
-    elif k == "tools/list": out({"jsonrpc": "2.0", "id": m["id"], "result": {"tools": tools}})
+    elif k == "tools/list": out({"jsonrpc": "2.0", "id": m["id"], "result": {"tools": [] if os.environ.get("SAYS") == "nothing" else tools}})
     elif k == "tools/call": out({"jsonrpc": "2.0", "id": m["id"], "result": {"content": [{"type": "text", "text": "VERSION " + os.environ.get("KEY", "no key")}]}})
     elif k == "prompts/list": out({"jsonrpc": "2.0", "id": m["id"], "result": {"prompts": [{"name": "ask"}]}})
     elif "id" in m: out({"jsonrpc": "2.0", "id": m["id"], "error": {"code": -32601, "message": "no"}})
@@ -275,6 +275,22 @@ fn a_tool_that_says_something_else_is_not_served_before_it_is_accepted() {
     let row = row.expect("it is listed");
     assert_eq!(row["state"], "unavailable", "{row}");
     assert!(row.to_string().contains("orla update weather"), "{row}");
+}
+
+#[test]
+fn the_tools_of_a_server_that_has_none_any_more_are_shown_as_unavailable() {
+    let world = project().env("ORLA_PASS_ENV", "E2E_*,SAYS").env("SAYS", "Tells the weather.");
+    bundle(&world, "w.mcpb", "1.0.0", "{}", &[]);
+    ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
+    let server = world.env("SAYS", "nothing").serve();
+    let row = eventually("the server is asked", || {
+        server.client().tool_names();
+        let status = server.status();
+        let rows = status["capabilities"].as_array()?.clone();
+        rows.into_iter().find(|row| row["name"].as_str().is_some_and(|name| name.contains("forecast")))
+    });
+    assert_eq!(row["state"], "unavailable", "{row}");
+    assert!(row.to_string().contains("no longer has it; `orla update weather`"), "{row}");
 }
 
 #[test]

@@ -522,6 +522,15 @@ impl Source for McpServers {
         configured.declared.iter().filter_map(missing_problem).map(|problem| problem.text).collect()
     }
 
+    fn without_any(&self) -> Vec<String> {
+        let configured = self.configured.lock();
+        let has_none = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
+            let is_asked = server.info().is_some() && !server.needs_callers();
+            (is_asked && server.tools(<[_]>::is_empty)).then(|| settings.name.clone())
+        };
+        configured.entries.iter().filter_map(has_none).collect()
+    }
+
     fn start_eager(&self, all: bool) {
         for (settings, server) in &self.configured.lock().entries {
             if all || settings.eager {

@@ -188,8 +188,12 @@ impl Installed {
         (found, refused)
     }
 
-    /// Makes the tools unavailable that are not what the lock says.
-    pub(crate) fn hold_back<'a>(&self, registrations: impl Iterator<Item = &'a mut Registration>) {
+    /// Makes the tools unavailable that are not what the lock says. `without` are the providers that have no tool at all.
+    pub(crate) fn hold_back<'a>(
+        &self,
+        registrations: impl Iterator<Item = &'a mut Registration>,
+        without: impl Iterator<Item = String>,
+    ) {
         if self.packages.is_empty() {
             return;
         }
@@ -228,6 +232,13 @@ impl Installed {
             }
             self.seen.lock().insert(package.entry.name.clone(), said);
         }
+        let is_server = |name: &String| {
+            let mut packages = self.packages.iter().filter(|package| package.entry.name == *name);
+            packages
+                .any(|package| matches!(package.entry.kind, PackageKind::Bundle | PackageKind::Remote))
+        };
+        let without = without.filter(is_server).map(|name| (name, Vec::new()));
+        self.seen.lock().extend(without);
     }
 
     /// The tools of the lock that are not served, each with the reason: those of a package that cannot be served, and those
