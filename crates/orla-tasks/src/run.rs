@@ -197,7 +197,7 @@ impl Inner {
         let mut known = self.ahead.take(&id);
         let running = Arc::clone(&registered.running);
         let place = Arc::new(Mutex::new(Some(place)));
-        let mut wait = Duration::from_millis(50);
+        let (mut wait, mut is_cancelled) = (Duration::from_millis(50), false);
         loop {
             match self.attempt(&id, &running, &place, known.take()).await {
                 Attempt::Over | Attempt::Gone => {
@@ -236,7 +236,7 @@ impl Inner {
                     tracing::warn!(task = %id, why, "the task waits and is tried again");
                     tokio::select! {
                         () = self.closing.cancelled() => return,
-                        () = running.cancellation.cancelled() => {}
+                        () = running.cancellation.cancelled(), if !is_cancelled => is_cancelled = true,
                         () = tokio::time::sleep(wait.mul_f64(0.5 + jitter() / 2.0)) => {}
                     }
                     wait = (wait * 2).min(LONGEST);

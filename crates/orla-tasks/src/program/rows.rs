@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use orla_marketplace::JsonText;
 use orla_state::{Record, StateError};
+use serde_json::value::RawValue;
 
 use super::record::{Used, used as used_by};
 use crate::ahead::{Kept, ToRun};
@@ -28,7 +30,12 @@ pub(crate) fn to_run(
         Some(Used { time, .. }) => time,
         None => used.map(|row| read_used(&row.value)).unwrap_or_default(),
     };
-    Ok(Some(ToRun { task, input: text(input)?, used, kept: Kept::State(state), open: None }))
+    let input = match text(input) {
+        // What is over needs none.
+        Err(_) if task.state.is_terminal() => JsonText::from(RawValue::NULL.to_owned()),
+        input => input?,
+    };
+    Ok(Some(ToRun { task, input, used, kept: Kept::State(state), open: None }))
 }
 
 /// How long a run had run when it fell asleep, as older versions kept it.

@@ -716,3 +716,20 @@ async fn what_is_written_though_it_failed_is_neither_lost_nor_counted_twice() {
     close(&tasks).await;
     assert_eq!((once(), unfinished()), (2, 0));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_task_whose_input_is_damaged_can_be_cancelled() {
+    let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
+    let store: Arc<dyn StateStore> = Arc::clone(&memory) as _;
+    let resting = Tasks::open(store, market(&calls, "often"), TaskOptions::default());
+    let task = resting.start(program("1")).await.unwrap().task;
+    memory.write(vec![Change::put(format!("input/{}", task.id), "{")]).await.unwrap();
+    let tasks = open(memory, &calls).await;
+    while tasks.0.live.running(&task.id).is_none() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(tasks.cancel(task.id.as_str(), ANYONE).await.unwrap().state, State::Cancelled);
+    tasks.left(&task.id).await;
+    assert!(tasks.0.unfinished.lock().is_empty());
+    close(&tasks).await;
+}
