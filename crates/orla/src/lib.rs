@@ -92,7 +92,11 @@ fn program(run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
         return code;
     }
     signals::survive_hangup();
-    match run() {
+    let ran = run().and_then(|()| match render::unwritten() {
+        Some(why) => Err(Failure::failed(format!("the answer could not be written: {why}"))),
+        None => Ok(()),
+    });
+    match ran {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
             failure.lines.iter().for_each(|line| render::error(line));

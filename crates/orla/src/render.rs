@@ -20,11 +20,12 @@ pub(crate) mod progress;
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use orla_marketplace::Redactor;
 use parking_lot::RwLock;
 
+use crate::config::reason;
 pub(crate) use crate::text::cut;
 use crate::text::{in_json, on_lines, on_one_line};
 
@@ -204,17 +205,28 @@ fn remark(style: &'static str, text: &str, end: &str) {
     put(Stream::Err, shown.0.as_bytes());
 }
 
+/// Why a part of the answer could not be written.
+static UNWRITTEN: OnceLock<String> = OnceLock::new();
+
+/// Why a part of the answer could not be written to standard output, such as a full disk. A reader that went away is no
+/// error.
+pub(crate) fn unwritten() -> Option<&'static str> {
+    UNWRITTEN.get().map(String::as_str)
+}
+
 /// Writes bytes that are safe for their destination, above the progress bars. All output goes through here.
 fn put(stream: Stream, bytes: &[u8]) {
-    progress::lifted(|| {
-        // A reader that went away is no error.
-        let _ = match stream {
-            Stream::Out => {
-                let mut stdout = std::io::stdout().lock();
-                stdout.write_all(bytes).and_then(|()| stdout.flush())
+    progress::lifted(|| match stream {
+        Stream::Out => {
+            let mut stdout = std::io::stdout().lock();
+            let written = stdout.write_all(bytes).and_then(|()| stdout.flush());
+            if let Err(error) = written
+                && error.kind() != std::io::ErrorKind::BrokenPipe
+            {
+                UNWRITTEN.get_or_init(|| reason(&error));
             }
-            Stream::Err => std::io::stderr().lock().write_all(bytes),
-        };
+        }
+        Stream::Err => drop(std::io::stderr().lock().write_all(bytes)),
     });
 }
 

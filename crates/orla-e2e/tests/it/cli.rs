@@ -549,3 +549,19 @@ fn what_a_beginner_gets_wrong_is_answered_with_what_to_do() {
     let nobody = world.run(&["calls", "--url", "http://127.0.0.1:1"]);
     assert!(nobody.stderr.contains("start a server with `orla`, or name one with --url"), "{nobody:?}");
 }
+
+#[test]
+fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_none() {
+    let world = |script| world().tool("hello", sh("echo hello")).through(&["sh", "-c", script, "--"]);
+    for arguments in [&["call", "hello"][..], &["list"], &["rtfs", "-e", "1"]] {
+        let ran = world("exec \"$@\" > /dev/full").run(arguments);
+        assert_eq!(ran.code, Some(1), "{arguments:?}: {}", ran.all());
+        assert!(
+            ran.stderr.contains("could not be written: No space left"),
+            "{arguments:?}: {}",
+            ran.all()
+        );
+    }
+    let ran = world("{ \"$@\"; echo $? >&2; } | true").run(&["list"]);
+    assert_eq!(ran.stderr, "0\n");
+}
