@@ -343,14 +343,18 @@ mod tests {
         let expected = Progress { progress: 1.0, total: Some(3.0), message: Some("m".into()) };
         assert_eq!((token, notice), (7, Notice::Progress(expected)));
         assert_eq!(progress(&json(r#"{"progressToken":"x","progress":1}"#)), None);
-        assert_eq!(
-            log(&json(r#"{"level":"warning","data":"hm"}"#)),
-            Some((LogLevel::Warning, "hm".into()))
-        );
-        assert_eq!(
-            log(&json(r#"{"level":"info","data":{"a":1}}"#)),
-            Some((LogLevel::Info, r#"{"a":1}"#.into()))
-        );
+        for (logger, data, text) in [
+            (None, r#""hm""#, "hm"),
+            (Some("L"), r#"{"a":1.10}"#, r#"{"a":1.10}"#),
+            (None, "null", "null"),
+        ] {
+            let logged = logger.map_or(String::new(), |logger| format!(r#","logger":"{logger}""#));
+            let sent = json(&format!(r#"{{"level":"warning","data":{data}{logged}}}"#));
+            let (level, message) = log(&sent).unwrap();
+            assert_eq!((level, &*message), (LogLevel::Warning, text));
+            let sent = message.as_sent().unwrap();
+            assert_eq!((sent.logger.as_deref(), sent.data.as_str()), (logger, data));
+        }
         assert_eq!(log(&json(r#"{"level":"loud","data":1}"#)), None);
     }
 

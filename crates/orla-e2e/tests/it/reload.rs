@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use orla_e2e::{Client, Server, eventually};
+use orla_e2e::{Client, Request, Server, eventually};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -387,4 +387,29 @@ impl Drop for StopOnDrop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
     }
+}
+
+#[test]
+fn a_program_that_runs_keeps_its_snapshot() {
+    let server = world()
+        .tool("nap", sh("echo > napping; until test -e rested; do sleep 0.01; done"))
+        .tool("work", sh("echo done"))
+        .config("log_level: info\n")
+        .serve();
+    let program = json!({"program": "(do (call :nap {}) (:stdout (call :work {})))"}).to_string();
+    let run = || {
+        let request = Request::new("POST", "/rtfs").header("content-type", "application/json");
+        server.http().send(&request.body(program.as_str())).expect("an answer").json()
+    };
+    std::thread::scope(|scope| {
+        let running = scope.spawn(run);
+        eventually("it naps", || server.path("napping").exists());
+        server.write("orla.yaml", "log_level: info\ndeny: [work]\n", 0o644);
+        server.signal(Signal::HUP);
+        eventually("it is denied", || !server.client().tool_names().contains(&"work".to_owned()));
+        server.write("rested", "", 0o644);
+        assert_eq!(running.join().expect("it ends")["value"], "done\n");
+    });
+    let anew = run();
+    assert_eq!(anew["error"]["kind"], "unknown-capability", "{anew}");
 }

@@ -135,8 +135,8 @@ impl CapabilityMarketplace {
         let catalog = named.clone().unwrap_or_else(|| self.snapshot());
         let is_settled = match catalog.get(&call.target) {
             Some(entry) => entry.policy.availability != Availability::Unlearned,
-            // A provider that has not answered yet may serve it.
-            None => named.is_some(),
+            // A provider that has not answered yet may serve it. A session knows what it has listed.
+            None => named.is_some() && call.scope.depth == 0,
         };
         if is_settled {
             return catalog;

@@ -33,12 +33,21 @@ const FOUND: usize = 100;
 pub(super) struct Host<'a> {
     pub(super) market: &'a CapabilityMarketplace,
     pub(super) ctx: &'a CallContext,
+    /// The snapshot in which the program calls, from its beginning to its end.
+    pub(super) catalog: &'a Arc<Catalog>,
     pub(super) trace: &'a TraceSink,
     pub(super) streams: &'a Streams,
     pub(super) reporter: &'a Reporter,
 }
 
 impl<'a> Host<'a> {
+    /// A call that the program makes.
+    pub(super) fn within(&self, id: &str) -> Call {
+        let mut call = Call::within(self.ctx, id);
+        call.scope.catalog.get_or_insert_with(|| Arc::clone(self.catalog));
+        call
+    }
+
     /// The answer to a request.
     pub(super) async fn answer(
         self,
@@ -99,7 +108,7 @@ impl<'a> Host<'a> {
             Value::Vector(positional) => self.named(&id, positional.items()).await,
             input => input,
         };
-        let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
+        let mut call = self.within(&id).with(Payload::from_value(input));
         call.scope.checkpoint = self.checkpoint(asked, &token);
         call.scope.cancellation = token;
         call.scope.notices = self.heard_of(&id);

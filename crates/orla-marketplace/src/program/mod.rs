@@ -117,7 +117,8 @@ pub async fn drive(
     ctx: &CallContext,
 ) -> (Run, Result<Value, Error>) {
     let (reporter, streams) = (Reporter::new(&ctx.scope.notices), Streams::default());
-    let host = Host { market, ctx, trace, streams: &streams, reporter: &reporter };
+    let catalog = ctx.scope.catalog.clone().unwrap_or_else(|| market.snapshot());
+    let host = Host { market, ctx, catalog: &catalog, trace, streams: &streams, reporter: &reporter };
     let journal = ctx.scope.journal.as_deref();
     let mut pending = Pending::default();
     if let Some(journal) = journal

@@ -11,7 +11,6 @@ use rtfs::{Error, Ticket, Value};
 use tokio_util::sync::CancellationToken;
 
 use super::host::{Host, failure};
-use crate::call::Call;
 use crate::call::stream::OpenStream;
 use crate::journal::Asked;
 use crate::payload::Payload;
@@ -132,7 +131,7 @@ impl Host<'_> {
     ) -> Result<Value, Error> {
         let began = tokio::time::Instant::now();
         let traced = self.trace.is_wanted().then(|| input.clone());
-        let mut call = Call::within(self.ctx, &*id).with(Payload::from_value(input));
+        let mut call = self.within(&id).with(Payload::from_value(input));
         call.scope.cancellation = token.clone();
         call.scope.checkpoint = self.checkpoint(asked, &token);
         let opened = self.market.open(call).await.map_err(|error| failure(&id, &error));

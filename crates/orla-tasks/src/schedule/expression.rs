@@ -94,7 +94,9 @@ impl Expression {
             // Before clocks were set back, they showed later times than now.
             let now = self.local(before)?;
             let yesterday = now.checked_sub(Span::new().hours(24)).ok()?;
+            // A search backwards leaves out the second at which it begins.
             let latest = now.timestamp().as_second()
+                + 1
                 + i64::from(now.offset().seconds().max(yesterday.offset().seconds()));
             let latest = jiff::Timestamp::from_second(latest).ok()?.to_zoned(TimeZone::UTC);
             let mut times = self.cron.iter_before(latest);
@@ -286,6 +288,9 @@ mod tests {
             prop_assert_eq!(expression.next(Timestamp(first.0 - 1)), Some(first));
             prop_assert_eq!(expression.next(Timestamp(second.0 - 1)), Some(second));
             prop_assert_eq!(expression.previous(second), Some(first), "{} {}", text, zone);
+            for late in [1, 999, 1000] {
+                prop_assert_eq!(expression.previous(Timestamp(second.0 + late)), Some(second), "{} {}", text, zone);
+            }
         }
 
         #[test]

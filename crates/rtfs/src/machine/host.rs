@@ -111,7 +111,7 @@ impl Run {
                     _ => Value::vector(data).unwrap_or_default(),
                 };
                 let level = if level == "warning" { "warn".to_owned() } else { level };
-                self.context.cost += crate::builtins::effort(&message);
+                self.pay(crate::builtins::effort(&message));
                 self.emit(Event::Log { level, message: message.to_string(), data });
                 return Ok(None);
             }

@@ -260,6 +260,14 @@ impl Run {
 
     /// Runs for at most `quota` steps; 20,000 take about a millisecond.
     pub fn advance(&mut self, quota: u64) -> Outcome {
+        let outcome = self.turns(quota);
+        // A run that is saved now owes nothing.
+        let cost = std::mem::take(&mut self.context.cost);
+        self.pay(cost);
+        outcome
+    }
+
+    fn turns(&mut self, quota: u64) -> Outcome {
         let mut quota = quota;
         loop {
             if let Some(outcome) = &self.finished {
@@ -532,15 +540,20 @@ impl Run {
     pub(super) fn emit(&mut self, event: Event) {
         let text = match &event {
             Event::Log { message, data, .. } => {
-                self.context.cost += crate::builtins::effort(data);
+                self.pay(crate::builtins::effort(data));
                 message.len()
             }
             Event::StepBegin { name } => name.len(),
             _ => 0,
         };
-        self.context.cost += text as u64 / 64;
+        self.pay(text as u64 / 64);
         self.told += text + size_of::<Event>();
         self.events.push(event);
+    }
+
+    /// Takes steps for what was done outside of the program's code.
+    pub(super) fn pay(&mut self, steps: u64) {
+        self.steps_left = self.steps_left.saturating_sub(steps);
     }
 
     pub(super) fn new_ticket(&mut self) -> u64 {
