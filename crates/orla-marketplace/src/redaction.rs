@@ -217,12 +217,23 @@ impl Redactor {
             }
             Notice::Log { level, message } => {
                 let message = match message.as_sent().cloned() {
-                    Some(SentLog { logger, data }) => LogText::sent(logger.map(clean), self.json(data)),
+                    Some(SentLog { logger, data }) => LogText::sent(logger.map(clean), self.sent(data)),
                     None => clean(message.into_text()).into(),
                 };
                 Notice::Log { level, message }
             }
             Notice::Text(text) => Notice::Text(clean(text)),
+        }
+    }
+
+    /// JSON of others without secrets, however they escape its texts.
+    fn sent(&self, data: JsonText) -> JsonText {
+        match serde_json::from_str::<Json>(data.as_str()) {
+            Ok(value) if !self.is_empty() => {
+                let clean = self.tree(value.clone());
+                if clean == value { data } else { JsonText::of(&clean).unwrap_or_default() }
+            }
+            _ => self.json(data),
         }
     }
 
@@ -407,7 +418,11 @@ mod tests {
     fn a_notice_is_clean() {
         let message = format!("half of {SECRET}");
         let progress = Progress { progress: 1.0, total: None, message: Some(message.clone()) };
+        // Others escape more than has to be.
+        let escaped: String = message.chars().map(|ch| format!("\\u{:04X}", u32::from(ch))).collect();
+        let sent = JsonText::parse(format!("\"{escaped}\"")).unwrap();
         for notice in [
+            Notice::Log { level: LogLevel::Info, message: LogText::sent(None, sent) },
             Notice::Progress(progress),
             Notice::Log { level: LogLevel::Info, message: message.clone().into() },
             Notice::Text(message),

@@ -276,12 +276,13 @@ fn log(params: &JsonText) -> Option<(LogLevel, LogText)> {
     #[derive(Deserialize)]
     struct Params<'a> {
         level: String,
-        logger: Option<String>,
+        logger: Option<Value>,
         #[serde(borrow)]
         data: Option<&'a RawValue>,
     }
     let Params { level, logger, data } = serde_json::from_str(params.as_str()).ok()?;
     let data = JsonText::from(data.unwrap_or(RawValue::NULL).to_owned());
+    let logger = logger.and_then(|logger| logger.as_str().map(str::to_owned));
     Some((level.parse().ok()?, LogText::sent(logger, data)))
 }
 

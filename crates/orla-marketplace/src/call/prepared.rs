@@ -85,7 +85,24 @@ pub(super) struct Retries {
 impl CapabilityMarketplace {
     /// Looks up the capability in the call's snapshot, and computes the context of the call.
     pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
-        let mut catalog = self.catalog_for(&call).await;
+        let late = async {
+            match call.timeout {
+                Some(limit) => tokio::time::sleep(limit).await,
+                None => std::future::pending().await,
+            }
+        };
+        let id = || excerpt(&call.target, SHOWN);
+        let mut catalog = tokio::select! {
+            biased;
+            catalog = self.catalog_for(&call) => catalog,
+            () = call.scope.cancellation.cancelled() => {
+                return Err(RuntimeError::Cancelled { id: id(), outcome: None });
+            }
+            () = late => {
+                let limit = call.timeout.unwrap_or_default();
+                return Err(RuntimeError::TimedOut { id: id(), limit, outcome: None });
+            }
+        };
         let principal = call.scope.principal.as_ref();
         if catalog.get(&call.target).is_none_or(|entry| !entry.is_shown_to(principal))
             && let Some(signed_in) = self.sign_in(&catalog, &call).await

@@ -32,17 +32,23 @@ impl fmt::Debug for CapsuleProvider {
 }
 
 impl CapsuleProvider {
-    /// Why it must not be called yet: what a package of others serves is compared with what was accepted first.
+    /// Why it must not be called yet, or any more: once the capsule has said what its tools are, they are called as such,
+    /// with their schemas and under their rules. What a package of others serves is compared with what was accepted first.
     fn unaccepted(&self) -> Option<String> {
-        let capsule = &self.capsule.0;
-        if self.tool.is_some() || !capsule.service().manifest.declared.is_foreign {
+        if self.tool.is_some() {
             return None;
         }
-        let is_known = capsule.info().is_some_and(|info| info.tools.is_none());
-        (!is_known).then(|| {
-            let failure = capsule.status().last_failure;
-            failure.unwrap_or_else(|| "it has not said yet what its tools are".to_owned())
-        })
+        let capsule = &self.capsule.0;
+        match capsule.info() {
+            Some(info) if info.tools.is_some() => {
+                Some("it has said what its tools are since; list them again".to_owned())
+            }
+            None if capsule.service().manifest.declared.is_foreign => {
+                let failure = capsule.status().last_failure;
+                Some(failure.unwrap_or_else(|| "it has not said yet what its tools are".to_owned()))
+            }
+            _ => None,
+        }
     }
 }
 

@@ -214,7 +214,7 @@ fn pow(context: &mut Context, base: &Value, exponent: &Value) -> Answer {
         let n = if x.bits() <= 1 { 2 - n % 2 } else { n };
         let n = if *exponent == Value::Int(0) { 0 } else { n };
         let words = x.bits().saturating_mul(n) / 64;
-        context.cost += words.saturating_mul(words) / 64;
+        context.cost += words.saturating_mul(words) / 256;
         return Ok(Value::from(x.pow(n as u32)));
     }
     match (float_of(base), float_of(exponent)) {
