@@ -23,6 +23,7 @@ mod redact;
 mod store;
 mod trace;
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -423,12 +424,14 @@ impl Inner {
         let runs = |call: &Call| {
             call.parent.as_deref().is_some_and(|parent| self.intake.running.of(parent).is_some())
         };
-        let without: Vec<&mut Call> =
+        let mut without: Vec<&mut Call> =
             calls.filter(|call| call.parent.is_some() && !runs(call)).collect();
+        let known = known_parents(&*self.store, &without)?;
+        without.retain(|call| !call.parent.as_ref().is_some_and(|parent| known.contains(parent)));
         if without.is_empty() {
             return Ok(());
         }
-        // A parent may have ended since.
+        // A parent may have ended since, and not be written yet.
         self.intake.flush();
         forget_missing(&*self.store, without.into_iter())
     }
@@ -439,12 +442,18 @@ fn forget_missing<'a>(
     store: &dyn Store,
     calls: impl Iterator<Item = &'a mut Call>,
 ) -> Result<(), HistoryError> {
-    let nested: Vec<&mut Call> = calls.filter(|call| call.parent.is_some()).collect();
-    let known = store.known(nested.iter().filter_map(|call| call.parent.clone()).collect())?;
-    for call in nested {
+    let calls: Vec<&mut Call> = calls.collect();
+    let known = known_parents(store, &calls)?;
+    for call in calls {
         call.parent.take_if(|parent| !known.contains(parent));
     }
     Ok(())
+}
+
+/// The parents of these calls that a store has.
+fn known_parents(store: &dyn Store, calls: &[&mut Call]) -> Result<HashSet<String>, HistoryError> {
+    let parents: HashSet<String> = calls.iter().filter_map(|call| call.parent.clone()).collect();
+    if parents.is_empty() { Ok(parents) } else { store.known(parents) }
 }
 
 /// The place of a call that is made again, among those of its caller.

@@ -146,15 +146,10 @@ async fn route(
     match path {
         "/healthz" => return only_get(parts, || text(StatusCode::OK, "ok\n")),
         "/readyz" => {
-            let trouble = Box::pin(core.state_trouble()).await;
-            return only_get(parts, || match (core.is_ready(), trouble) {
-                (true, None) => text(StatusCode::OK, status::readiness(core)),
-                (true, Some(why)) => text(
-                    StatusCode::SERVICE_UNAVAILABLE,
-                    format!("not ready: tasks cannot be kept: {why}\n"),
-                ),
-                (false, _) => text(StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
-            });
+            return match parts.method {
+                Method::GET | Method::HEAD => Box::pin(readiness(core)).await,
+                _ => not_allowed("GET, HEAD"),
+            };
         }
         _ => {}
     }
@@ -328,6 +323,18 @@ const APPROVALS: &str = "/approvals/";
 /// What stands before the name of a node in a path.
 const NODES: &str = "/cluster/nodes/";
 
+/// Whether requests are served, and tasks can be kept.
+async fn readiness(core: &Core) -> Response<Body> {
+    let refuse = |why: String| text(StatusCode::SERVICE_UNAVAILABLE, why);
+    if !core.is_ready() {
+        return refuse("not ready\n".to_owned());
+    }
+    match core.state_trouble().await {
+        None => text(StatusCode::OK, status::readiness(core)),
+        Some(why) => refuse(format!("not ready: tasks cannot be kept: {why}\n")),
+    }
+}
+
 /// A request with two lengths (RFC 9112 §6.3). What follows it on the connection cannot be trusted.
 fn ambiguous(peer: IpAddr) -> Response<Body> {
     let reason = "Content-Length and Transfer-Encoding exclude each other";
@@ -346,11 +353,18 @@ pub(crate) fn unauthenticated(
     parts: &Parts,
     denied: orla_identity::Denied,
 ) -> Response<Body> {
-    refused(core, settings, peer, parts, denied, text(StatusCode::UNAUTHORIZED, UNAUTHENTICATED))
+    unauthenticated_with(
+        core,
+        settings,
+        peer,
+        parts,
+        denied,
+        text(StatusCode::UNAUTHORIZED, UNAUTHENTICATED),
+    )
 }
 
 /// A response with status 401 as the answer to a request without a valid token, which is counted.
-pub(crate) fn refused(
+pub(crate) fn unauthenticated_with(
     core: &Core,
     settings: &Settings,
     peer: IpAddr,

@@ -17,7 +17,9 @@ use crate::http::body::{self, Body};
 use crate::http::response::{closing, names, not_allowed, text, why_unreadable};
 use crate::http::url::below;
 use crate::pages::{Door, PageBody, Pages, Refused, Visit, Visitor};
-use crate::routes::{authenticate, challenged, count_failure, refused, unauthenticated, while_accepted};
+use crate::routes::{
+    authenticate, challenged, count_failure, unauthenticated, unauthenticated_with, while_accepted,
+};
 use crate::state::{Core, Settings};
 use crate::throttle::Verdict;
 use crate::waiting::{ApprovalRefused, ApprovalRequest};
@@ -139,7 +141,7 @@ pub(crate) async fn serve(
         });
         let response = match denied.filter(|_| response.status() == StatusCode::UNAUTHORIZED) {
             Some(denied) if is_sign_in => challenged(core, settings, head, denied, response),
-            Some(denied) => refused(core, settings, peer, head, denied, response),
+            Some(denied) => unauthenticated_with(core, settings, peer, head, denied, response),
             None => response,
         };
         if is_post && most == 0 { closing(response) } else { response }

@@ -208,7 +208,10 @@ impl StateStore for Lazy {
         if let Some((_, found)) = last.as_ref().filter(|(at, _)| at.elapsed() < CHECKED) {
             return found.clone();
         }
-        let found = match room(&self.dir) {
+        // A network file system may hang.
+        let dir = self.dir.clone();
+        let looked = tokio::task::spawn_blocking(move || room(&dir)).await;
+        let found = match looked.unwrap_or_else(|broken| Err(StateError::new(broken.to_string()))) {
             Ok(()) if self.has_failed.load(Ordering::Relaxed) => self.probe().await,
             found => found,
         };

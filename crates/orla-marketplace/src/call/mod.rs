@@ -40,6 +40,7 @@ pub use scope::{Call, CallContext, CallScope};
 use crate::error::RuntimeResult;
 use crate::marketplace::CapabilityMarketplace;
 use crate::outcome::Outcome;
+use prepared::PreparedCall;
 use stream::OpenStream;
 
 impl CapabilityMarketplace {
@@ -90,7 +91,7 @@ impl CapabilityMarketplace {
     /// # Errors
     /// Those of [`call`](Self::call) up to the validation of the input.
     pub async fn check(&self, call: Call) -> RuntimeResult<()> {
-        self.checked(call, false).await
+        self.checked(call, |_| Ok(())).await
     }
 
     /// Whether a call would be refused now: as [`check`](Self::check), or because a quota that this process counts is used
@@ -99,15 +100,20 @@ impl CapabilityMarketplace {
     /// # Errors
     /// Those of [`check`](Self::check), and that of the quota.
     pub async fn check_with_quotas(&self, call: Call) -> RuntimeResult<()> {
-        self.checked(call, true).await
+        self.checked(call, PreparedCall::foresee).await
     }
 
-    async fn checked(&self, call: Call, with_quotas: bool) -> RuntimeResult<()> {
+    /// Goes the path of a call up to the validation of its input, and asks one question more.
+    async fn checked<'m>(
+        &'m self,
+        call: Call,
+        more: impl FnOnce(&PreparedCall<'m>) -> RuntimeResult<()>,
+    ) -> RuntimeResult<()> {
         let mut prepared = self.prepare(call).await?;
         let checked = async {
             prepared.authorize().await?;
             prepared.validate_input().await?;
-            if with_quotas { prepared.foresee() } else { Ok(()) }
+            more(&prepared)
         };
         match checked.await {
             Ok(()) => Ok(()),

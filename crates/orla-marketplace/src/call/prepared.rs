@@ -85,12 +85,9 @@ pub(super) struct Retries {
 impl CapabilityMarketplace {
     /// Looks up the capability in the call's snapshot, and computes the context of the call.
     pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
-        let late = async {
-            match call.timeout {
-                Some(limit) => tokio::time::sleep(limit).await,
-                None => std::future::pending().await,
-            }
-        };
+        let limit = call.timeout.unwrap_or(Duration::MAX);
+        // Made only if it has to wait.
+        let late = async { tokio::time::sleep(limit).await };
         let id = || excerpt(&call.target, SHOWN);
         let mut catalog = tokio::select! {
             biased;
@@ -98,10 +95,7 @@ impl CapabilityMarketplace {
             () = call.scope.cancellation.cancelled() => {
                 return Err(RuntimeError::Cancelled { id: id(), outcome: None });
             }
-            () = late => {
-                let limit = call.timeout.unwrap_or_default();
-                return Err(RuntimeError::TimedOut { id: id(), limit, outcome: None });
-            }
+            () = late => return Err(RuntimeError::TimedOut { id: id(), limit, outcome: None }),
         };
         let principal = call.scope.principal.as_ref();
         if catalog.get(&call.target).is_none_or(|entry| !entry.is_shown_to(principal))

@@ -85,7 +85,7 @@ impl Expression {
             return times.find_map(|time| self.instant_of(time.datetime()).filter(|at| *at > after));
         }
         let found = self.cron.find_next_occurrence(&self.local(after)?, false).ok()?;
-        instant(&found).filter(|found| *found > after)
+        instant(found.timestamp()).filter(|found| *found > after)
     }
 
     /// The last instant before this one.
@@ -105,7 +105,7 @@ impl Expression {
         // Instants are full seconds, and a search begins at the second in which it is asked.
         let second = Timestamp(before.0.checked_sub(1)?);
         let found = self.cron.find_previous_occurrence(&self.local(second)?, true).ok()?;
-        instant(&found).filter(|found| *found < before)
+        instant(found.timestamp()).filter(|found| *found < before)
     }
 
     /// When clocks show this time for the first time, or the end of the gap in which they never do.
@@ -119,7 +119,7 @@ impl Expression {
                 self.time_zone.following(early).next()?.timestamp()
             }
         };
-        u64::try_from(at.as_millisecond()).ok().map(Timestamp)
+        instant(at)
     }
 
     fn local(&self, at: Timestamp) -> Option<Zoned> {
@@ -133,8 +133,8 @@ fn utc(time: DateTime) -> Option<Zoned> {
     time.to_zoned(TimeZone::UTC).ok()
 }
 
-fn instant(at: &Zoned) -> Option<Timestamp> {
-    u64::try_from(at.timestamp().as_millisecond()).ok().map(Timestamp)
+fn instant(at: jiff::Timestamp) -> Option<Timestamp> {
+    u64::try_from(at.as_millisecond()).ok().map(Timestamp)
 }
 
 impl fmt::Debug for Expression {
