@@ -320,18 +320,12 @@ impl Server {
                 remote.settings.insert(name.clone(), setting(name, header));
                 continue;
             };
-            // A dollar sign would begin a reference of ours.
-            let mut text = value.replace("${", "{");
-            for (key, variable) in &header.variables {
-                text = text.replace(&format!("{{{key}}}"), &format!("${{user_config.{key}}}"));
-                remote.settings.insert(key.clone(), setting(key, variable));
-            }
-            if text.replace("${user_config.", "").contains('{') {
-                return Err(format!(
-                    "{}: its header {name} has variables that it does not declare",
-                    self.name
-                ));
-            }
+            let text = with_settings(value, |key| {
+                let declared = header.variables.get(key).map(|variable| setting(key, variable));
+                let undeclared =
+                    || RemoteSetting { title: key.to_owned(), default: None, required: true };
+                remote.settings.insert(key.to_owned(), declared.unwrap_or_else(undeclared));
+            });
             remote.headers.insert(name.clone(), text);
         }
         remote.check().map_err(|why| format!("{}: {why}", self.name))?;
@@ -372,6 +366,8 @@ impl Server {
             return Err(format!("{name} is a program that listens on a port, which is not installed"));
         }
         let version = package.version.as_deref().unwrap_or_default();
+        // As PEP 440 reads it.
+        let version = if kind == "pypi:" { version.trim_start_matches('v') } else { version };
         let text = format!("{kind}{}{at}{version}", package.identifier);
         match Source::parse(&text, |_| false) {
             Ok(source) if version.starts_with(|ch: char| ch.is_ascii_digit()) => Ok(source),
@@ -413,10 +409,10 @@ impl Server {
                 _ => {}
             }
         }
-        for variable in &package.environment_variables {
+        let named = |variable: &&Input| variable.name.as_ref().is_some_and(|name| !name.is_empty());
+        for variable in package.environment_variables.iter().filter(named) {
             let name = variable.name.clone().unwrap_or_default();
-            let is_name = !name.is_empty()
-                && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             if !is_name || matches!(&*name, "PATH" | "NODE_OPTIONS" | "PYTHONPATH" | "LD_PRELOAD") {
                 return Err(format!("{}: {name:?} is no variable that it may set", self.name));
             }
@@ -430,6 +426,30 @@ impl Server {
         }
         Ok(launch)
     }
+}
+
+/// A value in which each `{NAME}` refers to a setting, whether or not it is declared: nobody means the text itself. Other
+/// braces stay.
+fn with_settings(value: &str, mut setting: impl FnMut(&str)) -> String {
+    // A dollar sign would begin a reference of ours.
+    let value = value.replace("${", "{");
+    let is_name_char = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
+    let (mut text, mut rest) = (String::new(), &*value);
+    while let Some((before, after)) = rest.split_once('{') {
+        text.push_str(before);
+        match after.split_once('}') {
+            Some((name, behind)) if !name.is_empty() && name.chars().all(is_name_char) => {
+                setting(name);
+                text.push_str(&format!("${{user_config.{name}}}"));
+                rest = behind;
+            }
+            _ => {
+                text.push('{');
+                rest = after;
+            }
+        }
+    }
+    text + rest
 }
 
 fn server_of(answer: &Value) -> Result<Server, String> {
@@ -545,15 +565,17 @@ mod tests {
         let token = ("Authorization", "Bearer ${user_config.token}");
         assert_eq!(headers, [token, ("X-Region", "${user_config.X-Region}")]);
         assert!(remote.settings["token"].required && !remote.settings["X-Region"].required);
-        let undeclared = json!([{"name": "A", "value": "{token}"}]);
-        assert!(install(undeclared).await.unwrap_err().contains("does not declare"));
+        let undeclared = json!([{"name": "A", "value": "Bearer ${api_key} {\"a\": {}}"}]);
+        let Ok(Install::Remote(remote)) = install(undeclared).await else { panic!("it is remote") };
+        assert_eq!(remote.headers["A"], "Bearer ${user_config.api_key} {\"a\": {}}");
+        assert!(remote.settings["api_key"].required);
     }
 
     #[tokio::test]
     async fn a_program_is_started_as_the_registry_says() {
         let packages = json!([{"registryType": "npm", "identifier": "@a/c", "version": "1.0.0", "transport": {"type": "stdio"},
             "packageArguments": [{"type": "positional", "value": "run"}, {"type": "named", "name": "--mode", "default": "x"}, {"type": "named", "name": "--left-out"}],
-            "environmentVariables": [{"name": "API_KEY", "isRequired": true, "isSecret": true, "description": "Key."}, {"name": "REGION", "default": "eu"}]}]);
+            "environmentVariables": [{"name": ""}, {"name": "API_KEY", "isRequired": true, "isSecret": true, "description": "Key."}, {"name": "REGION", "default": "eu"}]}]);
         let Install::Program(source, launch) =
             ask(Ok(server(&packages))).await.unwrap().install().unwrap()
         else {
@@ -567,6 +589,14 @@ mod tests {
             .map(|one| (&*one.name, one.default.as_deref(), one.is_required))
             .collect();
         assert_eq!(variables, [("API_KEY", None, true), ("REGION", Some("eu"), false)]);
+    }
+
+    #[tokio::test]
+    async fn a_version_of_pypi_may_begin_with_a_v() {
+        let packages = json!([{"registryType": "pypi", "identifier": "c", "version": "v1.0.2"}]);
+        let install = ask(Ok(server(&packages))).await.unwrap().install().unwrap();
+        let Install::Program(source, _) = install else { panic!("it is a program") };
+        assert_eq!(source.to_string(), "pypi:c==1.0.2");
     }
 
     #[tokio::test]
