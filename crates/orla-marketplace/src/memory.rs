@@ -12,10 +12,16 @@ use tokio::sync::Notify;
 /// A burst begins when so many bytes are held …
 const BURST: usize = 32 << 20;
 
-/// … and is over when fewer than these are.
+/// … or with each reservation of so many: small ones leave free memory between what stays, such as sleeping tasks.
+const MANY: usize = 10_000;
+
+/// It is over when fewer bytes than these are held …
 const CALM: usize = 4 << 20;
 
-/// How long it must be calm after a burst.
+/// … and fewer reservations than these were made …
+const FEW: usize = 1_000;
+
+/// … for this long.
 const SETTLED: Duration = Duration::from_secs(1);
 
 /// A bound on the bytes that are held at once.
@@ -23,6 +29,8 @@ const SETTLED: Duration = Duration::from_secs(1);
 pub struct MemoryBudget {
     max: AtomicUsize,
     held: AtomicUsize,
+    /// How many reservations were made or made larger. It wraps.
+    taken: AtomicUsize,
     /// Whether a burst has begun that is not over.
     is_in_burst: AtomicBool,
     burst_ended: Notify,
@@ -51,18 +59,22 @@ impl MemoryBudget {
         Self {
             max: AtomicUsize::new(max),
             held: AtomicUsize::new(0),
+            taken: AtomicUsize::new(0),
             is_in_burst: AtomicBool::new(false),
             burst_ended: Notify::new(),
         }
     }
 
-    /// Waits until much memory was held (32 MiB) and hardly any is (4 MiB), for a second. The allocator then has much that it
-    /// could return to the system. One task may wait at a time.
+    /// Waits until much memory was held (32 MiB, or 10,000 reservations one after the other) and hardly any is (4 MiB), for a
+    /// second in which little happens. The allocator then has much that it could return to the system. One task may wait at
+    /// a time.
     pub async fn burst_over(&self) {
         self.burst_ended.notified().await;
         loop {
+            let taken = self.taken.load(Ordering::Relaxed);
             tokio::time::sleep(SETTLED).await;
-            if self.held() < CALM {
+            let since = self.taken.load(Ordering::Relaxed).wrapping_sub(taken);
+            if self.held() < CALM && since < FEW {
                 return;
             }
         }
@@ -98,7 +110,8 @@ impl MemoryBudget {
         let add = |held: usize| held.checked_add(bytes).filter(|held| *held <= max);
         let before = self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
         let before = before.map_err(|_| OverBudget { max })?;
-        if before + bytes >= BURST && !self.is_in_burst.load(Ordering::Relaxed) {
+        let is_one_of_many = self.taken.fetch_add(1, Ordering::Relaxed) % MANY == MANY - 1;
+        if before + bytes >= BURST && !self.is_in_burst.load(Ordering::Relaxed) || is_one_of_many {
             self.is_in_burst.store(true, Ordering::Relaxed);
         }
         Ok(())
@@ -181,5 +194,24 @@ mod tests {
         let next = budget.reserve(CALM).unwrap();
         assert!(timeout(long, budget.burst_over()).await.is_err(), "the next has begun");
         drop(next);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn many_small_reservations_are_a_burst_and_it_lasts_while_they_are_made() {
+        use tokio::time::timeout;
+        let budget = Arc::new(MemoryBudget::new(BURST));
+        for _ in 0..MANY {
+            drop(budget.reserve(1).unwrap());
+        }
+        let over = tokio::spawn({
+            let budget = Arc::clone(&budget);
+            async move { budget.burst_over().await }
+        });
+        for _ in 0..20 {
+            tokio::time::sleep(SETTLED / 2).await;
+            (0..FEW).for_each(|_| drop(budget.reserve(1).unwrap()));
+        }
+        assert!(!over.is_finished(), "it goes on");
+        timeout(SETTLED * 3, over).await.expect("it is over").expect("it ends");
     }
 }

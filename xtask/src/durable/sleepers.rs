@@ -27,7 +27,7 @@ const CALLING: usize = 100;
 /// How many clients start programs at once.
 const CLIENTS: usize = 16;
 /// Programs are accepted at least that fast, with some time for the restart.
-const ACCEPTED: (Duration, Duration) = (Duration::from_secs(4), Duration::from_millis(1));
+const ACCEPTED: (Duration, Duration) = (Duration::from_secs(12), Duration::from_millis(1));
 /// How long after the last instant all have to be over.
 const LATE: Duration = Duration::from_secs(300);
 /// Of so many programs, the journal is read too.
@@ -168,15 +168,18 @@ fn accept(
     }
 }
 
-/// Waits until a server does nothing for a while.
+/// Waits until a server does nothing for so long that it has returned the memory that it no longer needs.
 fn settle(server: &Server) -> Result<(), String> {
     /// Less processor time than that is nothing.
     const IDLE: Duration = Duration::from_millis(10);
+    const IN_A_ROW: usize = 10;
     let mut before = server::processor_time(server.pid())?;
+    let mut idle = 0;
     for _ in 0..1_000 {
         std::thread::sleep(Duration::from_millis(300));
         let now = server::processor_time(server.pid())?;
-        if now.saturating_sub(before) <= IDLE {
+        idle = if now.saturating_sub(before) <= IDLE { idle + 1 } else { 0 };
+        if idle == IN_A_ROW {
             return Ok(());
         }
         before = now;
