@@ -78,7 +78,9 @@ impl ClusterSettings {
 }
 
 fn admits(patterns: Option<&[Pattern]>, id: &str) -> bool {
-    patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.matches(id)))
+    patterns.is_none_or(|patterns| {
+        patterns.iter().any(|pattern| pattern.matches(id) || pattern.is_above(id))
+    })
 }
 
 impl fmt::Debug for ClusterSettings {

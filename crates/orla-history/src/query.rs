@@ -54,7 +54,7 @@ impl Default for Query {
 impl Query {
     /// Whether the call is wanted, leaving aside `before` and `limit`.
     pub fn admits(&self, call: &Call) -> bool {
-        let named = |pattern: &Pattern| pattern.matches(&call.capability) || pattern.matches(&call.name);
+        let named = |pattern: &Pattern| pattern.fits(&call.capability, &call.name);
         self.capability.as_ref().is_none_or(named)
             && (!self.failed || call.is_failed())
             && self.since.is_none_or(|since| call.started_at >= since)

@@ -67,9 +67,7 @@ impl Choice {
     /// Whether and how a capability is listed, if it is served at all.
     fn of(&self, name: &str, id: &str, policy: &CallPolicy) -> Option<Listing> {
         let is_chosen = self.list_only.as_ref().map(|ids| ids.contains(&id));
-        let fits = |patterns: &[Pattern]| {
-            patterns.iter().any(|pattern| pattern.matches(name) || pattern.matches(id))
-        };
+        let fits = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.fits(id, name));
         let allowed = self.allow.as_deref().is_none_or(fits) || is_chosen == Some(true);
         let listing = match is_chosen {
             Some(true) => Listing::Listed,

@@ -79,7 +79,19 @@ impl Pattern {
         &self.0
     }
 
-    /// Whether the whole of `name` fits. Linear in both but for the product of their lengths at worst.
+    /// Whether a capability with this id and MCP name fits: one of the two matches, or the pattern is the name of what the
+    /// capability is part of, such as `notes` of `notes.add`. So a rule that names a capsule still holds when the capsule
+    /// lists a second tool.
+    pub fn fits(&self, id: &str, name: &str) -> bool {
+        self.matches(id) || self.matches(name) || self.is_above(id)
+    }
+
+    /// Whether the pattern is what an id begins with, up to a dot.
+    pub fn is_above(&self, id: &str) -> bool {
+        id.strip_prefix(&*self.0).is_some_and(|rest| rest.starts_with('.'))
+    }
+
+    /// Whether the whole of `name` matches. Linear in both but for the product of their lengths at worst.
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);
@@ -161,6 +173,24 @@ mod tests {
         ];
         for (pattern, name, fits) in cases {
             assert_eq!(Pattern::new(pattern).matches(name), fits, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn a_name_stands_for_what_is_part_of_it() {
+        let cases = [
+            ("notes", "notes.add", true),
+            ("a.b", "a.b.c", true),
+            ("notes", "notes", true),
+            ("notes.add", "notes.add", true),
+            ("notes__add", "notes.add", true),
+            ("note", "notes.add", false),
+            ("notes.", "notes.add", false),
+            ("n*s", "notes.add", false),
+            ("", "notes.add", false),
+        ];
+        for (pattern, id, fits) in cases {
+            assert_eq!(Pattern::new(pattern).fits(id, &mcp_name(id)), fits, "{pattern} {id}");
         }
     }
 

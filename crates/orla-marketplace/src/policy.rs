@@ -51,8 +51,7 @@ pub struct Rule {
 impl Rule {
     /// Whether the rule applies to this caller and this capability.
     fn applies(&self, principal: Option<&Principal>, id: &str, name: &str) -> bool {
-        self.to.matches(principal)
-            && self.capabilities.iter().any(|pattern| pattern.matches(id) || pattern.matches(name))
+        self.to.matches(principal) && self.capabilities.iter().any(|pattern| pattern.fits(id, name))
     }
 }
 

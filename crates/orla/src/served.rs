@@ -4,7 +4,7 @@
 //! What a provider serves is known only when it runs. The parts of the newest snapshot are therefore kept
 //! ([`Served`]), and the snapshot is built again when a provider turns out to serve something else.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use futures_util::future::join_all;
@@ -207,15 +207,26 @@ impl Sources {
         // The routes and tasks that run programs find the language by its ids.
         let mut taken: HashSet<String> = program::IDS.map(str::to_owned).into();
         let (mut renamed, mut displaced) = (Vec::new(), Vec::new());
+        let mut several = BTreeMap::new();
         for mut tool in tools {
-            let change = config.tools.get(tool.id()).or_else(|| config.tools.get(&mcp_name(tool.id())));
-            if change.is_some_and(|change| change.enabled == Some(false)) {
+            let (wider, own) = overrides(config, tool.id());
+            let nearest_first = || own.into_iter().chain(wider.iter().rev().map(|(_, change)| *change));
+            if nearest_first().find_map(|change| change.enabled) == Some(false) {
                 continue;
             }
-            if let Some(change) = change {
+            for (name, change) in wider {
                 apply(&mut tool.registration, change);
+                if change.rename.is_some() || change.description.is_some() {
+                    several.entry(name).or_insert_with(|| tool.id().to_owned());
+                }
             }
-            match change.and_then(|change| change.rename.as_ref()) {
+            if let Some(change) = own {
+                apply(&mut tool.registration, change);
+                if let Some(description) = &change.description {
+                    tool.registration.manifest.description.clone_from(description);
+                }
+            }
+            match own.and_then(|change| change.rename.as_ref()) {
                 Some(rename) => renamed.push((tool, rename)),
                 None if program::IDS.contains(&tool.id()) => displaced.push(tool),
                 None => {
@@ -223,6 +234,13 @@ impl Sources {
                     self.register(builder, tool, findings);
                 }
             }
+        }
+        for (name, id) in several {
+            let text = format!(
+                "tools.{name}: `rename` and `description` are for one tool, and {name} has several; write them into `tools.{}`",
+                mcp_name(&id)
+            );
+            findings.problems.push(placed(config, config.tools[name].at, text));
         }
         // Last, because a name that a tool has by itself is not given to another.
         for (mut tool, rename) in renamed {
@@ -282,7 +300,7 @@ impl Sources {
                 let own = discovery::IDS.into_iter().chain(program::IDS);
                 let renamed = renamed.map(|rename| rename.to.as_str());
                 let mut all = names.iter().map(String::as_str).chain(renamed).chain(own);
-                if !all.any(|name| pattern.matches(name)) {
+                if !all.any(|name| pattern.matches(name) || pattern.is_above(name)) {
                     let hint = suggestion(text, names.iter().map(String::as_str));
                     findings.warnings.push(format!("{key}: {text} matches no tool{hint}"));
                 }
@@ -342,7 +360,15 @@ impl Sources {
         let config = &self.config;
         let unknown = |(name, change): &(&String, &ToolOverride)| {
             let is_confined_as_renamed = is_name_to_be(config, name) && change.is_confinement_alone();
-            !names.contains(*name) && !may_come(providers, name) && !is_confined_as_renamed
+            let of_several = Pattern::new(*name);
+            // What a server says of itself confines it, and nothing here does.
+            let may_be_of_several =
+                || change.declared == Declared::default() && may_come(providers, &format!("{name}."));
+            let is_known = names.contains(*name)
+                || names.iter().any(|served| of_several.is_above(served))
+                || may_come(providers, name)
+                || may_be_of_several();
+            !is_known && !is_confined_as_renamed
         };
         let mut unknown = config.tools.iter().filter(unknown);
         for (name, change) in unknown.by_ref().take(MAX_NAMED) {
@@ -397,13 +423,21 @@ fn may_come(providers: &[Arc<dyn Source>], name: &str) -> bool {
     providers.iter().any(|source| source.may_serve(name))
 }
 
-/// Applies the changes to a tool apart from its name.
+/// What the configuration changes of the tool with this id: by the names of what the tool is part of, the widest first, and
+/// by its own.
+fn overrides<'c>(
+    config: &'c Config,
+    id: &str,
+) -> (Vec<(&'c String, &'c ToolOverride)>, Option<&'c ToolOverride>) {
+    let names = id.match_indices('.').map(|(dot, _)| &id[..dot]);
+    let wider = names.filter_map(|name| config.tools.get_key_value(name)).collect();
+    (wider, config.tools.get(id).or_else(|| config.tools.get(&mcp_name(id))))
+}
+
+/// Applies the changes to a tool apart from its name and its description.
 fn apply(registration: &mut Registration, change: &ToolOverride) {
     if let Some(timeout) = change.timeout {
         registration.policy = registration.policy.clone().with_timeout(timeout);
-    }
-    if let Some(description) = &change.description {
-        registration.manifest.description.clone_from(description);
     }
     if let Some(support) = change.task {
         registration.manifest.set_task_support(support);

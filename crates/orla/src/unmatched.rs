@@ -103,8 +103,11 @@ impl Known {
     }
 
     fn has(&self, pattern: &Pattern) -> bool {
-        self.names.iter().any(|name| pattern.matches(name))
-            || self.beginnings.iter().any(|beginning| may_begin(pattern.as_str(), beginning))
+        self.names.iter().any(|name| pattern.matches(name) || pattern.is_above(name))
+            || self
+                .beginnings
+                .iter()
+                .any(|beginning| may_begin(pattern.as_str(), beginning) || pattern.is_above(beginning))
     }
 
     /// Whether this is no permission: neither of a kind that is known, nor of one that a capability needs.
@@ -142,10 +145,20 @@ mod tests {
 
     #[test]
     fn a_name_fits_what_is_served_or_may_be() {
-        for fits in ["find_order", "find_*", "*", "notes.*", "notes__add", "memory.delete_*", "mem*"] {
+        for fits in [
+            "find_order",
+            "find_*",
+            "*",
+            "notes.*",
+            "notes__add",
+            "memory.delete_*",
+            "mem*",
+            "memory",
+            "notes",
+        ] {
             assert_eq!(finding(What::Capabilities(Pattern::new(fits))), None, "{fits}");
         }
-        for wrong in ["find_orders", "notes.remove", "memory", "memo", "files.*", "memory:delete"] {
+        for wrong in ["find_orders", "notes.remove", "memo", "files.*", "memory:delete"] {
             let found = finding(What::Capabilities(Pattern::new(wrong)));
             assert!(matches!(found, Some(Finding::Warning(_))), "{wrong}");
         }

@@ -147,6 +147,37 @@ fn the_first_call_is_checked_asked_about_and_counted_as_every_other() {
     assert_eq!(server.client().call("cap__two", json!({})).text(), "two");
 }
 
+/// A capsule cannot leave the rules about it by listing a second tool.
+#[test]
+fn a_rule_that_names_a_capsule_is_about_all_of_its_tools() {
+    let serve = |config: &str| with(world().config(config), &manifest(json!({})), FULL).serve();
+    let lists = |config: &str, expected: &[&str]| {
+        let server = serve(config);
+        eventually("its tools are known", || server.client().tool_names() == expected);
+        let of_others = ["cap__one", "cap__two"].into_iter().filter(|name| !expected.contains(name));
+        for name in of_others {
+            assert!(server.client().try_call(name, json!({"x": 1})).is_err(), "{config}: {name}");
+        }
+    };
+    lists("deny: [cap]\n", &[]);
+    lists("allow: [cap]\n", &["cap__one", "cap__two"]);
+    lists("allow: [cap.one]\n", &["cap__one"]);
+    lists("tools: {cap: {enabled: false}}\n", &[]);
+    lists("tools: {cap: {enabled: false}, cap__two: {enabled: true}}\n", &["cap__two"]);
+    lists("policy: [{capabilities: [cap], deny: ['*']}, {allow: ['*']}]\n", &[]);
+
+    let two = |server: &Server| server.client().call("cap__two", json!({"x": 1})).json.to_string();
+    let server = serve("approve: [{capabilities: [cap], expires: 1s}]\n");
+    assert!(two(&server).contains("not approved"), "{}", two(&server));
+    let server = serve("quotas: [{capabilities: [cap], per: day, calls: 1}]\n");
+    assert!(!two(&server).contains("quota exceeded"));
+    assert!(two(&server).contains("quota exceeded"), "{}", two(&server));
+
+    let server = serve("tools:\n  cap: {rename: pac}\n");
+    eventually("its tools are known", || server.client().tool_names() == ["cap__one", "cap__two"]);
+    server.log_says(&["orla.yaml:2:", "tools.cap", "has several", "`tools.cap__one`"]);
+}
+
 #[test]
 fn resources_prompts_and_completion_pass_through() {
     let server = full();

@@ -45,7 +45,7 @@ impl ApprovalRule {
     /// Whether a call of this capability by this caller needs an approval.
     pub fn concerns(&self, caller: Option<&Principal>, entry: &Entry) -> bool {
         let (id, name) = (&entry.manifest.id, &entry.name);
-        self.capabilities.iter().any(|pattern| pattern.matches(id) || pattern.matches(name))
+        self.capabilities.iter().any(|pattern| pattern.fits(id, name))
             && self.is_annotated(entry)
             && self.to.matches(caller)
     }

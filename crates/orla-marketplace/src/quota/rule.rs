@@ -104,7 +104,7 @@ impl QuotaRule {
 
     /// Whether calls of this capability count.
     pub(super) fn concerns(&self, id: &str, name: &str) -> bool {
-        self.capabilities.iter().any(|pattern| pattern.matches(id) || pattern.matches(name))
+        self.capabilities.iter().any(|pattern| pattern.fits(id, name))
     }
 
     /// Whose count a call of this caller adds to; `None` if the rule does not concern the caller.
@@ -128,7 +128,7 @@ impl QuotaRule {
     /// What a call of this capability takes from the bucket.
     pub(super) fn cost(&self, id: &str, name: &str) -> u64 {
         let costs = self.rate.iter().flat_map(|rate| &rate.cost);
-        let found = costs.into_iter().find(|(pattern, _)| pattern.matches(id) || pattern.matches(name));
+        let found = costs.into_iter().find(|(pattern, _)| pattern.fits(id, name));
         found.map_or(1, |(_, cost)| *cost)
     }
 

@@ -29,7 +29,9 @@ impl Builtins {
         match self {
             Self::Unlisted => Some(Listing::Unlisted),
             Self::Listed => Some(Listing::Listed),
-            Self::Some(patterns) if patterns.iter().any(|pattern| pattern.matches(id)) => {
+            Self::Some(patterns)
+                if patterns.iter().any(|pattern| pattern.matches(id) || pattern.is_above(id)) =>
+            {
                 Some(Listing::Listed)
             }
             Self::Some(_) => Some(Listing::Unlisted),

@@ -673,6 +673,14 @@ impl Config {
         self.auth().are_required() || self.tls.client_ca.is_some()
     }
 
+    /// Whether this is the address of this server.
+    pub(crate) fn serves(&self, url: &str) -> bool {
+        let Ok(url) = reqwest::Url::parse(url) else { return false };
+        let host = url.host_str().unwrap_or_default();
+        let is_here = is_loopback(host) || host.eq_ignore_ascii_case(&self.host);
+        self.transport == Transport::Http && is_here && url.port_or_known_default() == Some(self.port)
+    }
+
     /// The problem that other machines can reach the server and callers need no credential.
     fn unprotected_host(&self) -> Option<Problem> {
         let is_reachable = self.transport == Transport::Http

@@ -231,6 +231,36 @@ fn a_file_that_starts_orla_with_itself_does_not_start_it_without_end() {
     let names: Vec<&str> = config.servers.iter().map(|server| server.value.name.as_str()).collect();
     assert_eq!(names, ["next"]);
     assert!(warnings(&config)[0].contains("mcpServers.orla: orla itself with this very configuration"));
+
+    // Without `--config`, the file of its working directory.
+    let found = dir.path().join("orla.yaml");
+    let entry = |rest: &str| format!("{{command: orla, args: [--stdio]{rest}}}");
+    let text = format!(
+        "mcpServers: {{own: {}, elsewhere: {}}}",
+        entry(&format!(", cwd: {}", dir.path().display())),
+        entry(", cwd: /"),
+    );
+    std::fs::write(&found, &text).unwrap();
+    let (config, problems) = read_at(&found, &text);
+    assert_eq!(problems, Vec::<String>::new());
+    let names: Vec<&str> = config.servers.iter().map(|server| server.value.name.as_str()).collect();
+    assert_eq!(names, ["elsewhere"]);
+}
+
+#[test]
+fn an_instance_knows_its_own_address() {
+    let config = good("port: 9000");
+    for (url, is_own) in [
+        ("http://127.0.0.1:9000/mcp", true),
+        ("http://localhost:9000/mcp", true),
+        ("http://[::1]:9000/", true),
+        ("http://127.0.0.1:9001/mcp", false),
+        ("http://lab.example.com:9000/mcp", false),
+        ("no address", false),
+    ] {
+        assert_eq!(config.serves(url), is_own, "{url}");
+    }
+    assert!(!good("port: 9000\ntransport: stdio").serves("http://127.0.0.1:9000/mcp"));
 }
 
 #[test]

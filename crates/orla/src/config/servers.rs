@@ -28,7 +28,7 @@ use super::keys::{Key, find, key, object, own, present, properties};
 use super::read::{Reader, excerpt, is_tool_name, unexpected};
 use super::schema::defined;
 use super::sign_in::{self, AUTH};
-use super::{Config, Placed, dotenv};
+use super::{Config, DEFAULT_FILES, Placed, dotenv};
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 fn keys() -> Vec<Key<Draft>> {
@@ -313,14 +313,18 @@ fn reach(reader: &mut Reader<'_>, place: &str, name: &Name, draft: &Draft) -> Op
 /// Whether this would start orla with the file that is being read, and so itself without end: clients' files
 /// have such an entry, for `orla connect` writes it.
 fn is_itself(reach: &Reach, file: &Path) -> bool {
-    let Reach::Process { command, args, .. } = reach else { return false };
+    let Reach::Process { command, args, cwd, .. } = reach else { return false };
     let is_orla = Path::new(command).file_name().is_some_and(|name| name == "orla");
     let mut words = args.iter().map(String::as_str);
     let named = words.find_map(|word| word.strip_prefix("--config"));
     let named = named.map(|rest| rest.strip_prefix('=').or_else(|| words.next()).unwrap_or_default());
+    let directory = cwd.as_deref().unwrap_or_else(|| Path::new("."));
+    let found = match named {
+        Some(named) => Some(directory.join(named)),
+        None => DEFAULT_FILES.iter().map(|name| directory.join(name)).find(|file| file.exists()),
+    };
     let own = std::fs::canonicalize(file).ok();
-    let same = |named: &str| own.is_some() && std::fs::canonicalize(named).ok() == own;
-    is_orla && named.is_some_and(same)
+    is_orla && own.is_some() && found.and_then(|found| std::fs::canonicalize(found).ok()) == own
 }
 
 /// A program's name in `PATH` as it is, and a path as the file means it.
