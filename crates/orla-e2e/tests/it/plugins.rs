@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use orla_e2e::{Client, Server, ToolResult, World, eventually};
 use serde_json::{Value, json};
 
-use crate::world;
+use crate::{sh, world};
 
 /// A plugin with these functions, each the body of a Python function of `input` and `id`. It answers one call after
 /// the other; `raw` writes a line, `start` counts its processes.
@@ -517,4 +517,18 @@ fn a_line_that_is_no_answer_is_quoted_to_the_caller() {
         assert!(result.is_error() && sentence.contains(quoted), "{function}: {sentence}");
         assert!(sentence.len() < 500 && !sentence.contains('\u{1b}'), "{sentence}");
     }
+}
+
+#[test]
+fn a_flood_on_standard_error_stops_nobody_and_is_not_logged_whole() {
+    let flood = "return sys.stderr.write('short line\\n' * 500000 + 'the end\\n')";
+    let server = with(&[("flood", flood), ("other", "return 1")], "").tool("ok", sh("echo fine")).serve();
+    let mut client = server.client();
+    let flooding = client.begin_call("p__flood", json!({}));
+    assert_eq!(server.client().call("ok", json!({})).stdout(), "fine\n");
+    client.finish_call(flooding).unwrap();
+    server.log_says(&["lines of standard error are left out"]);
+    server.log_says(&["the end"]);
+    let logged = server.log().matches("short line").count();
+    assert!(logged < 100_000, "{logged}");
 }

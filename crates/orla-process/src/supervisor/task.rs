@@ -16,6 +16,7 @@
 //! that ended fails.
 
 mod files;
+mod pace;
 mod pipes;
 mod report;
 
@@ -39,6 +40,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use self::pace::LogPace;
 use super::hang::Silence;
 use super::process::Process;
 use super::protocol::{Cancellation, Protocol, Refusal};
@@ -102,6 +104,8 @@ pub(super) struct Task<S: Service> {
     protocol: S::Protocol,
     /// The beginning of a line of standard error.
     stderr: BytesMut,
+    /// How many of its lines are logged.
+    pace: LogPace,
     last_words: String,
     waiting: VecDeque<Request<S>>,
     /// Requests whose cancellation is binding, in the order in which they are checked.
@@ -163,6 +167,7 @@ impl<S: Service> Task<S> {
             variables: None,
             protocol,
             stderr: BytesMut::new(),
+            pace: LogPace::default(),
             last_words: String::new(),
             waiting: VecDeque::new(),
             cancelled: VecDeque::new(),
@@ -206,7 +211,11 @@ impl<S: Service> Task<S> {
                 Woken::Readable => self.read().await,
                 Woken::Writable => {}
                 Woken::InputClosed => self.input_closed(),
-                Woken::Stderr => self.read_stderr(),
+                Woken::Stderr => {
+                    self.read_stderr();
+                    // Others have their turn, however fast a process writes.
+                    yield_now().await;
+                }
                 Woken::Answered(answer) => self.protocol.answer(answer),
                 Woken::Exited => self.exited().await,
                 Woken::Changed(change) => self.changed(&change).await,
@@ -225,6 +234,7 @@ impl<S: Service> Task<S> {
 
     /// The next thing that happens. Nothing is lost when a branch is dropped for another.
     async fn next(&mut self, stopping: bool) -> Woken<S> {
+        let pace = self.pace.due();
         let Self { inbox, process, protocol, watching, waiting, cancelled, questions, shared, .. } =
             self;
         let process = process.as_ref();
@@ -236,6 +246,7 @@ impl<S: Service> Task<S> {
             self.stream_closed.map(|(at, _)| at),
             self.held,
             self.look,
+            pace,
             cancelled.front().map(|one| one.until),
         ];
         let timer = timer.into_iter().flatten().min();
@@ -338,6 +349,7 @@ impl<S: Service> Task<S> {
         self.stream_closed = None;
         self.silence = Silence::default();
         self.stderr = BytesMut::new();
+        self.pace = LogPace::default();
         self.last_words = String::new();
         self.questions = FuturesUnordered::new();
         self.protocol = self.service.protocol(&self.shared.tickets, &self.shared.of_protocol);
@@ -536,6 +548,9 @@ impl<S: Service> Task<S> {
         if let Some((_, reason)) = self.stream_closed.take_if(|(at, _)| *at <= now) {
             self.failure.get_or_insert_with(|| reason.to_owned());
             self.happened(Event::Broken, reason).await;
+        }
+        if self.pace.is_over(now) {
+            self.end_pace();
         }
         if is_due(&mut self.look) {
             self.look_for_hang().await;

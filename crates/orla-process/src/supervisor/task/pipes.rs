@@ -15,6 +15,7 @@ use super::super::service::Service;
 use super::super::shared::Info;
 use super::super::state::{Event, State};
 use super::Task;
+use super::pace::LINES_A_SECOND;
 use crate::signal::signal_name;
 
 /// How long requests wait for a process that may take no part in the handshake: not noticeable where it does not.
@@ -168,11 +169,11 @@ impl<S: Service> Task<S> {
                     self.silence.broken();
                     while let Some(end) = memchr::memchr(b'\n', &self.stderr) {
                         let line = self.stderr.split_to(end + 1);
-                        self.log_line(&line);
+                        self.take_line(line);
                     }
                     if self.stderr.len() > MAX_LOG_LINE {
                         let line = self.stderr.split();
-                        self.log_line(&line);
+                        self.take_line(line);
                     }
                     if self.stderr.is_empty() {
                         self.stderr = BytesMut::new();
@@ -183,10 +184,35 @@ impl<S: Service> Task<S> {
                 Ok(_) | Err(_) => {
                     process.stderr = None;
                     let rest = std::mem::take(&mut self.stderr);
+                    self.end_pace();
                     self.log_line(&rest);
                 }
             }
         }
+    }
+
+    fn take_line(&mut self, line: BytesMut) {
+        let now = Instant::now();
+        if self.pace.is_over(now) {
+            self.end_pace();
+        }
+        if let Some(line) = self.pace.take(line, now) {
+            self.log_line(&line);
+        }
+    }
+
+    /// Begins to log again, and says how many lines were left out.
+    pub(super) fn end_pace(&mut self) {
+        let Some((lines, last)) = self.pace.end() else { return };
+        let [capsule, server, plugin] = self.log_fields();
+        tracing::warn!(
+            capsule,
+            server,
+            plugin,
+            lines,
+            "lines of standard error are left out: more than {LINES_A_SECOND} in a second"
+        );
+        self.log_line(&last);
     }
 
     fn log_line(&mut self, line: &[u8]) {
@@ -221,6 +247,7 @@ impl<S: Service> Task<S> {
             self.take_events().await;
         }
         self.read_stderr();
+        self.end_pace();
         let Some(mut process) = self.process.take() else { return };
         let status = process.reap();
         drop(process);

@@ -1,0 +1,70 @@
+//! How many lines of a process's standard error are logged. Pure.
+
+use std::time::Duration;
+
+use bytes::BytesMut;
+use tokio::time::Instant;
+
+/// So many lines a second are logged. A process that writes more is not worth the disk and the processor.
+pub(super) const LINES_A_SECOND: u64 = 1_000;
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// The lines of the second that runs.
+#[derive(Debug, Default)]
+pub(super) struct LogPace {
+    until: Option<Instant>,
+    lines: u64,
+    /// The last line, which may say why the process ends.
+    last: BytesMut,
+}
+
+impl LogPace {
+    /// Takes a line. Gives it back if it is to be logged now.
+    pub(super) fn take(&mut self, line: BytesMut, now: Instant) -> Option<BytesMut> {
+        self.until.get_or_insert(now + SECOND);
+        self.lines += 1;
+        if self.lines <= LINES_A_SECOND {
+            return Some(line);
+        }
+        self.last = line;
+        None
+    }
+
+    /// When the second ends, if lines were left out of it.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.until.filter(|_| self.lines > LINES_A_SECOND)
+    }
+
+    /// Ends the second: how many lines were left out, besides the last line, which is to be logged.
+    pub(super) fn end(&mut self) -> Option<(u64, BytesMut)> {
+        let Self { lines, last, .. } = std::mem::take(self);
+        let left_out = lines.checked_sub(LINES_A_SECOND + 1)?;
+        Some((left_out, last))
+    }
+
+    /// Whether the second is over.
+    pub(super) fn is_over(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| until <= now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_has_its_lines_and_the_last_of_the_others() {
+        let start = Instant::now();
+        let line = |number: u64| BytesMut::from(number.to_string().as_bytes());
+        let mut pace = LogPace::default();
+        let logged = (0..LINES_A_SECOND).all(|number| pace.take(line(number), start).is_some());
+        assert!(logged && pace.due().is_none());
+        assert!((0..10).all(|number| pace.take(line(number), start).is_none()));
+        assert_eq!(pace.due(), Some(start + SECOND));
+        assert!(!pace.is_over(start) && pace.is_over(start + SECOND));
+        assert_eq!(pace.end(), Some((9, line(9))));
+        assert!(pace.take(line(1), start + SECOND).is_some());
+        assert_eq!((pace.due(), pace.end()), (None, None));
+    }
+}
