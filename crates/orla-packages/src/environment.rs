@@ -272,6 +272,7 @@ pub fn pypi_bundle(
     launch: &Launch,
 ) -> Result<Vec<u8>, String> {
     let (mut files, mut found, mut total) = (Vec::new(), None, 0);
+    let mut says = <[String; 2]>::default();
     for (requirement, wheel) in wheels {
         let wrong = |error: crate::archive::ArchiveError| format!("{}: {error}", requirement.name);
         let archive = Archive::read(wheel).map_err(wrong)?;
@@ -281,6 +282,9 @@ pub fn pypi_bundle(
             let is_wanted = same(&requirement.name, name);
             if is_wanted && file.name.ends_with(".dist-info/entry_points.txt") {
                 found = Some((requirement, String::from_utf8_lossy(&file.content).into_owned()));
+            }
+            if is_wanted && file.name.ends_with(".dist-info/METADATA") {
+                says = summary_and_author(&String::from_utf8_lossy(&file.content));
             }
             // Modules may stand in a directory of their own; scripts, headers and data are not needed.
             let name = match file.name.split_once(".data/") {
@@ -305,8 +309,19 @@ pub fn pypi_bundle(
     );
     let env = vec![("PYTHONPATH", "${__dirname}/lib".to_owned())];
     let start = Start { kind: "python", command: "python3", args: vec!["-c".to_owned(), code], env };
-    let manifest = manifest(&start, launch, [name, &requirement.version, "", ""]);
+    let manifest = manifest(&start, launch, [name, &requirement.version, &says[0], &says[1]]);
     finish(files, &manifest)
+}
+
+/// What the metadata of a wheel says of it, and who wrote it.
+fn summary_and_author(metadata: &str) -> [String; 2] {
+    let field = |name: &&str| {
+        let mut header = metadata.lines().take_while(|line| !line.is_empty());
+        let value = header.find_map(|line| line.strip_prefix(*name)?.strip_prefix(':'));
+        value.map(str::trim).filter(|value| !value.is_empty() && *value != "UNKNOWN")
+    };
+    let authors = ["Author", "Author-email", "Maintainer", "Maintainer-email"];
+    [field(&"Summary"), authors.iter().find_map(field)].map(|text| text.unwrap_or_default().to_owned())
 }
 
 /// Whether two names are the same to PyPI.
@@ -418,6 +433,13 @@ mod tests {
         ] {
             assert_eq!(Requirement::parse(&wrong), None, "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_wheel_says_what_it_is_and_who_wrote_it() {
+        let metadata = "Metadata-Version: 2.4\nName: w\nSummary: Tells the time.\nAuthor: \nAuthor-email: Ada <ada@example.com>\n\nSummary: of the text\n";
+        assert_eq!(summary_and_author(metadata), ["Tells the time.", "Ada <ada@example.com>"]);
+        assert_eq!(summary_and_author("Author: UNKNOWN\n\nAuthor: x"), ["", ""]);
     }
 
     #[test]

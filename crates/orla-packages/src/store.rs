@@ -283,7 +283,7 @@ impl Transaction<'_> {
             remove(&staging).map_err(io_at(&staging))?;
             return Err(error.into());
         }
-        sync_directories(&staging).map_err(io_at(&staging))?;
+        sync_tree(&staging).map_err(io_at(&staging))?;
         let content = own.contents.join(digest);
         let noted = tree::digest(&staging).and_then(|tree| {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(&own.contents)?;
@@ -452,11 +452,21 @@ fn sync(directory: &Path) -> io::Result<()> {
     File::open(directory)?.sync_all()
 }
 
-fn sync_directories(directory: &Path) -> io::Result<()> {
+/// Makes everything below a directory durable: by one flush of its file system, since packages of npm have thousands of files.
+#[cfg(target_os = "linux")]
+fn sync_tree(directory: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(directory)?)?)
+}
+
+/// Makes everything below a directory durable.
+#[cfg(not(target_os = "linux"))]
+fn sync_tree(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            sync_directories(&entry.path())?;
+        match entry.file_type()? {
+            kind if kind.is_dir() => sync_tree(&entry.path())?,
+            kind if kind.is_file() => sync(&entry.path())?,
+            _ => {}
         }
     }
     sync(directory)

@@ -188,6 +188,18 @@ fn a_bundle_is_confined_and_asks_for_its_settings() {
     assert!(doctor.contains("enforced") && doctor.contains("forecast"), "{doctor}");
 }
 
+/// As programs of npm do that bring one for each system.
+#[test]
+fn a_bundle_starts_the_programs_that_it_brings() {
+    let says = r#""VERSION " + os.environ.get("KEY", "no key")"#;
+    let runs = r#"__import__("subprocess").check_output([os.path.dirname(os.path.abspath(__file__)) + "/bin/hi"], text=True)"#;
+    assert!(SERVER.contains(says));
+    let world = project().file("server.py", SERVER.replace(says, runs));
+    bundle(&world, "w.mcpb", "1.0.0", "{}", &["100755|bin/hi|#!/bin/sh\necho brought"]);
+    ok(&world, &["add", "mcpb:w.mcpb", "--yes"]);
+    assert_eq!(call(&world, "weather.forecast").trim_end(), "brought");
+}
+
 #[test]
 fn what_a_project_brings_is_not_taken_for_what_was_installed() {
     let world = project();

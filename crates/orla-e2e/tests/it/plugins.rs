@@ -522,7 +522,8 @@ fn a_line_that_is_no_answer_is_quoted_to_the_caller() {
 #[test]
 fn a_flood_on_standard_error_stops_nobody_and_is_not_logged_whole() {
     let flood = "return sys.stderr.write('short line\\n' * 500000 + 'the end\\n')";
-    let server = with(&[("flood", flood), ("other", "return 1")], "").tool("ok", sh("echo fine")).serve();
+    let server =
+        with(&[("flood", flood), ("other", "return 1")], "").tool("ok", sh("echo fine")).serve();
     let mut client = server.client();
     let flooding = client.begin_call("p__flood", json!({}));
     assert_eq!(server.client().call("ok", json!({})).stdout(), "fine\n");

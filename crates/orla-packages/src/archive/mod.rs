@@ -105,7 +105,7 @@ impl<'a> Archive<'a> {
         self.files.iter().filter(|file| !file.is_directory).map(|file| file.name.as_str())
     }
 
-    /// Writes everything below an existing, empty directory, and makes it durable.
+    /// Writes everything below an existing, empty directory.
     ///
     /// # Errors
     /// A file is not as the archive says, or cannot be written. What was written so far stays.
@@ -123,7 +123,6 @@ impl<'a> Archive<'a> {
             let mut target = OpenOptions::new().write(true).create_new(true).mode(mode).open(&path)?;
             zip::unpack(self.bytes, file, &mut target)?;
             target.flush()?;
-            target.sync_all()?;
         }
         Ok(())
     }

@@ -265,17 +265,15 @@ pub(crate) fn server(
     let mut command = command.map_err(|missing| given.missing(&missing))?;
     let (variable, value) = NO_PYTHON_CACHE;
     command.env.insert(variable.to_owned(), value.to_owned());
-    let own = format!("fs:read:{}", directory.display());
     let mut permissions: Vec<String> = entry.permissions.clone();
     for word in &mut permissions {
         *word = orla_process::confinement::placed(word, base);
     }
-    if let Some(own) = runs_own(&command.command, directory, &permissions).map_err(|why| {
+    may_run(&command.command, directory, &permissions).map_err(|why| {
         format!("{name}: {why}: run `orla update {name} --allow exec:{}`", command.command)
-    })? {
-        permissions.push(own);
-    }
-    permissions.push(own);
+    })?;
+    // Programs of npm and PyPI often start others that they bring.
+    permissions.extend(["fs:read", "exec"].map(|may| format!("{may}:{}", directory.display())));
     let reach = Reach::Process {
         command: command.command,
         args: command.args,
@@ -290,25 +288,24 @@ pub(crate) fn server(
     Ok(settings)
 }
 
-/// The permission to run a program of the bundle's own; `None` if it is a program of this machine.
+/// Whether this is a program of the bundle's own, of the system, or one that was granted.
 ///
 /// # Errors
-/// It is elsewhere, and was not granted.
-fn runs_own(command: &str, directory: &Path, granted: &[String]) -> Result<Option<String>, String> {
+/// It is none of these.
+fn may_run(command: &str, directory: &Path, granted: &[String]) -> Result<(), String> {
     const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
     let path = directory.join(command);
     if !command.contains('/') {
-        return Ok(None);
+        return Ok(());
     }
-    let exec = format!("exec:{}", path.display());
     if path.components().any(|part| part == std::path::Component::ParentDir) {
         return Err(format!("its command {command} leads out of a directory with `..`"));
     }
-    if path.starts_with(directory) {
-        return Ok(Some(exec));
-    }
-    match SYSTEM.iter().any(|system| path.starts_with(system)) || granted.contains(&exec) {
-        true => Ok(None),
+    let is_known = path.starts_with(directory)
+        || SYSTEM.iter().any(|system| path.starts_with(system))
+        || granted.contains(&format!("exec:{}", path.display()));
+    match is_known {
+        true => Ok(()),
         false => Err(format!("it runs {command}, which is neither its own nor the system's")),
     }
 }
@@ -447,13 +444,9 @@ mod tests {
 
     #[test]
     fn a_bundle_runs_its_own_program_or_one_of_the_system() {
-        let runs = |command: &str| runs_own(command, Path::new("/p/w"), &["exec:/srv/x".to_owned()]);
-        assert_eq!(runs("python3"), Ok(None));
-        assert_eq!(runs("/usr/bin/env"), Ok(None));
-        assert_eq!(runs("/srv/x"), Ok(None));
-        for own in ["/p/w/run", "run/it"] {
-            let exec = format!("exec:/p/w/{}", own.trim_start_matches("/p/w/"));
-            assert_eq!(runs(own), Ok(Some(exec)));
+        let runs = |command: &str| may_run(command, Path::new("/p/w"), &["exec:/srv/x".to_owned()]);
+        for command in ["python3", "/usr/bin/env", "/srv/x", "/p/w/run", "run/it"] {
+            assert_eq!(runs(command), Ok(()), "{command}");
         }
         for command in ["/p/w/../../home/x", "/usr/../home/x", "/home/x", "../x"] {
             assert!(runs(command).is_err(), "{command}");

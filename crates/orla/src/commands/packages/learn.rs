@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use orla_packages::lock::Entry;
+use orla_packages::lock::{Entry, PackageKind};
 use orla_packages::tools::Tool;
+use orla_process::confinement::Mode;
 
 use crate::Failure;
 use crate::app::App;
@@ -43,14 +44,26 @@ pub(crate) async fn tools_of(
     app.end_providers().await;
     let tools = installed.said(&name);
     if let Some(problem) = problem {
-        return Err(Failure::failed(problem));
+        return Err(Failure::failed(format!("{problem}{}", confined(config, entry))));
     }
     if !tools.is_empty() {
         return Ok(tools);
     }
     Err(Failure::failed(match failure {
-        Some(failure) => format!("{name}: {failure}"),
+        Some(failure) => format!("{name}: {failure}{}", confined(config, entry)),
         None if !problems.is_empty() => problems.join("; "),
         None => format!("{name} serves no tools"),
     }))
+}
+
+/// With which permissions a package ran that failed: a program seldom says that something was refused.
+fn confined(config: &Config, entry: &Entry) -> String {
+    if config.sandbox.mode == Mode::Off || entry.kind == PackageKind::Remote {
+        return String::new();
+    }
+    let permissions = match entry.permissions.join(", ") {
+        none if none.is_empty() => "no permissions".to_owned(),
+        granted => granted,
+    };
+    format!("; it ran confined, with {permissions}: if it needs more, grant it by `--allow PERMISSION`")
 }
