@@ -14,7 +14,7 @@ use std::fmt;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use aho_corasick::{AhoCorasick, MatchKind};
+use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
 use rtfs::Value;
@@ -31,6 +31,9 @@ pub const REDACTED: &str = "[redacted]";
 /// The fewest bytes of a value that is looked for. A shorter one would hide words that are not secrets.
 const MIN_VALUE: usize = 4;
 
+/// The most that building a deterministic automaton may cost: the bytes of all forms times those of the longest one.
+const MAX_DETERMINISTIC: usize = 1 << 20;
+
 /// Replaces secrets in texts. Two of them are equal if they know the same values.
 #[derive(Default)]
 pub struct Redactor {
@@ -46,8 +49,13 @@ impl Redactor {
         let values: BTreeSet<String> =
             values.into_iter().map(Into::into).filter(|value| value.len() >= MIN_VALUE).collect();
         let forms: BTreeSet<String> = values.iter().flat_map(|value| forms(value)).collect();
+        let bytes: usize = forms.iter().map(String::len).sum();
+        let longest = forms.iter().map(String::len).max().unwrap_or_default();
+        // What searches fastest takes time for the product of both to build, if a value repeats itself.
+        let kind = (bytes.saturating_mul(longest) > MAX_DETERMINISTIC)
+            .then_some(AhoCorasickKind::ContiguousNFA);
         let mut builder = AhoCorasick::builder();
-        let search = builder.match_kind(MatchKind::LeftmostLongest).build(forms).ok();
+        let search = builder.match_kind(MatchKind::LeftmostLongest).kind(kind).build(forms).ok();
         Self { values, search }
     }
 
@@ -385,6 +393,16 @@ mod tests {
         // Too short to be told from words.
         assert_eq!(redactor.text("abc"), "abc");
         assert!(!format!("{redactor:?}").contains("12345678"));
+    }
+
+    /// Deterministic automatons for these would not be built within minutes.
+    #[test]
+    fn a_long_value_that_repeats_itself_is_replaced_too() {
+        for unit in ["a", "[", "ab%"] {
+            let value = unit.repeat(20_000);
+            let redactor = Redactor::new([value.clone()]);
+            assert_eq!(redactor.text(&format!("<{value}>")), format!("<{REDACTED}>"));
+        }
     }
 
     #[test]
