@@ -209,8 +209,7 @@ impl Reading {
 impl Envelope {
     /// What is inside.
     fn open(self, bytes: &[u8]) -> Result<Value, Fault> {
-        let mut value: Value = serde_json::from_slice(bytes)
-            .map_err(|_| Fault::Wrong("it answers with something else than JSON".to_owned()))?;
+        let mut value = super::parse(bytes)?;
         if let Some(error) = value.get("error").filter(|error| error.is_object()) {
             return Err(refused(error, error_code::INTERNAL_ERROR));
         }

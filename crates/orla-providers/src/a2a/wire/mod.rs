@@ -27,6 +27,9 @@ use crate::sign_in::{Sender, Unanswered};
 /// The largest message of an agent.
 pub(super) const MAX_MESSAGE: usize = super::gather::MAX_ANSWER;
 
+/// The most that a message of an agent may take once it is read, in bytes, as [`read_size`] estimates it.
+const MAX_READ_SIZE: usize = 64 * 1024 * 1024;
+
 /// Events of an agent, as they come.
 pub(super) type Events = BoxStream<'static, Result<StreamResponse, Fault>>;
 
@@ -234,6 +237,41 @@ pub(super) fn host(url: &Url) -> String {
 }
 
 /// An event of an agent, read.
+/// Reads a message.
+fn parse(json: &[u8]) -> Result<Value, Fault> {
+    if read_size(json) > MAX_READ_SIZE {
+        return Err(Fault::Wrong("it answers with too many parts or members".to_owned()));
+    }
+    serde_json::from_slice(json)
+        .map_err(|_| Fault::Wrong("it answers with something else than JSON".to_owned()))
+}
+
+/// About how many bytes a JSON text takes once it is read, besides its strings: the parts of a message take a kilobyte
+/// each, however short they are written.
+fn read_size(json: &[u8]) -> usize {
+    const OBJECT: usize = 1024;
+    const VALUE: usize = 32;
+    let (mut size, mut rest) = (0, json);
+    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'{' | b'[' | b',')) {
+        let found = rest[at];
+        rest = &rest[at + 1..];
+        match found {
+            b'"' => {
+                while let Some(end) = memchr::memchr2(b'"', b'\\', rest) {
+                    let is_end = rest[end] == b'"';
+                    rest = rest.get(if is_end { end + 1 } else { end + 2 }..).unwrap_or_default();
+                    if is_end {
+                        break;
+                    }
+                }
+            }
+            b'{' => size += OBJECT,
+            _ => size += VALUE,
+        }
+    }
+    size
+}
+
 fn event(dialect: Dialect, value: Value) -> Result<StreamResponse, Fault> {
     typed(dialect.event(value))
 }
@@ -254,4 +292,28 @@ fn refused(error: &Value, code: i32) -> Fault {
         ["message", "detail", "title"].iter().find_map(|name| error.get(*name).and_then(Value::as_str));
     let message: String = message.unwrap_or("no reason given").chars().take(500).collect();
     Fault::Refused(A2AError::new(code, message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_small_parts_are_too_much_and_long_texts_are_not() {
+        let parts = |part: &str, count: usize| format!("[{}0]", format!("{part},").repeat(count));
+        assert!(parse(parts(r#"{"text":"x"}"#, 100_000).as_bytes()).is_err());
+        assert!(parse(parts(r#"{"text":"x"}"#, 10_000).as_bytes()).is_ok());
+        assert!(parse(parts("1.5", 1_000_000).as_bytes()).is_ok());
+        let text = Value::from(r#"{"a":[1,2],"b\"#.repeat(1_000_000)).to_string();
+        assert!(parse(text.as_bytes()).is_ok());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_estimate_counts_what_is_outside_of_strings(text in ".{0,40}", count in 0_usize..20) {
+            let value = Value::from(vec![Value::from(text); count]);
+            let commas = count.saturating_sub(1);
+            proptest::prop_assert_eq!(read_size(value.to_string().as_bytes()), 32 * (1 + commas));
+        }
+    }
 }

@@ -109,8 +109,7 @@ async fn next(socket: &mut Socket) -> Result<Option<Value>, Fault> {
             }
             Some(Err(err)) => return Err(broken(err)),
         };
-        let mut response: Value = serde_json::from_str(text.as_str())
-            .map_err(|_| Fault::Wrong("it answers with something else than JSON".to_owned()))?;
+        let mut response = super::parse(text.as_str().as_bytes())?;
         if let Some(error) = response.get("error").filter(|error| error.is_object()) {
             return Err(refused(error, error_code::INTERNAL_ERROR));
         }
