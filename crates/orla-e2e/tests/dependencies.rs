@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 use modules::{Arrow, Modules};
 
-/// Each member of the workspace, and the members that it may depend on. `orla` is the only one that
-/// knows all others; everyone but the marketplace reaches `rtfs` through its re-export.
+/// Each member of the workspace, and the members that it may depend on. `orla` knows all
+/// others but `orla-broker`, `orla-registry` and `rtfs`, which is reached through the marketplace's re-export.
 const ARROWS: &[(&str, &[&str])] = &[
     ("rtfs", &[]),
     ("orla-document", &[]),
@@ -301,7 +301,7 @@ const STARTS: &[&str] = &[
 ];
 
 #[test]
-fn processes_are_started_in_one_place() {
+fn processes_are_started_in_listed_files_alone() {
     in_code(STARTS, |text| {
         text.contains("std::process::Command::new(") || text.contains(" Command::new(")
     });

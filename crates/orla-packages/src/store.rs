@@ -12,7 +12,7 @@
 //!
 //! A package is unpacked into a directory whose name begins with a dot, made durable, and renamed. Then the lock is
 //! replaced by one rename: before that the old directories are in force, after it the new ones. What no lock names is
-//! removed by the next transaction.
+//! removed by the next transaction. [`Transaction::install`] compares an archive with the SHA-256 that the lock names.
 //!
 //! A project comes from others, and may carry directories that look like installed packages. So a package counts as
 //! installed only if its files are what its archive unpacked to on this machine, which `CONTENTS` says: it is the user's.

@@ -2,7 +2,7 @@
 //!
 //! # How it works
 //!
-//! `std` starts the process, on its `posix_spawn` path: no fork of a large server. That path needs an
+//! In a sandbox, `Launcher::start` (`confinement/`) starts the process. Otherwise `std` does, on its `posix_spawn` path: no fork of a large server. That path needs an
 //! absolute program and no code between fork and exec, and both hold here. The child leads a process
 //! group of its own, so that it can be ended with everything it started.
 //!

@@ -1,4 +1,4 @@
-//! The wiring: the only file that names executors.
+//! The wiring of providers and executors; that of the server is in `commands/serve.rs`.
 //!
 //! [`App`] is everything that a configuration describes, without a transport: the marketplace with its executors,
 //! and the snapshot of served capabilities. It binds no socket and starts no tool, so `list`, `check` and `call`
@@ -423,6 +423,7 @@ impl App {
     /// Starts the processes that are configured to start early. A capsule that is served alone is always started.
     pub(crate) fn start_eager(&self, config: &Config) {
         self.capsules.supervisor().start_eager(config.capsules.eager || is_alone(config));
+        // The first are the capsules.
         for provider in self.providers.iter().skip(1) {
             provider.start_eager(false);
         }

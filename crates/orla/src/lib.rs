@@ -3,7 +3,7 @@
 //! As a library, this crate is the server with executors of one's own: see [`Server`].
 //!
 //! Start reading at [`main`], then `commands/serve.rs`, which reads as the story of a server, and
-//! `app.rs`, the only file that names the executors.
+//! `app.rs`, the wiring of providers and executors.
 //!
 //! # Exit codes
 //!
