@@ -33,9 +33,22 @@ use super::streams;
 use crate::extensions::Unusable;
 use crate::text::{list_of, suggestion};
 
-/// The kinds that have an executor.
-const KINDS: [&str; 9] =
-    ["Local", "Http", "MCP", "A2A", "Plugin", "RemoteRTFS", "Remote", "Stream", "Custom"];
+/// Reads the settings of a provider from the entries of their mapping, which stands at the path and position.
+type ReadSettings = fn(&mut Reader<'_>, &str, Position, &[(Name, Node)]) -> Option<ProviderType>;
+
+/// The words for kinds of provider in a configuration, with what reads the settings of each.
+#[rustfmt::skip] // A table.
+const KINDS: [(&str, ReadSettings); 9] = [
+    ("Local", local),
+    ("Http", |reader, path, at, pairs| http(reader, path, at, pairs).map(ProviderType::Http)),
+    ("MCP", mcp),
+    ("A2A", |reader, path, at, pairs| agents::provider(reader, path, at, pairs).map(ProviderType::A2A)),
+    ("Plugin", plugin),
+    ("RemoteRTFS", remote),
+    ("Remote", remote),
+    ("Stream", |reader, path, at, pairs| streams::provider(reader, path, at, pairs).map(ProviderType::Stream)),
+    ("Custom", |reader, path, at, pairs| custom(reader, path, at, pairs).map(ProviderType::Custom)),
+];
 
 const METHODS: &[(&str, &str)] = &[
     ("GET", "GET"),
@@ -204,39 +217,60 @@ fn settings(
     pairs: &[(Name, Node)],
 ) -> Option<ProviderType> {
     let plain = |name: &str| name.to_lowercase().replace(['_', '-'], "");
-    let is = |name: &&&str| plain(name) == plain(kind);
-    match KINDS.iter().find(is) {
-        Some(&"Local") => {
-            let mut local = LocalCapability::new("");
-            reader.mapping(path, at, pairs, &local_keys(), &mut local)?;
-            Some(ProviderType::Local(local))
-        }
-        Some(&"Http") => http(reader, path, at, pairs).map(ProviderType::Http),
-        Some(&"Plugin") => {
-            let mut plugin = PluginCapability::new("", "");
-            reader.mapping(path, at, pairs, &plugin_keys(), &mut plugin)?;
-            Some(ProviderType::Plugin(plugin))
-        }
-        Some(&("RemoteRTFS" | "Remote")) => {
-            remotes::provider(reader, path, at, pairs).map(ProviderType::RemoteRTFS)
-        }
-        Some(&"Stream") => streams::provider(reader, path, at, pairs).map(ProviderType::Stream),
-        Some(&"MCP") => {
-            let mut mcp = MCPCapability::new("", "", 0);
-            reader.mapping(path, at, pairs, &mcp_keys(), &mut mcp)?;
-            Some(ProviderType::MCP(mcp))
-        }
-        Some(&"Custom") => custom(reader, path, at, pairs).map(ProviderType::Custom),
-        Some(_) => agents::provider(reader, path, at, pairs).map(ProviderType::A2A),
+    match KINDS.iter().find(|(name, _)| plain(name) == plain(kind)) {
+        Some((_, read)) => read(reader, path, at, pairs),
         None => {
-            let near = nearest(kind, KINDS);
+            let names = KINDS.map(|(name, _)| name);
+            let near = nearest(kind, names);
             let hint = near.map(|near| format!(" (did you mean {near}?)")).unwrap_or_default();
-            let kinds = list_of(&KINDS);
+            let kinds = list_of(&names);
             let kind = excerpt(kind);
             reader.problem(at, || format!("{path}: unknown kind {kind:?}{hint}; supported are {kinds}"));
             None
         }
     }
+}
+
+fn local(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Name, Node)],
+) -> Option<ProviderType> {
+    let mut local = LocalCapability::new("");
+    reader.mapping(path, at, pairs, &local_keys(), &mut local)?;
+    Some(ProviderType::Local(local))
+}
+
+fn mcp(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Name, Node)],
+) -> Option<ProviderType> {
+    let mut mcp = MCPCapability::new("", "", 0);
+    reader.mapping(path, at, pairs, &mcp_keys(), &mut mcp)?;
+    Some(ProviderType::MCP(mcp))
+}
+
+fn plugin(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Name, Node)],
+) -> Option<ProviderType> {
+    let mut plugin = PluginCapability::new("", "");
+    reader.mapping(path, at, pairs, &plugin_keys(), &mut plugin)?;
+    Some(ProviderType::Plugin(plugin))
+}
+
+fn remote(
+    reader: &mut Reader<'_>,
+    path: &str,
+    at: Position,
+    pairs: &[(Name, Node)],
+) -> Option<ProviderType> {
+    remotes::provider(reader, path, at, pairs).map(ProviderType::RemoteRTFS)
 }
 
 fn plugin_path(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
