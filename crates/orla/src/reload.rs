@@ -36,7 +36,7 @@ impl Reloader {
                 return None;
             }
         };
-        let kept = config.keep_address_of(&self.config);
+        let kept = config.keep_restart_keys(&self.config);
         // The listener stays where it is, and has to fit the rest of the new configuration.
         let problems = config.contradictions();
         if !problems.is_empty() {

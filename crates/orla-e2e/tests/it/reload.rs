@@ -126,7 +126,7 @@ fn what_needs_a_restart_says_so_on_a_reload() {
         telemetry: {otlp: 'http://127.0.0.1:9'}\na2a: {allow_private_push: true}\n";
     server.write("orla.yaml", changed, 0o644);
     server.reload();
-    for key in ["history.path", "state_dir", "state", "telemetry", "a2a.allow_private_push"] {
+    for key in ["history.path", "state_dir", "state", "telemetry.otlp", "a2a.allow_private_push"] {
         server.log_says(&["needs a restart", &format!("\"{key}\"")]);
     }
 }

@@ -26,19 +26,6 @@ pub(crate) struct GovernanceConfig {
     pub(crate) audit_heads: Option<AuditHeads>,
 }
 
-impl GovernanceConfig {
-    /// Takes over what concerns the audit log, which does not change while the server runs, and says whether it
-    /// would have changed.
-    pub(super) fn keep_audit_of(&mut self, running: &Self) -> bool {
-        let before = self.clone();
-        self.audit.clone_from(&running.audit);
-        self.audit_sync = running.audit_sync;
-        self.audit_key.clone_from(&running.audit_key);
-        self.audit_heads.clone_from(&running.audit_heads);
-        *self != before
-    }
-}
-
 /// Where heads of the audit log are given to, beside the log itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AuditHeads {

@@ -70,19 +70,19 @@ impl Config {
 }
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
-fn keys() -> Vec<Key<HistoryConfig>> {
+pub(super) fn keys() -> Vec<Key<Config>> {
     vec![
-        key("path", PATH, |h: &mut HistoryConfig| &mut h.path,
-            "file that keeps calls over a restart; by default `history.db` in `state_dir` if that is configured, and otherwise memory").restart(),
-        key("keep", Span(MAX_KEEP), |h: &mut HistoryConfig| &mut h.keep,
+        key("path", PATH, |c: &mut Config| &mut c.history.path,
+            "file that keeps calls over a restart; by default `history.db` in `state_dir` if that is configured, and otherwise memory").restart(|c| &mut c.history.path),
+        key("keep", Span(MAX_KEEP), |c| &mut c.history.keep,
             "how long a call is kept"),
-        key("max_rows", Count(1_usize, 1_000_000_000), |h| &mut h.max_rows,
+        key("max_rows", Count(1_usize, 1_000_000_000), |c: &mut Config| &mut c.history.max_rows,
             "maximum number of calls that are kept; 1,000 in memory and 1,000,000 in a file by default"),
-        key("max_body_bytes", Count(0_usize, 64 << 20), |h| &mut h.max_body_bytes,
+        key("max_body_bytes", Count(0_usize, 64 << 20), |c| &mut c.history.max_body_bytes,
             "maximum bytes kept of each input and each output"),
-        key("bodies", Flag, |h| &mut h.bodies,
+        key("bodies", Flag, |c| &mut c.history.bodies,
             "whether inputs, outputs, notices and standard error are kept"),
-        key("redact", Read(patterns, texts_or_text), |h| &mut h.redact,
+        key("redact", Read(patterns, texts_or_text), |c| &mut c.history.redact,
             "members of inputs and outputs that are replaced by `[redacted]`: JSON Pointers, in which `*` is any member or item"),
     ]
 }
@@ -112,12 +112,12 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
         return;
     }
     if let Some(pairs) = reader.pairs(path, node, EXPECTED) {
-        reader.mapping(path, node.at, super::keys::present(pairs), &keys(), &mut config.history);
+        reader.mapping(path, node.at, super::keys::present(pairs), &keys(), config);
     }
 }
 
 pub(super) fn schema() -> Value {
-    json!({"anyOf": [{"type": "boolean"}, object(&keys(), &mut HistoryConfig::default())]})
+    json!({"anyOf": [{"type": "boolean"}, object(&keys(), &mut Config::default())]})
 }
 
 #[cfg(test)]

@@ -28,9 +28,13 @@ pub(crate) struct Key<T> {
     /// What the key means, in Markdown.
     about: &'static str,
     is_required: bool,
-    /// Whether a change takes effect only when the server is restarted.
-    needs_restart: bool,
+    /// Takes over the running value, if a change needs a restart.
+    keep: Option<Keep<T>>,
+    is_restart_documented: bool,
 }
+
+/// Takes the value of a running configuration over into a new one, and says whether it differed.
+type Keep<T> = Box<dyn Fn(&mut T, &mut T) -> bool + Send + Sync>;
 
 /// A key whose value has the form `form` and goes to `place`.
 pub(super) fn key<T: 'static, F: Form, S: Slot<F::Value> + 'static>(
@@ -49,7 +53,7 @@ pub(super) fn own<T: 'static>(
     schema: fn() -> Json,
     about: &'static str,
 ) -> Key<T> {
-    Key::new(name, Own { read, schema, variable: None }, about)
+    Key::new(name, Own { read, schema, variable: None, keys: Vec::new() }, about)
 }
 
 /// Like [`own`], for a key that an environment variable can set too.
@@ -60,7 +64,18 @@ pub(super) fn own_with_variable<T: 'static>(
     variable: Variable<T>,
     about: &'static str,
 ) -> Key<T> {
-    Key::new(name, Own { read, schema, variable: Some(variable) }, about)
+    Key::new(name, Own { read, schema, variable: Some(variable), keys: Vec::new() }, about)
+}
+
+/// Like [`own`], for a key whose value may be a mapping with these keys.
+pub(super) fn own_with_keys<T: 'static>(
+    name: &'static str,
+    read: fn(&mut Reader<'_>, &mut T, &str, &Node),
+    schema: fn() -> Json,
+    keys: Vec<Key<T>>,
+    about: &'static str,
+) -> Key<T> {
+    Key::new(name, Own { read, schema, variable: None, keys }, about)
 }
 
 /// A key whose value is a mapping with these keys.
@@ -71,7 +86,8 @@ pub(super) fn section<T: 'static>(name: &'static str, keys: Vec<Key<T>>, about: 
 impl<T> Key<T> {
     fn new(name: &'static str, field: impl Field<T> + 'static, about: &'static str) -> Self {
         let field = Box::new(field);
-        Self { name, aliases: &[], field, about, is_required: false, needs_restart: false }
+        let (keep, is_restart_documented) = (None, false);
+        Self { name, aliases: &[], field, about, is_required: false, keep, is_restart_documented }
     }
 
     /// The key must be there.
@@ -79,9 +95,27 @@ impl<T> Key<T> {
         Self { is_required: true, ..self }
     }
 
-    /// A change takes effect only when the server is restarted.
-    pub(super) fn restart(self) -> Self {
-        Self { needs_restart: true, ..self }
+    /// A change of this field takes effect only when the server is restarted.
+    pub(super) fn restart<S: Clone + PartialEq + 'static>(self, field: fn(&mut T) -> &mut S) -> Self
+    where
+        T: 'static,
+    {
+        let keep = move |new: &mut T, running: &mut T| {
+            let (new, running) = (field(new), field(running));
+            let differs = new != running;
+            new.clone_from(running);
+            differs
+        };
+        Self { keep: Some(Box::new(keep)), is_restart_documented: true, ..self }
+    }
+
+    /// Some changes take effect only when the server is restarted: `keep` undoes them, and says whether there was one.
+    /// The meaning of the key says which.
+    pub(super) fn restart_for(self, keep: fn(&mut T, &mut T) -> bool) -> Self
+    where
+        T: 'static,
+    {
+        Self { keep: Some(Box::new(keep)), ..self }
     }
 
     /// The key has these names too.
@@ -136,10 +170,15 @@ trait Field<T>: Send + Sync {
         Err("expected a configuration file to set this key".to_owned())
     }
 
-    /// The keys of its mapping, if it is a section.
-    #[cfg(test)]
+    /// The keys of its mapping, if they are known.
     fn keys(&self) -> &[Key<T>] {
         &[]
+    }
+
+    /// Whether its value is always a mapping with those keys.
+    #[cfg(test)]
+    fn is_section(&self) -> bool {
+        false
     }
 }
 
@@ -178,6 +217,7 @@ struct Own<T> {
     read: fn(&mut Reader<'_>, &mut T, &str, &Node),
     schema: fn() -> Json,
     variable: Option<Variable<T>>,
+    keys: Vec<Key<T>>,
 }
 
 impl<T> Field<T> for Own<T> {
@@ -197,6 +237,10 @@ impl<T> Field<T> for Own<T> {
         let text = text.to_str().ok_or("expected UTF-8 text")?;
         self.variable.map_or(Ok(()), |read| read(target, text))
     }
+
+    fn keys(&self) -> &[Key<T>] {
+        &self.keys
+    }
 }
 
 struct Section<T>(Vec<Key<T>>);
@@ -213,15 +257,45 @@ impl<T> Field<T> for Section<T> {
         object(&self.0, defaults)
     }
 
-    #[cfg(test)]
     fn keys(&self) -> &[Key<T>] {
         &self.0
+    }
+
+    #[cfg(test)]
+    fn is_section(&self) -> bool {
+        true
     }
 }
 
 /// The entries that have a value: in files that programs write, null stands for an absent key.
 pub(super) fn present(pairs: &[(Name, Node)]) -> impl Iterator<Item = &(Name, Node)> {
     pairs.iter().filter(|(_, node)| !node.is_null())
+}
+
+/// Takes over the running values of the keys whose change needs a restart, and gives the names of those that differed.
+/// `prefix` stands before the names.
+pub(super) fn keep<T>(keys: &[Key<T>], prefix: &str, new: &mut T, running: &mut T) -> Vec<String> {
+    let mut kept = Vec::new();
+    for key in keys {
+        let name = format!("{prefix}{}", key.name);
+        kept.extend(keep(key.field.keys(), &format!("{name}."), new, running));
+        if key.keep.as_ref().is_some_and(|keep| keep(new, running)) {
+            kept.push(name);
+        }
+    }
+    kept
+}
+
+/// The names of the keys whose change needs a restart.
+#[cfg(test)]
+pub(super) fn names_that_need_a_restart<T>(keys: &[Key<T>], prefix: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for key in keys {
+        let name = format!("{prefix}{}", key.name);
+        names.extend(names_that_need_a_restart(key.field.keys(), &format!("{name}.")));
+        names.extend(key.keep.is_some().then_some(name));
+    }
+    names
 }
 
 /// The key with this name or alias.
@@ -275,7 +349,7 @@ impl Reader<'_> {
 pub(super) fn properties<T>(keys: &[Key<T>], defaults: &mut T) -> Map<String, Json> {
     let property = |key: &Key<T>| {
         let mut schema = key.field.schema(defaults);
-        let restart = if key.needs_restart { ". A change needs a restart" } else { "" };
+        let restart = if key.is_restart_documented { ". A change needs a restart" } else { "" };
         schema["description"] = format!("{}{restart}", without_links(key.about)).into();
         (key.name.to_owned(), schema)
     };
@@ -322,8 +396,9 @@ pub(super) fn documentation<T>(keys: &[Key<T>], prefix: &str, defaults: &mut T) 
     let mut rows = String::new();
     for key in keys {
         let name = format!("{prefix}{}", key.name);
-        if !key.field.keys().is_empty() {
-            rows += &documentation(key.field.keys(), &format!("{name}."), defaults);
+        let inner = documentation(key.field.keys(), &format!("{name}."), defaults);
+        if key.field.is_section() {
+            rows += &inner;
             continue;
         }
         let default = match &key.field.schema(defaults)["default"] {
@@ -331,8 +406,9 @@ pub(super) fn documentation<T>(keys: &[Key<T>], prefix: &str, defaults: &mut T) 
             Json::String(text) => format!("`{text}`"),
             other => format!("`{other}`"),
         };
-        let restart = if key.needs_restart { " †" } else { "" };
+        let restart = if key.is_restart_documented { " †" } else { "" };
         let _ = writeln!(rows, "| `{name}`{restart} | {default} | {} |", key.about);
+        rows += &inner;
     }
     rows
 }

@@ -609,56 +609,9 @@ impl Config {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// Takes over what cannot change while the server runs, and names what would have changed.
-    pub(crate) fn keep_address_of(&mut self, running: &Self) -> Vec<&'static str> {
-        let mut kept = Vec::new();
-        if self.transport != running.transport {
-            kept.push("transport");
-        }
-        // The address means nothing on standard input and output.
-        let http = running.transport == Transport::Http;
-        if http && self.host != running.host {
-            kept.push("host");
-        }
-        if http && self.port != running.port {
-            kept.push("port");
-        }
-        // Connections do not change between TLS and plain HTTP.
-        if http && self.tls().is_some() != running.tls().is_some() {
-            kept.push("auth.tls");
-            self.tls.clone_from(&running.tls);
-        }
-        if self.governance.keep_audit_of(&running.governance) {
-            kept.push("audit");
-        }
-        if self.cluster != running.cluster {
-            kept.push("cluster");
-            self.cluster.clone_from(&running.cluster);
-        }
-        if self.history.path != running.history.path {
-            kept.push("history.path");
-            self.history.path.clone_from(&running.history.path);
-        }
-        if self.state_dir != running.state_dir {
-            kept.push("state_dir");
-            self.state_dir.clone_from(&running.state_dir);
-        }
-        if self.state != running.state {
-            kept.push("state");
-            self.state = running.state;
-        }
-        if self.telemetry != running.telemetry {
-            kept.push("telemetry");
-            self.telemetry.clone_from(&running.telemetry);
-        }
-        if self.a2a.allow_private_push != running.a2a.allow_private_push {
-            kept.push("a2a.allow_private_push");
-            self.a2a.allow_private_push = running.a2a.allow_private_push;
-        }
-        self.transport = running.transport;
-        self.host.clone_from(&running.host);
-        self.port = running.port;
-        kept
+    /// Takes over what cannot change while the server runs, and names the keys that would have changed it.
+    pub(crate) fn keep_restart_keys(&mut self, running: &Self) -> Vec<String> {
+        keys::keep(&KEYS, "", self, &mut running.clone())
     }
 
     /// What each key admits by itself, but not together.

@@ -7,7 +7,7 @@ use super::forms::{
     API_URL, Amount, Choice, Count, DAY, DAY_MS, FALLBACK, File, Flag, Milliseconds, PATH, SANDBOX,
     Seconds, Share, Span, Text, Texts, Variables,
 };
-use super::keys::{Key, key, own, own_with_variable, section};
+use super::keys::{Key, key, own, own_with_keys, own_with_variable, section};
 use super::{
     Approve, AuditSync, CERTIFICATE_NAMES, Config, LogFormat, Severity, StateKind, Transport, access,
     agents, approve, builtins, capabilities, cluster, governance, history, identity, inputs, openapi,
@@ -33,11 +33,11 @@ fn keys() -> Vec<Key<Config>> {
         key("prompts_dir", File, |c| &mut c.prompts_dir,
             "directory whose Markdown files are [prompts](prompts.md)"),
         key("transport", Choice(Transport::WORDS), |c: &mut Config| &mut c.transport,
-            "`http` or `stdio`").restart(),
+            "`http` or `stdio`").restart(|c| &mut c.transport),
         key("host", Text("text that is not empty"), |c: &mut Config| &mut c.host,
-            "address to listen on; an address that other machines can reach needs `auth_tokens` or another way to [identify](identity.md) callers").restart(),
+            "address to listen on; an address that other machines can reach needs `auth_tokens` or another way to [identify](identity.md) callers").restart(|c| &mut c.host),
         key("port", Count(0, u16::MAX), |c: &mut Config| &mut c.port,
-            "port to listen on; `0` selects a free port").restart(),
+            "port to listen on; `0` selects a free port").restart(|c| &mut c.port),
         key("timeout", Seconds(DAY), |c| &mut c.timeout,
             "maximum seconds for one call; fractions are allowed"),
         key("log_format", Choice(LogFormat::WORDS), |c| &mut c.log_format,
@@ -92,7 +92,7 @@ fn keys() -> Vec<Key<Config>> {
         own("remotes", remotes::read, remotes::schema,
             "[other instances](remote.md) whose capabilities are served: `NAME: ADDRESS`, or a mapping"),
         own("cluster", cluster::read, cluster::schema,
-            "the [cluster](cluster.md) that this instance is a node of, over NATS").restart(),
+            "the [cluster](cluster.md) that this instance is a node of, over NATS").restart(|c| &mut c.cluster),
         own_with_variable("builtins", builtins::read, builtins::schema, builtins::of_variable,
             "listed built-ins: `true` for all, or a list of name patterns. `false` removes all built-ins. By default, none is listed, and all can be found and called"),
         own("tools", tools::read, tools::schema,
@@ -122,9 +122,9 @@ fn keys() -> Vec<Key<Config>> {
         own("approve", approve::read, approve::schema,
             "the calls that a person has to [approve](identity.md#approvals): a list of rules with `capabilities`, `annotations`, `to`, `expires` and `by`"),
         key("state_dir", File, |c: &mut Config| &mut c.state_dir,
-            "directory for what is kept over a restart: [tasks](tasks.md), and the used part of daily quotas; it is made when it is first needed").restart(),
+            "directory for what is kept over a restart: [tasks](tasks.md), and the used part of daily quotas; it is made when it is first needed").restart(|c| &mut c.state_dir),
         key("state", Choice(StateKind::WORDS), |c: &mut Config| &mut c.state,
-            "what keeps [tasks](tasks.md): `directory`, a file in `state_dir`; `memory`, only this process, so that they end with it").restart(),
+            "what keeps [tasks](tasks.md): `directory`, a file in `state_dir`; `memory`, only this process, so that they end with it").restart(|c| &mut c.state),
         key("task_timeout", Span(MAX_TASK_TIME), |c: &mut Config| &mut c.task_options.timeout,
             "how long the call of a [task](tasks.md) may run if its capability has no timeout of its own; waiting for its turn does not count"),
         key("task_keep", Span(MAX_TASK_TIME), |c: &mut Config| &mut c.task_options.keep,
@@ -133,8 +133,8 @@ fn keys() -> Vec<Key<Config>> {
             "maximum number of [tasks](tasks.md) that wait or run. A caller with a token has at most a quarter of them"),
         key("max_task_bytes", Count(1, 16 << 20), |c: &mut Config| &mut c.task_options.max_result_bytes,
             "maximum bytes of the result of a [task](tasks.md)"),
-        own("history", history::read, history::schema,
-            "what is kept of [calls](history.md): `false`, or a mapping with `path`, `keep`, `max_rows`, `max_body_bytes`, `bodies` and `redact`"),
+        own_with_keys("history", history::read, history::schema, history::keys(),
+            "what is kept of [calls](history.md): `false`, or a mapping"),
         section("telemetry", telemetry::keys(), "where [traces](telemetry.md) are sent"),
         section("agent", agent(), "the [model](agent.md) of `orla agent` and of the tool `agent`, and its limits"),
         section("a2a", a2a(), "orla [as an agent](a2a.md#orla-as-an-agent): its card, and the tasks that it keeps"),
@@ -145,13 +145,13 @@ fn keys() -> Vec<Key<Config>> {
         key("require_attestation", Flag, |c| &mut c.governance.require_attestation,
             "serve only capabilities with a valid attestation"),
         key("audit", File, |c: &mut Config| &mut c.governance.audit,
-            "the audit log: a file to which orla appends a record of every call, linked by hashes").restart(),
+            "the audit log: a file to which orla appends a record of every call, linked by hashes").restart(|c| &mut c.governance.audit),
         key("audit_sync", Choice(AuditSync::WORDS), |c: &mut Config| &mut c.governance.audit_sync,
-            "when orla syncs the audit log to the disk: `always`, `second` or `never`").restart(),
+            "when orla syncs the audit log to the disk: `always`, `second` or `never`").restart(|c| &mut c.governance.audit_sync),
         key("audit_key", File, |c: &mut Config| &mut c.governance.audit_key,
-            "PEM file with the Ed25519 secret key that signs the log's head (see [governance.md](governance.md#signatures))").restart(),
+            "PEM file with the Ed25519 secret key that signs the log's head (see [governance.md](governance.md#signatures))").restart(|c| &mut c.governance.audit_key),
         own("audit_heads", governance::read_heads, governance::heads_schema,
-            "a second place for signed heads: a file, or a command as a list; the command reads one line").restart(),
+            "a second place for signed heads: a file, or a command as a list; the command reads one line").restart(|c| &mut c.governance.audit_heads),
         key("console", Flag, |c| &mut c.console,
             "whether the [console](console.md) is served at `/console`"),
         key("watch", Flag, |c| &mut c.watch,
@@ -167,8 +167,18 @@ fn auth() -> Vec<Key<Config>> {
         own("oauth", identity::read_oauth, identity::oauth_schema,
             "[authorization servers](identity.md#authorization-servers) whose access tokens are accepted: a mapping, or a list"),
         section("limits", auth_limits(), "how often a peer may fail to authenticate"),
-        section("tls", tls(), "certificates of the listener; with them, it speaks HTTPS alone"),
+        section("tls", tls(), "certificates of the listener; with them, it speaks HTTPS alone. Whether it has any changes only with a restart")
+            .restart_for(keep_tls),
     ]
+}
+
+/// Connections do not change between TLS and plain HTTP.
+fn keep_tls(new: &mut Config, running: &mut Config) -> bool {
+    let differs = new.tls().is_some() != running.tls().is_some();
+    if differs {
+        new.tls.clone_from(&running.tls);
+    }
+    differs
 }
 
 #[rustfmt::skip] // A table.
@@ -272,7 +282,7 @@ fn a2a() -> Vec<Key<Config>> {
         key("text", text(), |c| &mut c.a2a.options.text,
             "the capability that answers plain text messages; its input is `{message, message_id, context_id?, data?}`. By default, the model of `agent` answers them; without one, they are rejected"),
         key("tasks", File, |c: &mut Config| &mut c.a2a.tasks,
-            "has no effect: the agent keeps its tasks in `state_dir`").restart(),
+            "has no effect: the agent keeps its tasks in `state_dir`"),
         key("max_tasks", Count(1, 1_000_000), |c| &mut c.a2a.options.max_tasks,
             "maximum number of kept tasks; beyond it, orla removes the oldest finished task"),
         key("max_bytes", Count(0, 1 << 32), |c: &mut Config| &mut c.a2a.max_bytes,
@@ -282,6 +292,6 @@ fn a2a() -> Vec<Key<Config>> {
         key("keep", Seconds(3650 * DAY), |c| &mut c.a2a.options.keep,
             "seconds that a finished task is kept"),
         key("allow_private_push", Flag, |c: &mut Config| &mut c.a2a.allow_private_push,
-            "whether push notifications may go to this machine and to local networks").restart(),
+            "whether push notifications may go to this machine and to local networks").restart(|c| &mut c.a2a.allow_private_push),
     ]
 }

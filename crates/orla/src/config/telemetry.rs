@@ -31,11 +31,11 @@ impl Default for TelemetryConfig {
 pub(super) fn keys() -> Vec<Key<Config>> {
     vec![
         key("otlp", API_URL, |c: &mut Config| &mut c.telemetry.otlp,
-            "base address of a collector that takes OTLP over HTTP; `/v1/traces` and `/v1/metrics` are appended. By default, that of `OTEL_EXPORTER_OTLP_ENDPOINT`").restart(),
+            "base address of a collector that takes OTLP over HTTP; `/v1/traces` and `/v1/metrics` are appended. By default, that of `OTEL_EXPORTER_OTLP_ENDPOINT`").restart(|c| &mut c.telemetry.otlp),
         key("headers", HEADERS, |c: &mut Config| &mut c.telemetry.headers,
-            "header fields for the collector").restart(),
+            "header fields for the collector").restart(|c| &mut c.telemetry.headers),
         key("sample_ratio", Ratio, |c: &mut Config| &mut c.telemetry.sample_ratio,
-            "part of the traces that is sent, from 0 to 1, of those that begin here; the caller decides about its own").restart(),
+            "part of the traces that is sent, from 0 to 1, of those that begin here; the caller decides about its own").restart(|c| &mut c.telemetry.sample_ratio),
     ]
 }
 

@@ -294,11 +294,45 @@ fn the_address_stays_while_the_server_runs() {
     let running = Config::of("host: 0.0.0.0\nauth_tokens: [secret-of-one-person]\n")
         .unwrap_or_else(|p| panic!("{p:?}"));
     let mut new = Config::of("port: 9\n").unwrap_or_else(|p| panic!("{p:?}"));
-    assert_eq!(new.keep_address_of(&running), ["host", "port"]);
+    assert_eq!(new.keep_restart_keys(&running), ["host", "port"]);
     assert_eq!((new.host.as_str(), new.port), ("0.0.0.0", 8080));
     assert_eq!(new.contradictions().len(), 1, "an open address still needs its tokens");
     let mut same = running.clone();
-    assert!(same.keep_address_of(&running).is_empty() && same.contradictions().is_empty());
+    assert!(same.keep_restart_keys(&running).is_empty() && same.contradictions().is_empty());
+}
+
+/// Every key whose change needs a restart, with two values of it.
+const RESTARTS: &[(&str, &str, &str)] = &[
+    ("transport", "transport: http", "transport: stdio"),
+    ("host", "host: 127.0.0.1", "host: 127.0.0.2"),
+    ("port", "port: 1", "port: 2"),
+    ("auth.tls", "", "auth: {tls: {cert: ./c.pem, key: ./k.pem}}"),
+    ("cluster", "", "cluster: {nats: 'nats://127.0.0.1:4222', name: c, node: n}"),
+    ("state_dir", "state_dir: ./a", "state_dir: ./b"),
+    ("state", "state: directory", "state: memory"),
+    ("history.path", "history: {path: ./a.db}", "history: {path: ./b.db}"),
+    ("telemetry.otlp", "", "telemetry: {otlp: 'http://127.0.0.1:9'}"),
+    ("telemetry.headers", "", "telemetry: {headers: {x-a: '1'}}"),
+    ("telemetry.sample_ratio", "", "telemetry: {sample_ratio: 0.5}"),
+    ("a2a.allow_private_push", "", "a2a: {allow_private_push: true}"),
+    ("audit", "audit: ./a.log", "audit: ./b.log"),
+    ("audit_sync", "audit_sync: always", "audit_sync: never"),
+    ("audit_key", "audit: ./a.log", "audit: ./a.log\naudit_key: ./k.pem"),
+    ("audit_heads", "audit: ./a.log", "audit: ./a.log\naudit_heads: ./heads"),
+];
+
+#[test]
+fn a_key_that_needs_a_restart_keeps_its_value_and_is_named() {
+    let known: Vec<&str> = RESTARTS.iter().map(|(key, _, _)| *key).collect();
+    assert_eq!(keys::names_that_need_a_restart(&KEYS, ""), known);
+    let read = |text: &str| Config::of(text).unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
+    for (key, first, second) in RESTARTS {
+        for (before, after) in [(first, second), (second, first)] {
+            let (running, mut new) = (read(before), read(after));
+            assert_eq!(new.keep_restart_keys(&running), [*key]);
+            assert!(new.keep_restart_keys(&running).is_empty(), "{key} has its running value");
+        }
+    }
 }
 
 #[test]
