@@ -161,17 +161,18 @@ impl Ask<'_> {
         field.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// The fields of a change. `None` if it does not bring the token that it needs.
-    fn change(&self) -> Option<Fields> {
+    /// The fields of a submitted form. `None` if its CSRF token is not valid.
+    fn verified_form(&self) -> Option<Fields> {
         let fields = Fields::new(query::pairs(&self.visit.body));
-        let brought = fields.get("_csrf").unwrap_or_default();
-        let is_own = self.console.sessions.admits(brought, self.visit.head, self.principal.as_ref());
-        is_own.then_some(fields)
+        let token = fields.get("_csrf").unwrap_or_default();
+        let is_valid =
+            self.console.sessions.verify_csrf(token, self.visit.head, self.principal.as_ref());
+        is_valid.then_some(fields)
     }
 
-    /// What changes by this visitor have to bring.
-    fn change_token(&self) -> String {
-        self.console.sessions.change_token(self.visit.head, self.principal.as_ref())
+    /// The CSRF token of the visitor.
+    fn csrf_token(&self) -> String {
+        self.console.sessions.csrf_token(self.visit.head, self.principal.as_ref())
     }
 }
 

@@ -1,8 +1,8 @@
 //! What a browser sends for a form: fields by the path of their value in the input. Pure.
 //!
 //! `person.address.0.city` is a member `city` of the first item of `address`. In a key, `.` is written `~1`, `~` is
-//! `~0`, a leading `_` is `~2`, and an empty key is `~3`, so that no key of an input is a name of the form's own, which
-//! begin with `_`:
+//! `~0`, a leading `_` is `~2`, and an empty key is `~3`, so that `_` at the beginning is reserved for the names
+//! below:
 //!
 //! | name | means |
 //! |---|---|
@@ -23,7 +23,7 @@ pub(crate) struct Fields {
     values: BTreeMap<String, String>,
     open: BTreeSet<String>,
     null: BTreeSet<String>,
-    is_cut: bool,
+    is_truncated: bool,
 }
 
 /// Names with a prefix of their own, before the path.
@@ -35,7 +35,7 @@ impl Fields {
         let mut fields = Self::default();
         for (number, (name, value)) in pairs.into_iter().enumerate() {
             if number >= MAX_FIELDS {
-                fields.is_cut = true;
+                fields.is_truncated = true;
                 break;
             }
             match &*name {
@@ -52,8 +52,8 @@ impl Fields {
     }
 
     /// Whether there were more fields than are read.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.is_truncated
     }
 
     /// The field of this name.
@@ -98,7 +98,7 @@ impl Fields {
     }
 
     /// Does what a button of the form asks for (`WHAT:PATH`). Returns whether it is one.
-    pub(crate) fn press(&mut self, button: &str) -> bool {
+    pub(crate) fn apply_button(&mut self, button: &str) -> bool {
         let Some((what, path)) = button.split_once(':') else { return false };
         match what {
             "add" => {
@@ -231,17 +231,17 @@ mod tests {
     #[test]
     fn buttons_add_and_remove_items() {
         let mut form = fields(&[("a.0.x", "1"), ("a.1.x", "2"), ("_json.a.2", "{}"), ("b", "z")]);
-        assert!(form.press("add:a"));
+        assert!(form.apply_button("add:a"));
         assert!(form.open.contains("a.3"));
-        assert!(form.press("remove:a.0"));
+        assert!(form.apply_button("remove:a.0"));
         assert_eq!(
             (form.get("a.0.x"), form.json("a.1"), form.get("b")),
             (Some("2"), Some("{}"), Some("z"))
         );
         assert!(form.open.contains("a.2") && !form.mentions("a.3"));
-        assert!(form.press("entry:m") && form.open.contains("m.~n0"));
-        assert!(form.press("entry:m") && form.open.contains("m.~n1"));
-        assert!(!form.press("run") && !form.press("what:a"));
+        assert!(form.apply_button("entry:m") && form.open.contains("m.~n0"));
+        assert!(form.apply_button("entry:m") && form.open.contains("m.~n1"));
+        assert!(!form.apply_button("run") && !form.apply_button("what:a"));
     }
 
     #[test]

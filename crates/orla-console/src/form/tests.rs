@@ -147,7 +147,7 @@ fn a_recursive_schema_opens_one_level_at_a_time() {
     });
     let mut sent = fields(&[("value", "1")]);
     assert!(!Form::of_fields(&schema, &sent).render("/x").into_string().contains("left.value"));
-    assert!(sent.press("open:left"));
+    assert!(sent.apply_button("open:left"));
     assert!(Form::of_fields(&schema, &sent).render("/x").into_string().contains("left.value"));
     let deep = input(r#"{"value":1,"left":{"left":{"left":{"value":4}}}}"#);
     assert!(through_a_form(&schema, &deep).is_same(&deep));

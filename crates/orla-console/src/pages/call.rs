@@ -44,7 +44,7 @@ pub(crate) async fn page(ask: &Ask<'_>, history: &History, id: &str) -> Response
     };
     let body = html! {
         @if call.outcome == orla_history::RUNNING {
-            div.state { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) " " a href=(address(id)) { "Show what has happened since" } }
+            div.state { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) " " a href=(address(id)) { "Refresh" } }
         }
         (facts(&detail))
         @if let Some(other) = &compared {
@@ -168,7 +168,7 @@ fn data(ask: &Ask<'_>, detail: &Detail) -> Markup {
         }
         @if !row.notices.is_empty() {
             section aria-labelledby="said" {
-                h2 id="said" { "What it said" }
+                h2 id="said" { "Log" }
                 ol.log { @for line in &row.notices { li { (notice(line)) } } }
                 @if row.more_notices > 0 { p.note { "and " (row.more_notices) " more" } }
             }
@@ -266,7 +266,7 @@ fn comparison(one: &Detail, other: &Detail) -> Markup {
 
 /// Makes the call again.
 pub(crate) async fn again(ask: &Ask<'_>, history: &History, id: &str) -> Response<PageBody> {
-    if ask.change().is_none() {
+    if ask.verified_form().is_none() {
         return expired(ask);
     }
     let mut scope = CallScope::default();

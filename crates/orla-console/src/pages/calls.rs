@@ -158,7 +158,7 @@ async fn table(
     filter: &Filter,
     viewer: &Viewer,
 ) -> Result<Markup, HistoryError> {
-    let token = ask.change_token();
+    let token = ask.csrf_token();
     rows(history, filter, viewer, &token).await
 }
 
@@ -275,7 +275,7 @@ pub(crate) fn moment(at: SystemTime) -> Markup {
 
 /// The table and the plots as they change, as server-sent events.
 pub(crate) fn live(ask: &Ask<'_>, history: &History) -> Response<PageBody> {
-    let (filter, token) = (Filter::of(ask), ask.change_token());
+    let (filter, token) = (Filter::of(ask), ask.csrf_token());
     let (market, principal) = (Arc::clone(&ask.console.market), ask.principal.clone());
     let mut changes = history.changes();
     // Something may have changed since the page was made.
@@ -305,7 +305,7 @@ pub(crate) fn live(ask: &Ask<'_>, history: &History) -> Response<PageBody> {
 
 /// Withdraws a call that runs.
 pub(crate) fn cancel(ask: &Ask<'_>, history: &History, id: &str) -> Response<PageBody> {
-    if ask.change().is_none() {
+    if ask.verified_form().is_none() {
         return expired(ask);
     }
     let canceller = Viewer::cancelling(&ask.console.market, ask.principal.as_ref());

@@ -9,7 +9,7 @@ use orla_marketplace::{Entry, JsonText, REDACTED, RuntimeError, Violation, disco
 use orla_server::{PageBody, StatusRow};
 use serde_json::Value;
 
-use super::shell::{Page, change_token};
+use super::shell::{Page, csrf_token};
 use super::{call, catalogue, expired, missing};
 use crate::Ask;
 use crate::exact::Json;
@@ -47,16 +47,16 @@ pub(crate) async fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
 
 /// A submitted form: a button of the form, or a call.
 pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
-    let Some(mut fields) = ask.change() else { return expired(ask) };
+    let Some(mut fields) = ask.verified_form() else { return expired(ask) };
     let Some(entry) = ask.learned_entry(id).await else { return unknown(ask, id) };
     let schema = schema(&entry);
-    if fields.is_cut() {
+    if fields.is_truncated() {
         let mut form = too_large();
         form.problems.push("There are too many fields. Nothing was called.".to_owned());
         return shown(ask, &entry, StatusCode::PAYLOAD_TOO_LARGE, &form, None).await;
     }
     let pressed = fields.get("_do").map(str::to_owned);
-    if pressed.is_some_and(|button| fields.press(&button)) {
+    if pressed.is_some_and(|button| fields.apply_button(&button)) {
         return shown(ask, &entry, StatusCode::OK, &Form::of_fields(&schema, &fields), None).await;
     }
     let (mut form, input) = match fields.get("_raw") {
@@ -214,7 +214,7 @@ fn forms(ask: &Ask<'_>, entry: &Entry, form: &Form, raw: &str) -> Markup {
         h2 id="call" { "Call it" }
         @if !is_raw {
             form method="post" action=(action) {
-                (change_token(ask))
+                (csrf_token(ask))
                 // The button that a browser presses when a person presses Enter.
                 button.unseen type="submit" name="_do" value="run" tabindex="-1" aria-hidden="true" { "Run" }
                 div id="fields" {
@@ -228,7 +228,7 @@ fn forms(ask: &Ask<'_>, entry: &Entry, form: &Form, raw: &str) -> Markup {
             summary { "Input as JSON" }
             @if let Some(why) = form.why_raw() { p.hint { "There are no fields, because " (plain(why)) "." } }
             form method="post" action=(action) {
-                (change_token(ask))
+                (csrf_token(ask))
                 @if is_raw && !form.problems.is_empty() {
                     ul.problems role="alert" { @for problem in &form.problems { li { (plain(problem)) } } }
                 }

@@ -51,7 +51,7 @@ fn table(settings: &[&Setting], redactor: &orla_marketplace::Redactor) -> Markup
 
 /// Has everything read again.
 pub(crate) fn reload(ask: &Ask<'_>) -> Response<PageBody> {
-    if ask.change().is_none() {
+    if ask.verified_form().is_none() {
         return expired(ask);
     }
     ask.console.inside.reload();

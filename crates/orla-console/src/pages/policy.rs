@@ -7,7 +7,7 @@ use maud::{Markup, html};
 use orla_marketplace::{Principal, QuotaUsage};
 use orla_server::{ApprovalRequest, PageBody};
 
-use super::shell::{Page, change_token};
+use super::shell::{Page, csrf_token};
 use super::{expired, missing};
 use crate::Ask;
 use crate::exact::Json;
@@ -52,7 +52,7 @@ fn waiting(ask: &Ask<'_>, one: &ApprovalRequest) -> Markup {
             @if let Some(input) = input { (view::value(&input)) }
             @if one.is_answerable {
                 form.actions method="post" action={ "/console/policy/" (query::part(&one.id)) } {
-                    (change_token(ask))
+                    (csrf_token(ask))
                     button.main type="submit" name="_do" value="approve" { "Approve" }
                     button type="submit" name="_do" value="deny" { "Deny" }
                 }
@@ -96,7 +96,7 @@ fn visitor(principal: Option<&Principal>) -> Markup {
 
 /// Answers the question about a call.
 pub(crate) async fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
-    let Some(fields) = ask.change() else { return expired(ask) };
+    let Some(fields) = ask.verified_form() else { return expired(ask) };
     let is_approval = match fields.get("_do") {
         Some("approve") => true,
         Some("deny") => false,

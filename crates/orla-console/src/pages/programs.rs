@@ -11,7 +11,7 @@ use orla_marketplace::{Call, Entry, JsonText, Payload};
 use orla_server::PageBody;
 use serde_json::{Value, json};
 
-use super::shell::{Page, change_token};
+use super::shell::{Page, csrf_token};
 use super::{catalogue, expired, missing};
 use crate::Ask;
 use crate::exact::Json;
@@ -39,7 +39,7 @@ pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
 
 /// Checks a program, or runs it.
 pub(crate) async fn submit(ask: &Ask<'_>) -> Response<PageBody> {
-    let Some(fields) = ask.change() else { return expired(ask) };
+    let Some(fields) = ask.verified_form() else { return expired(ask) };
     if !ask.may_program() {
         return missing(ask, "Programs are not served to you.");
     }
@@ -90,7 +90,7 @@ pub(crate) async fn submit(ask: &Ask<'_>) -> Response<PageBody> {
 
 /// What was found in a program that is being typed, for the page that shows it.
 pub(crate) async fn checked(ask: &Ask<'_>) -> Response<PageBody> {
-    let Some(fields) = ask.change() else { return expired(ask) };
+    let Some(fields) = ask.verified_form() else { return expired(ask) };
     if !ask.may_program() {
         return missing(ask, "Programs are not served to you.");
     }
@@ -182,7 +182,7 @@ fn shown(
         @if !problem.is_empty() { p.problem role="alert" { (plain(problem)) } }
         (findings(program, found.map(Ok)))
         form method="post" action="/console/programs" {
-            (change_token(ask))
+            (csrf_token(ask))
             div.field {
                 label for="program" { "Program" }
                 textarea.code id="program" name="program" rows=(program.lines().count().clamp(8, 30)) spellcheck="false"

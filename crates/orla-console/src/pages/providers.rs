@@ -195,7 +195,7 @@ pub(crate) async fn live(ask: &Ask<'_>, kind: &str, name: &str) -> Response<Page
 
 /// Restarts the process of a provider.
 pub(crate) async fn restart(ask: &Ask<'_>, kind: &str, name: &str) -> Response<PageBody> {
-    if ask.change().is_none() {
+    if ask.verified_form().is_none() {
         return expired(ask);
     }
     let Some((_, process)) = permitted(ask, kind, name).await else { return missing(ask, NO_PROCESS) };

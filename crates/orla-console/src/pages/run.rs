@@ -12,7 +12,7 @@ use orla_server::PageBody;
 use serde_json::Value;
 
 use super::capability::{again, copies};
-use super::shell::{Page, button, change_token};
+use super::shell::{Page, button, csrf_token};
 use super::{calls, expired, missing};
 use crate::Ask;
 use crate::exact::Json;
@@ -48,7 +48,7 @@ fn show(ask: &Ask<'_>, run: &Arc<Run>, form: Option<&Form>) -> Response<PageBody
             div id="run" hx-sse:connect={ (address) "/events" } hx-swap="innerHTML" hx-sse:close="done" data-reload-on="done question" {
                 (status(&snapshot))
             }
-            noscript { p { a href=(address) { "Show what has happened since" } } }
+            noscript { p { a href=(address) { "Refresh" } } }
         }
         @if let Some(question) = &snapshot.question { (asked(ask, run, question, form)) }
         div.actions {
@@ -149,7 +149,7 @@ fn asked(ask: &Ask<'_>, run: &Run, question: &Question, form: Option<&Form>) -> 
             h2 id="question" { "It asks" }
             p { (plain(&question.message)) }
             form method="post" action=(action) {
-                (change_token(ask))
+                (csrf_token(ask))
                 input type="hidden" name="_question" value=(question.number);
                 div id="fields" { (form.render(&action)) }
                 div.actions {
@@ -172,7 +172,7 @@ fn object(schema: &Value) -> Value {
 
 /// The answer to a question.
 pub(crate) async fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
-    let Some(mut fields) = ask.change() else { return expired(ask) };
+    let Some(mut fields) = ask.verified_form() else { return expired(ask) };
     let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return gone(ask) };
     let here = format!("/console/runs/{id}");
     let Some(question) = run.snapshot().question else { return reply::see(&here) };
@@ -193,7 +193,7 @@ pub(crate) async fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
 /// What was entered, or the form that has to be shown again.
 fn accepted(question: &Question, fields: &mut Fields, button: &str) -> Result<Json, Box<Form>> {
     let schema = object(&question.schema);
-    let is_button = fields.press(button);
+    let is_button = fields.apply_button(button);
     let mut form = Form::of_fields(&schema, fields);
     if is_button {
         return Err(Box::new(form));
@@ -208,7 +208,7 @@ fn accepted(question: &Question, fields: &mut Fields, button: &str) -> Result<Js
 
 /// Withdraws the call.
 pub(crate) fn cancel(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
-    if ask.change().is_none() {
+    if ask.verified_form().is_none() {
         return expired(ask);
     }
     let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return gone(ask) };

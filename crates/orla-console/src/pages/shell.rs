@@ -85,7 +85,7 @@ impl Ask<'_> {
 fn signed_in(ask: &Ask<'_>, principal: &Principal) -> Markup {
     html! {
         form.who method="post" action="/console/sign-out" {
-            (change_token(ask))
+            (csrf_token(ask))
             span { (plain(principal.name())) }
             button.small type="submit" { "Sign out" }
         }
@@ -93,15 +93,15 @@ fn signed_in(ask: &Ask<'_>, principal: &Principal) -> Markup {
 }
 
 /// The field that every form for a change has.
-pub(crate) fn change_token(ask: &Ask<'_>) -> Markup {
-    html! { input type="hidden" name="_csrf" value=(ask.change_token()); }
+pub(crate) fn csrf_token(ask: &Ask<'_>) -> Markup {
+    html! { input type="hidden" name="_csrf" value=(ask.csrf_token()); }
 }
 
 /// A form with one button.
 pub(crate) fn button(ask: &Ask<'_>, action: &str, label: &str, about: &str) -> Markup {
     html! {
         form.inline method="post" action=(action) {
-            (change_token(ask))
+            (csrf_token(ask))
             button.small type="submit" { (label) @if !about.is_empty() { span.unseen { " " (visible(about)) } } }
         }
     }

@@ -23,7 +23,7 @@ pub(crate) async fn answer(console: &Inner, visit: &Visit<'_>) -> Response<PageB
         return page(console, visit, StatusCode::UNAUTHORIZED, "");
     }
     let fields = Fields::new(query::pairs(&visit.body));
-    if !console.sessions.admits(fields.get("_csrf").unwrap_or_default(), visit.head, None) {
+    if !console.sessions.verify_csrf(fields.get("_csrf").unwrap_or_default(), visit.head, None) {
         return page(console, visit, StatusCode::FORBIDDEN, "The form was too old. Try again.");
     }
     let token = fields.get("token").unwrap_or_default().trim();
@@ -49,7 +49,7 @@ pub(crate) async fn answer(console: &Inner, visit: &Visit<'_>) -> Response<PageB
 
 /// Ends the visitor's session.
 pub(crate) fn sign_out(ask: &Ask<'_>) -> Response<PageBody> {
-    if ask.change().is_none() {
+    if ask.verified_form().is_none() {
         return expired(ask);
     }
     ask.console.sessions.end(ask.visit.head);
@@ -68,7 +68,7 @@ fn form(console: &Inner, visit: &Visit<'_>, problem: &str) -> Markup {
         section.sign-in {
             h1 { "Sign in" }
             form method="post" action=(PATH) {
-                input type="hidden" name="_csrf" value=(console.sessions.change_token(visit.head, None));
+                input type="hidden" name="_csrf" value=(console.sessions.csrf_token(visit.head, None));
                 div.field.bad[is_bad] {
                     label for="token" { "Token" }
                     input id="token" name="token" type="password" required autofocus autocomplete="current-password"

@@ -27,7 +27,7 @@ pub(crate) async fn page(ask: &Ask<'_>, tasks: &Tasks) -> Response<PageBody> {
     let viewer = viewer(ask);
     let listed = match tasks.list(&filter, viewer).await {
         Ok(listed) => listed,
-        Err(error) => return failed(ask, &error),
+        Err(error) => return unreadable(ask, &error),
     };
     let older = (listed.len() > ROWS).then(|| listed[ROWS - 1].id.as_str().to_owned());
     let body = html! {
@@ -35,7 +35,7 @@ pub(crate) async fn page(ask: &Ask<'_>, tasks: &Tasks) -> Response<PageBody> {
             p.note { @if viewer == Viewer::Operator { "There are no tasks. " } @else { "You have no tasks, and may not see those of others. " } code { "orla task run NAME" } " or " code { "POST /tasks" } " starts one." }
         } @else {
             table.list {
-                thead { tr { th scope="col" { "Capability" } th scope="col" { "State" } th.wide scope="col" { "Caller" } th.wide scope="col" { "Started (UTC)" } th.wide scope="col" { "Changed (UTC)" } } }
+                thead { tr { th scope="col" { "Capability" } th scope="col" { "State" } th.wide scope="col" { "Caller" } th.wide scope="col" { "Created (UTC)" } th.wide scope="col" { "Changed (UTC)" } } }
                 tbody { @for task in listed.iter().take(ROWS) { (row(task)) } }
             }
         }
@@ -87,7 +87,7 @@ fn state(state: State) -> Markup {
 pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<PageBody> {
     let task = match tasks.get(id, viewer(ask)).await {
         Ok(task) => task,
-        Err(error) => return failed(ask, &error),
+        Err(error) => return unreadable(ask, &error),
     };
     let parsed =
         |text: Option<orla_marketplace::JsonText>| text.and_then(|text| Json::parse(text.as_str()).ok());
@@ -100,9 +100,9 @@ pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<Pag
         dl.facts {
             div { dt { "Id" } dd { code { (plain(task.id.as_str())) } } }
             div { dt { "Caller" } dd { (caller(&task)) } }
-            div { dt { "Started" } dd { (moment(time(task.created_at))) " UTC" } }
+            div { dt { "Created" } dd { (moment(time(task.created_at))) " UTC" } }
             div { dt { "Changed" } dd { (moment(time(task.updated_at))) " UTC" } }
-            @if let Some(key) = &task.key { div { dt { "Key" } dd { (plain(key)) } } }
+            @if let Some(key) = &task.key { div { dt { "Idempotency key" } dd { (plain(key)) } } }
             @if let Some(schedule) = &task.schedule { div { dt { "Schedule" } dd { (plain(schedule)) } } }
         }
         @if let Some(error) = &task.error { pre.problem { (plain(&error.kind)) ": " (plain(&error.message)) } }
@@ -115,13 +115,13 @@ pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<Pag
             }
         }
         @if !task.state.is_terminal() {
-            div.actions { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) a.button href=(address(id)) { "Show what has happened since" } }
+            div.actions { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) a.button href=(address(id)) { "Refresh" } }
         }
         @if let Some(input) = &input { section aria-labelledby="in" { h2 id="in" { "Input" } (view::value(input)) } }
         @if let Some(result) = &result { section aria-labelledby="out" { h2 id="out" { "Result" } (view::result(result)) } }
         @if !task.log.is_empty() {
             section aria-labelledby="said" {
-                h2 id="said" { "What it said" }
+                h2 id="said" { "Log" }
                 ol.log { @for line in &task.log { li { span.badge { (plain(&line.level)) } " " (plain(&line.message)) } } }
             }
         }
@@ -132,21 +132,47 @@ pub(crate) async fn show(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<Pag
 
 /// Cancels a task.
 pub(crate) async fn cancel(ask: &Ask<'_>, tasks: &Tasks, id: &str) -> Response<PageBody> {
-    if ask.change().is_none() {
+    if ask.verified_form().is_none() {
         return expired(ask);
     }
     match tasks.cancel(id, Viewer::managing(&ask.console.market, ask.principal.as_ref())).await {
         Ok(_) => reply::see(&address(id)),
-        Err(error) => failed(ask, &error),
+        Err(error) => not_cancelled(ask, &error),
     }
 }
 
-fn failed(ask: &Ask<'_>, error: &TaskError) -> Response<PageBody> {
+fn unreadable(ask: &Ask<'_>, error: &TaskError) -> Response<PageBody> {
+    failed(ask, "Cannot show tasks", error)
+}
+
+fn not_cancelled(ask: &Ask<'_>, error: &TaskError) -> Response<PageBody> {
+    failed(ask, "Task not cancelled", error)
+}
+
+fn failed(ask: &Ask<'_>, title: &str, error: &TaskError) -> Response<PageBody> {
     if matches!(error, TaskError::Unknown(_)) {
         return missing(ask, "No task has this id, or it is not yours to see or to change.");
     }
     let text = error.to_string();
     let body =
         html! { p.problem { (plain(&text)) } p { a href="/console/tasks" { "Back to the tasks" } } };
-    Page::new("Not done").part("Tasks").status(StatusCode::CONFLICT).reply(ask, &body)
+    Page::new(title).part("Tasks").status(status_of(error)).reply(ask, &body)
+}
+
+fn status_of(error: &TaskError) -> StatusCode {
+    match error {
+        TaskError::State(_) | TaskError::Closing => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::CONFLICT,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_refusal_is_a_conflict() {
+        assert_eq!(status_of(&TaskError::Closing), 503);
+        assert_eq!(status_of(&TaskError::Over(State::Completed)), 409);
+    }
 }

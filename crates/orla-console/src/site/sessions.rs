@@ -1,8 +1,8 @@
-//! Visitors who have signed in, and the tokens that changes need.
+//! Sessions of signed-in visitors, and CSRF tokens.
 //!
-//! A session is a random number in a cookie that no script can read, and the bearer token that it stands for, which stays in
-//! this process. With each request that token is checked as if the request had carried it. A change needs a second
-//! number that only our pages know: a MAC of the session, or of the caller if it has no session.
+//! A session has a random id, in a cookie that no script can read, and the bearer token that it stands for, which stays in
+//! this process. With each request that token is checked as if the request had carried it. A form needs a CSRF
+//! token, which only our pages know: a MAC of the session, or of the caller if it has no session.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -47,9 +47,9 @@ impl Sessions {
         Self { key: hmac::Key::new(hmac::HMAC_SHA256, &random()), all: Mutex::default() }
     }
 
-    /// Begins a session for a bearer token. Returns its number.
+    /// Begins a session for a bearer token. Returns its id.
     pub(crate) fn begin(&self, token: &str, now: Instant) -> String {
-        let number = hex::encode(random());
+        let id = hex::encode(random());
         let mut all = self.all.lock();
         all.retain(|_, session| session.is_alive(now));
         let is_own = |session: &Session| &*session.token == token;
@@ -59,44 +59,44 @@ impl Sessions {
             let oldest = candidates.min_by_key(|(_, session)| session.used).map(|(id, _)| id.clone());
             oldest.map(|oldest| all.remove(&oldest));
         }
-        all.insert(number.as_str().into(), Session { token: token.into(), begun: now, used: now });
-        number
+        all.insert(id.as_str().into(), Session { token: token.into(), begun: now, used: now });
+        id
     }
 
     /// The token of the session that a request's cookie names.
     pub(crate) fn token(&self, head: &Parts, now: Instant) -> Option<Arc<str>> {
-        let number = number(head)?;
+        let id = session_id(head)?;
         let mut all = self.all.lock();
-        let session = all.get_mut(number).filter(|session| session.is_alive(now))?;
+        let session = all.get_mut(id).filter(|session| session.is_alive(now))?;
         session.used = now;
         Some(Arc::clone(&session.token))
     }
 
     /// Ends the session of a request.
     pub(crate) fn end(&self, head: &Parts) {
-        if let Some(number) = number(head) {
-            self.all.lock().remove(number);
+        if let Some(id) = session_id(head) {
+            self.all.lock().remove(id);
         }
     }
 
-    /// What a change by this visitor has to bring.
-    pub(crate) fn change_token(&self, head: &Parts, principal: Option<&Principal>) -> String {
-        hex::encode(hmac::sign(&self.key, bound(head, principal).as_bytes()))
+    /// The CSRF token of this session or caller.
+    pub(crate) fn csrf_token(&self, head: &Parts, principal: Option<&Principal>) -> String {
+        hex::encode(hmac::sign(&self.key, csrf_subject(head, principal).as_bytes()))
     }
 
-    /// Whether a change brings it.
-    pub(crate) fn admits(&self, brought: &str, head: &Parts, principal: Option<&Principal>) -> bool {
-        let bound = bound(head, principal);
-        let brought = hex::decode(brought).ok().unwrap_or_default();
-        hmac::verify(&self.key, bound.as_bytes(), &brought).is_ok()
+    /// Whether `token` is the CSRF token of this session or caller.
+    pub(crate) fn verify_csrf(&self, token: &str, head: &Parts, principal: Option<&Principal>) -> bool {
+        let subject = csrf_subject(head, principal);
+        let mac = hex::decode(token).ok().unwrap_or_default();
+        hmac::verify(&self.key, subject.as_bytes(), &mac).is_ok()
     }
 }
 
-/// What a visitor's token for changes is bound to.
-fn bound(head: &Parts, principal: Option<&Principal>) -> String {
-    match (principal, number(head)) {
+/// What a CSRF token is bound to: the session, or the caller if it has no session.
+fn csrf_subject(head: &Parts, principal: Option<&Principal>) -> String {
+    match (principal, session_id(head)) {
         (None, _) => "anonymous".to_owned(),
-        (Some(_), Some(number)) => format!("session {number}"),
+        (Some(_), Some(id)) => format!("session {id}"),
         (Some(principal), None) => format!("caller {}", principal.id()),
     }
 }
@@ -114,20 +114,20 @@ fn cookie_name(head: &Parts) -> String {
     port.map_or_else(|| "orla_console".to_owned(), |port| format!("orla_console_{port}"))
 }
 
-/// The session's number in the cookies of a request.
-fn number(head: &Parts) -> Option<&str> {
+/// The session's id in the cookies of a request.
+fn session_id(head: &Parts) -> Option<&str> {
     let name = cookie_name(head);
     let cookies = head.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs =
         cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(own, _)| *own == name).map(|(_, number)| number)
+    pairs.find(|(own, _)| *own == name).map(|(_, id)| id)
 }
 
-/// The cookie that begins a session, or ends it if there is no number.
-pub(crate) fn cookie(head: &Parts, number: Option<&str>, is_tls: bool) -> String {
+/// The cookie that begins a session, or ends it if there is no id.
+pub(crate) fn cookie(head: &Parts, id: Option<&str>, is_tls: bool) -> String {
     let name = cookie_name(head);
     let secure = if is_tls { "; Secure" } else { "" };
-    let (value, end) = number.map_or(("", "; Max-Age=0"), |number| (number, ""));
+    let (value, end) = id.map_or(("", "; Max-Age=0"), |id| (id, ""));
     format!("{name}={value}; Path=/console; HttpOnly; SameSite=Strict{secure}{end}")
 }
 
@@ -188,13 +188,13 @@ mod tests {
         let sessions = Sessions::new();
         let ada = Principal::token("ada");
         let (first, second) = (request("orla_console_8080=1"), request("orla_console_8080=2"));
-        let token = sessions.change_token(&first, Some(&ada));
-        assert!(sessions.admits(&token, &first, Some(&ada)));
+        let token = sessions.csrf_token(&first, Some(&ada));
+        assert!(sessions.verify_csrf(&token, &first, Some(&ada)));
         for (head, principal) in [(&second, Some(&ada)), (&first, None)] {
-            assert!(!sessions.admits(&token, head, principal));
+            assert!(!sessions.verify_csrf(&token, head, principal));
         }
-        for wrong in ["", "0", "zz", &token[1..], &Sessions::new().change_token(&first, Some(&ada))] {
-            assert!(!sessions.admits(wrong, &first, Some(&ada)), "{wrong}");
+        for wrong in ["", "0", "zz", &token[1..], &Sessions::new().csrf_token(&first, Some(&ada))] {
+            assert!(!sessions.verify_csrf(wrong, &first, Some(&ada)), "{wrong}");
         }
     }
 
