@@ -201,6 +201,22 @@ fn a_program_that_failed_beside_running_calls_is_replayed_to_the_same_end() {
 }
 
 #[test]
+fn a_replayed_program_opens_no_stream() {
+    let config = "capabilities:\n- id: ticks\n  provider: {stream: {command: ./ticks}}\n";
+    let server = world()
+        .config(config)
+        .tool("../ticks", sh("echo x >> opened; echo 1; echo 2"))
+        .file("tools/all.rtfs", "(defn main [_] (vec (stream :ticks {})))\n")
+        .serve();
+    assert_eq!(server.client().call("all", json!({})).text(), "[1,2]");
+    server.write("case.orla.json", exported(&server, "all"), 0o644);
+    let replayed = server.run(&["test", "--replay", "case.orla.json"]);
+    let why = "a recording has no items of a stream";
+    assert!(replayed.code == Some(1) && replayed.stdout.contains(why), "{}", replayed.all());
+    assert_eq!(server.read("opened"), "x\n", "only the recorded call opened it");
+}
+
+#[test]
 fn an_exported_case_has_the_numbers_of_the_call() {
     let server = world().tool("echo", "#!/bin/sh\n# /// orla\n# output: json\n# ///\ncat\n").serve();
     let input = r#"{"amount":1.10,"big":18446744073709551617,"deep":[-0.0,1.5e3]}"#;

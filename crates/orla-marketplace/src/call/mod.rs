@@ -5,14 +5,14 @@
 //!
 //! - [`scope`]: a call, and its context for an executor
 //! - [`prepared`]: what each step does
-//! - [`admission`](crate::admission): how many calls run at once, whose turn it is, and the breakers of providers that
-//!   fail
+//! - [`admission`](crate::admission): how many calls run at once, fair queueing, and the circuit breakers of failing
+//!   providers
 //! - [`retry`]: when a call that failed is made again
 //! - [`checkpoint`]: the moment at which a call may run and has not begun
-//! - [`answers`]: answers in place of executors
+//! - [`answers`]: recorded answers instead of executors
 //! - [`clock`]: the time of a call
 //! - [`record`]: what is known of a finished call
-//! - [`observe`]: the seam for what follows calls while they run
+//! - [`observe`]: observers of running calls
 //! - [`stream`]: streams, whose items are read one by one
 //! - [`request`]: the path of requests for prompts, resources and completions
 //! - [`hops`]: the instances that a call has passed through
@@ -56,20 +56,20 @@ impl CapabilityMarketplace {
         // From here on the call is recorded exactly once, even if this future is dropped.
         let mut recording = prepared.begin_recording();
         let result = async {
-            // Policy, depth, attestation, availability.
+            // Policy, depth, node, attestation, availability, task support.
             prepared.authorize().await?;
             prepared.validate_input().await?;
-            // Counted for its quotas until it ends. A call that is refused here counts for none.
+            // Charges the caller's quotas until the call ends. A call that is refused here is not charged.
             let _charge = prepared.charge().await?;
             prepared.approve(&recording).await?;
             let mut retries = prepared.retries();
             let outcome = loop {
                 let attempt = {
-                    // Both permits are given back when the attempt ends, so none is held while a retry waits.
+                    // Dropped at the end of each attempt: a retry waits without permits.
                     let _permits = prepared.admit(&mut recording).await?;
-                    // It may have waited, and have been denied or changed meanwhile.
+                    // The policy or the capability may have changed while the call waited.
                     prepared.authorize_again().await?;
-                    // Fails at once while the provider is left alone.
+                    // Fails at once while the circuit breaker is open.
                     let circuit = prepared.circuit()?;
                     prepared.pass_checkpoint().await?;
                     circuit.report(prepared.execute().await)
@@ -85,8 +85,8 @@ impl CapabilityMarketplace {
         prepared.finish(recording, result)
     }
 
-    /// Whether a call would be refused before anything of it happens: for what does not exist, is denied or unavailable,
-    /// or because of its input. It counts for no quota, and is recorded only if it is refused.
+    /// Checks a call without making it: lookup, policy, availability, input. It counts for no quota, and is recorded only
+    /// if it is refused.
     ///
     /// # Errors
     /// Those of [`call`](Self::call) up to the validation of the input.
@@ -94,8 +94,8 @@ impl CapabilityMarketplace {
         self.checked(call, |_| Ok(())).await
     }
 
-    /// Whether a call would be refused now: as [`check`](Self::check), or because a quota that this process counts is used
-    /// up. How many calls run at once when the call is made is not known.
+    /// Checks a call as [`check`](Self::check) does, and the quotas that this process counts. Concurrency limits are not
+    /// checked.
     ///
     /// # Errors
     /// Those of [`check`](Self::check), and that of the quota.
@@ -103,17 +103,17 @@ impl CapabilityMarketplace {
         self.checked(call, PreparedCall::foresee).await
     }
 
-    /// Goes the path of a call up to the validation of its input, and asks one question more.
+    /// Takes the steps of a call up to the validation of its input, and then `extra_check`.
     async fn checked<'m>(
         &'m self,
         call: Call,
-        more: impl FnOnce(&PreparedCall<'m>) -> RuntimeResult<()>,
+        extra_check: impl FnOnce(&PreparedCall<'m>) -> RuntimeResult<()>,
     ) -> RuntimeResult<()> {
         let mut prepared = self.prepare(call).await?;
         let checked = async {
             prepared.authorize().await?;
             prepared.validate_input().await?;
-            more(&prepared)
+            extra_check(&prepared)
         };
         match checked.await {
             Ok(()) => Ok(()),

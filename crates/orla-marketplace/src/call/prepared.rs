@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::record::{Recorded, Recording};
 use super::retry::{jitter, wait_before_retry};
 use super::stream::StreamHandle;
-use super::{Call, CallContext};
+use super::{Answering, Call, CallContext};
 use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::approval::{Matter, WaitingCall};
@@ -38,16 +38,16 @@ pub(super) const BACKSTOP: Duration = Duration::from_secs(5);
 /// The least time that the check of an output may take.
 const MIN_OUTPUT_CHECK: Duration = Duration::from_secs(1);
 
-/// Why a call ends that another node may count as ended.
-pub(super) const LOST: &str =
-    "its place among the calls of the cluster was lost, because this node could not be heard there";
+/// Why a call ends whose cluster-wide permit or quota was lost: another node may count it as ended.
+pub(super) const CLUSTER_PERMIT_LOST: &str =
+    "this node lost contact with the cluster, and with it the call's permit; call it again";
 
 /// How many characters of an unknown name an error repeats.
-const SHOWN: usize = 200;
+const MAX_SHOWN_CHARS: usize = 200;
 
 /// Outcomes of fewer bytes do not count towards `max_memory_bytes`, because all permits together hold little of
 /// them.
-const SMALL: usize = 64 << 10;
+const MIN_COUNTED_BYTES: usize = 64 << 10;
 
 /// A call whose capability has been found.
 pub(super) struct PreparedCall<'m> {
@@ -58,9 +58,9 @@ pub(super) struct PreparedCall<'m> {
     input: Payload,
     ctx: CallContext,
     permit: Arc<CallPermit>,
-    /// The counts of the cluster to which another node has added the call.
+    /// Cluster-wide counts that already include the call.
     counted: Vec<Arc<str>>,
-    /// What the call has taken in the cluster can be lost while it runs. Then one of these is cancelled.
+    /// Cancelled when a cluster-wide quota or permit of the call is lost.
     losses: [Option<CancellationToken>; 2],
     /// What was approved and under which rule, if the call needed an approval.
     approved: Option<(Matter, String)>,
@@ -88,7 +88,7 @@ impl CapabilityMarketplace {
         let limit = call.timeout.unwrap_or(Duration::MAX);
         // Made only if it has to wait.
         let late = async { tokio::time::sleep(limit).await };
-        let id = || excerpt(&call.target, SHOWN);
+        let id = || excerpt(&call.target, MAX_SHOWN_CHARS);
         let mut catalog = tokio::select! {
             biased;
             catalog = self.catalog_for(&call) => catalog,
@@ -107,7 +107,7 @@ impl CapabilityMarketplace {
         }
         let Some(entry) = catalog.get(&call.target).cloned() else {
             let caller = call.scope.principal.as_ref().map_or(ANONYMOUS, Principal::name);
-            tracing::info!(tool = excerpt(&call.target, SHOWN), caller, "unknown tool");
+            tracing::info!(tool = excerpt(&call.target, MAX_SHOWN_CHARS), caller, "unknown tool");
             return Err(self.unknown(&catalog, &call.target, &call.scope.principal));
         };
         let Call { target, input, timeout, patience, mut scope } = call;
@@ -173,10 +173,11 @@ impl PreparedCall<'_> {
     /// Whether the call may be made at all.
     ///
     /// # Errors
-    /// The policy or a required attestation denies it, it is nested too deep, or the capability is unavailable.
+    /// The policy denies it, it is nested too deep, it is to run on another node, a required attestation does not hold, the
+    /// capability is unavailable, or it runs only, or never, as a task.
     pub(super) async fn authorize(&self) -> RuntimeResult<()> {
         let Self { catalog, entry, ctx, .. } = self;
-        self.permitted()?;
+        self.check_policy()?;
         if ctx.scope.depth > catalog.limits.max_depth {
             let what = format!("calls nested {} deep (max_depth)", catalog.limits.max_depth);
             return Err(RuntimeError::Limit { id: self.id(), what });
@@ -201,8 +202,8 @@ impl PreparedCall<'_> {
         if self.executor()?.chooses_nodes() || self.market.node() == Some(&**node) {
             return Ok(());
         }
-        let node = excerpt(node, SHOWN);
-        Err(self.unavailable(format!("node {node} was asked for, and it is served on this one")))
+        let node = excerpt(node, MAX_SHOWN_CHARS);
+        Err(self.unavailable(format!("it runs only on this node; the call asks for node {node}")))
     }
 
     /// Why the call cannot be made, because it is that of a task, or because it is not.
@@ -221,7 +222,7 @@ impl PreparedCall<'_> {
 
     /// # Errors
     /// A policy denies the call to its caller.
-    fn permitted(&self) -> RuntimeResult<()> {
+    fn check_policy(&self) -> RuntimeResult<()> {
         let (catalog, principal) = (&self.catalog, self.ctx.scope.principal.as_ref());
         catalog.permits(principal, &self.entry).map_err(|permission| RuntimeError::Denied {
             id: self.id(),
@@ -266,7 +267,7 @@ impl PreparedCall<'_> {
         }
     }
 
-    /// Whether the call is within the quotas of its caller, as far as that is known now.
+    /// Checks the quotas of the caller, as far as this process counts them.
     ///
     /// # Errors
     /// A quota is exceeded.
@@ -322,15 +323,14 @@ impl PreparedCall<'_> {
         Ok(())
     }
 
-    /// Whether the call may still be made after it has waited: the newest policy permits it, and what is about to run is
-    /// what was approved. Neither the call's own snapshot nor the newest one may have another manifest or program under
-    /// its id.
+    /// Whether the call may still be made after it has waited: the newest policy permits it, and the capability is as it was
+    /// approved. Neither the call's own snapshot nor the newest one may have another manifest or program under its id.
     ///
     /// # Errors
-    /// The policy has denied it meanwhile, or it has changed since the question.
+    /// The policy now denies the call, or the capability has changed since the question.
     pub(super) async fn authorize_again(&self) -> RuntimeResult<()> {
         let (newest, (matter, rule)) = {
-            self.permitted()?;
+            self.check_policy()?;
             let Some(approved) = &self.approved else { return Ok(()) };
             (self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone), approved)
         };
@@ -384,7 +384,7 @@ impl PreparedCall<'_> {
 
     async fn permits(&self) -> RuntimeResult<Permits> {
         let place = self.place_in_cluster();
-        // A call that has come with its place does not wait behind those that wait for one.
+        // The calling node already took the cluster permit.
         let is_placed = place.as_ref().is_some_and(|place| self.counted.contains(place.name()));
         let own = match self.entry.admission.as_ref().filter(|_| !is_placed) {
             Some(admission) => {
@@ -409,14 +409,14 @@ impl PreparedCall<'_> {
         Ok(Permits { _running: self.permit.hold(permit), _own: own, _in_cluster: in_cluster })
     }
 
-    /// The place that the call needs among the calls of the capability on all nodes, if they are bounded.
+    /// The cluster-wide permit that the call needs, if the concurrency of its capability is bounded there.
     fn place_in_cluster(&self) -> Option<Place> {
         let policy = &self.entry.policy;
         let size = policy.max_concurrency.filter(|_| policy.concurrency_scope == CountScope::Cluster)?;
         Some(Place::new(&self.entry.manifest.id, size))
     }
 
-    /// Waits until what the call has taken in the cluster is lost.
+    /// Waits until a cluster-wide quota or permit of the call is lost.
     async fn lost(&self) {
         let loss = |at: usize| async move {
             match &self.losses[at] {
@@ -444,7 +444,7 @@ impl PreparedCall<'_> {
     }
 
     /// # Errors
-    /// The upstream failed several times in a row and is left alone for a while.
+    /// The circuit breaker of the upstream is open: it failed several times in a row.
     pub(super) fn circuit(&self) -> RuntimeResult<Circuit<'_>> {
         let attempt = self.entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
         attempt.map(Circuit).map_err(|wait| {
@@ -470,10 +470,7 @@ impl PreparedCall<'_> {
 
     /// Runs the executor once. The outcome counts towards `max_memory_bytes` until it is dropped.
     pub(super) async fn execute(&self) -> RuntimeResult<Outcome> {
-        let scope = &self.ctx.scope;
-        if let Some(answers) = &scope.answers
-            && let Some(answering) = answers.answer(&self.entry, &self.input, scope.depth)
-        {
+        if let Some(answering) = self.recorded_answer() {
             return self.in_time(answering).await?;
         }
         let executor = self.executor()?;
@@ -486,7 +483,7 @@ impl PreparedCall<'_> {
             None => executed?,
         };
         let bytes = outcome.bytes();
-        if bytes > SMALL && outcome.reservation.is_none() {
+        if bytes >= MIN_COUNTED_BYTES && outcome.reservation.is_none() {
             let reserved = self.market.memory().reserve(bytes).map_err(|over| self.over_budget(over))?;
             outcome.reservation = Some(Arc::new(reserved));
         }
@@ -494,12 +491,22 @@ impl PreparedCall<'_> {
     }
 
     pub(super) async fn open(&self) -> RuntimeResult<Box<dyn StreamHandle>> {
+        if let Some(answering) = self.recorded_answer() {
+            self.in_time(answering).await??;
+            return Err(self.unavailable("a recording has no items of a stream".to_owned()));
+        }
         let executor = self.executor()?;
         let opened = self.guarded(executor.open(&self.entry.manifest.provider, &self.input, &self.ctx));
         opened.await.map_err(|error| match &self.entry.policy.redaction {
             Some(redactor) => redactor.error(error),
             None => error,
         })
+    }
+
+    /// The answer that takes the place of the executor's, if the call is made from a recording.
+    fn recorded_answer(&self) -> Option<Answering> {
+        let scope = &self.ctx.scope;
+        scope.answers.as_ref()?.answer(&self.entry, &self.input, scope.depth)
     }
 
     fn executor(&self) -> RuntimeResult<Arc<dyn CapabilityExecutor>> {
@@ -523,7 +530,7 @@ impl PreparedCall<'_> {
         };
         tokio::select! {
             biased;
-            () = self.lost() => Err(self.unavailable(LOST.to_owned())),
+            () = self.lost() => Err(self.unavailable(CLUSTER_PERMIT_LOST.to_owned())),
             done = AssertUnwindSafe(execution).catch_unwind() => {
                 done.unwrap_or_else(|_| Err(RuntimeError::Panicked { id: self.id() }))
             }
@@ -552,7 +559,7 @@ impl PreparedCall<'_> {
         result: RuntimeResult<T>,
     ) -> RuntimeResult<T> {
         recording.finish(result.as_ref().map(Recorded::outcome));
-        let is_concealed = || self.catalog.conceals() && self.permitted().is_err();
+        let is_concealed = || self.catalog.conceals() && self.check_policy().is_err();
         match result {
             Err(RuntimeError::Denied { .. }) if is_concealed() => {
                 Err(self.market.unknown(&self.catalog, &self.target, &self.ctx.scope.principal))

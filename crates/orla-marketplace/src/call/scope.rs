@@ -32,8 +32,7 @@ pub struct Call {
     pub input: Payload,
     /// A shorter time than the capability's own, if the caller has less.
     pub timeout: Option<Duration>,
-    /// The time of a call whose capability has none of its own, if that is not the server's. Calls within the call do not
-    /// inherit it.
+    /// The timeout if the capability declares none; the server's otherwise. Calls within the call do not inherit it.
     pub patience: Option<Duration>,
     /// The caller and its context.
     pub scope: CallScope,
@@ -81,8 +80,7 @@ pub struct CallScope {
     pub hops: Hops,
     /// The node of the cluster that the call is to run on, and no other. Calls within the call do not inherit it.
     pub node: Option<Arc<str>>,
-    /// The counts of the cluster that have the call: other nodes do not add it again. Calls within the call do not inherit
-    /// them.
+    /// Cluster-wide counts that already include the call. Calls within the call do not inherit them.
     pub counted: Vec<Arc<str>>,
     /// A value that all calls within the call share.
     shared: Option<Arc<dyn Any + Send + Sync>>,

@@ -12,8 +12,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! A stream holds no place among the calls that run: only opening it does. How many one program may open,
-//! its limit of calls says.
+//! An open stream holds no permit: only opening it does. A program's limit of calls bounds how many it opens.
 //!
 //! [`CapabilityExecutor::open`]: crate::CapabilityExecutor::open
 
@@ -26,7 +25,7 @@ use parking_lot::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::CallContext;
-use super::prepared::LOST;
+use super::prepared::CLUSTER_PERMIT_LOST;
 use super::record::Recording;
 use crate::error::{RuntimeError, RuntimeResult};
 use crate::payload::Payload;
@@ -70,7 +69,7 @@ pub struct OpenStream {
     recording: Mutex<Recording>,
     /// An open stream is a call that runs, for quotas.
     charge: Mutex<Charge>,
-    /// Cancelled when its place among the calls of the cluster is lost.
+    /// Cancelled when a cluster-wide quota of the stream is lost.
     lost: Option<CancellationToken>,
     redaction: Option<Arc<Redactor>>,
     is_over: AtomicBool,
@@ -140,7 +139,7 @@ impl OpenStream {
 
     fn is_lost(&self) -> RuntimeError {
         let id = self.recording.lock().name().to_owned();
-        RuntimeError::Unavailable { id, reason: LOST.to_owned(), source: None }
+        RuntimeError::Unavailable { id, reason: CLUSTER_PERMIT_LOST.to_owned(), source: None }
     }
 
     fn ended(&self, how: Result<(), &RuntimeError>) {

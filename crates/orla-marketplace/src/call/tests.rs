@@ -417,7 +417,7 @@ async fn a_capability_has_places_of_its_own() {
 #[tokio::test]
 async fn whoever_lacks_a_permission_learns_nothing_of_the_schema() {
     lacking_a_permission(Disclosure::Conceal, "unknown tool: fetch").await;
-    let denied = "fetch is not permitted here: it needs net:api.example.com";
+    let denied = "fetch: permission denied: requires net:api.example.com";
     lacking_a_permission(Disclosure::Reveal, denied).await;
 }
 
