@@ -5,11 +5,11 @@
 pub mod a2a;
 pub mod builtin;
 pub mod capsule;
+mod deadline;
 pub mod http;
 pub mod mcp;
 mod names;
 pub mod openapi;
-mod patience;
 pub mod plugin;
 mod process;
 pub mod remote;

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::frame::{Head, Kind, Order, Turn};
 use super::payload::chunks;
-use super::{HEARTBEAT, LOST, WINDOW};
+use super::{HEARTBEAT, PEER_TIMEOUT, WINDOW};
 use crate::inbox::Inbox;
 use crate::link::{HEADER, Link};
 
@@ -57,7 +57,7 @@ impl Out {
         let header = Head { kind, seq: *counted, number }.to_string();
         if kind.is_counted() {
             let mut connection = self.link.connection();
-            drop(timeout(LOST, connection.wait_for(|is_connected| *is_connected)).await);
+            drop(timeout(PEER_TIMEOUT, connection.wait_for(|is_connected| *is_connected)).await);
             *counted += 1;
         }
         self.link.send(self.subject.clone(), None, &header, payload.into()).await
@@ -137,7 +137,7 @@ impl Exchange {
     /// The next frame. It can be dropped at any time.
     pub(super) async fn next(&mut self) -> Received {
         loop {
-            let message = match timeout_at(self.heard + LOST, self.inbox.next()).await {
+            let message = match timeout_at(self.heard + PEER_TIMEOUT, self.inbox.next()).await {
                 Ok(Some(message)) => message,
                 Ok(None) => return Received::Lost("its messages could not be taken in time"),
                 Err(_) => return Received::Lost("it gives no sign of life"),

@@ -2,8 +2,7 @@
 //!
 //! A call is a message with a [`CallHead`](head::CallHead) and the input, or its beginning. From then on both ends send
 //! frames: the node that runs it its heartbeats, notices, questions and the result, and the caller its heartbeats,
-//! answers, and that it withdraws the call. Payloads that do not fit into one message go in chunks, of which only so
-//! many are on their way as were credited.
+//! answers and cancellation. Payloads that do not fit into one message go in chunks, with credit-based flow control.
 //!
 //! `head`, `frame` and `payload` are pure. `exchange` is one end of a call, `executor` makes calls, `serve` runs those
 //! of other nodes.
@@ -21,13 +20,13 @@ use std::time::Duration;
 pub use executor::ClusterExecutor;
 pub(crate) use serve::Serving;
 
-/// How often each end says that it is there.
+/// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 /// After this time without a frame, the other end is lost.
-const LOST: Duration = Duration::from_secs(6);
+const PEER_TIMEOUT: Duration = Duration::from_secs(6);
 /// The largest input and the largest result, in bytes.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 /// The most questions of one call that are open.
 const MAX_QUESTIONS: usize = 16;
-/// The most bytes that are on their way without being credited.
+/// The initial flow-control window, in bytes.
 const WINDOW: usize = 4 * 1024 * 1024;

@@ -7,7 +7,7 @@ use rtfs::{Predicate, TypeExpr, Value};
 use serde_json::{Value as Json, json};
 
 use super::portable::is_portable;
-use super::to_json::{Kind, exact_json, is_array_of_injective, is_natural, is_one_of};
+use super::to_json::{Kind, exact_json, is_array_of_injective, is_one_of, round_trips};
 
 /// What a URL is beyond a URI: it names a host.
 pub(super) const URL_PATTERN: &str = "^[A-Za-z][A-Za-z0-9+.-]*://[^/?#]";
@@ -83,7 +83,7 @@ pub(super) fn conditions(
 pub(super) fn is_exact(predicate: &Predicate, kind: Option<Kind>) -> bool {
     let is_keyword = |key: &Value| matches!(key, Value::Keyword(_));
     match predicate {
-        Predicate::Equals(x) => is_natural(x),
+        Predicate::Equals(x) => round_trips(x),
         Predicate::Differs(_) => true,
         Predicate::HasKey(key) => kind == Some(Kind::Object) && is_keyword(key),
         Predicate::RequiredKeys(keys) => kind == Some(Kind::Object) && keys.iter().all(is_keyword),

@@ -2,7 +2,8 @@
 //!
 //! A schema describes values in JSON, where keywords, symbols, instants and UUIDs are strings and sets are arrays.
 //! What JSON Schema cannot express is left out, so the schema admits the JSON of every value of the type and
-//! perhaps more. Below a `not` it is the other way round: the schema there admits only JSON of values of the type.
+//! perhaps more: it is an over-approximation. Below `not`, the schema is an under-approximation: it admits only JSON of
+//! values of the type.
 //! There is one exception: to JSON Schema `1.0` is an integer.
 
 use std::cell::{Cell, RefCell};
@@ -33,13 +34,13 @@ pub fn json_schema_of(ty: &TypeExpr) -> Json {
 }
 
 fn json_schema_with(ty: &TypeExpr, definitions: &Definitions) -> Json {
-    let names = Names { definitions, used: RefCell::default(), nested: Cell::new(0) };
-    let mut schema = names.schema(ty, Side::Above);
+    let converter = Converter { definitions, used: RefCell::default(), nested: Cell::new(0) };
+    let mut schema = converter.schema(ty, Approximation::Over);
     let mut defs = Object::new();
     loop {
-        let next = names.used.borrow().iter().find(|name| !defs.contains_key(*name)).cloned();
+        let next = converter.used.borrow().iter().find(|name| !defs.contains_key(*name)).cloned();
         let Some(name) = next else { break };
-        let meaning = definitions.get(&name).map(|ty| names.schema(ty, Side::Above));
+        let meaning = definitions.get(&name).map(|ty| converter.schema(ty, Approximation::Over));
         defs.insert(name, meaning.unwrap_or_else(|| json!({})));
     }
     if !defs.is_empty()
@@ -50,74 +51,79 @@ fn json_schema_with(ty: &TypeExpr, definitions: &Definitions) -> Json {
     schema
 }
 
-/// The side of a type on which a schema may err.
+/// How a schema may differ from a type.
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+enum Approximation {
     /// It admits all that the type does.
-    Above,
+    Over,
     /// It admits only what the type admits.
-    Below,
+    Under,
 }
 
-impl Side {
+impl Approximation {
     fn other(self) -> Self {
         match self {
-            Self::Above => Self::Below,
-            Self::Below => Self::Above,
+            Self::Over => Self::Under,
+            Self::Under => Self::Over,
         }
     }
 
     /// The schema if there is no equivalent.
-    fn unsaid(self) -> Json {
+    fn inexpressible(self) -> Json {
         match self {
-            Self::Above => json!({}),
-            Self::Below => json!(false),
+            Self::Over => json!({}),
+            Self::Under => json!(false),
         }
     }
 
-    /// A value that looks like something else in JSON: from above that, from below nothing.
+    /// Types whose JSON is also that of another type, such as keywords (strings): the schema when over-approximating,
+    /// `false` when under-approximating.
     fn looks_like(self, schema: Json) -> Json {
         match self {
-            Self::Above => schema,
-            Self::Below => json!(false),
+            Self::Over => schema,
+            Self::Under => json!(false),
         }
     }
 }
 
-/// A conversion: the definitions of names, and which of them have been used.
-struct Names<'d> {
+/// Converts types; knows the definitions of names, and which of them have been used.
+struct Converter<'d> {
     definitions: &'d Definitions,
     used: RefCell<BTreeSet<String>>,
     /// How many schemas with references of their own are inside.
     nested: Cell<usize>,
 }
 
-impl Names<'_> {
-    fn schema(&self, ty: &TypeExpr, side: Side) -> Json {
+impl Converter<'_> {
+    fn schema(&self, ty: &TypeExpr, approximation: Approximation) -> Json {
         match ty {
             TypeExpr::JsonSchema { text, meaning } => match serde_json::from_str(text) {
                 Ok(original) => self.nested(original),
-                Err(_) => self.schema(meaning, side),
+                Err(_) => self.schema(meaning, approximation),
             },
             // Names inside a type with its own definitions differ from those around it.
             TypeExpr::Defined { ty, definitions } => self.nested(json_schema_with(ty, definitions)),
-            TypeExpr::Ref(name) => self.reference(name, side),
-            TypeExpr::Primitive(primitive) => primitive_schema(*primitive, side),
-            TypeExpr::Union(types) => any_of(types.iter().map(|ty| self.schema(ty, side)).collect()),
-            TypeExpr::Vector(item) => array_of(&self.schema(item, side)),
-            TypeExpr::List(item) => side.looks_like(array_of(&self.schema(item, side))),
+            TypeExpr::Ref(name) => self.reference(name, approximation),
+            TypeExpr::Primitive(primitive) => primitive_schema(*primitive, approximation),
+            TypeExpr::Union(types) => {
+                any_of(types.iter().map(|ty| self.schema(ty, approximation)).collect())
+            }
+            TypeExpr::Vector(item) => array_of(&self.schema(item, approximation)),
+            TypeExpr::List(item) => {
+                approximation.looks_like(array_of(&self.schema(item, approximation)))
+            }
             TypeExpr::Set(item) => {
-                let mut schema = array_of(&self.schema(item, side));
+                let mut schema = array_of(&self.schema(item, approximation));
                 if is_injective(item) {
                     schema["uniqueItems"] = true.into();
                 }
-                side.looks_like(schema)
+                approximation.looks_like(schema)
             }
             TypeExpr::Tuple(items) => {
-                tuple_of(&items.iter().map(|ty| self.schema(ty, side)).collect::<Vec<_>>())
+                tuple_of(&items.iter().map(|ty| self.schema(ty, approximation)).collect::<Vec<_>>())
             }
             TypeExpr::Array { item, shape } => {
-                shape.iter().rev().fold(self.schema(item, side), |inner, size| {
+                shape.iter().rev().fold(self.schema(item, approximation), |inner, size| {
                     let mut schema = array_of(&inner);
                     if let Some(n) = size {
                         schema["minItems"] = (*n).into();
@@ -126,23 +132,26 @@ impl Names<'_> {
                     schema
                 })
             }
-            TypeExpr::Map(record) => self.record(record, side),
-            TypeExpr::MapOf(key, value) => self.dictionary(key, value, side),
-            TypeExpr::Enum(values) => constants(values, side),
-            TypeExpr::Val(value) => constants(std::slice::from_ref(value), side),
+            TypeExpr::Map(record) => self.record(record, approximation),
+            TypeExpr::MapOf(key, value) => self.dictionary(key, value, approximation),
+            TypeExpr::Enum(values) => constants(values, approximation),
+            TypeExpr::Val(value) => constants(std::slice::from_ref(value), approximation),
             TypeExpr::And(ty, predicates) => {
                 let kind = self.kind_of(ty);
-                let all = predicates.iter().try_fold(self.schema(ty, side), |schema, predicate| {
-                    let said = conditions(predicate, ty, kind);
-                    match said.filter(|_| side == Side::Above || is_exact(predicate, kind)) {
-                        Some(conditions) => Some(constrained(schema, conditions)),
-                        None => (side == Side::Above).then_some(schema),
-                    }
-                });
-                all.unwrap_or_else(|| side.unsaid())
+                let all =
+                    predicates.iter().try_fold(self.schema(ty, approximation), |schema, predicate| {
+                        let said = conditions(predicate, ty, kind);
+                        match said.filter(|_| {
+                            approximation == Approximation::Over || is_exact(predicate, kind)
+                        }) {
+                            Some(conditions) => Some(constrained(schema, conditions)),
+                            None => (approximation == Approximation::Over).then_some(schema),
+                        }
+                    });
+                all.unwrap_or_else(|| approximation.inexpressible())
             }
-            TypeExpr::Not(ty) => negated(self.schema(ty, side.other())),
-            TypeExpr::Fn { .. } | TypeExpr::Stream(_) => side.unsaid(),
+            TypeExpr::Not(ty) => negated(self.schema(ty, approximation.other())),
+            TypeExpr::Fn { .. } | TypeExpr::Stream(_) => approximation.inexpressible(),
         }
     }
 
@@ -160,16 +169,16 @@ impl Names<'_> {
         schema
     }
 
-    fn reference(&self, name: &str, side: Side) -> Json {
-        if side == Side::Below || !self.means_something(name) {
-            return side.unsaid();
+    fn reference(&self, name: &str, approximation: Approximation) -> Json {
+        if approximation == Approximation::Under || !self.resolves(name) {
+            return approximation.inexpressible();
         }
         self.used.borrow_mut().insert(name.to_owned());
         json!({ "$ref": format!("#/$defs/{}", escaped(name)) })
     }
 
     /// Whether a name leads to something other than itself.
-    fn means_something(&self, name: &str) -> bool {
+    fn resolves(&self, name: &str) -> bool {
         let (mut open, mut seen) = (vec![name], BTreeSet::from([name]));
         while let Some(next) = open.pop() {
             let mut types: Vec<_> = self.definitions.get(next).into_iter().collect();
@@ -189,17 +198,17 @@ impl Names<'_> {
         true
     }
 
-    fn record(&self, record: &MapType, side: Side) -> Json {
+    fn record(&self, record: &MapType, approximation: Approximation) -> Json {
         let (mut properties, mut required) = (Object::new(), Vec::new());
         for Field { key, ty, optional } in &record.fields {
             let Some(name) = key_name(key) else {
-                // A map with such a key has no JSON, one without it has.
-                if *optional && side == Side::Above {
+                // A map that has this key cannot be written as JSON; a map without it can.
+                if *optional && approximation == Approximation::Over {
                     continue;
                 }
-                return side.unsaid();
+                return approximation.inexpressible();
             };
-            if side == Side::Below && !matches!(key, Value::Keyword(_)) {
+            if approximation == Approximation::Under && !matches!(key, Value::Keyword(_)) {
                 return json!(false);
             }
             let is_alone = record
@@ -214,7 +223,7 @@ impl Names<'_> {
             if !optional {
                 required.push(name.clone().into_owned());
             }
-            properties.insert(name.into_owned(), self.schema(ty, side));
+            properties.insert(name.into_owned(), self.schema(ty, approximation));
         }
         let mut schema = json!({ "type": "object" });
         if !properties.is_empty() {
@@ -224,7 +233,7 @@ impl Names<'_> {
             schema["required"] = required.into();
         }
         if let Some(others) = &record.others {
-            match self.schema(others, side) {
+            match self.schema(others, approximation) {
                 all if is_any(&all) => {}
                 others => schema["additionalProperties"] = others,
             }
@@ -232,10 +241,10 @@ impl Names<'_> {
         schema
     }
 
-    fn dictionary(&self, key: &TypeExpr, value: &TypeExpr, side: Side) -> Json {
-        let names = match (self.key_schema(key), side) {
-            (names, Side::Above) => names.unwrap_or_else(|| json!({})),
-            (Some(names), Side::Below)
+    fn dictionary(&self, key: &TypeExpr, value: &TypeExpr, approximation: Approximation) -> Json {
+        let names = match (self.key_schema(key), approximation) {
+            (names, Approximation::Over) => names.unwrap_or_else(|| json!({})),
+            (Some(names), Approximation::Under)
                 if is_any(&names) && *key != TypeExpr::Primitive(Primitive::String) =>
             {
                 names
@@ -243,7 +252,7 @@ impl Names<'_> {
             _ => return json!(false),
         };
         let mut schema = json!({ "type": "object" });
-        match self.schema(value, side) {
+        match self.schema(value, approximation) {
             all if is_any(&all) => {}
             values => schema["additionalProperties"] = values,
         }
@@ -307,7 +316,7 @@ pub(super) enum Kind {
     Object,
 }
 
-fn primitive_schema(primitive: Primitive, side: Side) -> Json {
+fn primitive_schema(primitive: Primitive, approximation: Approximation) -> Json {
     match primitive {
         Primitive::Any => json!({}),
         Primitive::Never => json!(false),
@@ -316,10 +325,12 @@ fn primitive_schema(primitive: Primitive, side: Side) -> Json {
         Primitive::Int => json!({ "type": "integer" }),
         Primitive::Float | Primitive::Number => json!({ "type": "number" }),
         Primitive::String => json!({ "type": "string" }),
-        Primitive::Keyword | Primitive::Symbol => side.looks_like(json!({ "type": "string" })),
-        Primitive::Instant => side.looks_like(json!({ "type": "string", "format": "date-time" })),
-        Primitive::Uuid => side.looks_like(json!({ "type": "string", "format": "uuid" })),
-        Primitive::Fn => side.unsaid(),
+        Primitive::Keyword | Primitive::Symbol => approximation.looks_like(json!({ "type": "string" })),
+        Primitive::Instant => {
+            approximation.looks_like(json!({ "type": "string", "format": "date-time" }))
+        }
+        Primitive::Uuid => approximation.looks_like(json!({ "type": "string", "format": "uuid" })),
+        Primitive::Fn => approximation.inexpressible(),
     }
 }
 
@@ -335,7 +346,7 @@ fn any_of(mut schemas: Vec<Json>) -> Json {
     match schemas.len() {
         0 => json!(false),
         1 => schemas.remove(0),
-        _ => match names_alone(&schemas) {
+        _ => match bare_types(&schemas) {
             Some(names) if names.len() == 1 => json!({ "type": names[0] }),
             Some(names) => json!({ "type": names }),
             None => json!({ "anyOf": schemas }),
@@ -344,7 +355,7 @@ fn any_of(mut schemas: Vec<Json>) -> Json {
 }
 
 /// The names of the types, if each schema says nothing but such.
-fn names_alone(schemas: &[Json]) -> Option<Vec<&str>> {
+fn bare_types(schemas: &[Json]) -> Option<Vec<&str>> {
     let mut names = Vec::new();
     for schema in schemas {
         let kind = schema.as_object().filter(|schema| schema.len() == 1)?.get("type")?;
@@ -386,21 +397,21 @@ fn negated(schema: Json) -> Json {
 }
 
 /// One of these values. Values without JSON are left out. Values whose JSON is not exact cannot be expressed.
-fn constants(values: &[Value], side: Side) -> Json {
+fn constants(values: &[Value], approximation: Approximation) -> Json {
     let mut all: Vec<Json> = Vec::new();
     for value in values {
         match exact_json(value) {
-            // From below, a text would stand for the keyword and for itself.
-            Ok(_) if side == Side::Below && !is_natural(value) => {}
+            // An under-approximation must not admit the string `a` for the keyword `:a`.
+            Ok(_) if approximation == Approximation::Under && !round_trips(value) => {}
             Ok(json) if !all.contains(&json) => all.push(json),
             Ok(_) => {}
             Err(NoJson::None) => {}
-            Err(NoJson::Inexact) if side == Side::Below => {}
+            Err(NoJson::Inexact) if approximation == Approximation::Under => {}
             Err(NoJson::Inexact) => return json!({}),
         }
     }
     match all.len() {
-        0 => side.unsaid(),
+        0 => approximation.inexpressible(),
         1 => json!({ "const": all.remove(0) }),
         _ => json!({ "enum": all }),
     }
@@ -421,17 +432,17 @@ pub(super) fn exact_json(value: &Value) -> Result<Json, NoJson> {
 }
 
 /// Whether reading its JSON gives the same value again.
-pub(super) fn is_natural(value: &Value) -> bool {
+pub(super) fn round_trips(value: &Value) -> bool {
     let json = value_to_json(value).ok();
     json.is_some_and(|json| rtfs::json::value_from_json(&json).is_ok_and(|again| again == *value))
 }
 
-/// Whether a value belongs to a type whose values all differ in JSON from each other, and so from it.
+/// Whether `value` is a member of a type in which distinct values have distinct JSON.
 pub(super) fn is_one_of(value: &Value, ty: &TypeExpr) -> bool {
     is_injective(ty) && ty.admits(value)
 }
 
-/// Whether the items of an array type differ in JSON if they differ.
+/// Whether distinct items of this array type have distinct JSON.
 pub(super) fn is_array_of_injective(ty: &TypeExpr) -> bool {
     match ty {
         TypeExpr::Vector(item) | TypeExpr::List(item) | TypeExpr::Set(item) => is_injective(item),

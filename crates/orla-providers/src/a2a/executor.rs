@@ -20,7 +20,7 @@ use super::agents::{Agents, Connected};
 use super::gather::{Gathered, Odd, Turn};
 use super::wire::{Events, Fault, Wire};
 use super::{answer, input};
-use crate::patience::patience;
+use crate::deadline::effective_deadline;
 
 /// The pause before a task is polled; it grows …
 const POLL_MIN: Duration = Duration::from_millis(50);
@@ -83,7 +83,7 @@ impl CapabilityExecutor for A2AExecutor {
         // An agent may be another orla, which leads back to this one.
         let hops = ctx.scope.hops.through(&agent.host());
         let hops = hops.map_err(|what| RuntimeError::Limit { id: ctx.name.to_string(), what })?;
-        let (deadline, limit) = patience(settings.timeout_ms, ctx);
+        let (deadline, limit) = effective_deadline(settings.timeout_ms, ctx);
         let leaving = CancellationToken::new();
         let mut talk = Box::pin(talk(Arc::clone(&agent), message, leaving.clone(), hops, ctx.clone()));
         let ended = tokio::select! {
