@@ -96,19 +96,19 @@ impl Custody {
     /// Whether a call may be made of it.
     ///
     /// # Errors
-    /// What it needs, to be read after "it needs".
+    /// What it requires, to be read after "requires".
     pub(crate) async fn admit(&self) -> Result<(), String> {
         let Some(vouched) = self.vouched.as_ref().filter(|vouched| vouched.enforced) else {
             return Ok(());
         };
         if vouched.is_over() {
-            return Err("an attestation that has not expired".to_owned());
+            return Err("a valid attestation: the present one has expired".to_owned());
         }
         // Why it cannot be read is not for the caller: it names a path.
         if self.present_hash().await.is_ok_and(|hash| *hash == *vouched.hash) {
             return Ok(());
         }
-        Err("an attestation of what it is now (its content has changed)".to_owned())
+        Err("a valid attestation: its content has changed".to_owned())
     }
 }
 

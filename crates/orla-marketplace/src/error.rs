@@ -37,7 +37,7 @@ pub struct Answered(pub Box<Outcome>);
 #[non_exhaustive]
 pub enum RuntimeError {
     /// No capability has this id or name.
-    #[error("unknown tool: {id}{}", did_you_mean(.similar))]
+    #[error("{}", unknown("tool", .id, .similar))]
     Unknown {
         /// What was asked for.
         id: String,
@@ -63,7 +63,7 @@ pub enum RuntimeError {
         outcome: Box<Outcome>,
     },
     /// The caller may not do this.
-    #[error("{id} is not permitted here: it needs {permission}")]
+    #[error("{id}: permission denied: requires {permission}")]
     Denied {
         /// The capability's name.
         id: String,
@@ -180,8 +180,8 @@ pub enum RuntimeError {
         /// Why there is no approval.
         reason: String,
     },
-    /// The program of a task waits for what may be far away. The task calls it again then.
-    #[error("{id} waits, and goes on later")]
+    /// The program of a task is in a long wait: a timer, an event or another task. The task calls it again then.
+    #[error("{id} is suspended and resumes later")]
     Suspended {
         /// The capability's name.
         id: String,
@@ -480,6 +480,11 @@ fn list(violations: &[Violation]) -> String {
         text.push_str(&format!("; and {more} more"));
     }
     text
+}
+
+/// The text of [`RuntimeError::Unknown`] for a caller to whom capabilities are `noun`s.
+pub(crate) fn unknown(noun: &str, id: &str, similar: &[String]) -> String {
+    format!("unknown {noun}: {id}{}", did_you_mean(similar))
 }
 
 fn did_you_mean(similar: &[String]) -> String {

@@ -114,7 +114,7 @@ pub enum SurfaceError {
     #[error("{0}")]
     NotFound(String),
     /// The policy denies it to this caller, and may say so.
-    #[error("{id} is not permitted here: it needs {permission}")]
+    #[error("{id}: permission denied: requires {permission}")]
     Denied {
         /// The item's id.
         id: String,

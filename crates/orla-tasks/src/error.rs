@@ -12,7 +12,7 @@ use crate::task::TaskId;
 #[non_exhaustive]
 pub enum TaskError {
     /// There is no such task, or it is another caller's.
-    #[error("there is no task {0}")]
+    #[error("unknown task: {0}")]
     Unknown(String),
     /// The call cannot be made: its capability does not exist, is denied or unavailable, or its input is invalid.
     #[error(transparent)]
@@ -37,8 +37,8 @@ pub enum TaskError {
     /// Too many tasks wait or run.
     #[error("{0} tasks wait or run already; try again later")]
     Full(usize),
-    /// The task is over.
-    #[error("the task is over: it is {0}")]
+    /// The task has ended.
+    #[error("the task has already ended: {0}")]
     Over(State),
     /// The task is not a program, so it awaits no events.
     #[error("the task is not a program, so it awaits no events")]
@@ -46,17 +46,17 @@ pub enum TaskError {
     /// The value of an event is too large.
     #[error("the value of an event has at most {0} bytes")]
     LargeEvent(usize),
-    /// Too many events wait for the task.
-    #[error("{0} events wait for the task already; it has to await them first")]
+    /// Too many events have been sent to the task that it has not awaited.
+    #[error("too many undelivered events: {0}; try again when the task has awaited some")]
     ManyEvents(usize),
     /// The name of an event is empty or too long.
-    #[error("the name of an event has from 1 to 256 characters")]
+    #[error("invalid event name: expected 1 to 256 characters")]
     InvalidEvent,
     /// No question of the task has this key.
-    #[error("the task does not ask {0:?}")]
+    #[error("the task has no open question {0:?}")]
     NotAsked(String),
-    /// Tasks end with this process, and it is about to end.
-    #[error("the server is about to end; try again later")]
+    /// Tasks end with this process, and it is shutting down.
+    #[error("the server is shutting down; try again later")]
     Closing,
     /// The state cannot be read or written.
     #[error("{0}")]

@@ -130,12 +130,13 @@ impl Inner {
         self.queued.notify_one();
     }
 
-    /// A task is about to be woken. Gives whether it was not here, and has to begin or to sleep on afterwards.
+    /// Registers that a task is about to be woken. Returns whether it was not here: then it has to begin or to sleep on
+    /// afterwards.
     pub(crate) fn is_to_awake(&self, id: &TaskId) -> bool {
         !self.is_shared() && self.here.enters(id)
     }
 
-    /// A task that slept goes on. It was to awake, or is here anyway.
+    /// Puts a woken task into the queue, unless it is here anyway.
     pub(crate) fn awakes(&self, owner: OwnerKey, id: TaskId, was_to_awake: bool) {
         if self.is_shared() {
             // It was not counted while it slept, since any node may go on with it.

@@ -216,9 +216,9 @@ fn what_is_denied_by_a_reload_is_denied_to_open_sessions_too() {
 fn a_revealing_policy_says_which_permission_is_missing() {
     let server = served(&format!("policy_reveal: true\n{POLICY}"));
     let mut bob = server.client_as(BOB);
-    assert!(bob.call("hidden_one", json!({})).sentence().contains("it needs exec:/"));
+    assert!(bob.call("hidden_one", json!({})).sentence().contains("requires exec:/"));
     let denied = bob.request("resources/read", json!({"uri": "hr://pay"})).unwrap_err();
-    assert!(denied.message.contains("it needs mcp:hr/hr://pay"), "{denied}");
+    assert!(denied.message.contains("requires mcp:hr/hr://pay"), "{denied}");
 }
 
 #[test]

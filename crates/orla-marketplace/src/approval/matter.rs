@@ -1,9 +1,9 @@
-//! What a person agrees to besides the input of a call: the capability as it was when the question was asked.
+//! The content that a person approves besides the input of a call: the capability as it was when the question was asked.
 
 use crate::attestation::{hash_text, manifest_form};
 use crate::catalog::Entry;
 
-/// The digests of a capability's manifest and of its program.
+/// The digests of the manifest and the program that were approved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Matter {
     pub(super) manifest: String,

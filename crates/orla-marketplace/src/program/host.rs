@@ -16,7 +16,7 @@ use crate::call::Call;
 use crate::call::{CallContext, Checkpoint};
 use crate::catalog::{Catalog, Entry};
 use crate::discovery;
-use crate::error::{RuntimeError, Violation, whole_millis};
+use crate::error::{RuntimeError, Violation, unknown, whole_millis};
 use crate::journal::Asked;
 use crate::json::value_from_json;
 use crate::marketplace::CapabilityMarketplace;
@@ -152,7 +152,7 @@ impl<'a> Host<'a> {
         entry.is_none_or(|entry| entry.manifest.is_idempotent())
     }
 
-    /// The answer to something that may be far away.
+    /// The answer to a long wait: a timer, an event or another task.
     async fn wait(self, ticket: Ticket, wait: &Wait) -> Result<Value, Error> {
         let name = match (&self.ctx.scope.journal, wait) {
             (Some(journal), wait) => return journal.wait(ticket, wait).await,
@@ -319,9 +319,7 @@ pub(super) fn failure(id: &str, error: &RuntimeError) -> Error {
     };
     let message = match error {
         // The language has no tools.
-        RuntimeError::Unknown { .. } => {
-            error.to_string().replacen("unknown tool", "unknown capability", 1)
-        }
+        RuntimeError::Unknown { id, similar } => unknown("capability", id, similar),
         error => error.to_string(),
     };
     Error::new(kind, message).with_capability(id).with_data(data)

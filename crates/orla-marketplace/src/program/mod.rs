@@ -57,7 +57,7 @@ pub use check::Served;
 pub use host::until;
 pub use tool::{IDS, LanguageExecutor, described, registrations};
 
-/// How long a run that waits only for what may be far away stays in memory.
+/// How long a run stays in memory whose waits are all long: timers, events or other tasks.
 const SOON: Duration = Duration::from_millis(20);
 
 /// Calls have the time of their run at most, but their providers may round it down.
@@ -148,7 +148,8 @@ pub async fn drive(
                 tokio::task::yield_now().await;
             }
             (Outcome::Waiting, None) => {
-                let may_suspend = journal.is_some() && pending.is_far_away() && !run.has_streams();
+                let may_suspend =
+                    journal.is_some() && pending.has_long_waits_alone() && !run.has_streams();
                 // The call's permit is lent to the calls that it waits for, so that they need not wait for it.
                 match (ctx.wait_for(pending.next(&host, may_suspend)).await, journal) {
                     (Next::Answer { ticket, answer, asked }, journal) => {
@@ -361,8 +362,8 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Whether it waits for nothing but what may be far away.
-    fn is_far_away(&self) -> bool {
+    /// Whether all its waits are long: timers, events or other tasks.
+    fn has_long_waits_alone(&self) -> bool {
         self.closing.is_empty() && self.asked.values().all(|open| open.wait.is_some())
     }
 

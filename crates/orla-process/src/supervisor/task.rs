@@ -572,14 +572,8 @@ impl<S: Service> Task<S> {
             }
             let [capsule, server, plugin] = self.log_fields();
             let function = running.function;
-            tracing::warn!(
-                capsule,
-                server,
-                plugin,
-                function,
-                "it goes on with a call that was cancelled, and is restarted"
-            );
-            let cause = format!("it goes on with a call of {function} that was cancelled");
+            tracing::warn!(capsule, server, plugin, function, "ignored a cancellation: restarting");
+            let cause = format!("{function}: ignored its cancellation");
             // As with other files: what others wait for may come to its end.
             self.happened(Event::Changed, &cause).await;
         }

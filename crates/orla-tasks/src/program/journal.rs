@@ -234,7 +234,7 @@ impl RunJournal {
     }
 
     fn inner(&self) -> Result<Arc<Inner>, Error> {
-        self.parts.tasks.upgrade().ok_or_else(|| broken("the server is about to end"))
+        self.parts.tasks.upgrade().ok_or_else(|| broken("the server is shutting down"))
     }
 
     fn with<T>(&self, change: impl FnOnce(&mut Notes) -> T) -> Result<T, Error> {
@@ -291,7 +291,7 @@ impl RunJournal {
         match reached.map(|state| state.failed.clone()) {
             Ok(None) => Ok(()),
             Ok(Some(error)) => Err(broken(&error.to_string())),
-            Err(_) => Err(broken("the server is about to end")),
+            Err(_) => Err(broken("the server is shutting down")),
         }
     }
 

@@ -36,7 +36,7 @@ pub enum Note {
         /// Whether it may be made again.
         is_idempotent: bool,
     },
-    /// The run waits for something that may be far away.
+    /// The run began a long wait: a timer, an event or another task.
     Waits(Asked),
     /// An answer came.
     Answered {

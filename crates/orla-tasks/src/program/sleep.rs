@@ -1,4 +1,4 @@
-//! Tasks whose programs wait for nothing near: rows of the store, and nothing in memory.
+//! Suspended programs: rows of the store, and nothing in memory.
 //!
 //! Such a task is asleep: its row below `open/` says whose it is. It is woken by a timer, by an event, or by the end of a
 //! task. A task that is woken too early looks again, and sleeps on.

@@ -138,7 +138,7 @@ pub enum Request {
         /// Its id.
         id: CapabilityName,
     },
-    /// Something that may be far away. See [`Wait`].
+    /// A long wait: a timer, an event or another task. See [`Wait`].
     Wait(Wait),
 }
 

@@ -156,7 +156,7 @@ impl Request<'_> {
                     return Err(ErrorData::internal_error("the request was withdrawn", None));
                 }
                 () = core.draining.cancelled() => {
-                    let what = "the server is about to end; ask for the result again";
+                    let what = "the server is shutting down; ask for the result again";
                     return Err(ErrorData::internal_error(what, None));
                 }
                 Some(()) = asking.next(), if !asking.is_empty() => {}
