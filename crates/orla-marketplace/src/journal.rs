@@ -23,7 +23,8 @@ pub trait Journal: Send + Sync {
     /// It cannot be read, or it cannot be used; the run then fails with this error.
     async fn recall(&self) -> Result<Past, Error>;
 
-    /// Notes that the run began a long wait: a timer, an event or another task. Nothing waits for it to be durable.
+    /// Notes that the run began a long wait (a timer, an event or another task), or that a call of it waits again and has
+    /// not begun. Nothing waits for it to be durable.
     fn waits(&self, asked: &Asked);
 
     /// Notes that a call leaves the process. The call begins when this returns `Ok`: then the note is durable, and all

@@ -102,16 +102,25 @@ impl Redactor {
         Cow::Owned(clean)
     }
 
-    /// A JSON text without secrets.
+    /// A JSON text without secrets, however it escapes them.
     #[must_use]
     pub fn json(&self, json: JsonText) -> JsonText {
-        if !self.finds(json.as_str()) {
-            return json;
+        self.cleaned(json.as_str()).unwrap_or(json)
+    }
+
+    /// A JSON text without its secrets, if it has any.
+    pub fn cleaned(&self, json: &str) -> Option<JsonText> {
+        if self.is_empty() {
+            return None;
+        }
+        let json = usual_escapes(json);
+        if !self.finds(&json) {
+            return None;
         }
         // A secret that looks like a number may stand outside of a string.
-        let replaced = JsonText::parse(self.text(json.as_str()).into_owned());
-        let tree = || serde_json::from_str(json.as_str()).map_or(Json::Null, |value| self.tree(value));
-        replaced.or_else(|_| JsonText::of(&tree())).unwrap_or_default()
+        let replaced = JsonText::parse(self.text(&json).into_owned());
+        let tree = || serde_json::from_str(&json).map_or(Json::Null, |value| self.tree(value));
+        Some(replaced.or_else(|_| JsonText::of(&tree())).unwrap_or_default())
     }
 
     /// A JSON value without secrets.
@@ -142,8 +151,7 @@ impl Redactor {
             return payload;
         }
         match payload.json() {
-            Ok(json) if !self.finds(json.as_str()) => payload,
-            Ok(json) => Payload::from_json(self.json(json.clone())),
+            Ok(json) => self.cleaned(json.as_str()).map_or(payload, Payload::from_json),
             // It cannot be said in JSON.
             Err(_) => match payload.value().map(|value| self.finds(&value.to_string())) {
                 Ok(false) => payload,
@@ -225,23 +233,12 @@ impl Redactor {
             }
             Notice::Log { level, message } => {
                 let message = match message.as_sent().cloned() {
-                    Some(SentLog { logger, data }) => LogText::sent(logger.map(clean), self.sent(data)),
+                    Some(SentLog { logger, data }) => LogText::sent(logger.map(clean), self.json(data)),
                     None => clean(message.into_text()).into(),
                 };
                 Notice::Log { level, message }
             }
             Notice::Text(text) => Notice::Text(clean(text)),
-        }
-    }
-
-    /// JSON of others without secrets, however they escape its texts.
-    fn sent(&self, data: JsonText) -> JsonText {
-        match serde_json::from_str::<Json>(data.as_str()) {
-            Ok(value) if !self.is_empty() => {
-                let clean = self.tree(value.clone());
-                if clean == value { data } else { JsonText::of(&clean).unwrap_or_default() }
-            }
-            _ => self.json(data),
         }
     }
 
@@ -286,6 +283,45 @@ impl fmt::Debug for Redactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Redactor({} values)", self.values.len())
     }
+}
+
+/// The same JSON with the escapes that [`escape`] writes: others may write `\/`, or `\uXXXX` for any character.
+fn usual_escapes(json: &str) -> Cow<'_, str> {
+    if !json.contains("\\u") && !json.contains("\\/") {
+        return Cow::Borrowed(json);
+    }
+    let mut usual = String::with_capacity(json.len());
+    let mut rest = json;
+    while let Some(at) = rest.find('\\') {
+        usual.push_str(&rest[..at]);
+        let (escape, after) = rest[at..].split_at(escape_length(&rest[at..]));
+        let is_usual = escape.len() == 2 && escape != "\\/";
+        // Each is a string of its own; half a pair is none, and stays.
+        let text = || serde_json::from_str::<String>(&format!("\"{escape}\"")).ok();
+        match (!is_usual).then(text).flatten() {
+            Some(text) => usual.push_str(&self::escape(&text)),
+            None => usual.push_str(escape),
+        }
+        rest = after;
+    }
+    usual.push_str(rest);
+    Cow::Owned(usual)
+}
+
+/// Bytes of the escape with which a text begins: of both halves of a pair.
+fn escape_length(text: &str) -> usize {
+    let is_unit = |text: &str| {
+        let digits = text.as_bytes().get(2..6);
+        text.starts_with("\\u") && digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
+    };
+    let half = |text: &str| text.get(2..4).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+    if !is_unit(text) {
+        // A backslash is never the last character of a string.
+        return text.chars().take(2).map(char::len_utf8).sum();
+    }
+    let (high, low) = (half(text), half(&text[6..]));
+    let is_pair = matches!((high, low), (Some(0xd8..=0xdb), Some(0xdc..=0xdf)));
+    if is_pair && is_unit(&text[6..]) { 12 } else { 6 }
 }
 
 /// The forms in which a value may show.
@@ -415,6 +451,45 @@ mod tests {
         assert!(serde_json::from_str::<Json>(clean.as_str()).is_ok());
         let untouched = JsonText::parse(r#"{"n":1.10,"m":1e400}"#).unwrap();
         assert_eq!(redactor.json(untouched.clone()), untouched);
+    }
+
+    #[test]
+    fn a_secret_is_found_however_json_escapes_it() {
+        let redactor = Redactor::new(["s3cr3t/+ä\u{1f511}\"x"]);
+        for text in [
+            r#"["s3cr3t\/\u002b\u00E4\ud83d\udd11\"x"]"#,
+            r#"["\u0073\u0033cr3t/+ä\uD83D\uDD11\u0022x"]"#,
+            r#"["\ud83d\u0073\u0033cr3t/+ä\uD83D\uDD11\u0022x"]"#,
+            r#"[1.10,"\ud83d a\n\\/","s3cr3t/\u002Bä\u{1f511}\"x",1e400]"#,
+        ] {
+            let text = text.replace("\\u{1f511}", "\u{1f511}");
+            let clean = redactor.json(JsonText::parse(text.clone()).unwrap());
+            assert!(
+                clean.as_str().contains(REDACTED) && !clean.as_str().contains("3cr3t"),
+                "{text}: {clean}"
+            );
+            assert_eq!(clean.as_str().contains("1.10"), text.contains("1.10"));
+        }
+        let other = JsonText::parse(r#"{"a":"http:\/\/h\u002Fx"}"#).unwrap();
+        assert_eq!(redactor.json(other.clone()), other, "what has no secret stays as it is");
+    }
+
+    proptest! {
+        #[test]
+        fn other_escapes_say_the_same(text in any::<String>(), escapes: Vec<bool>) {
+            let mut json = "\"".to_owned();
+            for (at, c) in text.chars().enumerate() {
+                match escapes.get(at) {
+                    Some(true) => c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| {
+                        let _ = write!(json, "\\u{unit:04X}");
+                    }),
+                    _ if c == '/' => json.push_str("\\/"),
+                    _ => json.push_str(&escape(&c.to_string())),
+                }
+            }
+            json.push('"');
+            prop_assert_eq!(usual_escapes(&json).into_owned(), Json::from(text).to_string());
+        }
     }
 
     #[test]

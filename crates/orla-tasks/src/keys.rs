@@ -86,8 +86,13 @@ pub(crate) fn owner(owner: &OwnerKey, id: &TaskId) -> String {
     format!("{}{id}", owned(owner))
 }
 
-pub(crate) fn idempotency(owner: &OwnerKey, key: &str) -> String {
-    format!("idempotency/{}/{}", owner.0, hash(key.as_bytes()))
+/// The row of an idempotency key: one that a caller has chosen, or that of a schedule's instant. On a server that asks no one
+/// who they are, both have the same owner, and no caller's key may be that of an instant.
+pub(crate) fn idempotency(owner: &OwnerKey, key: &str, schedule: Option<&str>) -> String {
+    let is_taken = schedule.is_none() && key.starts_with(crate::schedule::PREFIX);
+    // No key has a control character.
+    let before = if is_taken { "\0" } else { "" };
+    format!("idempotency/{}/{}", owner.0, hash(format!("{before}{key}").as_bytes()))
 }
 
 /// A timer. Its keys sort by time.

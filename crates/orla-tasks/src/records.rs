@@ -253,7 +253,8 @@ impl Inner {
             Change::remove(keys::open(id)),
             Change::remove(keys::owner(&owner, id)),
         ];
-        changes.extend(task.key.as_ref().map(|key| Change::remove(keys::idempotency(&owner, key))));
+        let row = |key| keys::idempotency(&owner, key, task.schedule.as_deref());
+        changes.extend(task.key.as_ref().map(|key| Change::remove(row(key))));
         self.write(changes).await
     }
 

@@ -200,7 +200,11 @@ impl Inner {
         let place = Arc::new(Mutex::new(Some(place)));
         let (mut wait, mut is_cancelled) = (Duration::from_millis(50), false);
         loop {
-            match self.attempt(&id, &running, &place, known.take()).await {
+            let attempt = {
+                let _leaving = Leaving { inner: self, owner: &owner, id: &id };
+                self.attempt(&id, &running, &place, known.take()).await
+            };
+            match attempt {
                 Attempt::Over | Attempt::Gone => {
                     drop(registered);
                     self.leave(&owner, &id);
@@ -372,7 +376,9 @@ impl Inner {
         let mut text = call_result_json(&result);
         if task.schedule.is_some() {
             // The configuration may have given secrets to it, of which the capability knows nothing.
-            self.market.redaction().replace(&mut text);
+            if let Some(clean) = self.market.redaction().cleaned(&text) {
+                text = clean.as_str().to_owned();
+            }
         }
         let result = match text.len() > max {
             true => Err(RuntimeError::Limit {
@@ -505,6 +511,22 @@ impl Inner {
     }
 }
 
+/// A task whose run panics leaves, so that its place is given back and it can be taken up again.
+struct Leaving<'a> {
+    inner: &'a Inner,
+    owner: &'a OwnerKey,
+    id: &'a TaskId,
+}
+
+impl Drop for Leaving<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            tracing::error!(task = %self.id, "the run of a task broke down");
+            self.inner.leave(self.owner, self.id);
+        }
+    }
+}
+
 /// How the call of a task ended.
 struct Ending {
     event: Event,
@@ -589,7 +611,7 @@ impl Checkpoint for Mark {
         self.before == Some(Repeat::Journaled) && repeat(capability) == Repeat::Journaled
     }
 
-    fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
+    async fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
         // No one is asked about a call that is not made.
         if !may_begin(self.before, repeat(capability)) {
             *self.seen.lock() = Seen::MayNotRepeat;

@@ -155,7 +155,8 @@ impl Tasks {
         task.runner = inner.shared.as_ref().filter(|_| is_here).map(|shared| shared.me.clone());
         let id = &task.id;
         let changes = new.is_watched.then(|| inner.live.watch(Arc::new(task.clone())));
-        let mut rows = accepted(id, &owner, new.key.as_deref(), record(&task)?, input.bytes().clone());
+        let key = new.key.as_ref().map(|key| keys::idempotency(&owner, key, new.schedule.as_deref()));
+        let mut rows = accepted(id, &owner, key, record(&task)?, input.bytes().clone());
         rows.extend(new.beside.iter().cloned());
         // Until it is known whether it is accepted, it is nobody's to take here.
         match &inner.shared {
@@ -207,11 +208,12 @@ impl Tasks {
     }
 }
 
-/// What is written when a task is accepted. It conflicts if its caller has a task with the key already.
+/// What is written when a task is accepted, with the row of its idempotency key. It conflicts if its caller has a task with
+/// the key already.
 pub(crate) fn accepted(
     id: &TaskId,
     owner: &OwnerKey,
-    key: Option<&str>,
+    key: Option<String>,
     record: Vec<u8>,
     input: Bytes,
 ) -> Vec<Change> {
@@ -221,9 +223,7 @@ pub(crate) fn accepted(
         Change::put(keys::owner(owner, id), Bytes::new()),
         Change::put(keys::open(id), Bytes::new()),
     ];
-    rows.extend(key.map(|key| {
-        Change::put(keys::idempotency(owner, key), id.to_string()).expecting(Expect::Absent)
-    }));
+    rows.extend(key.map(|key| Change::put(key, id.to_string()).expecting(Expect::Absent)));
     rows
 }
 
@@ -234,7 +234,8 @@ impl Inner {
     /// It makes another call.
     async fn same(&self, new: &NewTask, key: &str) -> Result<Option<Task>, TaskError> {
         let owner = OwnerKey::of_caller(new.caller.as_ref());
-        let Some(row) = self.store.get(&keys::idempotency(&owner, key)).await? else { return Ok(None) };
+        let row = keys::idempotency(&owner, key, new.schedule.as_deref());
+        let Some(row) = self.store.get(&row).await? else { return Ok(None) };
         let id = std::str::from_utf8(&row.value).ok().and_then(TaskId::parse);
         let Some(id) = id else { return Ok(None) };
         let Some(task) = self.load(&id).await? else { return Ok(None) };

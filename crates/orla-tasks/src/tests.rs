@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -29,6 +29,8 @@ struct Store {
     rows: Mutex<BTreeMap<String, (Bytes, Revision)>>,
     revision: AtomicU32,
     fails: AtomicU32,
+    /// Whether it panics once as the record of a task that works is written.
+    panics: AtomicBool,
 }
 
 #[async_trait]
@@ -41,6 +43,11 @@ impl StateStore for Store {
         {
             return Err(StateError::new("the disk is full").into());
         }
+        let works = |change: &Change| {
+            let value = change.value.as_deref().unwrap_or_default();
+            change.key.starts_with("task/") && String::from_utf8_lossy(value).contains("working")
+        };
+        assert!(!(changes.iter().any(works) && self.panics.swap(false, Ordering::Relaxed)), "a bug");
         let mut rows = self.rows.lock();
         for change in &changes {
             let found = rows.get(&change.key).map(|(_, revision)| *revision);
@@ -162,6 +169,38 @@ async fn one_key_is_one_task_and_another_input_conflicts() {
     assert!(matches!(tasks.start(with_key("fails")).await, Err(TaskError::KeyConflict { .. })));
     let other = NewTask { caller: Some(Principal::token("ada")), ..with_key("fails") };
     assert!(tasks.start(other).await.unwrap().is_new, "another caller's keys are its own");
+}
+
+#[tokio::test]
+async fn a_task_whose_run_panics_gives_its_place_back() {
+    let store = Arc::<Store>::default();
+    let options = TaskOptions { max_tasks: 1, ..TaskOptions::default() };
+    let tasks = Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), options);
+    tasks.resume().await.unwrap();
+    store.panics.store(true, Ordering::Relaxed);
+    tasks.start(new("echo")).await.unwrap();
+    let began = Instant::now();
+    let next = loop {
+        match tasks.start(new("echo")).await {
+            Ok(started) => break started,
+            Err(error) => assert!(began.elapsed() < PATIENCE, "{error}"),
+        }
+        tokio::task::yield_now().await;
+    };
+    assert!(!store.panics.load(Ordering::Relaxed));
+    assert_eq!(ended(&tasks, next.task.id.as_str()).await.state, State::Completed);
+}
+
+#[tokio::test]
+async fn no_caller_takes_the_key_of_an_instant() {
+    let store = Arc::default();
+    let tasks = tasks(&store).await;
+    let key = Some("schedule/tick/2026-11-22T19:59:00.000Z".to_owned());
+    let of_caller = || NewTask { key: key.clone(), ..new("echo") };
+    assert!(tasks.start(of_caller()).await.unwrap().is_new);
+    assert!(!tasks.start(of_caller()).await.unwrap().is_new);
+    let fired = NewTask { key: key.clone(), schedule: Some("tick".to_owned()), ..new("fails") };
+    assert!(tasks.start(fired).await.unwrap().is_new);
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ECHO, Nats, Node, World, eventually, same, signal};
+use super::{ECHO, Nats, Node, ONCE, World, eventually, same, signal, write};
 use crate::bench::client::Connection;
 
 /// The token of a caller begins with its name.
@@ -51,9 +51,51 @@ impl World {
         })
     }
 
+    /// The call of a program at beta waits at alpha, and beta dies: nothing of the call has happened, so it is made by
+    /// another node, and runs once.
+    pub(super) fn asked_anew(&self) -> Result<(), String> {
+        let nats = self.nats()?;
+        let alpha = self.asking(&nats, "alpha", &[("echo", ONCE)])?;
+        write(&alpha.folder.join("go"), "")?;
+        let beta = self.knowing(&nats, "beta", "", &[])?;
+        let gamma = self.knowing(&nats, "gamma", "", &[])?;
+        for node in [&beta, &gamma] {
+            eventually("every node lists `echo`", || node.lists_as("ada", "echo"))?;
+        }
+        let program = json!({ "program": "(call :echo {})" }).to_string();
+        let (_, task) = beta.as_caller("bob", "POST", "/tasks", &program)?;
+        let path = format!("/tasks/{}", task["id"].as_str().unwrap_or_default());
+        let task = || Ok::<_, String>(gamma.as_caller("bob", "GET", &path, "")?.1);
+        let questions = || Ok::<_, String>(gamma.as_caller("ada", "GET", "/approvals", "")?.1);
+        eventually("the call waits", || Ok(questions()?[0]["node"] == "alpha"))?;
+        same(&task()?["node"], &json!("beta"))?;
+        beta.server.kill()?;
+        eventually("another node has the task", || Ok(task()?["node"] != "beta"))?;
+        eventually("it ends", || {
+            for question in questions()?.as_array().into_iter().flatten() {
+                let path = format!("/approvals/{}", question["id"].as_str().unwrap_or_default());
+                gamma.as_caller("ada", "POST", &path, r#"{"approve": true}"#)?;
+            }
+            let state = task()?["state"].take();
+            Ok(["completed", "failed", "interrupted"].iter().any(|end| state == *end))
+        })?;
+        same(&task()?["state"], &json!("completed"))?;
+        same(&json!(alpha.calls("once-calls")), &json!(1))
+    }
+
     fn asking(&self, nats: &Nats, name: &str, tools: &[(&str, &str)]) -> Result<Node, String> {
+        self.knowing(nats, name, "approve: [{capabilities: [echo], by: [ada]}]\n", tools)
+    }
+
+    fn knowing(
+        &self,
+        nats: &Nats,
+        name: &str,
+        rules: &str,
+        tools: &[(&str, &str)],
+    ) -> Result<Node, String> {
         let config = format!(
-            "cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\nauth_tokens: {TOKENS}\napprove: [{{capabilities: [echo], by: [ada]}}]\n",
+            "cluster: {{nats: \"nats://127.0.0.1:{}\", name: t, node: {name}}}\nauth_tokens: {TOKENS}\n{rules}",
             nats.port
         );
         self.instance(name, &config, tools)

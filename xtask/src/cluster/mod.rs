@@ -70,7 +70,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
 type Check = fn(&World) -> Result<(), String>;
 
 /// The parts by which checks are chosen, what they show, and the checks.
-const CHECKS: [(&str, &str, Check); 22] = [
+const CHECKS: [(&str, &str, Check); 23] = [
     ("calls", "a tool of another node is listed and called", World::listed_and_called),
     ("calls", "large inputs and results arrive whole", World::large),
     ("calls", "what is here wins, and equal nodes share the calls", World::shared),
@@ -94,6 +94,11 @@ const CHECKS: [(&str, &str, Check); 22] = [
         "approvals",
         "a call that waits for an approval is shown and answered at every node",
         World::approvals,
+    ),
+    (
+        "approvals",
+        "a program's call that waits for an approval is asked about anew when its node is gone",
+        World::asked_anew,
     ),
     ("access", "a node needs the documented subjects alone", World::permitted),
     ("access", "what keeps a node from joining is one line", World::refused),

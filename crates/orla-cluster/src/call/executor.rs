@@ -225,7 +225,10 @@ impl Attempt<'_> {
                     }
                     Kind::Question => {
                         let (client, max) = (ctx.scope.client.clone(), link.chunk());
-                        asked.push(async move { (number, questions::ask(client, payload, max).await) });
+                        let noted = ctx.scope.checkpoint.clone().map(|it| (it, provider.is_idempotent));
+                        asked.push(async move {
+                            (number, questions::ask(client, noted, payload, max).await)
+                        });
                         continue;
                     }
                     Kind::Refused => {

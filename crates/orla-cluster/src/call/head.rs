@@ -37,6 +37,9 @@ pub(super) struct CallHead {
     principal: Option<Caller>,
     /// What the caller's client can do, if there is one that can be asked.
     client: Option<Box<RawValue>>,
+    /// Whether the caller notes that the call begins. Then it is told if the call has to wait for an approval first.
+    #[serde(default)]
+    pub(super) noted: bool,
     /// Whether anyone listens to notices.
     pub(super) notices: bool,
     /// Whether it is the call of a task, or within one.
@@ -75,6 +78,7 @@ impl CallHead {
             traceparent: scope.traceparent.as_deref().map(str::to_owned),
             principal: scope.principal.as_ref().map(Caller::of),
             client,
+            noted: scope.checkpoint.is_some(),
             notices: scope.notices.is_wanted(),
             task: scope.is_task,
             depth: scope.depth,

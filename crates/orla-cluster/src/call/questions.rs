@@ -1,10 +1,11 @@
-//! Questions to the caller's client from a node that runs its call.
+//! Questions from a node that runs a call: to the caller's client, and whether the call may begin.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use orla_marketplace::{Client, ClientError, JsonText};
+use orla_marketplace::{Checkpoint, Client, ClientError, Entry, JsonText, RuntimeError, RuntimeResult};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use tokio::sync::{mpsc, oneshot};
@@ -18,6 +19,49 @@ pub(super) struct FarClient {
     pub(super) questions: mpsc::Sender<Asked>,
     /// The most bytes of a question.
     pub(super) max: usize,
+}
+
+/// What notes at the caller's node that the call begins, as the node that runs the call sees it.
+pub(super) struct FarCheckpoint {
+    questions: mpsc::Sender<Asked>,
+    /// Whether the call has waited for an approval since it was noted.
+    has_waited: AtomicBool,
+}
+
+/// The call waits for an approval, and has not begun.
+const WAITS: &str = "orla/waits";
+/// The call was approved, and is about to begin.
+const BEGINS: &str = "orla/begins";
+
+impl FarCheckpoint {
+    pub(super) fn new(questions: mpsc::Sender<Asked>) -> Self {
+        Self { questions, has_waited: AtomicBool::new(false) }
+    }
+
+    async fn ask(&self, method: &str) -> Result<JsonText, ClientError> {
+        let params = RawValue::NULL.to_owned();
+        asked(&self.questions, &Question { method: method.to_owned(), params }, usize::MAX).await
+    }
+}
+
+#[async_trait]
+impl Checkpoint for FarCheckpoint {
+    async fn waits(&self, _capability: &Entry) -> RuntimeResult<()> {
+        // If it is not heard there, the call stays one that may have begun.
+        let is_heard = self.ask(WAITS).await.is_ok();
+        self.has_waited.store(is_heard, Ordering::Release);
+        Ok(())
+    }
+
+    async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
+        if !self.has_waited.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let refused = |_| RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None };
+        self.ask(BEGINS).await.map_err(refused)?;
+        self.has_waited.store(false, Ordering::Release);
+        Ok(())
+    }
 }
 
 /// A question, and where its answer goes.
@@ -50,16 +94,25 @@ impl Client for FarClient {
     async fn request(&self, method: &str, params: JsonText) -> Result<JsonText, ClientError> {
         let question =
             Question { method: method.to_owned(), params: raw(&params).ok_or(ClientError::Gone)? };
-        let text = serde_json::to_vec(&question).map_err(|_| ClientError::Gone)?;
-        if text.len() > self.max {
-            let what = format!("questions of more than {} bytes through another node", self.max);
-            return Err(ClientError::Unsupported(what));
-        }
-        let (answer, answered) = oneshot::channel();
-        self.questions.send(Asked { text, answer }).await.map_err(|_| ClientError::Gone)?;
-        let text = answered.await.map_err(|_| ClientError::Gone)?;
-        read(&text)
+        asked(&self.questions, &question, self.max).await
     }
+}
+
+/// The answer of the caller's node to a question of at most `max` bytes.
+async fn asked(
+    questions: &mpsc::Sender<Asked>,
+    question: &Question,
+    max: usize,
+) -> Result<JsonText, ClientError> {
+    let text = serde_json::to_vec(question).map_err(|_| ClientError::Gone)?;
+    if text.len() > max {
+        let what = format!("questions of more than {max} bytes through another node");
+        return Err(ClientError::Unsupported(what));
+    }
+    let (answer, answered) = oneshot::channel();
+    questions.send(Asked { text, answer }).await.map_err(|_| ClientError::Gone)?;
+    let text = answered.await.map_err(|_| ClientError::Gone)?;
+    read(&text)
 }
 
 /// The answer to a question, from the text that came.
@@ -74,9 +127,27 @@ fn read(text: &[u8]) -> Result<JsonText, ClientError> {
     }
 }
 
-/// Asks the client what another node wants to know. Returns the text of the answer, of at most `max` bytes.
-pub(super) async fn ask(client: Option<Arc<dyn Client>>, question: Bytes, max: usize) -> Vec<u8> {
+/// Answers what another node wants to know: of the client, or of the checkpoint, with whether the call is idempotent.
+/// Returns the text of the answer, of at most `max` bytes.
+pub(super) async fn ask(
+    client: Option<Arc<dyn Client>>,
+    noted: Option<(Arc<dyn Checkpoint>, bool)>,
+    question: Bytes,
+    max: usize,
+) -> Vec<u8> {
+    let done = || Answer::Result(RawValue::NULL.to_owned());
     let answer = match (client, serde_json::from_slice::<Question>(&question)) {
+        (_, Ok(Question { method, .. })) if method == WAITS || method == BEGINS => match noted {
+            Some((checkpoint, _)) if method == WAITS => {
+                checkpoint.waits_elsewhere().await;
+                done()
+            }
+            Some((checkpoint, is_idempotent)) => {
+                let begun = checkpoint.begins_elsewhere(is_idempotent).await;
+                begun.map_or(Answer::Gone, |()| done())
+            }
+            None => Answer::Gone,
+        },
         (Some(client), Ok(Question { method, params })) => {
             match client.request(&method, params.into()).await {
                 Ok(result) => raw(&result).map_or(Answer::Gone, Answer::Result),
@@ -109,6 +180,8 @@ fn raw(json: &JsonText) -> Option<Box<RawValue>> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
 
     struct Canned(fn() -> Result<JsonText, ClientError>);
@@ -134,7 +207,8 @@ mod tests {
         let request = far.request("roots/list", JsonText::parse(r#"{"a":1.10}"#).unwrap());
         let answering = async {
             let Asked { text, answer } = asked.recv().await.unwrap();
-            answer.send(ask(Some(Arc::new(Canned(canned))), text.into(), max).await.into()).unwrap();
+            let client: Arc<dyn Client> = Arc::new(Canned(canned));
+            answer.send(ask(Some(client), None, text.into(), max).await.into()).unwrap();
         };
         tokio::join!(request, answering).0
     }
@@ -154,6 +228,47 @@ mod tests {
         let unsupported = || Err(ClientError::Unsupported("roots".to_owned()));
         assert_eq!(through(1000, unsupported).await, unsupported());
         assert_eq!(through(1000, || Err(ClientError::Gone)).await, Err(ClientError::Gone));
+    }
+
+    /// Writes down what it is told.
+    #[derive(Default)]
+    struct Written(Mutex<Vec<&'static str>>);
+
+    #[async_trait]
+    impl Checkpoint for Written {
+        async fn begins(&self, _: &Entry) -> RuntimeResult<()> {
+            Ok(())
+        }
+
+        async fn waits_elsewhere(&self) {
+            self.0.lock().unwrap().push(WAITS);
+        }
+
+        async fn begins_elsewhere(&self, is_idempotent: bool) -> RuntimeResult<()> {
+            self.0.lock().unwrap().push(BEGINS);
+            if is_idempotent { Ok(()) } else { Err(RuntimeError::Generic("not written".into())) }
+        }
+    }
+
+    #[tokio::test]
+    async fn the_node_that_noted_a_call_hears_that_it_waits_and_that_it_begins() {
+        let written = Arc::new(Written::default());
+        let (questions, mut asked) = mpsc::channel(1);
+        let far = FarCheckpoint::new(questions);
+        for (method, noted, is_ok) in [
+            (WAITS, Some(false), true),
+            (BEGINS, Some(true), true),
+            (BEGINS, Some(false), false),
+            (BEGINS, None, false),
+        ] {
+            let noted = noted.map(|it| (Arc::clone(&written) as Arc<dyn Checkpoint>, it));
+            let answering = async {
+                let Asked { text, answer } = asked.recv().await.unwrap();
+                answer.send(ask(None, noted, text.into(), 1000).await.into()).unwrap();
+            };
+            assert_eq!(tokio::join!(far.ask(method), answering).0.is_ok(), is_ok, "{method}");
+        }
+        assert_eq!(*written.0.lock().unwrap(), [WAITS, BEGINS, BEGINS]);
     }
 
     #[tokio::test]

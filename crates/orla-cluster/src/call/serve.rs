@@ -23,7 +23,7 @@ use super::exchange::{Exchange, Received};
 use super::frame::Kind;
 use super::head::{CallHead, write_notice};
 use super::payload::{Arrived, Assembly};
-use super::questions::{Asked, FarClient};
+use super::questions::{Asked, FarCheckpoint, FarClient};
 use crate::link::{HEADER, Link};
 use crate::shared::{Shared, count};
 
@@ -272,6 +272,9 @@ impl Serving {
         if head.notices {
             let sink = move |notice| drop(notices.try_send(notice));
             call.scope.notices = NoticeSink::new(sink);
+        }
+        if head.noted {
+            call.scope.checkpoint = Some(Arc::new(FarCheckpoint::new(questions.clone())));
         }
         if let Some(capabilities) = head.client() {
             let max = self.link.chunk();

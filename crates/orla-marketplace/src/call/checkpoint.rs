@@ -22,7 +22,7 @@ pub trait Checkpoint: Send + Sync {
     ///
     /// # Errors
     /// Why the call must not wait now; it is the result of the call.
-    fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
+    async fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
         let _ = capability;
         Ok(())
     }
@@ -32,4 +32,17 @@ pub trait Checkpoint: Send + Sync {
     /// # Errors
     /// Why the call must not run; it is the result of the call.
     async fn begins(&self, capability: &Entry) -> RuntimeResult<()>;
+
+    /// Called after [`begins`](Self::begins), if the call waits for an approval at another instance. Nothing of it has
+    /// happened.
+    async fn waits_elsewhere(&self) {}
+
+    /// Called after [`waits_elsewhere`](Self::waits_elsewhere), before the call runs there.
+    ///
+    /// # Errors
+    /// Why the call must not run. The other instance refuses it.
+    async fn begins_elsewhere(&self, is_idempotent: bool) -> RuntimeResult<()> {
+        let _ = is_idempotent;
+        Ok(())
+    }
 }

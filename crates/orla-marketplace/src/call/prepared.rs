@@ -3,12 +3,13 @@
 use std::future::poll_fn;
 use std::panic::AssertUnwindSafe;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use rtfs::text::excerpt;
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -48,6 +49,12 @@ const MAX_SHOWN_CHARS: usize = 200;
 /// Outcomes of fewer bytes do not count towards `max_memory_bytes`, because all permits together hold little of
 /// them.
 const MIN_COUNTED_BYTES: usize = 64 << 10;
+
+/// The turns of checks that may take long: as many as there are processors. The threads on which they run are few, and
+/// others need them too.
+static LONG_CHECKS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
+    Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from)))
+});
 
 /// A call whose capability has been found.
 pub(super) struct PreparedCall<'m> {
@@ -234,7 +241,7 @@ impl PreparedCall<'_> {
     pub(super) async fn validate_input(&self) -> RuntimeResult<()> {
         let Some(schema) = self.entry.input.validator() else { return Ok(()) };
         let deadline = self.ctx.deadline;
-        let checked = checked(schema, &self.input, "input", deadline).await;
+        let checked = self.in_time(checked(schema, &self.input, "input", deadline)).await?;
         if checked.is_err() && Instant::now() >= deadline {
             return Err(self.timed_out());
         }
@@ -303,7 +310,7 @@ impl PreparedCall<'_> {
             if checkpoint.goes_on(entry) {
                 return Ok(());
             }
-            checkpoint.waits(entry)?;
+            checkpoint.waits(entry).await?;
         }
         let paused = ctx.clock().pause();
         let call = WaitingCall {
@@ -599,14 +606,24 @@ async fn checked(
     root: &'static str,
     deadline: Instant,
 ) -> Result<(), Vec<Violation>> {
-    let deadline = deadline.into_std();
+    let until = deadline.into_std();
     if !schema.may_take_long(value) {
-        return schema::until(deadline, || schema.check_payload(value, root));
+        return schema::until(until, || schema.check_payload(value, root));
     }
     let (schema, value) = (Arc::clone(schema), value.clone());
-    let check = move || schema::until(deadline, || schema.check_payload(&value, root));
-    tokio::task::spawn_blocking(check).await.unwrap_or_else(|broken| {
-        let (expected, got) = ("a value that can be checked".to_owned(), broken.to_string());
+    let check = async {
+        let turn = Arc::clone(&LONG_CHECKS).acquire_owned().await;
+        let check = move || {
+            // Kept to the end of the check, also if no one waits for it any more.
+            let _turn = turn;
+            schema::until(until, || schema.check_payload(&value, root))
+        };
+        tokio::task::spawn_blocking(check).await.ok()
+    };
+    let checked = tokio::time::timeout_at(deadline, check).await.ok().flatten();
+    checked.unwrap_or_else(|| {
+        let expected = "a value that can be checked in time".to_owned();
+        let got = "one that cannot".to_owned();
         Err(vec![Violation { path: root.to_owned(), expected, got }])
     })
 }

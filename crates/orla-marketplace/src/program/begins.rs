@@ -24,13 +24,22 @@ impl Checkpoint for Begins {
         if capability.manifest.provider.is_pure() {
             return Ok(());
         }
-        let withdrawn = || RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None };
+        self.begins_elsewhere(capability.manifest.is_idempotent()).await
+    }
+
+    async fn waits_elsewhere(&self) {
+        self.journal.waits(&self.asked);
+    }
+
+    async fn begins_elsewhere(&self, is_idempotent: bool) -> RuntimeResult<()> {
+        let id = || self.asked.name.to_string();
+        let withdrawn = || RuntimeError::Cancelled { id: id(), outcome: None };
         if self.token.is_cancelled() {
             return Err(withdrawn());
         }
-        let noted = self.journal.begins(&self.asked, capability.manifest.is_idempotent()).await;
+        let noted = self.journal.begins(&self.asked, is_idempotent).await;
         noted.map_err(|error| RuntimeError::Structured {
-            id: capability.name.to_string(),
+            id: id(),
             message: error.message.clone(),
             error: Box::new(error),
             outcome: None,

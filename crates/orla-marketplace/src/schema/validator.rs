@@ -58,8 +58,12 @@ impl Validator {
 
     /// Whether a check of a payload may take long: its size and that of the schema multiply.
     pub(crate) fn may_take_long(&self, payload: &Payload) -> bool {
-        let schema = self.schema.json_schema().map_or(TYPE_BYTES, str::len);
-        schema.saturating_mul(payload.text_bytes()) > QUICK_CHECK
+        let (schema, data) = match self.schema.json_schema() {
+            // The check needs the text anyway.
+            Some(schema) => (schema.len(), payload.json().map_or(0, |text| text.as_str().len())),
+            None => (TYPE_BYTES, payload.text_bytes()),
+        };
+        schema.saturating_mul(data) > QUICK_CHECK
     }
 
     /// What its regular expressions cost, in states of their automata; nothing until it has been made ready.
@@ -242,6 +246,17 @@ mod tests {
             "x[0]: expected JSON that can be checked, got a problem: ##NaN cannot be written as JSON";
         assert_eq!(texts(validator.check_value(&nan, "x")), [text]);
         assert_eq!(texts(validator.check_payload(&Payload::from_value(nan), "x")), [text]);
+    }
+
+    #[test]
+    fn a_large_value_may_take_long_as_its_text_does() {
+        let schema = json!({"type": "object", "description": "x".repeat(1000)});
+        let validator = Validator::compile(&type_from_json_schema(&schema)).unwrap();
+        let text = "x".repeat(QUICK_CHECK / 1000);
+        let json = crate::payload::JsonText::of(text.as_str()).unwrap();
+        assert!(validator.may_take_long(&Payload::from_json(json)));
+        assert!(validator.may_take_long(&Payload::from_value(text.as_str().into())));
+        assert!(!validator.may_take_long(&Payload::from_value("short".into())));
     }
 
     #[test]

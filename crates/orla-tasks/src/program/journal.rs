@@ -403,7 +403,19 @@ impl Journal for RunJournal {
 
     fn waits(&self, asked: &Asked) {
         // A failure is told with the next answer.
-        let _ = self.with(|notes| notes.add(Note::Waits(asked.clone())));
+        let had_begun = self.with(|notes| {
+            let had_begun = notes.has_begun(asked.ticket);
+            notes.add(Note::Waits(asked.clone()));
+            if had_begun {
+                notes.want();
+            }
+            had_begun
+        });
+        // It must not be taken for one that may have been made, if the process ends.
+        if had_begun.is_ok_and(|had_begun| had_begun) {
+            self.write();
+            self.end_if_held();
+        }
     }
 
     async fn begins(&self, asked: &Asked, is_idempotent: bool) -> Result<(), Error> {

@@ -137,18 +137,17 @@ impl Notes {
 
     /// Adds a note. Gives how many there are then.
     pub(super) fn add(&mut self, mut note: Note) -> u64 {
+        let (Note::Begun { asked, .. } | Note::Waits(asked) | Note::Answered { asked, .. }) = &mut note;
+        let open = self.open.get(&asked.ticket);
         // It began when it was asked for first, also if another process made the call again.
-        if let Note::Answered { asked, .. } = &mut note
-            && let Some(Note::Begun { asked: first, .. } | Note::Waits(first)) =
-                self.open.get(&asked.ticket)
-        {
+        if let Some(Note::Begun { asked: first, .. } | Note::Waits(first)) = open {
             asked.began = first.began;
         }
-        let is_known = match &note {
-            // A call that is made again, or a wait of a run that was restored.
-            Note::Begun { asked, .. } | Note::Waits(asked) => self.open.contains_key(&asked.ticket),
-            Note::Answered { .. } => false,
-        };
+        // A call that is made again, or a wait of a run that was restored. A call that waits has not begun, and may then begin.
+        let is_known = matches!(
+            (open, &note),
+            (Some(Note::Begun { .. }), Note::Begun { .. }) | (Some(Note::Waits(_)), Note::Waits(_))
+        );
         if !is_known {
             let before = self.record.len();
             if let Note::Answered { answer, .. } = &mut note {
@@ -319,4 +318,41 @@ fn begun(note: &Note) -> Option<Begun> {
 pub(super) fn answered(asked: &Asked, answer: Vec<u8>, failed: Option<&str>) -> Note {
     let failed = failed.map(str::to_owned);
     Note::Answered { asked: asked.clone(), ended: SystemTime::now(), failed, answer: Some(answer) }
+}
+
+#[cfg(test)]
+mod tests {
+    use orla_marketplace::program::Action;
+
+    use super::*;
+
+    /// What a process that goes on with the run is told of the calls that had begun.
+    fn recalled(notes: &[Note]) -> Vec<Begun> {
+        let mut kept = Notes::read(TaskId::new(), &Rows::default()).unwrap().0;
+        notes.iter().for_each(|note| {
+            kept.add(note.clone());
+        });
+        kept.want();
+        let changes = kept.take().unwrap().changes;
+        let record = changes.into_iter().find_map(|change| change.value).unwrap();
+        let rows = Rows { notes: vec![(1, record)], ..Rows::default() };
+        Notes::read(TaskId::new(), &rows).unwrap().1.begun
+    }
+
+    #[test]
+    fn a_call_that_waits_again_has_not_begun() {
+        let asked = Asked {
+            ticket: Ticket(1),
+            action: Action::Call,
+            name: "act".into(),
+            at: None,
+            began: SystemTime::UNIX_EPOCH,
+            scope: None,
+        };
+        let begun = || Note::Begun { asked: asked.clone(), is_idempotent: false };
+        let waits = || Note::Waits(asked.clone());
+        assert_eq!(recalled(&[begun()]).len(), 1);
+        assert_eq!(recalled(&[begun(), waits()]).len(), 0);
+        assert_eq!(recalled(&[begun(), waits(), begun()]).len(), 1);
+    }
 }

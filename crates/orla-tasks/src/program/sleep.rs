@@ -378,7 +378,15 @@ impl Tasks {
         let secrets = self.0.market.redaction();
         let source = input.map(|input| secrets.text(&input.program).into_owned());
         let (trail, notes) = (values(keys::all_trail(id)), values(keys::all_notes(id)));
-        Ok(Course::read(trail, state, notes, source.as_deref()))
+        let mut course = Course::read(trail, state, notes, source.as_deref());
+        for step in course.iter_mut().flat_map(|course| &mut course.steps) {
+            secrets.replace(&mut step.name);
+            step.within
+                .iter_mut()
+                .filter_map(|level| level.name.as_mut())
+                .for_each(|name| secrets.replace(name));
+        }
+        Ok(course)
     }
 
     /// Whether a task is rows of the store and nothing else.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::Wait;
-use orla_marketplace::{ApprovalRule, Desk, JsonText, MayAnswer, Payload};
+use orla_marketplace::{ApprovalRule, Desk, JsonText, MayAnswer, Payload, Redactor};
 use orla_state::{Change, Memory, Query, Record, Revision, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -179,6 +179,22 @@ async fn a_program_that_sleeps_is_one_call_which_is_approved_and_recorded_once()
     }
     assert_eq!(over(&tasks, id).await.state, State::Completed);
     assert_eq!(*records.lock(), [("rtfs".to_owned(), "ok")]);
+    close(&tasks).await;
+}
+
+#[tokio::test]
+async fn the_course_of_a_program_shows_no_secret_of_the_configuration() {
+    let tasks = open(Arc::new(Memory::default()), &Calls::default()).await;
+    tasks.0.market.set_redaction(Arc::new(Redactor::new(["s3cr3t"])));
+    let text = "(step \"s3cr3t step\" (await-event \"the s3cr3t event\"))";
+    let task = tasks.start(program(text)).await.unwrap().task;
+    while !tasks.asleep(task.id.as_str()).await {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    let task = tasks.get(task.id.as_str(), ANYONE).await.unwrap();
+    let course = tasks.journal(&task).await.unwrap().unwrap();
+    assert_eq!(course.steps[0].name, "the [redacted] event");
+    assert!(!format!("{course:?}").contains("s3cr3t"), "{course:?}");
     close(&tasks).await;
 }
 

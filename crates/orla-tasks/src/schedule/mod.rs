@@ -18,4 +18,5 @@ mod serve;
 
 pub use expression::{Expression, ExpressionError};
 pub use plan::Overlap;
+pub(crate) use serve::PREFIX;
 pub use serve::{Schedule, ScheduleStatus, Schedules};

@@ -15,8 +15,8 @@ use crate::service::{Tasks, Viewer};
 use crate::start::NewTask;
 use crate::task::Timestamp;
 
-/// The prefix of the records of schedules.
-const PREFIX: &str = "schedule/";
+/// The prefix of the records of schedules, and of the idempotency keys of their tasks.
+pub(crate) const PREFIX: &str = "schedule/";
 /// The longest time until the clock is looked at again: clocks are set.
 const LOOK: Duration = Duration::from_secs(30);
 /// The time until a schedule is looked at again whose firings wait for a task, or whose record could not be written.

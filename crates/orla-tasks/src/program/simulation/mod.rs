@@ -265,7 +265,7 @@ impl World {
             _ => true,
         };
         if self.tasks[task].forms.iter().all(is_told) {
-            let row = self.store.get(&idempotency(&owner(), &key(task)));
+            let row = self.store.get(&idempotency(&owner(), &key(task), None));
             let found =
                 row.map(|(id, _)| std::str::from_utf8(id).ok().and_then(TaskId::parse).expect(KEY));
             self.doing.push(Doing::Asks { task, found });
@@ -436,7 +436,8 @@ impl World {
     /// A task is accepted, unless there is one with its key.
     fn accept(&mut self, task: usize, id: &TaskId) -> bool {
         let record = record_of(State::Queued, None);
-        let rows = accepted(id, &owner(), Some(&key(task)), record, Bytes::new());
+        let rows =
+            accepted(id, &owner(), Some(idempotency(&owner(), &key(task), None)), record, Bytes::new());
         let is_accepted = self.store.write(&rows);
         if is_accepted {
             assert!(self.store.ids.insert(task, id.clone()).is_none(), "{KEY}");
