@@ -2,13 +2,13 @@
 //!
 //! An answer is believed for a short time, a refusal too, so that a token that is sent again and again is not asked
 //! about each time. At most [`MAX_AT_ONCE`] tokens are asked about at once, [`MAX_OF_PEER`] of one peer, so that a peer
-//! with tokens that it has made up does not hold the turns of others. An endpoint that has not answered is left alone for
-//! a moment.
+//! with tokens that it has made up does not hold the turns of others. A question without an answer is about its token
+//! alone: any caller can bring an endpoint to refuse one.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use parking_lot::Mutex;
 
@@ -26,8 +26,6 @@ use crate::remembered::RememberedDigests;
 const MAX_AT_ONCE: usize = 16;
 /// The most tokens of one peer that are asked about at once.
 const MAX_OF_PEER: usize = 4;
-/// How long an endpoint that has not answered is not asked.
-const PAUSE: Duration = Duration::from_secs(1);
 /// How long a token waits for its turn.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -38,8 +36,6 @@ pub(crate) struct Introspection {
     active: VerifiedTokens,
     inactive: RememberedDigests,
     turns: Turns,
-    /// When it last did not answer.
-    failed: Mutex<Option<Instant>>,
 }
 
 /// Who may ask.
@@ -72,7 +68,6 @@ impl Introspection {
             active: VerifiedTokens::default(),
             inactive: RememberedDigests::default(),
             turns: Turns::default(),
-            failed: Mutex::default(),
         }
     }
 
@@ -92,7 +87,6 @@ impl Introspection {
         peer: Option<IpAddr>,
     ) -> Result<Object, &'static str> {
         const INACTIVE: &str = "the token is not active";
-        const UNAVAILABLE: &str = "the introspection endpoint is not available";
         if self.inactive.contains(&digest) {
             return Err(INACTIVE);
         }
@@ -100,16 +94,12 @@ impl Introspection {
         let turn = async { (of_peer.acquire().await, self.turns.all.acquire().await) };
         let turn = tokio::time::timeout(TURN, turn).await;
         let _turn = turn.map_err(|_| "too many tokens wait for introspection")?;
-        if self.failed.lock().is_some_and(|failed| failed.elapsed() < PAUSE) {
-            return Err(UNAVAILABLE);
-        }
         let IntrospectionOptions { endpoint, client_id, client_secret, keep } = &self.options;
         let form = [("token", token), ("token_type_hint", "access_token")];
         let body = self.fetch.post(endpoint, &form, (client_id, client_secret)).await;
         let body = body.map_err(|error| {
             tracing::warn!(endpoint, error, "cannot introspect a token");
-            *self.failed.lock() = Some(Instant::now());
-            UNAVAILABLE
+            "the introspection endpoint gave no answer about the token"
         })?;
         let answer = object(&body).ok_or("the answer of the introspection endpoint is malformed")?;
         match answer.get("active") {

@@ -47,6 +47,7 @@ impl Fetch for Server {
         self.requests.fetch_add(1, Ordering::Relaxed);
         assert_eq!(credentials, ("orla", "s3cret"));
         let answer = match form[0] {
+            ("token", "broken") => return Err("400 Bad Request".to_owned()),
             ("token", "opaque") => json!({"active": true, "sub": "eve", "aud": AUDIENCE}),
             _ => json!({"active": false}),
         };
@@ -236,6 +237,14 @@ async fn an_opaque_token_is_asked_about_once() {
         assert!(name(&authenticator, "Bearer opaque").await.is_ok());
         assert!(name(&authenticator, "Bearer forged").await.is_err());
     }
+    assert_eq!(server.requests.load(Ordering::Relaxed), 2);
+}
+
+#[tokio::test]
+async fn a_token_that_the_server_has_no_answer_about_refuses_no_other() {
+    let (server, authenticator) = authenticator();
+    assert!(name(&authenticator, "Bearer broken").await.is_err());
+    assert!(name(&authenticator, "Bearer opaque").await.is_ok());
     assert_eq!(server.requests.load(Ordering::Relaxed), 2);
 }
 
