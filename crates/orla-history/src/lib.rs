@@ -356,6 +356,11 @@ impl History {
         self.0.intake.dropped()
     }
 
+    /// How many calls could not be written to the file, until now. Blocks for a moment while one is written.
+    pub fn lost(&self) -> u64 {
+        self.0.store.lost()
+    }
+
     /// Makes a call again in this scope, with another input if one is given. It runs on its own; the result is the id of the
     /// new call.
     ///

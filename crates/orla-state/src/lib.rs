@@ -173,8 +173,11 @@ pub enum WriteError {
 
 /// Why a store cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct StateError(String);
+#[error("{message}")]
+pub struct StateError {
+    message: String,
+    is_held: bool,
+}
 
 impl Change {
     /// Puts a value under a key, and replaces what is there.
@@ -217,6 +220,17 @@ impl Query {
 impl StateError {
     /// An error that says what failed, why, and what to do.
     pub fn new(message: impl Into<String>) -> Self {
-        Self(message.into())
+        Self { message: message.into(), is_held: false }
+    }
+
+    /// Whether another process has the store.
+    pub fn is_held(&self) -> bool {
+        self.is_held
+    }
+}
+
+impl From<OpenError> for StateError {
+    fn from(error: OpenError) -> Self {
+        Self { message: error.to_string(), is_held: matches!(error, OpenError::Held { .. }) }
     }
 }

@@ -53,8 +53,6 @@ pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
 /// # Errors
 /// It cannot be used.
 pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, Failure> {
-    let elsewhere =
-        |what: &str| Failure::usage(format!("{what}: name a server with --url http://HOST:PORT"));
     if config.state == StateKind::Memory {
         return Err(elsewhere("state: memory keeps nothing for a command"));
     }
@@ -65,6 +63,11 @@ pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, F
         held @ OpenError::Held { .. } => elsewhere(&held.to_string()),
         error => Failure::usage(error.to_string()),
     })
+}
+
+/// The state cannot be used by a command, for this reason, but that of a server can.
+pub(crate) fn elsewhere(what: &str) -> Failure {
+    Failure::usage(format!("{what}: name a server with --url http://HOST:PORT"))
 }
 
 /// Opens a state, again and again for so long while it is in use.
@@ -149,7 +152,7 @@ impl Lazy {
     /// The state, if it exists.
     async fn existing(&self) -> Result<Option<&Embedded>, StateError> {
         if self.store.initialized() || Embedded::exists(&self.dir) {
-            return Ok(Some(self.opened().await.map_err(|error| StateError::new(error.to_string()))?));
+            return Ok(Some(self.opened().await?));
         }
         Ok(None)
     }
@@ -186,16 +189,15 @@ fn broke_down(dir: &Path, broken: tokio::task::JoinError) -> OpenError {
 #[async_trait]
 impl StateStore for Lazy {
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
-        let opened = self.opened().await.map_err(|error| StateError::new(error.to_string()).into());
-        let written = match opened {
+        let written = match self.opened().await {
             Ok(store) => store.write(changes).await,
-            Err(error) => Err(error),
+            Err(error) => Err(StateError::from(error).into()),
         };
         self.noted(written)
     }
 
     async fn write_later(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
-        let store = self.opened().await.map_err(|error| StateError::new(error.to_string()))?;
+        let store = self.opened().await.map_err(StateError::from)?;
         self.noted(store.write_later(changes).await)
     }
 

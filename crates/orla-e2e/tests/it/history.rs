@@ -238,6 +238,43 @@ fn a_locked_file_costs_no_call_and_one_line_and_nothing_is_lost() {
 }
 
 #[test]
+fn calls_that_commands_make_are_in_the_file_too() {
+    let world = kept_in_file();
+    let calls = || {
+        let listed = world.run(&["calls", "--capability", "hello", "--json"]);
+        serde_json::from_str::<Vec<Value>>(&listed.stdout).map_or(0, |rows| rows.len())
+    };
+    for (at, arguments) in [
+        &["call", "hello"][..],
+        &["rtfs", "-e", "(call :hello {})"],
+        &["task", "run", "hello", "--wait"],
+    ]
+    .iter()
+    .enumerate()
+    {
+        let run = world.run(arguments);
+        assert_eq!((run.code, &*run.stderr), (Some(0), ""), "{}", run.all());
+        assert_eq!(calls(), at + 1, "{arguments:?}");
+    }
+    let mut locks = Command::new("python3");
+    let locks = locks.args(["-c", LOCKS]).current_dir(world.dir()).stdin(Stdio::null()).spawn();
+    let _locks = Ends(locks.expect("python3 runs"));
+    eventually("the file is locked", || world.path("locked").exists());
+    let run = world.run(&["call", "hello"]);
+    assert_eq!((run.code, &*run.stdout), (Some(0), "hello\n"), "{}", run.all());
+    assert!(
+        run.stderr.contains("missing in the history") && run.stderr.lines().count() == 1,
+        "{}",
+        run.stderr
+    );
+    assert_eq!(calls(), 3);
+    let other = world.config("history: {path: ./tools/hello}\n");
+    let run = other.run(&["call", "hello"]);
+    assert_eq!((run.code, &*run.stdout), (Some(0), "hello\n"), "{}", run.all());
+    assert!(run.stderr.contains("no call is kept"), "{}", run.stderr);
+}
+
+#[test]
 fn a_full_disk_costs_no_call_and_one_line_and_what_was_written_stays() {
     // No file of the server grows beyond 400 KiB.
     let limited = r#"trap '' XFSZ; ulimit -f 800; exec "$@""#;

@@ -195,6 +195,23 @@ fn a_cancelled_task_ends_its_process_and_stays_cancelled() {
 }
 
 #[test]
+fn a_command_beside_one_that_makes_the_state_names_a_server() {
+    let world = world().tool("hello", sh("echo hello")).config("state_dir: ./s\n").file("s/x", "");
+    // What another command does while it makes the state.
+    let other = std::fs::File::open(world.path("s")).unwrap();
+    other.lock().unwrap();
+    let run = world.run(&["task", "run", "hello"]);
+    assert_eq!(run.code, Some(2), "{}", run.all());
+    assert!(
+        run.stderr.contains("in use by another orla") && run.stderr.contains("--url"),
+        "{}",
+        run.all()
+    );
+    drop(other);
+    assert_eq!(world.run(&["task", "run", "hello"]).code, Some(0));
+}
+
+#[test]
 fn the_commands_use_a_server_or_the_state_itself() {
     let mut server =
         world().tool("hello", sh("echo hello")).tool("bad", sh("echo half; exit 3")).serve();

@@ -270,11 +270,15 @@ impl Store for Disk {
 
     fn close(&self) {
         self.tidy();
-        let writer = self.writer.lock();
-        let lost = writer.pending.len() as u64 + writer.dropped;
+        let lost = self.lost();
         if lost > 0 {
             tracing::warn!(path = %self.path.display(), lost, "calls are missing in the history: it could not be written");
         }
+    }
+
+    fn lost(&self) -> u64 {
+        let writer = self.writer.lock();
+        writer.pending.len() as u64 + writer.dropped
     }
 
     fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {

@@ -50,6 +50,11 @@ pub(crate) trait Store: Send + Sync {
     /// Writes what could not be written before, for the last time.
     fn close(&self) {}
 
+    /// How many rows are not written.
+    fn lost(&self) -> u64 {
+        0
+    }
+
     /// The calls that are wanted and seen, the one that ended last first.
     fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError>;
 

@@ -11,7 +11,7 @@ use orla_marketplace::attestation::{ContentSource, SigningKey, Validity, format_
 
 use crate::app::App;
 use crate::config::{Config, Source, read_text, reason};
-use crate::governance::{attestations_file, load_attestations, save_attestations, subject};
+use crate::governance::{ChangedAttestations, attestations_file, load_attestations, subject};
 use crate::{Failure, cli, render};
 
 /// The largest key file that is read.
@@ -68,6 +68,7 @@ fn vouch_for_all(
             .extend(catalog.entries().iter().map(|entry| &**entry).filter(|entry| !is_built_in(entry)));
     }
     let out = attest.out.clone().unwrap_or_else(|| attestations_file(config));
+    let change = ChangedAttestations::begin(&out).map_err(Failure::failed)?;
     let mut attestations = load_attestations(&out).map_err(Failure::failed)?;
     let created_at = SystemTime::now();
     let expires_at = attest.expires.map(|days| created_at + Duration::from_secs(u64::from(days) * DAY));
@@ -91,7 +92,7 @@ fn vouch_for_all(
         }
     }
     if made > 0 {
-        save_attestations(&out, &attestations).map_err(Failure::failed)?;
+        change.save(&attestations).map_err(Failure::failed)?;
         let until = expires_at.map(|at| format!(" until {}", format_instant(at))).unwrap_or_default();
         let plural = if made == 1 { "capability" } else { "capabilities" };
         render::note(&format!("{authority} attested {made} {plural}{until}: {}", out.display()));
@@ -142,7 +143,12 @@ fn new_key(path: &Path, authority: Option<&str>) -> Result<(), Failure> {
     let mut options = OpenOptions::new();
     // An existing key is never overwritten.
     let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
+    written.map_err(|err| {
+        // Half a key would stand in the way of the next attempt.
+        let _ = std::fs::remove_file(path);
+        failed(err)
+    })?;
     render::out(&trusted(authority.unwrap_or("me"), &key));
     render::note(&format!(
         "{} is the secret half: keep it, and keep it away from the server.",

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
 use super::client::{Reply, Server};
+use super::kept::Kept;
 use crate::app::App;
 use crate::call_result::CallResult;
 use crate::config::{Config, Source};
@@ -64,11 +65,7 @@ pub(super) async fn until_stopped<T>(
 /// Runs the call in this process. A signal cancels it, which ends its process group.
 async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
     let app = App::build_local(config)?;
-    // Written to its end when this goes out of scope.
-    let audit = super::serve::audit_of(config)?;
-    if let Some(audit) = &audit {
-        audit.observe(app.marketplace());
-    }
+    let kept = Kept::of(&app, config)?;
     let mut request = Call::to(call.name.as_str()).with(Payload::from_json(input));
     // A timeout on the command line also applies to a tool that would take longer.
     request.timeout = config.is_asked_for("timeout").then_some(config.timeout);
@@ -93,6 +90,7 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         _ => None,
     };
     app.end_providers().await;
+    kept.end().await;
     if let Some(lines) = unknown {
         return Err(Failure::failed_with(lines));
     }

@@ -15,6 +15,7 @@ mod console;
 pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod init;
+mod kept;
 pub(crate) mod list;
 pub(crate) mod login;
 pub(crate) mod new;

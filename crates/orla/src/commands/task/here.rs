@@ -13,6 +13,7 @@ use super::print::{print_list, print_result, print_task};
 use crate::app::App;
 use crate::cli::{TaskCommand, TaskList, TaskRun};
 use crate::commands::call::until_stopped;
+use crate::commands::kept::Kept;
 use crate::config::Config;
 use crate::served::limits;
 use crate::signals::Signals;
@@ -37,15 +38,12 @@ async fn with_store(
 ) -> Result<(), Failure> {
     if let TaskCommand::Run(run) = command {
         let app = App::build_local(config)?;
-        // Written to its end when this goes out of scope.
-        let audit = crate::commands::serve::audit_of(config)?;
-        if let Some(audit) = &audit {
-            audit.observe(app.marketplace());
-        }
+        let kept = Kept::of(&app, config)?;
         let tasks = tasks(store, app.marketplace(), config);
         let done = start(run, wanted, &tasks).await;
         tasks.close(Duration::ZERO).await;
         app.end_providers().await;
+        kept.end().await;
         return done;
     }
     // What only looks at tasks needs no capabilities.
@@ -146,7 +144,9 @@ fn filter(list: &TaskList) -> Result<Filter, Failure> {
     Ok(filter)
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "it is passed to map_err")]
 fn failed(error: TaskError) -> Failure {
-    Failure::failed(error.to_string())
+    match error {
+        TaskError::State(held) if held.is_held() => state::elsewhere(&held.to_string()),
+        error => Failure::failed(error.to_string()),
+    }
 }

@@ -1,0 +1,48 @@
+//! What is kept of the calls that a command makes in its own process: the audit log, and the history if it has a file.
+
+use std::time::Duration;
+
+use orla_history::History;
+
+use crate::app::App;
+use crate::config::Config;
+use crate::governance::audit::Audit;
+use crate::{Failure, render};
+
+/// How long the end of the history may take to be written.
+const END: Duration = Duration::from_secs(5);
+
+/// What keeps the calls. The audit log is written to its end when this goes out of scope.
+pub(super) struct Kept {
+    _audit: Option<Audit>,
+    history: Option<History>,
+}
+
+impl Kept {
+    /// Keeps the calls of this app from now on. A history that cannot be used costs a warning.
+    ///
+    /// # Errors
+    /// The audit log cannot be written.
+    pub(super) fn of(app: &App, config: &Config) -> Result<Self, Failure> {
+        let audit = super::serve::audit_of(config)?;
+        if let Some(audit) = &audit {
+            audit.observe(app.marketplace());
+        }
+        let path = config.history_file().filter(|_| config.history.enabled);
+        let history = path.and_then(|path| {
+            let options = crate::history::options(config, true);
+            let opened = History::in_file(app.marketplace(), options, &path);
+            opened.map_err(|error| render::warning(&format!("no call is kept: {error}"))).ok()
+        });
+        Ok(Self { _audit: audit, history })
+    }
+
+    /// Writes the history to its end.
+    pub(super) async fn end(self) {
+        let Some(history) = self.history else { return };
+        let ended = tokio::time::timeout(END, history.close()).await;
+        if ended.is_err() || history.lost() > 0 {
+            render::warning("calls are missing in the history: its file could not be written in time");
+        }
+    }
+}
