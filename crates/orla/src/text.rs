@@ -24,12 +24,13 @@ pub(crate) fn on_lines(text: &str) -> String {
 /// same JSON. White space between tokens stays.
 pub(crate) fn in_json(text: &str) -> Cow<'_, str> {
     let is_layout = |c: char| matches!(c, '\n' | '\t' | '\r');
-    if !text.chars().any(|c| is_unsafe(c) && !is_layout(c)) {
+    let is_escaped = |(before, c)| is_hidden(before, c) && !is_layout(c);
+    if !with_before(text).any(is_escaped) {
         return text.into();
     }
     let mut out = String::with_capacity(text.len() + 16);
-    for c in text.chars() {
-        if is_unsafe(c) && !is_layout(c) {
+    for (before, c) in with_before(text) {
+        if is_escaped((before, c)) {
             let mut units = [0; 2];
             out.extend(c.encode_utf16(&mut units).iter().map(|unit| format!("\\u{unit:04x}")));
         } else {
@@ -41,8 +42,8 @@ pub(crate) fn in_json(text: &str) -> Cow<'_, str> {
 
 fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        match is_unsafe(c) && !stays(c) {
+    for (before, c) in with_before(text) {
+        match is_hidden(before, c) && !stays(c) {
             true => out.extend(c.escape_default()),
             false => out.push(c),
         }
@@ -50,12 +51,22 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// Whether a terminal may act on the character, reorder text because of it, or hide what it says.
-fn is_unsafe(c: char) -> bool {
-    if c.is_ascii() {
-        return c.is_ascii_control();
+/// The characters of a text, each with the one before it.
+fn with_before(text: &str) -> impl Iterator<Item = (char, char)> {
+    std::iter::once(' ').chain(text.chars()).zip(text.chars())
+}
+
+/// Whether a terminal may act on the character, reorder text because of it, or show nothing of it.
+///
+/// Joiners count only after ASCII: between letters of other scripts and between emoji they have a meaning.
+fn is_hidden(before: char, c: char) -> bool {
+    match c {
+        '\u{200c}' | '\u{200d}' => {
+            before.is_ascii() || is_invisible(before) || matches!(before, '\u{200c}' | '\u{200d}')
+        }
+        c if c.is_ascii() => c.is_ascii_control(),
+        c => c.is_control() || is_reordering(c) || is_tag(c) || is_invisible(c),
     }
-    c.is_control() || matches!(c, '\u{2028}' | '\u{2029}') || is_reordering(c) || is_tag(c)
 }
 
 /// Embeddings, overrides and isolates of the Unicode Bidirectional Algorithm (UAX #9).
@@ -69,20 +80,13 @@ fn is_tag(c: char) -> bool {
 }
 
 /// The characters of a name or a description that its reader cannot see, each once, in the order of the text.
-///
-/// Joiners count only after ASCII: between letters of other scripts and between emoji they have a meaning.
 pub(crate) fn invisible(text: &str) -> Vec<char> {
     let mut found = Vec::new();
-    let mut before = ' ';
-    for c in text.chars() {
-        let is_hidden = match c {
-            '\u{200c}' | '\u{200d}' => before.is_ascii(),
-            _ => is_invisible(c),
-        };
-        if is_hidden && !found.contains(&c) {
+    for (before, c) in with_before(text) {
+        let is_layout = matches!(c, '\n' | '\r' | '\t');
+        if is_hidden(before, c) && !is_layout && !found.contains(&c) {
             found.push(c);
         }
-        before = c;
     }
     found
 }
@@ -98,30 +102,31 @@ pub(crate) fn kind_of(c: char) -> &'static str {
     }
 }
 
+/// Characters beyond those that reorder, and beyond tags, of which nothing is seen.
 fn is_invisible(c: char) -> bool {
-    let is_layout = matches!(c, '\n' | '\r' | '\t');
-    is_unsafe(c) && !is_layout
-        || matches!(
-            c,
-            '\u{ad}'
-                | '\u{34f}'
-                | '\u{61c}'
-                | '\u{115f}'
-                | '\u{1160}'
-                | '\u{17b4}'
-                | '\u{17b5}'
-                | '\u{180b}'..='\u{180f}'
-                | '\u{200b}'
-                | '\u{200e}'
-                | '\u{200f}'
-                | '\u{2060}'..='\u{2065}'
-                | '\u{206a}'..='\u{206f}'
-                | '\u{3164}'
-                | '\u{feff}'
-                | '\u{ffa0}'
-                | '\u{fff9}'..='\u{fffb}'
-                | '\u{e0100}'..='\u{e01ef}'
-        )
+    matches!(
+        c,
+        '\u{ad}'
+            | '\u{34f}'
+            | '\u{61c}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{17b4}'
+            | '\u{17b5}'
+            | '\u{180b}'..='\u{180f}'
+            | '\u{200b}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'
+            | '\u{2029}'
+            | '\u{2060}'..='\u{2065}'
+            | '\u{206a}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0100}'..='\u{e01ef}'
+    )
 }
 
 /// The first line of a text, cut to `width` characters.
@@ -158,6 +163,7 @@ mod tests {
         let evil = "a\tb\n\x1b]0;x\x07\u{9b}2J\x7f\u{202e}\u{e0041}\r";
         assert_eq!(on_lines(evil), "a\tb\n\\u{1b}]0;x\\u{7}\\u{9b}2J\\u{7f}\\u{202e}\\u{e0041}\\r");
         assert_eq!(on_one_line("a\tb\nc"), "a\\tb\\nc");
+        assert_eq!(on_lines("pay\u{200b}\u{200d}pal\u{feff}"), "pay\\u{200b}\\u{200d}pal\\u{feff}");
         assert_eq!(on_lines("one\r\ntwo\r\n"), "one\ntwo\n");
         for text in ["é ツ 👩\u{200d}💻 نص", "plain"] {
             assert_eq!((on_lines(text).as_str(), on_one_line(text).as_str()), (text, text));
@@ -171,6 +177,7 @@ mod tests {
         assert_eq!(safe, "{\n  \"a\": \"\\u009b\\u007f\\u202e\\udb40\\udc41é\"\n}");
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(value(&safe), value(json));
+        assert_eq!(in_json("{\"a\": \"b\u{200b}\"}"), "{\"a\": \"b\\u200b\"}");
         assert!(matches!(in_json("{\"a\": \"é\"}\n"), Cow::Borrowed(_)));
     }
 

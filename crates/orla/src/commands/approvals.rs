@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use super::client::Server;
 use crate::cli::ApprovalAnswer;
 use crate::config::Source;
+use crate::text::on_one_line;
 use crate::{Failure, render};
 
 pub(crate) fn run(
@@ -38,6 +39,7 @@ pub(crate) fn run(
     Ok(())
 }
 
+/// Below each row is the whole input, because whoever approves the call agrees to all of it.
 fn table(rows: &[Value]) -> String {
     let column =
         |head, key: &str| (head, rows.iter().map(|row| super::text_of(&row[key])).collect::<Vec<_>>());
@@ -46,10 +48,33 @@ fn table(rows: &[Value]) -> String {
         column("CAPABILITY", "capability"),
         column("CALLER", "principal"),
         column("EXPIRES", "expires_at"),
-        column("INPUT", "input"),
     ];
-    super::table_of(&columns, 200)
+    let table = super::table_of(&columns, 200);
+    let mut lines = table.lines();
+    let mut text = String::new();
+    let mut add = |indent: &str, line: &str| {
+        text.push_str(indent);
+        text.push_str(line);
+        text.push('\n');
+    };
+    lines.by_ref().take(1).for_each(|head| add("", head));
+    for (line, row) in lines.zip(rows) {
+        add("", line);
+        for line in format!("{:#}", row["input"]).lines() {
+            let characters: Vec<char> = on_one_line(line).chars().collect();
+            // A terminal would wrap a long line to its margin, where only rows begin.
+            for part in characters.chunks(WIDTH) {
+                add(INDENT, &part.iter().collect::<String>());
+            }
+        }
+    }
+    text
 }
+
+/// Before a line of an input.
+const INDENT: &str = "    ";
+/// Characters of a line of an input: with the indent, less than a terminal has.
+const WIDTH: usize = 74;
 
 #[cfg(test)]
 mod tests {
@@ -64,9 +89,27 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "ID  CAPABILITY  CALLER  EXPIRES                   INPUT",
-                r#"0a  rm          bob     2026-11-20T08:00:00.000Z  {"path":"/"}"#,
+                "ID  CAPABILITY  CALLER  EXPIRES",
+                "0a  rm          bob     2026-11-20T08:00:00.000Z",
+                "    {",
+                r#"      "path": "/""#,
+                "    }",
             ]
         );
+    }
+
+    #[test]
+    fn the_whole_input_is_shown_and_none_of_it_looks_like_a_row() {
+        let note = format!("{}0b  ls\u{202e}\u{200b}", "x".repeat(400));
+        let row = json!({"id": "0a", "input": {"note": note, "target": "PRODUCTION"}});
+        let table = table(&[row]);
+        let lines: Vec<&str> = table.lines().skip(2).collect();
+        assert!(
+            lines.iter().all(|line| line.starts_with(INDENT) && line.chars().count() < 80),
+            "{table}"
+        );
+        let whole: String = lines.iter().map(|line| &line[INDENT.len()..]).collect();
+        assert!(whole.contains(r"0b  ls\u{202e}\u{200b}"), "{whole}");
+        assert!(whole.contains(r#""target": "PRODUCTION""#), "{whole}");
     }
 }

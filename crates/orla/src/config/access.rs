@@ -12,7 +12,7 @@ use super::Config;
 use super::forms::{Read, check_token, listed, text_schema, texts_or_text};
 use super::keys::{Key, key, object};
 use super::read::{Reader, excerpt, unexpected};
-use super::subjects::{SERVED, places, read_allowed, read_denied};
+use super::subjects::{SERVED, not_empty, places, read_allowed, read_denied};
 
 const RULES: &str = "a list of rules (with to, capabilities, allow, deny)";
 /// Where names go that are no permissions.
@@ -39,6 +39,7 @@ pub(super) const CALLERS: Read<Callers> = Read(read_callers, texts_or_text);
 
 fn read_callers(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Callers> {
     let texts = reader.list(path, node, "a list of callers, such as ada or group:dev")?;
+    not_empty(reader, path, node, "callers")?;
     let callers = Callers::parse(texts).map_err(|problem| format!(": {problem}"));
     reader.noted(path, node, callers)
 }

@@ -34,6 +34,7 @@ pub(super) const SERVED: Read<Vec<Pattern>> = Read(read_served, texts_or_text);
 
 fn read_served(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<Pattern>> {
     let patterns = reader.patterns(path, node)?;
+    not_empty(reader, path, node, "capabilities")?;
     for (pattern, at) in patterns.iter().zip(places(node)) {
         reader.note_served(path, at, pattern.as_str());
     }
@@ -72,6 +73,17 @@ impl Reader<'_> {
         });
         self.subjects.extend(subjects);
     }
+}
+
+/// A list of whom or what a rule is about names someone or something: a rule that fits nothing does nothing.
+pub(super) fn not_empty(reader: &mut Reader<'_>, path: &str, node: &Node, what: &str) -> Option<()> {
+    if !matches!(&node.kind, Shape::List(items) if items.is_empty()) {
+        return Some(());
+    }
+    reader.problem(node.at, || {
+        format!("{path}: an empty list fits no {what}: name some, or remove the key or the rule")
+    });
+    None
 }
 
 /// The places of the items of a list; of a single text, its own again and again.

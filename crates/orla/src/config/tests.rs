@@ -37,6 +37,22 @@ fn every_mistake_is_named_with_its_place() {
             "timeout: \"5\"\n",
             "timeout: expected a number of seconds above 0 and at most 86400, got text \"5\" at orla.yaml:1:10",
         ),
+        (
+            "policy: [{to: [], deny: ['*']}]\n",
+            "policy[0].to: an empty list fits no callers: name some, or remove the key or the rule at orla.yaml:1:15",
+        ),
+        (
+            "approve: [{capabilities: []}]\n",
+            "approve[0].capabilities: an empty list fits no capabilities: name some, or remove the key or the rule at orla.yaml:1:26",
+        ),
+        (
+            "approve: [{by: []}]\n",
+            "approve[0].by: an empty list fits no callers: name some, or remove the key or the rule at orla.yaml:1:16",
+        ),
+        (
+            "quotas: [{capabilities: [], calls: 1, per: hour}]\n",
+            "quotas[0].capabilities: an empty list fits no capabilities: name some, or remove the key or the rule at orla.yaml:1:25",
+        ),
         ("port: 70000\n", "port: expected a whole number from 0 to 65535, got 70000 at orla.yaml:1:7"),
         ("port: 80.5\n", "port: expected a whole number from 0 to 65535, got 80.5 at orla.yaml:1:7"),
         ("port:\n", "port: expected a whole number from 0 to 65535, got nothing at orla.yaml:1:5"),
