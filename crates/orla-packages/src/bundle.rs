@@ -103,6 +103,8 @@ struct RawSetting {
 /// # Errors
 /// It is not a manifest that is known here.
 pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
+    // A byte order mark says nothing.
+    let text = text.strip_prefix("\u{feff}".as_bytes()).unwrap_or(text);
     let raw: Raw = serde_json::from_slice(text).map_err(|error| format!("{MANIFEST}: {error}"))?;
     if !["0.1", "0.2", "0.3", "0.4"].contains(&raw.manifest_version.as_str()) {
         return Err(format!(
@@ -300,7 +302,10 @@ mod tests {
             },
         });
         change(&mut manifest);
-        read(manifest.to_string().as_bytes(), "linux")
+        let plain = read(manifest.to_string().as_bytes(), "linux");
+        let marked = read(format!("\u{feff}{manifest}").as_bytes(), "linux");
+        assert_eq!(marked.is_ok(), plain.is_ok());
+        plain
     }
 
     #[test]

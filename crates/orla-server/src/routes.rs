@@ -468,7 +468,9 @@ fn preflight(path: &str, asked: &HeaderMap) -> Response<Body> {
 /// Lets a page of this origin, which the guard has passed, read the response.
 fn allow_origin(headers: &mut HeaderMap, origin: &HeaderValue) {
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
-    let exposed = HeaderValue::from_static("mcp-session-id, www-authenticate");
+    let exposed = HeaderValue::from_static(
+        "location, mcp-session-id, preference-applied, retry-after, www-authenticate",
+    );
     headers.insert(header::ACCESS_CONTROL_EXPOSE_HEADERS, exposed);
     headers.append(header::VARY, HeaderValue::from_static("origin"));
 }

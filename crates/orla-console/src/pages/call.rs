@@ -46,7 +46,7 @@ pub(crate) async fn page(ask: &Ask<'_>, history: &History, id: &str) -> Response
         @if call.outcome == orla_history::RUNNING {
             div.state { (button(ask, &format!("{}/cancel", address(id)), "Cancel", "")) " " a href=(address(id)) { "Refresh" } }
         }
-        (facts(&detail))
+        (facts(ask, &detail))
         @if let Some(other) = &compared {
             (comparison(&detail, other))
         } @else {
@@ -80,11 +80,17 @@ async fn same(history: &History, call: &Call, viewer: &orla_history::Viewer) -> 
     listed.into_iter().filter(|other| other.id != call.id).take(OTHERS).collect()
 }
 
-fn facts(detail: &Detail) -> Markup {
+fn facts(ask: &Ask<'_>, detail: &Detail) -> Markup {
     let (row, call) = (&detail.row, &detail.row.call);
+    let capability = html! { (plain(&call.capability)) };
+    // It may be served no more.
+    let capability = match ask.entry(&call.name) {
+        Some(_) => html! { a href={ "/console/catalogue/" (query::part(&call.name)) } { (capability) } },
+        None => capability,
+    };
     html! {
         dl.facts {
-            div { dt { "Capability" } dd { a href={ "/console/catalogue/" (query::part(&call.name)) } { (plain(&call.capability)) } " " span.badge { (plain(&call.kind)) } } }
+            div { dt { "Capability" } dd { (capability) " " span.badge { (plain(&call.kind)) } } }
             div { dt { "Began" } dd { (moment(call.started_at)) " UTC" } }
             div { dt { "Took" } dd { (duration(call.duration)) @if !call.queued.is_zero() { ", of which " (duration(call.queued)) " in the queue" } } }
             div { dt { "Caller" } dd { @match &call.principal { Some(name) => (plain(name)), None => "anonymous" } } }

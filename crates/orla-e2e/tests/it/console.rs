@@ -144,6 +144,17 @@ fn every_page_is_sound_and_strict() {
     let server = busy();
     let pages = Visitor::of(&server).crawl();
     assert!(pages.len() >= 6, "{}", pages.len());
+    // What is gone is not linked to.
+    std::fs::remove_file(server.path("tools/fails")).unwrap();
+    server.reload();
+    eventually("the tool is gone", || {
+        let status = server.http().get("/status").json();
+        let rows = status["capabilities"].as_array().cloned().unwrap_or_default();
+        !rows.is_empty() && rows.iter().all(|row| row["id"] != "fails")
+    });
+    for (path, response, _) in Visitor::of(&server).crawl() {
+        assert_eq!(response.status, 200, "{path}");
+    }
     for (path, response, page) in &pages {
         assert_eq!(response.status, 200, "{path}");
         assert_eq!(page.problems(), Vec::<String>::new(), "{path}");

@@ -90,6 +90,8 @@ fn the_headers_of_a_request_have_to_be_those_of_mcp() {
     assert!(put.header("allow").is_some_and(|allowed| allowed.contains("POST")), "{:?}", put.headers);
     let charset = without("content-type").header("content-type", "application/json; charset=utf-8");
     assert_ne!(http.send(&charset).unwrap().status, 415);
+    let encoded = post(ping.as_str()).header("content-encoding", "gzip");
+    assert_eq!(http.send(&encoded).unwrap().status, 415);
 }
 
 /// P1: what the sessionless revision asks of every request.
@@ -319,6 +321,12 @@ fn configured_hosts_and_origins_are_let_in() {
     assert_eq!(status(&mut http, "origin", "https://app.example.com"), 200);
     assert_eq!(status(&mut http, "origin", "http://app.example.com"), 403);
     assert_eq!(status(&mut http, "origin", "https://app.example.com:444"), 403);
+    let request = Request::new("GET", "/status").header("origin", "https://app.example.com");
+    let response = http.send(&request).unwrap();
+    let exposed = response.header("access-control-expose-headers").unwrap_or_default();
+    for name in ["location", "retry-after", "preference-applied", "www-authenticate"] {
+        assert!(exposed.split(", ").any(|it| it == name), "{name}: {exposed}");
+    }
 }
 
 /// P5

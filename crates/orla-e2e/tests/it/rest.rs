@@ -46,6 +46,7 @@ fn a_call_is_answered_with_its_output_or_a_problem() {
         (post("/api/..%2fstatus"), 404, "unknown-capability"),
         (Request::new("GET", "/api/cat"), 405, "invalid-argument"),
         (Request::new("POST", "/api/cat").body("{}"), 415, "invalid-argument"),
+        (post("/api/cat").header("content-encoding", "br").body("{}"), 415, "invalid-argument"),
     ] {
         let answer = send(&server, &request);
         assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{request:?}");

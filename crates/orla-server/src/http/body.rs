@@ -10,9 +10,9 @@ use bytes::{Bytes, BytesMut};
 use futures_util::future::ready;
 use futures_util::stream::unfold;
 use futures_util::{Stream, StreamExt};
-use http::{HeaderMap, StatusCode, header};
 #[cfg(feature = "a2a-grpc")]
-use http::{HeaderName, HeaderValue};
+use http::HeaderName;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use http_body::{Body as HttpBody, Frame, SizeHint};
 use http_body_util::BodyExt;
 #[cfg(feature = "a2a-grpc")]
@@ -166,7 +166,7 @@ impl HttpBody for ServingBody {
 /// sent a body that is too large, so there is nothing to discard.
 ///
 /// # Errors
-/// As [`read`].
+/// 415 for a body that is encoded, and as [`read`].
 pub(crate) async fn of_request<B>(
     body: B,
     headers: &HeaderMap,
@@ -176,6 +176,10 @@ pub(crate) async fn of_request<B>(
 where
     B: HttpBody<Data = Bytes> + Unpin,
 {
+    let is_plain = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"identity");
+    if !headers.get_all(header::CONTENT_ENCODING).iter().all(is_plain) {
+        return Err(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    }
     let discards = !headers.contains_key(header::EXPECT);
     read(body, memory, options.max_body_bytes, options.body_timeout, discards).await
 }

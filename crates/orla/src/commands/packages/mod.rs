@@ -232,6 +232,9 @@ async fn updated(update: &cli::Update, config: &Config) -> Result<(), Failure> {
     if update.name.is_none() && !allowed.is_empty() {
         return Err(Failure::usage("--allow needs the name of the package that gets the permission"));
     }
+    if lock.entries().is_empty() {
+        render::note(&format!("{FILE} names no packages"));
+    }
     let chosen = lock
         .entries()
         .iter()
