@@ -2,6 +2,7 @@
 //! that is only passed on is neither parsed nor copied.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 use orla_marketplace::{
     JsonText, LogLevel, LogText, Notice, Outcome, Payload, Progress, SurfaceNotice, TaskSupport,
@@ -85,6 +86,23 @@ impl ToolPage {
         let tools: Vec<ListedTool> =
             page.tools.iter().filter_map(|tool| ListedTool::read(tool.get())).collect();
         Ok(Self { left_out: listed - tools.len(), tools, next_cursor: page.next_cursor })
+    }
+}
+
+/// Leaves out the tools whose name another one has before them.
+pub fn leave_out_duplicates(server: &str, tools: &mut Vec<ListedTool>) {
+    let (mut seen, mut again) = (HashSet::new(), None);
+    let listed = tools.len();
+    tools.retain(|tool| {
+        let is_new = seen.insert(tool.name.clone());
+        if !is_new {
+            again.get_or_insert_with(|| tool.name.clone());
+        }
+        is_new
+    });
+    if let Some(tool) = again {
+        let more = listed - tools.len() - 1;
+        tracing::warn!(server, tool, more, "a tool is listed twice, and counts once");
     }
 }
 

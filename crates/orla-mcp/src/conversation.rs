@@ -160,6 +160,20 @@ pub struct ServerInfo {
     pub mode: RequestMode,
 }
 
+impl ServerInfo {
+    /// Why it serves nothing, if it has said so. One that lists no tools may still offer resources or prompts instead.
+    pub fn why_empty(&self) -> Option<&'static str> {
+        let Offers { tools, resources, prompts, .. } = self.offers;
+        match self.tools.as_deref()? {
+            [] if tools => Some("it lists no tools"),
+            [] if !resources && !prompts => {
+                Some("it serves no tools: its answer to initialize does not name the capability tools")
+            }
+            _ => None,
+        }
+    }
+}
+
 /// What a received line means to the owner of the conversation.
 #[derive(Debug, PartialEq)]
 pub enum Incoming {

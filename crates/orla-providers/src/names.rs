@@ -49,16 +49,18 @@ impl NameRules {
         ProviderProblem::new(provider, self.prefix.as_deref(), text)
     }
 
-    /// Why a provider with processes serves nothing: it cannot be confined, or has failed. `kind` is what messages call
-    /// it.
+    /// Why a provider with processes serves nothing: it cannot be confined, says that it has nothing (`empty`), or has
+    /// failed. `kind` is what messages call it.
     pub(crate) fn process_problem(
         &self,
         kind: &str,
         provider: &str,
         status: ProviderStatus,
+        empty: Option<&str>,
     ) -> Option<ProviderProblem> {
         let unconfinable = status.sandbox.as_ref().and_then(SandboxStatus::unconfinable);
-        let text = format!("{kind} {provider}: {}", unconfinable.or(status.last_failure)?);
+        let reason = unconfinable.or(empty.map(str::to_owned)).or(status.last_failure)?;
+        let text = format!("{kind} {provider}: {reason}");
         Some(self.problem(provider, text).confined(status.sandbox))
     }
 }

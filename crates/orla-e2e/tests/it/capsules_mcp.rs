@@ -495,3 +495,51 @@ fn over_stdio_a_capsule_is_served_too_and_ends_with_its_client() {
     assert_eq!(client.wait().code(), Some(0));
     eventually("nothing is left", || client.processes().is_empty());
 }
+
+#[test]
+fn whoever_lists_no_tools_is_a_problem_that_says_so() {
+    let code = |capabilities: &str, tools: &str| {
+        bare().other(&format!(
+            "if method == 'initialize': out({{'id': id, 'result': {{'protocolVersion': p['protocolVersion'], 'capabilities': {capabilities}, 'serverInfo': {{'name': 'x', 'version': '1'}}}}}}); continue\n\
+             if method == 'tools/list': out({{'id': id, 'result': {{'tools': {tools}}}}}); continue"
+        ))
+    };
+    let unnamed = "it serves no tools: its answer to initialize does not name the capability tools";
+    for (capabilities, why) in
+        [("{}", Some(unnamed)), ("{'tools': {}}", Some("it lists no tools")), ("{'resources': {}}", None)]
+    {
+        let source = code(capabilities, "[]").python();
+        let silent = code(capabilities, "[]").hello("pass").python();
+        let plugin = "#!/usr/bin/env python3\nimport json, sys\nfor line in sys.stdin:\n    print(json.dumps({'id': json.loads(line)['id'], 'ok': {'functions': []}}), flush=True)\n";
+        let config = "mcpServers: {srv: {command: ./srv.py}}\nplugins: {plug: {path: ./plug.py}}\n";
+        let world = with(world().config(config), &manifest(json!({})), &source);
+        world.write("srv.py", &silent, 0o755);
+        world.write("plug.py", plugin, 0o755);
+        let server = world.serve();
+        assert!(server.client().tool_names().is_empty());
+        let status = server.status();
+        let mut expected = vec!["plugin plug: it describes no functions".to_owned()];
+        if let Some(why) = why {
+            expected.insert(0, format!("MCP server srv: {why}"));
+            expected.insert(0, format!("capsule cap: {why}"));
+            let called = server.client().call("cap", json!({}));
+            assert!(called.sentence().contains(why), "{}", called.json);
+        }
+        let mut problems: Vec<&str> =
+            status["problems"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+        problems.sort_unstable_by_key(|text| text.to_lowercase());
+        expected.sort_unstable_by_key(|text| text.to_lowercase());
+        assert_eq!(problems, expected, "{capabilities}: {status}");
+        let listed = server.run(&["list"]);
+        for problem in expected {
+            assert!(listed.stderr.contains(&problem), "{problem} is not in {}", listed.all());
+        }
+    }
+
+    let twice = "[{'name': 'a', 'description': 'first'}, {'name': 'b'}, {'name': 'a', 'description': 'second'}]";
+    let server = serve(&manifest(json!({})), &code("{'tools': {}}", twice));
+    let mut client = server.client();
+    assert_eq!(client.tool_names(), ["cap__a", "cap__b"]);
+    assert_eq!(client.tool("cap__a")["description"], "first");
+    assert_eq!(server.log().matches("a tool is listed twice").count(), 1, "{}", server.log());
+}

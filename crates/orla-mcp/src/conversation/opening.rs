@@ -10,7 +10,7 @@
 use orla_marketplace::JsonText;
 use serde_json::json;
 
-use super::super::answer::{ListedTool, Offers, ToolPage};
+use super::super::answer::{ListedTool, Offers, ToolPage, leave_out_duplicates};
 use super::super::input_requests;
 use super::super::mode::{self, RequestMode};
 use super::super::wire::{self, Hello, RpcError};
@@ -171,6 +171,7 @@ impl Conversation {
         }
         let (mut tools, _) = std::mem::take(&mut self.listed);
         tools.truncate(MAX_TOOLS);
+        leave_out_duplicates(&self.name, &mut tools);
         if std::mem::take(&mut self.list_again) {
             self.list(None);
         }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orla_marketplace::{Registration, Source, Surface, redacted};
+use orla_marketplace::{ProviderProblem, Registration, Source, Surface, redacted};
 use orla_mcp::PeerSurface;
 use orla_process::Instance;
 use orla_process::supervisor::{Policy, Supervised, Supervisor};
@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use super::executor;
 use super::packages::Package;
 use crate::mcp::McpProcess;
+use crate::names::NameRules;
 use crate::tool::requires;
 
 /// Every capsule of a server.
@@ -47,6 +48,10 @@ impl Capsules {
     }
 }
 
+fn names(capsule: &Supervised<Package>) -> NameRules {
+    NameRules { prefix: capsule.service().manifest.prefix.clone(), ..NameRules::default() }
+}
+
 #[async_trait]
 impl Source for Capsules {
     fn registrations(&self) -> Vec<Registration> {
@@ -70,13 +75,18 @@ impl Source for Capsules {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        self.0.current().iter().any(|capsule| match &capsule.service().manifest.prefix {
-            Some(prefix) => name.starts_with(prefix.as_str()),
-            None => {
-                let rest = name.strip_prefix(capsule.name());
-                rest.is_some_and(|rest| rest.starts_with("__") || rest.starts_with('.'))
-            }
-        })
+        self.0.current().iter().any(|capsule| names(capsule).may_serve(capsule.name(), name))
+    }
+
+    /// One that has failed is served as unavailable; one that has nothing is seen here alone.
+    fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
+        let problem = |capsule: Arc<Supervised<Package>>| {
+            let (names, id) = (names(&capsule), capsule.name());
+            let empty = capsule.info()?.why_empty()?;
+            let is_asked = name.is_none_or(|name| names.may_serve(id, name));
+            is_asked.then(|| names.process_problem("capsule", id, capsule.status(), Some(empty)))?
+        };
+        self.0.current().into_iter().filter_map(problem).collect()
     }
 
     fn start_eager(&self, all: bool) {

@@ -54,6 +54,11 @@ impl Server {
         }
     }
 
+    /// Why it serves nothing, if it has said so to everyone.
+    pub(super) fn why_empty(&self) -> Option<&'static str> {
+        if self.needs_callers() { None } else { self.info()?.why_empty() }
+    }
+
     /// Whether it can be asked what it serves and has not answered yet.
     pub(super) fn is_unlearned(&self) -> bool {
         !matches!(self, Self::Broken(..)) && self.info().is_none()

@@ -1,6 +1,6 @@
 //! Every configured MCP server and what it serves.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -366,22 +366,9 @@ fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration
         registration
     };
     server.tools(|tools| {
-        let served = unique(&settings.name, tools);
-        let served = served.into_iter().filter(|tool| settings.names.serves(&tool.name));
+        let served = tools.iter().filter(|tool| settings.names.serves(&tool.name));
         served.map(registration).collect()
     })
-}
-
-/// The tools without duplicates of a name.
-fn unique<'a>(server: &str, tools: &'a [ListedTool]) -> Vec<&'a ListedTool> {
-    let mut seen = HashSet::new();
-    let (unique, again): (Vec<_>, Vec<_>) =
-        tools.iter().partition(|tool| seen.insert(tool.name.as_str()));
-    if let Some(tool) = again.first() {
-        let (tool, more) = (&tool.name, again.len() - 1);
-        tracing::warn!(server, tool, more, "a tool is listed twice, and counts once");
-    }
-    unique
 }
 
 /// The upstream of calls. A process has none, because its supervisor knows its state better.
@@ -418,7 +405,7 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
             }
             return vec![registration];
         };
-        let one_of = |tool: &&ListedTool| {
+        let one_of = |tool: &ListedTool| {
             let mut registration = complete(declared.clone(), &tool.name);
             let manifest = &mut registration.manifest;
             manifest.id = format!("{}.{}", manifest.id, tool.name);
@@ -428,8 +415,7 @@ fn of_declared(declared: &Registration, server: &Arc<Server>) -> Vec<Registratio
             describe(&mut registration, tool, false);
             registration
         };
-        let listed = unique(&declared.manifest.id, tools);
-        listed.iter().filter(|tool| pattern.matches(&tool.name)).map(one_of).collect()
+        tools.iter().filter(|tool| pattern.matches(&tool.name)).map(one_of).collect()
     })
 }
 
@@ -488,17 +474,21 @@ impl Source for McpServers {
 
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let configured = self.configured.lock();
-        let silent = configured.entries.iter().filter(|(settings, server)| match name {
-            None => server.info().is_none(),
-            Some(name) => server.needs_callers() && settings.names.may_serve(&settings.name, name),
+        let silent = configured.entries.iter().filter_map(|(settings, server)| {
+            let (names, empty) = (&settings.names, server.why_empty());
+            let is_asked = match name {
+                None => server.info().is_none() || empty.is_some(),
+                Some(name) => {
+                    (server.needs_callers() || empty.is_some()) && names.may_serve(&settings.name, name)
+                }
+            };
+            let problem = || names.process_problem("MCP server", &settings.name, server.status(), empty);
+            is_asked.then(problem)?
         });
-        let problem = |(settings, server): &(Arc<ServerSettings>, Arc<Server>)| {
-            settings.names.process_problem("MCP server", &settings.name, server.status())
-        };
         let is_asked = |id: &str| name.is_none_or(|name| name == id || mcp_name(id) == name);
         let declared =
             configured.declared.iter().filter(|(declared, _)| is_asked(&declared.manifest.id));
-        silent.filter_map(problem).chain(declared.filter_map(missing_problem)).collect()
+        silent.chain(declared.filter_map(missing_problem)).collect()
     }
 
     async fn sign_in(

@@ -342,11 +342,12 @@ impl Source for Plugins {
     fn problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let configured = self.configured.lock();
         let silent = configured.entries.iter().filter(|(settings, plugin)| {
-            plugin.info().is_none()
+            functions(plugin, <[_]>::is_empty)
                 && name.is_none_or(|name| settings.names.may_serve(&settings.name, name))
         });
         let problem = |(settings, plugin): &(Arc<PluginSettings>, Arc<Plugin>)| {
-            settings.names.process_problem("plugin", &settings.name, plugin.status(None))
+            let empty = plugin.info().map(|_| "it describes no functions");
+            settings.names.process_problem("plugin", &settings.name, plugin.status(None), empty)
         };
         silent.filter_map(problem).collect()
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use orla_marketplace::{JsonText, jitter};
-use orla_mcp::answer::{self, ToolPage};
+use orla_mcp::answer::{self, ToolPage, leave_out_duplicates};
 use orla_mcp::framing::{Event, Events};
 use orla_mcp::object::Object;
 use orla_mcp::wire::{self, Message};
@@ -197,6 +197,7 @@ pub(super) async fn served(shared: &Shared, link: &Link) -> Result<Option<Server
             break;
         }
     }
+    leave_out_duplicates(&shared.name, &mut tools);
     Ok(Some(ServerInfo { tools: Some(tools), offers: channel.offers.clone(), mode: channel.mode }))
 }
 
