@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use serde_json::{Value as Json, json};
 
-use crate::admission::Admission;
 use crate::admission::breaker::{Breaker, BreakerLimits};
+use crate::admission::{Admission, Bounds};
 use crate::custody::Custody;
 use crate::error::RuntimeError;
 use crate::id::Pattern;
@@ -158,6 +158,19 @@ pub struct Limits {
     pub breaker: BreakerLimits,
     /// What each program in RTFS may use.
     pub programs: rtfs::Limits,
+}
+
+impl Limits {
+    /// Those of all calls together.
+    fn bounds(&self) -> Bounds {
+        let Self { max_concurrency, max_provider_calls, max_queue, .. } = *self;
+        Bounds { running: max_concurrency, of_one_provider: max_provider_calls, waiting: max_queue }
+    }
+
+    /// Those of a capability, of which `size` calls may run at once.
+    fn bounds_of_one(&self, size: usize) -> Bounds {
+        Bounds { running: size, of_one_provider: size, waiting: self.max_queue }
+    }
 }
 
 impl Default for Limits {
@@ -377,6 +390,23 @@ impl Catalog {
     /// Makes the policy of this snapshot decide for older ones too.
     pub(crate) fn publish_access(&self) {
         self.access.publish();
+    }
+
+    /// Makes the bounds of this snapshot hold for the calls that run and wait, those of `previous` included.
+    pub(crate) fn publish_bounds(&self, previous: &Self) {
+        self.admissions().for_each(|admission| admission.resize(self.limits.bounds()));
+        let of_one = |entry: &Entry| {
+            let size = entry.policy.max_concurrency.unwrap_or(usize::MAX);
+            self.limits.bounds_of_one(size)
+        };
+        for entry in &self.entries {
+            entry.admission.iter().for_each(|admission| admission.resize(of_one(entry)));
+        }
+        for before in &previous.entries {
+            let Some(admission) = &before.admission else { continue };
+            let now = self.with_id(&before.manifest.id).filter(|now| now.admission.is_none());
+            now.into_iter().for_each(|now| admission.resize(of_one(now)));
+        }
     }
 
     /// What is served besides capabilities.

@@ -507,6 +507,7 @@ impl CapabilityMarketplace {
         self.memory.set_max(catalog.limits.max_memory_bytes);
         let catalog = Arc::new(catalog);
         catalog.publish_access();
+        catalog.publish_bounds(&self.catalog.load());
         self.catalog.store(Arc::clone(&catalog));
         self.changes.send_replace(generation);
         catalog

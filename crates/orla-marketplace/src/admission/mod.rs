@@ -34,15 +34,15 @@ pub(crate) struct Bounds {
 /// Lets a bounded number of calls run, and a bounded number wait for their turn.
 #[derive(Debug)]
 pub(crate) struct Admission {
-    bounds: Bounds,
     state: Mutex<State>,
     /// Calls that have returned their permits to ask their clients and have not got new ones.
     away: AtomicUsize,
 }
 
 /// Invariant: no call waits that could run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
+    bounds: Bounds,
     running: Running,
     queue: FairQueue<Waiter>,
     tickets: u64,
@@ -114,7 +114,7 @@ impl HeldPermits {
             held += usize::from(Arc::ptr_eq(&call.admission, &self.admission));
             outer = call.outer.as_ref();
         }
-        let size = self.admission.bounds.running;
+        let size = self.admission.state.lock().bounds.running;
         (held >= size).then_some(size)
     }
 }
@@ -150,8 +150,8 @@ impl Running {
 
 impl State {
     /// Takes the next call out of the queue that can run, and counts it as running.
-    fn begin_next(&mut self, bounds: &Bounds) -> Option<Waiter> {
-        let Self { running, queue, .. } = self;
+    fn begin_next(&mut self) -> Option<Waiter> {
+        let Self { bounds, running, queue, .. } = self;
         if running.all >= bounds.running {
             return None;
         }
@@ -167,12 +167,18 @@ impl State {
 
 impl Admission {
     pub(crate) fn new(bounds: Bounds) -> Self {
-        Self { bounds: bounds.normal(), state: Mutex::default(), away: AtomicUsize::new(0) }
+        let (running, queue) = (Running::default(), FairQueue::default());
+        let state = State { bounds: bounds.normal(), running, queue, tickets: 0 };
+        Self { state: Mutex::new(state), away: AtomicUsize::new(0) }
     }
 
-    /// Whether it was made with these bounds.
-    pub(crate) fn has(&self, bounds: Bounds) -> bool {
-        self.bounds == bounds.normal()
+    /// Puts other bounds in force. The calls that run go on, and those that wait and can run now are let in.
+    pub(crate) fn resize(self: &Arc<Self>, bounds: Bounds) {
+        let bounds = bounds.normal();
+        let before = std::mem::replace(&mut self.state.lock().bounds, bounds);
+        if before != bounds {
+            self.let_in();
+        }
     }
 
     /// Waits for a permit.
@@ -189,14 +195,15 @@ impl Admission {
     /// Counts a call as running, or puts it into the queue.
     fn enter_or_join<'a>(self: &'a Arc<Self>, lane: Lane<'a>) -> Result<Option<Waiting<'a>>, Full> {
         let mut state = self.state.lock();
-        if state.running.admits(lane.provider, &self.bounds) {
+        let bounds = state.bounds;
+        if state.running.admits(lane.provider, &bounds) {
             state.running.begin(lane.provider);
             return Ok(None);
         }
         let caller: Caller = lane.principal.map(|principal| Arc::clone(principal.id()));
         let full = state.full();
-        if full.waiting >= self.bounds.waiting {
-            let refused = if self.bounds.waiting == 0 { None } else { state.queue.evict_for(&caller) };
+        if full.waiting >= bounds.waiting {
+            let refused = if bounds.waiting == 0 { None } else { state.queue.evict_for(&caller) };
             // The receiver may have gone.
             drop(refused.ok_or(full)?.answer.send(Err(full)));
         }
@@ -211,7 +218,7 @@ impl Admission {
     /// A permit if one is free, ahead of all calls that wait.
     fn try_enter(self: &Arc<Self>, provider: &Arc<str>) -> Option<Permit> {
         let mut state = self.state.lock();
-        let admits = state.running.admits(provider, &self.bounds);
+        let admits = state.running.admits(provider, &state.bounds);
         admits.then(|| {
             state.running.begin(provider);
             self.permit(provider)
@@ -225,10 +232,14 @@ impl Admission {
 
     /// A call has ended; the calls that can run now are let in.
     fn release(self: &Arc<Self>, provider: &str) {
+        self.state.lock().running.end(provider);
+        self.let_in();
+    }
+
+    fn let_in(self: &Arc<Self>) {
         let next: Vec<Waiter> = {
             let mut state = self.state.lock();
-            state.running.end(provider);
-            std::iter::from_fn(|| state.begin_next(&self.bounds)).collect()
+            std::iter::from_fn(|| state.begin_next()).collect()
         };
         for Waiter { provider, answer, .. } in next {
             // If the caller has gone, its permit is dropped here, and lets the next one in.
@@ -308,7 +319,8 @@ impl CallPermit {
     pub(crate) fn lend(&self) -> Lent<'_> {
         let mut held = self.held.lock();
         held.asking += 1;
-        if held.permit.is_some() && one_more(&self.admission.away, self.admission.bounds.waiting) {
+        let max_away = || self.admission.state.lock().bounds.waiting;
+        if held.permit.is_some() && one_more(&self.admission.away, max_away()) {
             held.permit = None;
             held.away = true;
         }
@@ -403,6 +415,25 @@ mod tests {
             let (capability, provider) = (&provider, &provider);
             admission.enter(Lane { principal: Some(&principal), capability, provider }).await
         })
+    }
+
+    #[tokio::test]
+    async fn other_bounds_hold_for_the_calls_that_run_and_wait() {
+        let admission = admission(1, 9);
+        let first = enter(&admission, "a", "p").await.unwrap();
+        let mut waiting: Vec<_> = (0..3).map(|_| enter(&admission, "a", "p")).collect();
+        for call in &mut waiting {
+            assert!(call.as_mut().now_or_never().is_none());
+        }
+        admission.resize(Bounds { running: 3, of_one_provider: 3, waiting: 9 });
+        assert_eq!((admission.running(), admission.waiting()), (3, 1));
+        let mut last = waiting.pop().unwrap();
+        let let_in: Vec<_> = waiting.into_iter().map(|call| call.now_or_never().unwrap()).collect();
+        admission.resize(Bounds { running: 1, of_one_provider: 1, waiting: 9 });
+        drop(first);
+        assert!(last.as_mut().now_or_never().is_none(), "two still run");
+        drop(let_in);
+        assert!(last.await.is_ok());
     }
 
     #[tokio::test]

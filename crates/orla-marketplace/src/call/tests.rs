@@ -76,6 +76,59 @@ async fn a_panic_is_the_error_of_that_call_alone() {
     assert_eq!((market.running(), market.waiting()), (0, 0));
 }
 
+#[tokio::test]
+async fn calls_that_wait_take_the_limits_of_a_new_snapshot() {
+    let market = Arc::new(marketplace(Limits::default(), []));
+    let provider = Canned::Hangs.manifest("a").provider;
+    let publish = |all: usize, own: Option<usize>| {
+        let limits =
+            Limits { max_concurrency: all, max_provider_calls: all, ..Limits::default() };
+        let mut registration =
+            Registration::from(CapabilityManifest::new("a", "Hangs.", provider.clone()));
+        registration.policy.max_concurrency = own;
+        let mut builder = market.builder(limits);
+        builder.capability(registration).unwrap();
+        market.replace(builder.build());
+    };
+    let settled = async |running: usize| {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(market.running(), running);
+    };
+    publish(2, None);
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..6 {
+        let market = Arc::clone(&market);
+        calls.spawn(async move { market.call(Call::to("a")).await });
+    }
+    settled(2).await;
+    publish(4, None);
+    settled(4).await;
+    publish(1, None);
+    settled(4).await;
+    calls.spawn({
+        let market = Arc::clone(&market);
+        async move { market.call(Call::to("a")).await }
+    });
+    settled(4).await;
+    assert_eq!(market.waiting(), 3);
+    calls.abort_all();
+    while calls.join_next().await.is_some() {}
+
+    // The same of the limit of one capability, also when it goes.
+    publish(9, Some(1));
+    for _ in 0..5 {
+        let market = Arc::clone(&market);
+        calls.spawn(async move { market.call(Call::to("a")).await });
+    }
+    settled(1).await;
+    publish(9, Some(3));
+    settled(3).await;
+    publish(9, None);
+    settled(5).await;
+}
+
 #[test]
 fn what_is_registered_as_it_was_keeps_its_entry() {
     let market = marketplace(Limits::default(), []);

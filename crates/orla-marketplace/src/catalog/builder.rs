@@ -259,12 +259,7 @@ impl CatalogBuilder {
         let keyed = |key: fn(&Entry) -> Arc<str>| {
             entries.iter().enumerate().map(|(at, entry)| (key(entry), at)).collect::<HashMap<_, _>>()
         };
-        let bounds = Bounds {
-            running: limits.max_concurrency,
-            of_one_provider: limits.max_provider_calls,
-            waiting: limits.max_queue,
-        };
-        let before = previous.as_ref();
+        let (bounds, before) = (limits.bounds(), previous.as_ref());
         let admission = kept(before.map(|catalog| &catalog.admission), bounds);
         let internal = kept(before.map(|catalog| &catalog.internal), bounds);
         let breakers = shared.breakers;
@@ -380,8 +375,7 @@ impl Shared<'_> {
         policy.listing = listing;
         let before = self.previous.and_then(|catalog| catalog.with_id(&manifest.id));
         let admission = policy.max_concurrency.map(|size| {
-            let bounds = Bounds { running: size, of_one_provider: size, waiting: self.limits.max_queue };
-            kept(before.and_then(|entry| entry.admission.as_ref()), bounds)
+            kept(before.and_then(|entry| entry.admission.as_ref()), self.limits.bounds_of_one(size))
         });
         let breaker = policy.upstream.as_ref().map(|upstream| self.breaker(upstream));
         let by_itself = if policy.upstream.is_some() { RETRIES } else { 0 };
@@ -424,10 +418,10 @@ impl Shared<'_> {
     }
 }
 
-/// The admission of the previous snapshot, if its bounds are the same: its running and waiting calls count on.
+/// The admission of the previous snapshot: its running and waiting calls count on. It takes other bounds when the
+/// snapshot is published.
 fn kept(before: Option<&Arc<Admission>>, bounds: Bounds) -> Arc<Admission> {
-    let same = before.filter(|admission| admission.has(bounds));
-    same.map_or_else(|| Arc::new(Admission::new(bounds)), Arc::clone)
+    before.map_or_else(|| Arc::new(Admission::new(bounds)), Arc::clone)
 }
 
 /// The provider whose share of the permits a capability's calls use: its connection, or else the part of its id
