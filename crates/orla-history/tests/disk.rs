@@ -126,6 +126,11 @@ async fn a_foreign_file_is_refused_and_left_as_it_is() {
     let foreign = std::fs::read(&path).unwrap();
     assert!(matches!(refused(&foreign), OpenError::NotHistory { .. }));
     std::fs::remove_file(&path).unwrap();
+    // Opening a fifo would wait for its writer.
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let error = History::in_file(&market(), Options::default(), &path).err().unwrap();
+    assert!(matches!(error, OpenError::NotHistory { .. }), "{error}");
+    std::fs::remove_file(&path).unwrap();
     let (market, history) = open(&path, Options::default());
     called(&market, "echo", "{}", None).await;
     history.close().await;

@@ -328,14 +328,14 @@ impl Store for Disk {
 fn check(path: &Path) -> Result<(), OpenError> {
     let failed = |source| OpenError::Failed { path: path.to_owned(), source };
     let foreign = || OpenError::NotHistory { path: path.to_owned() };
-    let file = match File::open(path) {
-        Ok(file) => file,
+    // Looked at before it is opened: opening a fifo would wait for its writer.
+    match fs::metadata(path) {
+        Ok(file) if !file.is_file() => return Err(foreign()),
+        Ok(_) => {}
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(err) => return Err(failed(err)),
-    };
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(foreign());
     }
+    let file = File::open(path).map_err(failed)?;
     let mut header = Vec::with_capacity(HEADER);
     file.take(HEADER as u64).read_to_end(&mut header).map_err(failed)?;
     let number = |at: usize| {

@@ -259,6 +259,10 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let failed = |problem: String| TlsError { path: path.to_owned(), problem };
     let mut bytes = Vec::new();
+    // Looked at before it is opened: opening a fifo would wait for its writer.
+    if std::fs::metadata(path).is_ok_and(|file| !file.is_file()) {
+        return Err(failed("is not a regular file".to_owned()));
+    }
     let read = File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_end(&mut bytes));
     read.map_err(|err| failed(format!("cannot be read: {}", reason(&err))))?;
     if bytes.len() as u64 > MAX_FILE {

@@ -91,6 +91,17 @@ fn files_that_do_not_fit_are_refused_with_their_path() {
     assert!(refused(&|settings| settings.cert = settings.key.clone()).contains("no certificate"));
     assert!(refused(&|settings| settings.cert = dir.path().join("none")).contains("cannot be read"));
     assert!(refused(&|settings| settings.client_ca = Some(settings.key.clone())).contains("server.key"));
+    // Opening a fifo would wait for its writer.
+    let fifo = dir.path().join("fifo");
+    assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    for change in [
+        &(|settings: &mut TlsSettings| settings.cert = fifo.clone()) as &dyn Fn(&mut TlsSettings),
+        &|settings| settings.key = fifo.clone(),
+        &|settings| settings.client_ca = Some(fifo.clone()),
+    ] {
+        let error = refused(change);
+        assert!(error.contains("fifo: is not a regular file"), "{error}");
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ use crate::config::{Config, Source};
 use crate::findings::Findings;
 use crate::governance::audit::{foresee, read_key};
 use crate::text::{invisible, kind_of};
-use crate::{Failure, render};
+use crate::{Failure, http_client, render};
 
 /// Prints every problem with its place, and a verdict.
 ///
@@ -51,6 +51,10 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
             Ok(tls) => findings.warnings.extend(tls.expiry_warning()),
             Err(err) => findings.problems.push(config.problem("auth", err.to_string()).to_string()),
         }
+    }
+    if let Err(failure) = http_client::trusting(&config.ca) {
+        let placed = |line: String| config.problem("ca", line).to_string();
+        findings.problems.extend(failure.into_lines().into_iter().map(placed));
     }
     findings.problems.extend(config.cluster_problems());
     let unstartable = unstartable(&config, app.marketplace());
