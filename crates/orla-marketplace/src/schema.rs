@@ -24,7 +24,7 @@ mod validate;
 mod validator;
 mod walk;
 
-pub use declaration::{input_from_declaration, must_admit_object, schema_from_declaration};
+pub use declaration::{doubt, input_from_declaration, must_admit_object, schema_from_declaration};
 pub use from_json::{type_from_json_schema, type_from_schema_text};
 pub(crate) use metered::until;
 pub use to_json::json_schema_of;

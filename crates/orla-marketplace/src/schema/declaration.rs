@@ -33,7 +33,8 @@
 //! - it has something that shorthand never has: a key that begins with `$`, a keyword whose value is a list,
 //!   number or boolean, or `properties` whose entries are all mappings or booleans, or
 //! - all of its keys are keywords of JSON Schema, and either `type` is the name of a JSON type or
-//!   some value is no type of the shorthand.
+//!   some value is no type of the shorthand. So is the value of `not`, `if`, `then`, `contains` and their like if it only
+//!   restricts values: `{not: {required: [a]}}`.
 //!
 //! Otherwise it is shorthand. One exception makes a field called `type` possible: a whole declaration of two or
 //! more keys that has only shorthand types, and whose `type` is not `object`, is shorthand, because the input of a
@@ -126,7 +127,10 @@ fn kind_of(mapping: &Object<String, Json>, is_root: bool) -> Kind {
     if mapping.is_empty() || mapping.iter().any(|(key, value)| is_unmistakable(key, value)) {
         return Kind::JsonSchema;
     }
-    let all_types = mapping.values().all(|value| value.is_object() || is_type(value));
+    let all_types = mapping.iter().all(|(key, value)| match value {
+        Json::Object(nested) => !is_no_field(key, nested),
+        value => is_type(value),
+    });
     if !mapping.keys().all(|key| is_keyword(key)) {
         return Kind::Shorthand;
     }
@@ -152,6 +156,35 @@ fn is_unmistakable(key: &str, value: &Json) -> bool {
         (_, Json::String(_) | Json::Object(_) | Json::Null) => false,
         (key, Json::Array(_) | Json::Number(_) | Json::Bool(_)) => is_keyword(key),
     }
+}
+
+/// Whether the value of a keyword that takes a schema cannot be the type of a field: it only restricts values, such as
+/// `{required: [a]}`, and does not say of what kind they are.
+fn is_no_field(key: &str, value: &Object<String, Json>) -> bool {
+    let restricts = |value: &Object<String, Json>| {
+        value.keys().all(|key| RESTRICTIONS.contains(&&**key)) && !value.values().all(is_type)
+    };
+    match key {
+        "dependentSchemas" => value.values().any(|value| value.as_object().is_some_and(restricts)),
+        key => TAKE_A_SCHEMA.contains(&key) && restricts(value),
+    }
+}
+
+/// What is doubtful about a declaration, if it is taken for the shorthand and looks like JSON Schema.
+pub fn doubt(declared: &Json) -> Option<String> {
+    let mapping = declared.as_object().filter(|mapping| kind_of(mapping, true) == Kind::Shorthand)?;
+    let is_schema =
+        |(key, value): (&String, &Json)| TAKE_A_SCHEMA.contains(&&**key) && value.is_object();
+    let is_object = mapping.len() > 1 && mapping.get("type").is_some_and(|name| name == "object");
+    if !is_object && !mapping.iter().all(is_schema) {
+        return None;
+    }
+    let fields: Vec<&str> = mapping.keys().take(3).map(String::as_str).collect();
+    let more = if mapping.len() > fields.len() { ", …" } else { "" };
+    let fields = fields.join(", ");
+    Some(format!(
+        "it is read as an object with the fields {fields}{more}; if it is JSON Schema, add `$schema`"
+    ))
 }
 
 fn is_type(value: &Json) -> bool {
@@ -375,9 +408,87 @@ const KEYWORDS: [&str; 52] = [
     "writeOnly",
 ];
 
+/// Keywords whose value is a schema.
+const TAKE_A_SCHEMA: [&str; 12] = [
+    "additionalItems",
+    "additionalProperties",
+    "contains",
+    "contentSchema",
+    "else",
+    "if",
+    "items",
+    "not",
+    "propertyNames",
+    "then",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+];
+
+/// Keywords that restrict values and say nothing of their kind.
+const RESTRICTIONS: [&str; 19] = [
+    "dependentRequired",
+    "exclusiveMaximum",
+    "exclusiveMinimum",
+    "format",
+    "maxContains",
+    "maxItems",
+    "maxLength",
+    "maxProperties",
+    "maximum",
+    "minContains",
+    "minItems",
+    "minLength",
+    "minProperties",
+    "minimum",
+    "multipleOf",
+    "pattern",
+    "patternProperties",
+    "required",
+    "uniqueItems",
+];
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_can_be_no_field_is_json_schema_and_what_can_be_both_is_doubtful() {
+        for schema in [
+            json!({"not": {"required": ["a"]}}),
+            json!({"if": {"required": ["a"]}, "then": {"required": ["b"]}}),
+            json!({"if": {"properties": {"a": {"const": 1}}}, "then": {"required": ["b"]}}),
+            json!({"propertyNames": {"pattern": "^x"}}),
+            json!({"propertyNames": {"maxLength": 3}}),
+            json!({"contains": {"minimum": 3}}),
+            json!({"dependentSchemas": {"a": {"required": ["b"]}}}),
+        ] {
+            let read = schema_from_declaration(&schema).unwrap();
+            assert_eq!(json_schema_of(&read), schema);
+            assert_eq!(doubt(&schema), None, "{schema}");
+        }
+        for fields in [
+            json!({"not": {"type": "string"}}),
+            json!({"if": {"type": "string"}, "then": {"type": "integer"}}),
+            json!({"type": "object", "propertis": {}}),
+        ] {
+            let read = json_schema_of(&schema_from_declaration(&fields).unwrap());
+            assert!(read["required"].is_array(), "{read}");
+            assert!(
+                doubt(&fields).unwrap().contains("is read as an object with the fields"),
+                "{fields}"
+            );
+        }
+        for plain in [
+            json!({"city": "string"}),
+            json!({"contains": "string", "not": "string?"}),
+            json!({"type": "string", "name": "string"}),
+            json!({"not": {"pattern": "string"}, "name": "string"}),
+            json!({"type": "object"}),
+            json!({"near": {"lat": "number"}}),
+        ] {
+            assert_eq!(doubt(&plain), None, "{plain}");
+        }
+    }
 
     fn object(properties: &Json, required: &[&str]) -> Json {
         let mut schema = json!({"type": "object", "properties": properties});

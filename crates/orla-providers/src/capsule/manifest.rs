@@ -24,7 +24,7 @@ use orla_marketplace::TaskSupport;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::rtfs::text::{excerpt, nearest};
-use orla_marketplace::schema::{SchemaError, input_from_declaration, schema_from_declaration};
+use orla_marketplace::schema::{SchemaError, doubt, input_from_declaration, schema_from_declaration};
 use orla_process::confinement::Declared;
 use semver::Version;
 
@@ -331,7 +331,10 @@ impl Reader {
         read: impl Fn(&serde_json::Value) -> Result<TypeExpr, SchemaError>,
     ) -> Option<TypeExpr> {
         let node = get(mcp, key)?;
-        let schema = read(&node.to_json());
+        let declared = node.to_json();
+        let message = doubt(&declared).map(|doubt| format!("mcp.{key}: {doubt}"));
+        self.remarks.extend(message.map(|message| Remark { at: node.at, message, is_problem: false }));
+        let schema = read(&declared);
         let fault = |err| Remark { at: node.at, message: format!("mcp.{key}: {err}"), is_problem: true };
         schema.map_err(|err| self.schema_faults.push(fault(err))).ok()
     }

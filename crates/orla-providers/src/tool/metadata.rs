@@ -27,7 +27,7 @@ use orla_marketplace::TaskSupport;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::rtfs::text::{excerpt, nearest};
-use orla_marketplace::schema::{input_from_declaration, schema_from_declaration};
+use orla_marketplace::schema::{doubt, input_from_declaration, schema_from_declaration};
 use orla_process::confinement::{Declared, Limits};
 use orla_process::environment::check_pattern;
 use serde_json::Value;
@@ -184,6 +184,9 @@ impl Reader {
     }
 
     fn member(&mut self, key: &Key, node: &Node) {
+        if let ("input_schema" | "output_schema", Some(doubt)) = (&*key.text, doubt(&node.to_json())) {
+            self.remark(node.at, format!("{}: {doubt}", key.text), false);
+        }
         let metadata = &mut self.metadata;
         let read = match key.text.as_str() {
             "title" => text(node).map(|text| metadata.title = Some(text)),

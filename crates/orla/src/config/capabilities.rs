@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
-use orla_marketplace::schema::{json_schema_of, must_admit_object, schema_from_declaration};
+use orla_marketplace::schema::{doubt, json_schema_of, must_admit_object, schema_from_declaration};
 use orla_marketplace::{
     ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, CountScope,
     Expression, ProviderType, Registration, Route, Routed, TITLE, TaskSupport, is_idempotent,
@@ -386,8 +386,12 @@ fn id(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) {
 }
 
 /// The schema of a capability. One that cannot be enforced makes that capability unavailable and no other.
-fn schema_of(reader: &Reader<'_>, draft: &mut Draft, path: &str, node: &Node) -> Option<TypeExpr> {
-    let schema = schema_from_declaration(&node.to_json());
+fn schema_of(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) -> Option<TypeExpr> {
+    let declared = node.to_json();
+    if let Some(doubt) = doubt(&declared) {
+        reader.warning(node.at, || format!("{path}: {doubt}"));
+    }
+    let schema = schema_from_declaration(&declared);
     let fault = |err| Problem::at(reader.path, node.at, format!("{path}: {err}")).to_string();
     schema.map_err(|err| draft.fault.get_or_insert_with(|| fault(err))).ok()
 }
