@@ -379,6 +379,14 @@ impl Packages {
             self.problems.push(Finding { path, at: Some(at), message });
             return None;
         }
+        let watched = manifest.hot_load.iter().flat_map(|hot_load| &hot_load.watch);
+        for missing in watched.filter(|watched| !directory.join(watched).exists()) {
+            let shown = missing.display();
+            let message = format!(
+                "runtime.hot_load.watch: {shown} does not exist; name a file or a directory, not a pattern"
+            );
+            self.warnings.push(Finding { path: path.clone(), at: None, message });
+        }
         let head = file::read_head(&directory.join(&manifest.entrypoint)).unwrap_or_default();
         let interpreter = FileKind::of(&head).interpreter();
         let directory = directory.to_owned();
@@ -601,6 +609,20 @@ mod tests {
         assert_eq!(package.manifest.name, "cap");
         let watch = package.clone().hot_loaded().manifest.hot_load.unwrap().watch;
         assert_eq!(watch, [PathBuf::from(".")]);
+    }
+
+    #[test]
+    fn what_is_watched_and_not_there_is_a_warning() {
+        let manifest =
+            yaml("cap", "1.0.0") + "runtime: {mode: capsule, hot_load: {watch: [run.sh, '*.py']}}\n";
+        let world = World::new(&[("tools/cap/tool.yaml", &manifest), ("tools/cap/run.sh", "")]);
+        let found = world.find();
+        assert_eq!(
+            world.say(&found.warnings),
+            [
+                "tools/cap/tool.yaml: runtime.hot_load.watch: *.py does not exist; name a file or a directory, not a pattern"
+            ]
+        );
     }
 
     #[test]

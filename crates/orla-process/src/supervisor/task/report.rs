@@ -15,10 +15,12 @@ impl<S: Service> Task<S> {
 
     pub(super) fn stopped_because(&self) -> String {
         match &self.failure {
-            Some(failure) if self.state == State::Stopped => format!(
-                "it was stopped after {} failures in a row, the last of which was: {failure}",
-                self.shared.policy().max_failures.max(1)
-            ),
+            Some(failure) if self.state == State::Stopped => match self.shared.policy().max_failures {
+                0 | 1 => format!("it was stopped after its first failure: {failure}"),
+                count => format!(
+                    "it was stopped after {count} failures in a row, the last of which was: {failure}"
+                ),
+            },
             _ => "it was stopped".to_owned(),
         }
     }

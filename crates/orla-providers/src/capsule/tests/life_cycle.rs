@@ -68,6 +68,9 @@ async fn one_that_crashes_at_its_start_is_retried_and_then_stopped() {
     );
     assert!(error.contains("after 3 failures in a row"), "{error}");
     assert_eq!(world.status().restarts, Some(2));
+    let world = World::with_policy(code, "", Policy { max_failures: 1, ..quick() });
+    let error = world.error("{}").await;
+    assert!(error.contains("it was stopped after its first failure: it exited with code 3"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
