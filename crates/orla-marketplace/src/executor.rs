@@ -75,6 +75,20 @@ pub trait CapabilityExecutor: Send + Sync {
         false
     }
 
+    /// Whether what the provider said of its capabilities is what runs now. If not, because its process starts or is
+    /// restarted, a call waits for it ([`settle`](Self::settle)) and is looked up again.
+    fn is_settled(&self, _provider: &ProviderType) -> bool {
+        true
+    }
+
+    /// Waits until the provider is settled, or cannot be, and starts it if it does not run.
+    ///
+    /// # Errors
+    /// The call's time is over, or it was cancelled.
+    async fn settle(&self, _provider: &ProviderType, _ctx: &CallContext) -> RuntimeResult<()> {
+        Ok(())
+    }
+
     /// The state of the provider, as far as it is known without asking it.
     fn status(&self, _provider: &ProviderType) -> ProviderStatus {
         ProviderStatus::default()

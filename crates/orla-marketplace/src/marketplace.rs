@@ -64,7 +64,10 @@ pub struct CapabilityMarketplace {
 }
 
 /// Learns what is served before a list is made.
-struct Preparation(Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>);
+struct Preparation {
+    learn: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
+    refresh: Box<dyn Fn() + Send + Sync>,
+}
 
 /// Says why providers serve nothing.
 struct SignIn(Box<Ask>);
@@ -374,17 +377,30 @@ impl CapabilityMarketplace {
     }
 
     /// Lets `prepare` learn, before a list is made, what is served by providers that say so only when they are
-    /// asked. It publishes the resulting snapshot itself.
-    pub fn on_listing(&self, prepare: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static) {
-        self.on_listing.store(Some(Arc::new(Preparation(Box::new(prepare)))));
+    /// asked. It publishes the resulting snapshot itself, and so does `refresh`, which asks nobody.
+    pub fn on_listing(
+        &self,
+        prepare: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
+        refresh: impl Fn() + Send + Sync + 'static,
+    ) {
+        let preparation = Preparation { learn: Box::new(prepare), refresh: Box::new(refresh) };
+        self.on_listing.store(Some(Arc::new(preparation)));
     }
 
     /// Waits until the newest snapshot is ready to be listed. Returns at once if there is nothing to learn.
     pub async fn prepare_listing(&self) {
         let preparation = self.on_listing.load_full();
         if let Some(preparation) = preparation {
-            (preparation.0)().await;
+            (preparation.learn)().await;
         }
+    }
+
+    /// The newest snapshot, with everything that providers have said until now.
+    pub(crate) fn refreshed(&self) -> Arc<Catalog> {
+        if let Some(preparation) = &*self.on_listing.load() {
+            (preparation.refresh)();
+        }
+        self.snapshot()
     }
 
     /// Lets `sign_in` have callers of unknown names [sign in](crate::Source::sign_in) at providers that need that.

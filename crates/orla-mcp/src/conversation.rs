@@ -161,6 +161,16 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
+    /// Whether `now` says of a tool what `before` said, if that said anything; of the only tool of a server that does not say
+    /// what it serves, if `tool` is absent.
+    pub fn says_the_same(before: Option<&Self>, now: Option<&Self>, tool: Option<&str>) -> bool {
+        let [before, now] = [before, now].map(|info| info.and_then(|info| info.tools.as_deref()));
+        let Some(tool) = tool else { return before.is_none() == now.is_none() };
+        let Some(before) = before else { return true };
+        let now = now.and_then(|now| now.iter().find(|one| one.name == tool));
+        before.iter().find(|one| one.name == tool) == now
+    }
+
     /// Why it serves nothing, if it has said so. One that lists no tools may still offer resources or prompts instead.
     pub fn why_empty(&self) -> Option<&'static str> {
         let Offers { tools, resources, prompts, .. } = self.offers;
@@ -316,10 +326,9 @@ impl Conversation {
         conversation
     }
 
-    /// Whether calls may be sent: what it serves is known, or cannot be known, or need not be known.
+    /// Whether calls may be sent: what it serves is known, or cannot be known.
     pub fn is_open(&self) -> bool {
         self.opening == Opening::Open
-            || (self.opening == Opening::Listing && self.handshake == Handshake::Initialize)
     }
 
     /// Requests that were sent and wait for their answers, without our own.
@@ -418,10 +427,20 @@ impl Conversation {
     /// Takes a line of the process's standard output.
     pub fn receive(&mut self, line: &Bytes) -> Incoming {
         match wire::read(line) {
-            // A handshake with an id expects an answer; it still is a handshake.
-            Some(Message::Notification { method, params } | Message::Request { method, params, .. })
+            Some(Message::Notification { method, params })
                 if method == Hello::METHOD && self.handshake == Handshake::Hello =>
             {
+                self.hello(line, params.as_ref())
+            }
+            // With an id it expects an answer; it still is the handshake.
+            Some(Message::Request { id, method, params })
+                if method == Hello::METHOD && self.handshake == Handshake::Hello =>
+            {
+                tracing::warn!(
+                    capsule = &*self.name,
+                    "orla.hello has an id, and is to be a notification"
+                );
+                wire::write_answer(self.out.buffer(), &id, Ok("{}"));
                 self.hello(line, params.as_ref())
             }
             Some(_) if self.opening == Opening::Silent => self.noise(line, "came before orla.hello"),

@@ -1,13 +1,26 @@
 //! Errors of supervised processes, as providers report them.
 
+use orla_marketplace::CallContext;
 use orla_mcp::{Ending, Fault};
-use orla_process::supervisor::{NoResponse, Refusal};
+use orla_process::supervisor::{NoResponse, Refusal, Service, Supervised};
+
+/// Waits until a process [is current](Supervised::is_current).
+///
+/// # Errors
+/// The call's time is over, or it was cancelled.
+pub(crate) async fn settle<S: Service>(
+    process: &Supervised<S>,
+    ctx: &CallContext,
+) -> Result<(), Ending> {
+    process.wait_until_current(ctx.deadline, &ctx.scope.cancellation).await.map_err(ending)
+}
 
 /// Why a request got no response.
 pub(crate) fn ending(problem: NoResponse) -> Ending {
     match problem {
         NoResponse::Stopped => Ending::Fault(Fault::Gone("it was stopped".to_owned())),
         NoResponse::Cancelled => Ending::Cancelled,
+        NoResponse::Busy { waiting } => Ending::Fault(Fault::Busy { sent: 0, waiting }),
         NoResponse::TimedOut { not_ready, .. } => Ending::TimedOut { not_ready, wrong_answer: None },
     }
 }
@@ -16,6 +29,9 @@ pub(crate) fn ending(problem: NoResponse) -> Ending {
 pub(crate) fn fault(refusal: Refusal) -> Fault {
     match refusal {
         Refusal::Unavailable(reason) => Fault::Gone(reason),
+        Refusal::Changed => {
+            Fault::Gone("what it says of itself changed while the call waited; call it again".to_owned())
+        }
         Refusal::Busy { sent, waiting } => Fault::Busy { sent, waiting },
     }
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use orla_cluster::Cluster;
 use orla_marketplace::discovery::DiscoveryExecutor;
 use orla_marketplace::program::file::ProgramFileExecutor;
@@ -163,11 +163,12 @@ impl App {
             .replace_executor(Arc::new(RemoteRTFSExecutor::new().with_sign_ins(sign_ins.clone())));
         marketplace.replace_executor(Arc::new(StreamExecutor::with_instance(Arc::clone(&instance))));
         let served = Arc::new(Served::new(&marketplace, providers.clone()));
-        let listed = Arc::clone(&served);
-        marketplace.on_listing(move || {
+        let (listed, refreshed) = (Arc::clone(&served), Arc::clone(&served));
+        let learn = move || -> BoxFuture<'static, ()> {
             let served = Arc::clone(&listed);
             Box::pin(async move { served.learn().await })
-        });
+        };
+        marketplace.on_listing(learn, move || refreshed.refresh());
         let known = providers.clone();
         marketplace.on_unknown(move |name, scope| {
             let known = known.clone();

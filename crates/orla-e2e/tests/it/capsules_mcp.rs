@@ -3,7 +3,7 @@
 use orla_e2e::{Client, Exchange, Pending, SESSION_BASED, Server, eventually};
 use serde_json::{Value, json};
 
-use crate::capsule::{bare, manifest, open, serve, with};
+use crate::capsule::{bare, manifest, open, pid_in, serve, until_state, watched, with};
 use crate::world;
 
 /// A capsule with two tools, resources, prompts and completion, each call in a thread of its own.
@@ -505,9 +505,11 @@ fn whoever_lists_no_tools_is_a_problem_that_says_so() {
         ))
     };
     let unnamed = "it serves no tools: its answer to initialize does not name the capability tools";
-    for (capabilities, why) in
-        [("{}", Some(unnamed)), ("{'tools': {}}", Some("it lists no tools")), ("{'resources': {}}", None)]
-    {
+    for (capabilities, why) in [
+        ("{}", Some(unnamed)),
+        ("{'tools': {}}", Some("it lists no tools")),
+        ("{'resources': {}}", None),
+    ] {
         let source = code(capabilities, "[]").python();
         let silent = code(capabilities, "[]").hello("pass").python();
         let plugin = "#!/usr/bin/env python3\nimport json, sys\nfor line in sys.stdin:\n    print(json.dumps({'id': json.loads(line)['id'], 'ok': {'functions': []}}), flush=True)\n";
@@ -536,10 +538,61 @@ fn whoever_lists_no_tools_is_a_problem_that_says_so() {
         }
     }
 
-    let twice = "[{'name': 'a', 'description': 'first'}, {'name': 'b'}, {'name': 'a', 'description': 'second'}]";
+    let twice =
+        "[{'name': 'a', 'description': 'first'}, {'name': 'b'}, {'name': 'a', 'description': 'second'}]";
     let server = serve(&manifest(json!({})), &code("{'tools': {}}", twice));
     let mut client = server.client();
     assert_eq!(client.tool_names(), ["cap__a", "cap__b"]);
     assert_eq!(client.tool("cap__a")["description"], "first");
+    server.log_says(&["a tool is listed twice"]);
     assert_eq!(server.log().matches("a tool is listed twice").count(), 1, "{}", server.log());
+}
+
+/// What a process that is starting says of a tool counts for the calls that wait for it.
+#[test]
+fn a_call_that_waits_for_a_restart_is_checked_against_what_the_new_process_says() {
+    let code = |kind: &str, version: &str, before: &str| {
+        bare()
+            .before(before)
+            .version(version)
+            .other(&format!(
+                "if method == 'initialize': out({{'id': id, 'result': {{'protocolVersion': p['protocolVersion'], 'capabilities': {{'tools': {{}}}}, 'serverInfo': {{'name': 'x', 'version': '1'}}}}}}); continue\n\
+                 if method == 'tools/list': out({{'id': id, 'result': {{'tools': [{{'name': 'cap', 'inputSchema': {{'type': 'object', 'properties': {{'x': {{'type': '{kind}'}}}}, 'required': ['x']}}}}]}}}}); continue"
+            ))
+            .python()
+    };
+    for is_crash in [false, true] {
+        let config = "capsules: {backoff_min_ms: 20, backoff_max_ms: 50}\n";
+        let server = with(world().config(config), &watched(), &code("integer", "1", "pass")).serve();
+        let first = server.client().call("cap", json!({"x": 1}));
+        assert!(first.text().contains("v=1"), "{}", first.json);
+        server.write("tools/cap/main.py", code("string", "2", "wait('go')"), 0o755);
+        if is_crash {
+            let pid = pid_in(&first.text());
+            let killed = std::process::Command::new("kill").args(["-9", &pid.to_string()]).status();
+            assert!(killed.unwrap().success());
+        }
+        until_state(&server, "STARTING");
+        let (mut one, mut other) = (server.client(), server.client());
+        let number = one.begin_call("cap", json!({"x": 5}));
+        let text = other.begin_call("cap", json!({"x": "s"}));
+        open(&server, "go");
+        let (number, text) = (one.finish_call(number).unwrap(), other.finish_call(text).unwrap());
+        assert!(number.sentence().contains("expected a string"), "{}", number.json);
+        assert!(!text.is_error() && text.text().contains("v=2"), "{}", text.json);
+    }
+}
+
+/// A listing that gave up does not let the next call through unchecked.
+#[test]
+fn a_call_waits_for_the_list_of_a_capsule_whose_first_list_came_too_late() {
+    let listing = "if method == 'initialize': out({'id': id, 'result': {'protocolVersion': p['protocolVersion'], 'capabilities': {'tools': {}}, 'serverInfo': {'name': 'x', 'version': '1'}}}); continue\n\
+         if method == 'tools/list': out({'id': id, 'result': {'tools': [{'name': 'cap', 'inputSchema': {'type': 'object', 'required': ['x']}}]}}); continue";
+    let code = bare().before("if runs() == 1: time.sleep(600)\nwait('go')").other(listing);
+    let server = serve(&manifest(json!({"startup_timeout_ms": 1000})), &code);
+    server.client().tool_names();
+    open(&server, "go");
+    let refused = server.client().call("cap", json!({}));
+    assert!(refused.sentence().contains("required property \"x\""), "{}", refused.json);
+    assert!(!server.path("calls.log").exists(), "it never reached the capsule");
 }

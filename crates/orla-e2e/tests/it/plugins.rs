@@ -178,7 +178,7 @@ fn processes_are_given_one_call_at_a_time() {
         calls.into_iter().map(|call| client.finish_call(call).unwrap().text()).collect();
     pids.sort();
     pids.dedup();
-    assert_eq!(pids.len(), 3, "three calls meet in three processes");
+    assert_eq!(pids.len(), 3, "three calls meet in three processes: {pids:?}");
     assert_eq!(notes(&server, "start"), 3);
 }
 

@@ -58,6 +58,10 @@ impl CapabilityMarketplace {
         let result = async {
             // Policy, depth, node, attestation, availability, task support.
             prepared.authorize().await?;
+            // What a process that starts says of the capability counts.
+            if prepared.settle().await? {
+                prepared.authorize().await?;
+            }
             prepared.validate_input().await?;
             // Charges the caller's quotas until the call ends. A call that is refused here is not charged.
             let _charge = prepared.charge().await?;

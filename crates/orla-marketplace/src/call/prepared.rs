@@ -202,6 +202,33 @@ impl PreparedCall<'_> {
         refusal.map_or(Ok(()), |reason| Err(self.unavailable(reason.to_owned())))
     }
 
+    /// Waits while the provider starts or is restarted, and looks the capability up again. Returns whether it is another
+    /// now.
+    ///
+    /// # Errors
+    /// The provider is not ready within the call's time, or no longer has the capability.
+    pub(super) async fn settle(&mut self) -> RuntimeResult<bool> {
+        let (Ok(executor), None) = (self.executor(), &self.ctx.scope.answers) else { return Ok(false) };
+        let provider = &self.entry.manifest.provider;
+        if executor.is_settled(provider) {
+            return Ok(false);
+        }
+        self.guarded(executor.settle(provider, &self.ctx)).await?;
+        let newest = self.market.refreshed();
+        // A call in another snapshot than that of the present configuration stays in it.
+        if !newest.is_of_the_same_sources(&self.catalog) {
+            return Ok(false);
+        }
+        let Some(entry) = newest.get(&self.target).cloned() else {
+            return Err(self.market.unknown(&newest, &self.target, &self.ctx.scope.principal));
+        };
+        let is_another = !Arc::ptr_eq(&entry, &self.entry);
+        let custody = entry.policy.custody.clone();
+        self.ctx.custody = custody.filter(|custody| custody.required().is_some());
+        (self.catalog, self.entry) = (newest, entry);
+        Ok(is_another)
+    }
+
     /// # Errors
     /// The call is to run on another node than the one that would run it.
     fn on_named_node(&self) -> RuntimeResult<()> {

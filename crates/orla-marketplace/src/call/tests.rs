@@ -81,8 +81,7 @@ async fn calls_that_wait_take_the_limits_of_a_new_snapshot() {
     let market = Arc::new(marketplace(Limits::default(), []));
     let provider = Canned::Hangs.manifest("a").provider;
     let publish = |all: usize, own: Option<usize>| {
-        let limits =
-            Limits { max_concurrency: all, max_provider_calls: all, ..Limits::default() };
+        let limits = Limits { max_concurrency: all, max_provider_calls: all, ..Limits::default() };
         let mut registration =
             Registration::from(CapabilityManifest::new("a", "Hangs.", provider.clone()));
         registration.policy.max_concurrency = own;
@@ -379,7 +378,7 @@ async fn a_name_that_is_not_known_yet_is_found_by_asking_the_providers() {
     let market = Arc::new(marketplace(Limits::default(), []));
     let before = market.snapshot();
     let asked = Arc::downgrade(&market);
-    market.on_listing(move || {
+    let learn = move || {
         let asked = asked.clone();
         async move {
             let market = asked.upgrade().unwrap();
@@ -388,7 +387,8 @@ async fn a_name_that_is_not_known_yet_is_found_by_asking_the_providers() {
             }
         }
         .boxed()
-    });
+    };
+    market.on_listing(learn, || {});
     assert!(market.call(Call::to("late")).await.is_ok());
     // A call that names a snapshot sees that snapshot.
     let mut call = Call::to("late");

@@ -1,5 +1,6 @@
 use orla_marketplace::ClientError;
 use parking_lot::Mutex;
+use serde_json::json;
 
 use super::*;
 
@@ -295,6 +296,16 @@ fn server() -> Conversation {
 }
 
 #[test]
+fn a_hello_that_is_a_request_is_answered() {
+    let mut conversation = conversation();
+    let request = HELLO.replace(r#""method""#, r#""id":"h","method""#);
+    assert!(matches!(receive(&mut conversation, &request), Incoming::Hello(Some(_))));
+    let lines = written(&mut conversation);
+    assert_eq!(lines[0], r#"{"jsonrpc":"2.0","id":"h","result":{}}"#);
+    assert!(lines[1].contains(r#""method":"initialize""#), "{lines:?}");
+}
+
+#[test]
 fn a_server_is_asked_to_initialize_at_once_and_is_open_when_it_has() {
     let mut conversation = server();
     assert!(
@@ -306,7 +317,7 @@ fn a_server_is_asked_to_initialize_at_once_and_is_open_when_it_has() {
     let incoming =
         receive(&mut conversation, &answer(1, r#"{"capabilities":{"tools":{},"logging":{}}}"#));
     assert_eq!(incoming, Incoming::Ready(None));
-    assert!(conversation.is_open(), "calls need not wait for the list");
+    assert!(!conversation.is_open(), "calls wait for the list");
     assert_eq!(
         written(&mut conversation),
         [
@@ -411,4 +422,23 @@ proptest::proptest! {
         }
         proptest::prop_assert_eq!(conversation.in_flight(), 0);
     }
+}
+
+#[test]
+fn what_is_said_of_a_tool_is_compared_where_something_was_said_before() {
+    let info = |tools: Option<&[(&str, &str)]>| {
+        let tool = |(name, description): &(&str, &str)| {
+            serde_json::from_value(json!({"name": name, "description": description})).unwrap()
+        };
+        let tools = tools.map(|tools| tools.iter().map(tool).collect());
+        ServerInfo { tools, ..ServerInfo::default() }
+    };
+    let (silent, one) = (info(None), info(Some(&[("a", "A.")])));
+    let (more, other) = (info(Some(&[("b", "B."), ("a", "A.")])), info(Some(&[("a", "B.")])));
+    let same = |before: Option<&ServerInfo>, now: &ServerInfo, tool: Option<&str>| {
+        ServerInfo::says_the_same(before, Some(now), tool)
+    };
+    assert!(same(Some(&one), &more, Some("a")) && same(None, &one, Some("a")));
+    assert!(!same(Some(&one), &other, Some("a")) && !same(Some(&more), &other, Some("b")));
+    assert!(same(None, &silent, None) && !same(None, &one, None) && !same(Some(&silent), &one, None));
 }

@@ -273,6 +273,11 @@ pub enum NoResponse {
     Stopped,
     /// The caller cancelled the request.
     Cancelled,
+    /// Too many callers wait.
+    Busy {
+        /// How many.
+        waiting: usize,
+    },
     /// The deadline has passed.
     TimedOut {
         /// The ticket of the request.
@@ -362,7 +367,7 @@ impl<S: Service> Supervised<S> {
         // Cancels the request if this ends before the response comes.
         let mut guard = CancelOnDrop { shared: &self.shared, ticket: None, deadline };
         let exchange = async {
-            let request = Request { ticket, request, reply };
+            let request = Request { ticket, request, reply, info: self.info() };
             self.requests.send(request).await.map_err(|_| NoResponse::Stopped)?;
             guard.ticket = Some(ticket);
             let response = response.await;
@@ -375,6 +380,38 @@ impl<S: Service> Supervised<S> {
             () = cancellation.cancelled() => Err(NoResponse::Cancelled),
             () = sleep_until(deadline) => {
                 Err(NoResponse::TimedOut { ticket, not_ready: self.not_ready() })
+            }
+        }
+    }
+
+    /// Whether a request would go to a process that has said what it serves, or never will; also if none is to come.
+    pub fn is_current(&self) -> bool {
+        *self.shared.current.borrow()
+    }
+
+    /// Waits until it [is current](Self::is_current), and starts it if it does not run.
+    ///
+    /// # Errors
+    /// See [`NoResponse`].
+    pub async fn wait_until_current(
+        &self,
+        deadline: Instant,
+        cancellation: &CancellationToken,
+    ) -> Result<(), NoResponse> {
+        self.request_start();
+        let waiting = self.shared.current.receiver_count();
+        if waiting >= task::MAX_WAITING {
+            return Err(NoResponse::Busy { waiting });
+        }
+        let mut current = self.shared.current.subscribe();
+        tokio::select! {
+            biased;
+            waited = current.wait_for(|is_current| *is_current) => {
+                waited.map(drop).map_err(|_| NoResponse::Stopped)
+            }
+            () = cancellation.cancelled() => Err(NoResponse::Cancelled),
+            () = sleep_until(deadline) => {
+                Err(NoResponse::TimedOut { ticket: self.shared.ticket(), not_ready: self.not_ready() })
             }
         }
     }

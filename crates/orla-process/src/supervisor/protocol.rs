@@ -30,6 +30,13 @@ pub trait Protocol: Sized + Send + 'static {
     /// The response to a request that the process does not get.
     fn refused(refusal: Refusal) -> Self::Response;
 
+    /// Whether what the service says `now` of what the request is about is what it said `before`.
+    fn is_unchanged(
+        request: &Self::Request,
+        before: Option<&Self::Info>,
+        now: Option<&Self::Info>,
+    ) -> bool;
+
     /// What is to be written next.
     fn unwritten(&self) -> &[u8];
 
@@ -114,6 +121,8 @@ pub enum ProcessEvent<P: Protocol> {
 pub enum Refusal {
     /// There is no process, for this reason.
     Unavailable(String),
+    /// It waited for a process that serves something else than the one before.
+    Changed,
     /// Too many requests wait.
     Busy {
         /// Requests that were sent.

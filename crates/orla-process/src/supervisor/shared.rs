@@ -45,6 +45,8 @@ pub(super) struct Shared<S: Service> {
     service: Mutex<Arc<S>>,
     status: Mutex<Status>,
     pub(super) knowledge: watch::Sender<Knowledge<Info<S>>>,
+    /// Whether the process that requests go to has said what it serves, or never will; also if there will be none.
+    pub(super) current: watch::Sender<bool>,
     /// Counts what a listing of all services shows differently.
     changes: watch::Sender<u64>,
 }
@@ -128,6 +130,7 @@ impl<S: Service> Shared<S> {
             service: Mutex::new(service),
             status: Mutex::new(status),
             knowledge: watch::Sender::new(Knowledge { settled: false, info: None }),
+            current: watch::Sender::new(false),
             changes,
         }
     }

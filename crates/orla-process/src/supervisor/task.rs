@@ -45,14 +45,14 @@ use super::hang::Silence;
 use super::process::Process;
 use super::protocol::{Cancellation, Protocol, Refusal};
 use super::service::Service;
-use super::shared::{Cancelled, PendingCommands, Shared};
+use super::shared::{Cancelled, Info, PendingCommands, Shared};
 use super::state::{Effect, Event, ReloadLoop, State, Then, step};
 use crate::child::{NO_PYTHON_CACHE, Program, Variables};
 use crate::watch::{Change, Watcher};
 use files::{Watching, next_change};
 
 /// The most requests that wait for a process.
-const MAX_WAITING: usize = 1024;
+pub(super) const MAX_WAITING: usize = 1024;
 /// With more than this to be written, no further request is taken.
 const MAX_UNWRITTEN: usize = 1024 * 1024;
 /// How long a process may work on at a request whose cancellation is binding.
@@ -80,6 +80,8 @@ pub(super) struct Request<S: Service> {
     pub(super) ticket: u64,
     pub(super) request: <S::Protocol as Protocol>::Request,
     pub(super) reply: oneshot::Sender<<S::Protocol as Protocol>::Response>,
+    /// What the service said that it serves when the request was made.
+    pub(super) info: Option<Arc<Info<S>>>,
 }
 
 impl<S: Service> Request<S> {
@@ -89,6 +91,17 @@ impl<S: Service> Request<S> {
 
     fn refuse_for(self, reason: &str) {
         self.refuse(Refusal::Unavailable(reason.to_owned()));
+    }
+
+    /// Whether the service says the same of what is requested as when the request was made.
+    fn holds(&self, now: Option<&Arc<Info<S>>>) -> bool {
+        let before = self.info.as_ref();
+        before.map(Arc::as_ptr) == now.map(Arc::as_ptr)
+            || S::Protocol::is_unchanged(
+                &self.request,
+                before.map(|info| &**info),
+                now.map(|info| &**info),
+            )
     }
 }
 
@@ -224,6 +237,7 @@ impl<S: Service> Task<S> {
             self.send_waiting();
             self.write();
             self.schedule_look();
+            self.note_current();
         }
         self.waiting.drain(..).for_each(|request| request.refuse_for("it was stopped"));
         self.inbox.requests.close();
@@ -521,19 +535,37 @@ impl<S: Service> Task<S> {
         }
     }
 
+    /// Whether requests may be sent to the process.
+    fn takes_requests(&self) -> bool {
+        let reads = self.process.as_ref().is_some_and(|process| process.stdin.is_some());
+        let is_open = self.protocol.is_open() || self.handshake.is_none();
+        matches!(self.state, State::Ready { .. }) && reads && is_open
+    }
+
+    fn note_current(&self) {
+        let is_over = matches!(self.state, State::Stopped | State::Ending { then: Then::Stop, .. });
+        let is_current = is_over || self.takes_requests();
+        let current = &self.shared.current;
+        current.send_if_modified(|before| std::mem::replace(before, is_current) != is_current);
+    }
+
     /// Sends what waits, if it may be sent.
     fn send_waiting(&mut self) {
-        let reads = self.process.as_ref().is_some_and(|process| process.stdin.is_some());
-        let is_ready = matches!(self.state, State::Ready { .. }) && reads;
-        let is_open = self.protocol.is_open() || self.handshake.is_none();
-        if !is_ready || self.waiting.is_empty() || !is_open {
+        if self.waiting.is_empty() || !self.takes_requests() {
             return;
         }
+        let info = self.shared.info();
         while self.protocol.unwritten().len() < MAX_UNWRITTEN && self.protocol.is_free() {
-            let Some(Request { ticket, request, reply }) = self.waiting.pop_front() else { break };
-            if !reply.is_closed() {
-                self.protocol.send(ticket, request, reply, || self.shared.info());
+            let Some(waiting) = self.waiting.pop_front() else { break };
+            if waiting.reply.is_closed() {
+                continue;
             }
+            if !waiting.holds(info.as_ref()) {
+                waiting.refuse(Refusal::Changed);
+                continue;
+            }
+            let Request { ticket, request, reply, .. } = waiting;
+            self.protocol.send(ticket, request, reply, || info.clone());
         }
     }
 

@@ -169,6 +169,17 @@ impl CapabilityExecutor for CapsuleExecutor {
         })
     }
 
+    fn is_settled(&self, provider: &ProviderType) -> bool {
+        let provider = provider.settings::<CapsuleProvider>();
+        provider.is_ok_and(|provider| provider.capsule.0.is_current())
+    }
+
+    async fn settle(&self, provider: &ProviderType, ctx: &CallContext) -> RuntimeResult<()> {
+        let provider: &CapsuleProvider = provider.settings()?;
+        let settled = crate::process::settle(&provider.capsule.0, ctx).await;
+        settled.map_err(|ending| orla_mcp::failure(ending, ctx))
+    }
+
     fn status(&self, provider: &ProviderType) -> ProviderStatus {
         provider
             .settings::<CapsuleProvider>()

@@ -85,6 +85,24 @@ impl CapabilityExecutor for MCPExecutor {
         }
     }
 
+    fn is_settled(&self, provider: &ProviderType) -> bool {
+        match provider.settings::<MCPCapability>().ok().and_then(connected).map(|one| &*one.server) {
+            Some(Server::Process(process)) => process.0.is_current(),
+            _ => true,
+        }
+    }
+
+    async fn settle(&self, provider: &ProviderType, ctx: &CallContext) -> RuntimeResult<()> {
+        let settings: &MCPCapability = provider.settings()?;
+        let Some(Server::Process(process)) = connected(settings).map(|one| &*one.server) else {
+            return Ok(());
+        };
+        let shorter = within(ctx, settings.timeout_ms);
+        let ctx = shorter.as_ref().unwrap_or(ctx);
+        let settled = crate::process::settle(&process.0, ctx).await;
+        settled.map_err(|ending| orla_mcp::failure(ending, ctx))
+    }
+
     fn status(&self, provider: &ProviderType) -> ProviderStatus {
         let Ok(settings) = provider.settings::<MCPCapability>() else {
             return ProviderStatus::default();

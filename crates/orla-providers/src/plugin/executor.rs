@@ -11,6 +11,7 @@ use orla_marketplace::{
     RuntimeError, RuntimeResult,
 };
 use orla_mcp::{Ending, Fault};
+use orla_process::supervisor::Supervised;
 
 use super::plugins::{Connected, Plugins};
 use super::pool::Plugin;
@@ -72,6 +73,19 @@ impl CapabilityExecutor for PluginExecutor {
             }
             Err(ending) => Err(failure(ending, plugin, function, ctx)),
         }
+    }
+
+    fn is_settled(&self, provider: &ProviderType) -> bool {
+        let connected = provider.settings::<PluginCapability>().ok().and_then(connected);
+        let process = connected.and_then(|connected| connected.plugin.only_process());
+        process.is_none_or(Supervised::is_current)
+    }
+
+    async fn settle(&self, provider: &ProviderType, ctx: &CallContext) -> RuntimeResult<()> {
+        let Some(connected) = connected(provider.settings::<PluginCapability>()?) else { return Ok(()) };
+        let Some(process) = connected.plugin.only_process() else { return Ok(()) };
+        let settled = crate::process::settle(process, ctx).await;
+        settled.map_err(|ending| failure(ending, &connected.plugin, &connected.function, ctx))
     }
 
     fn status(&self, provider: &ProviderType) -> ProviderStatus {

@@ -159,6 +159,14 @@ impl Plugin {
         }
     }
 
+    /// Its process, if it has one for all calls.
+    pub(super) fn only_process(&self) -> Option<&Supervised<PluginProcess>> {
+        match &self.works {
+            Works::Processes(processes) if processes.turns.is_none() => Some(&processes.all[0]),
+            Works::Processes(_) | Works::Component(..) | Works::Broken(_) => None,
+        }
+    }
+
     /// What it serves, as far as that is known.
     pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
         match &self.works {

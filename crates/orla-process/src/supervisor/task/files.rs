@@ -38,8 +38,8 @@ impl<S: Service> Task<S> {
         if let Some(service) = self.service.reread() {
             self.replace(Arc::new(service));
         }
-        // The new code may take part in the handshake where the old did not, and the other way.
-        self.takes_part = None;
+        // The new code may take part in the handshake where the old did not.
+        self.takes_part.take_if(|takes_part| !*takes_part);
         let now = self.created_at.elapsed();
         if let Some(wait) = self.reloads.reload(now, &self.shared.policy()) {
             let [capsule, server, plugin] = self.log_fields();
@@ -60,7 +60,7 @@ impl<S: Service> Task<S> {
     /// Takes another version of the service, for the next process.
     pub(in crate::supervisor) fn replace(&mut self, service: Arc<S>) {
         self.shared.set_service(Arc::clone(&service));
-        self.takes_part = None;
+        self.takes_part.take_if(|takes_part| !*takes_part);
         self.service = service;
         let was_watching = self.watching.take().is_some();
         self.watch_failed = false;

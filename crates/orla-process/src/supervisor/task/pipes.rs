@@ -133,8 +133,9 @@ impl<S: Service> Task<S> {
             ProcessEvent::Ready(info) => {
                 self.happened(Event::Hello, "it answered").await;
                 self.takes_part = Some(true);
-                if let Some(info) = info {
-                    self.set_info(info);
+                match info {
+                    Some(info) => self.set_info(info),
+                    None => self.handshake = Some(Instant::now() + self.service.startup_timeout()),
                 }
             }
             ProcessEvent::Info(info) => {

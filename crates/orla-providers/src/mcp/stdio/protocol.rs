@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use bytes::BytesMut;
 use orla_marketplace::{ClientError, JsonText, SurfaceNotice};
 use orla_mcp::conversation::{self, Conversation, Question, Request};
-use orla_mcp::{Handshake, Messages, Reply, RequestMode, ServerInfo, Subscriptions};
+use orla_mcp::{Ask, Handshake, Messages, Reply, RequestMode, ServerInfo, Subscriptions};
 use orla_process::supervisor::{Cancellation, ProcessEvent, Protocol, Refusal};
 use tokio::sync::{broadcast, oneshot};
 
@@ -100,6 +100,13 @@ impl Protocol for McpProtocol {
 
     fn refused(refusal: Refusal) -> Reply {
         Err(fault(refusal))
+    }
+
+    fn is_unchanged(request: &Request, before: Option<&ServerInfo>, now: Option<&ServerInfo>) -> bool {
+        match &request.ask {
+            Ask::Call { tool, .. } => ServerInfo::says_the_same(before, now, tool.as_deref()),
+            Ask::Method { .. } => true,
+        }
     }
 
     fn unwritten(&self) -> &[u8] {

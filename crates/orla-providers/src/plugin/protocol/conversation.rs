@@ -299,6 +299,10 @@ impl Protocol for Conversation {
         Err(fault(refusal))
     }
 
+    fn is_unchanged(call: &Call, before: Option<&ServerInfo>, now: Option<&ServerInfo>) -> bool {
+        ServerInfo::says_the_same(before, now, Some(&call.function))
+    }
+
     fn unwritten(&self) -> &[u8] {
         self.out.unwritten()
     }
