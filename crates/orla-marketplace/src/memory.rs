@@ -159,6 +159,7 @@ impl Drop for Reservation {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tokio_util::task::TaskTracker;
 
     #[test]
     fn no_more_is_reserved_than_the_bound_and_all_of_it_comes_back() {
@@ -203,7 +204,8 @@ mod tests {
         for _ in 0..MANY {
             drop(budget.reserve(1).unwrap());
         }
-        let over = tokio::spawn({
+        let tracker = TaskTracker::new();
+        let over = tracker.spawn({
             let budget = Arc::clone(&budget);
             async move { budget.burst_over().await }
         });

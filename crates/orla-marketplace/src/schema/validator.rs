@@ -253,7 +253,7 @@ mod tests {
         let schema = json!({"type": "object", "description": "x".repeat(1000)});
         let validator = Validator::compile(&type_from_json_schema(&schema)).unwrap();
         let text = "x".repeat(QUICK_CHECK / 1000);
-        let json = crate::payload::JsonText::of(text.as_str()).unwrap();
+        let json = JsonText::of(text.as_str()).unwrap();
         assert!(validator.may_take_long(&Payload::from_json(json)));
         assert!(validator.may_take_long(&Payload::from_value(text.as_str().into())));
         assert!(!validator.may_take_long(&Payload::from_value("short".into())));
