@@ -21,6 +21,8 @@ use crate::task::{TaskId, Timestamp};
 pub(crate) const TASKS: &str = "task/";
 pub(crate) const OPEN: &str = "open/";
 pub(crate) const TIMERS: &str = "timer/";
+/// What the records of schedules are below, and how the idempotency keys of their tasks begin.
+pub(crate) const SCHEDULES: &str = "schedule/";
 
 pub(crate) fn task(id: &TaskId) -> String {
     format!("{TASKS}{id}")
@@ -89,7 +91,7 @@ pub(crate) fn owner(owner: &OwnerKey, id: &TaskId) -> String {
 /// The row of an idempotency key: one that a caller has chosen, or that of a schedule's instant. On a server that asks no one
 /// who they are, both have the same owner, and no caller's key may be that of an instant.
 pub(crate) fn idempotency(owner: &OwnerKey, key: &str, schedule: Option<&str>) -> String {
-    let is_taken = schedule.is_none() && key.starts_with(crate::schedule::PREFIX);
+    let is_taken = schedule.is_none() && key.starts_with(SCHEDULES);
     // No key has a control character.
     let before = if is_taken { "\0" } else { "" };
     format!("idempotency/{}/{}", owner.0, hash(format!("{before}{key}").as_bytes()))

@@ -18,5 +18,4 @@ mod serve;
 
 pub use expression::{Expression, ExpressionError};
 pub use plan::Overlap;
-pub(crate) use serve::PREFIX;
 pub use serve::{Schedule, ScheduleStatus, Schedules};

@@ -11,12 +11,11 @@ use tokio::sync::Notify;
 use super::expression::Expression;
 use super::plan::{self, Overlap, Record};
 use crate::error::TaskError;
+use crate::keys::SCHEDULES;
 use crate::service::{Tasks, Viewer};
 use crate::start::NewTask;
 use crate::task::Timestamp;
 
-/// The prefix of the records of schedules, and of the idempotency keys of their tasks.
-pub(crate) const PREFIX: &str = "schedule/";
 /// The longest time until the clock is looked at again: clocks are set.
 const LOOK: Duration = Duration::from_secs(30);
 /// The time until a schedule is looked at again whose firings wait for a task, or whose record could not be written.
@@ -184,7 +183,7 @@ impl Inner {
         let after = Record { last: due.last, waiting: step.waiting, task, ..record.clone() };
         if is_new || after != record {
             let value = serde_json::to_vec(&after).map_err(|err| StateError::new(err.to_string()))?;
-            let key = format!("{PREFIX}{}", schedule.name);
+            let key = format!("{SCHEDULES}{}", schedule.name);
             if !self.tasks.0.write_if(vec![Change::put(key, value).expecting(expect)]).await? {
                 // Another node has fired it. What this one has started has the same keys.
                 return Ok((SOON, problem));
@@ -203,7 +202,7 @@ impl Inner {
         schedule: &Schedule,
         now: Timestamp,
     ) -> Result<(Record, bool, Expect), StateError> {
-        let key = format!("{PREFIX}{}", schedule.name);
+        let key = format!("{SCHEDULES}{}", schedule.name);
         let kept = self.tasks.0.store.get(&key).await?;
         let expect = kept.as_ref().map_or(Expect::Absent, |kept| Expect::Revision(kept.revision));
         let kept = kept.and_then(|kept| serde_json::from_slice::<Record>(&kept.value).ok());
@@ -247,12 +246,12 @@ impl Inner {
         }
         /// More schedules than a configuration has.
         const MAX: usize = 10_000;
-        let Ok(records) = self.tasks.0.store.list(Query::below(PREFIX, MAX)).await else { return };
+        let Ok(records) = self.tasks.0.store.list(Query::below(SCHEDULES, MAX)).await else { return };
         let removed: Vec<Change> = {
             let configured = self.configured.lock();
             let is_configured =
                 |name: &str| configured.iter().any(|configured| configured.schedule.name == name);
-            let name = |key: &str| key.strip_prefix(PREFIX).unwrap_or_default().to_owned();
+            let name = |key: &str| key.strip_prefix(SCHEDULES).unwrap_or_default().to_owned();
             let removed = records.iter().filter(|record| !is_configured(&name(&record.key)));
             removed.map(|record| Change::remove(record.key.clone())).collect()
         };
@@ -270,6 +269,6 @@ fn new_task(schedule: &Schedule, at: Timestamp) -> NewTask {
     let mut new = NewTask::call(schedule.capability.as_str(), input, schedule.owner.clone());
     new.is_program = schedule.is_program;
     new.schedule = Some(schedule.name.clone());
-    new.key = Some(format!("{PREFIX}{}/{at}", schedule.name));
+    new.key = Some(format!("{SCHEDULES}{}/{at}", schedule.name));
     new
 }
