@@ -40,6 +40,8 @@ pub struct Setting {
     pub default: Option<Vec<String>>,
     /// Whether it cannot be left out.
     pub is_required: bool,
+    /// Whether its value must not show in results: a text, unless the bundle says that it is not sensitive.
+    pub is_secret: bool,
 }
 
 #[derive(Deserialize)]
@@ -90,8 +92,12 @@ struct Override {
 
 #[derive(Deserialize)]
 struct RawSetting {
+    #[serde(rename = "type", default)]
+    kind: String,
     #[serde(default)]
     title: String,
+    #[serde(default)]
+    sensitive: Option<bool>,
     #[serde(default)]
     required: bool,
     #[serde(default)]
@@ -152,7 +158,9 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
         let default = setting.default.filter(|default| !default.is_null());
         let default = default.as_ref().map(values);
         let title = if setting.title.is_empty() { key.clone() } else { setting.title };
-        Ok((key, Setting { title, default, is_required: setting.required }))
+        let is_plain = ["directory", "file", "number", "boolean"].contains(&setting.kind.as_str());
+        let is_secret = setting.sensitive.unwrap_or(!is_plain);
+        Ok((key, Setting { title, default, is_required: setting.required, is_secret }))
     });
     let settings = settings.collect::<Result<_, _>>()?;
     Ok(Bundle {
@@ -311,6 +319,8 @@ mod tests {
     #[test]
     fn the_command_has_the_values_of_a_person() {
         let bundle = manifest(|_| {}).unwrap();
+        let secret = bundle.settings.iter().filter(|(_, setting)| setting.is_secret);
+        assert_eq!(secret.map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["key", "none"]);
         let command =
             bundle.command("/b", "/home/x", |key| (key == "key").then(|| "s3".to_owned())).unwrap();
         assert_eq!(command.args, ["/b/s.js", "/home/x/a", "/home/x/Desktop"]);

@@ -132,7 +132,7 @@ impl Remote {
         let settings = self.settings.iter().map(|(key, setting)| {
             let default = setting.default.clone().map(|value| vec![value]);
             let title = setting.title.clone();
-            (key.clone(), Setting { title, default, is_required: setting.required })
+            (key.clone(), Setting { title, default, is_required: setting.required, is_secret: true })
         });
         settings.collect()
     }

@@ -284,7 +284,7 @@ pub(crate) fn server(
     let mut settings = ServerSettings::new(name.clone(), reach);
     settings.declared =
         Declared { permissions: Some(permissions), is_foreign: true, ..Declared::default() };
-    settings.redaction = given.redactor();
+    settings.redaction = given.redactor(|key| bundle.settings.get(key).is_none_or(|one| one.is_secret));
     Ok(settings)
 }
 
@@ -327,7 +327,7 @@ pub(crate) fn remote(
     let given = Given::of(entry, project, remote.settings.keys(), has_settings)?;
     let headers = remote.filled(|key| given.get(key)).map_err(|missing| given.missing(&missing))?;
     let mut settings = ServerSettings::new(name.clone(), Reach::Http { url: remote.url, headers });
-    settings.redaction = given.redactor();
+    settings.redaction = given.redactor(|_| true);
     Ok(settings)
 }
 
@@ -373,8 +373,9 @@ impl<'a> Given<'a> {
         format!("{name} needs {listed}: run {}", commands.join(" and "))
     }
 
-    fn redactor(&self) -> Option<Arc<Redactor>> {
-        let redactor = Redactor::new(self.values.values().map(Secret::expose));
+    fn redactor(&self, is_secret: impl Fn(&str) -> bool) -> Option<Arc<Redactor>> {
+        let secrets = self.values.iter().filter(|(key, _)| is_secret(key));
+        let redactor = Redactor::new(secrets.map(|(_, value)| value.expose()));
         (!redactor.is_empty()).then(|| Arc::new(redactor))
     }
 }
