@@ -62,7 +62,7 @@ async fn a_call_that_names_another_node_is_not_made_on_this_one() {
     market.set_node("alpha");
     assert!(named("alpha").await.is_ok());
     let error = named("beta").await.unwrap_err();
-    assert!(error.to_string().contains("node beta was asked for"), "{error}");
+    assert!(error.to_string().contains("the call asks for node beta"), "{error}");
     let mut ctx = CallContext::for_tests("echo");
     ctx.scope.node = Some("beta".into());
     assert_eq!(Call::within(&ctx, "echo").scope.node, None);
