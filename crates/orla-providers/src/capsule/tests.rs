@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::{
-    Call, CapabilityMarketplace, JsonText, Notice, NoticeSink, Outcome, Payload, ProviderStatus,
-    RuntimeError, RuntimeResult, SurfaceError, SurfaceNotice,
+    Call, CapabilityMarketplace, Catalog, JsonText, Notice, NoticeSink, Outcome, Payload,
+    ProviderStatus, RuntimeError, RuntimeResult, SurfaceError, SurfaceNotice,
 };
 use tokio::time::{Instant, sleep};
 
@@ -84,6 +84,15 @@ struct World {
     policy: Policy,
 }
 
+/// What is known of the capsules.
+fn catalog(market: &CapabilityMarketplace, capsules: &Capsules) -> Catalog {
+    let mut builder = market.builder(orla_marketplace::Limits::default());
+    for registration in capsules.registrations() {
+        builder.capability(registration).unwrap();
+    }
+    builder.build()
+}
+
 fn quick() -> Policy {
     Policy {
         backoff_min: Duration::from_millis(5),
@@ -144,11 +153,7 @@ impl World {
 
     /// Puts what is known of the capsules in force.
     fn serve(&self) {
-        let mut builder = self.market.builder(orla_marketplace::Limits::default());
-        for registration in self.capsules.registrations() {
-            builder.capability(registration).unwrap();
-        }
-        self.market.replace(builder.build());
+        self.market.replace(catalog(&self.market, &self.capsules));
     }
 
     async fn call_with(&self, call: Call) -> RuntimeResult<Outcome> {

@@ -258,6 +258,12 @@ async fn prompts_and_resources_pass_through() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_tool_has_the_capsules_name_also_before_it_is_known() {
     let world = World::new(&FULL.replace("NAMES", "'only'"), "");
+    let (market, capsules) = (Arc::downgrade(&world.market), Arc::clone(&world.capsules));
+    let refresh = move || {
+        let market = market.upgrade().unwrap();
+        market.refine(catalog(&market, &capsules));
+    };
+    world.market.on_listing(|| async {}.boxed(), refresh);
     let outcome = world.call("{}").await.unwrap();
     assert_eq!(outcome.content.unwrap().as_str(), r#"[{"type": "text", "text": "only"}]"#);
     world.capsules.learn().await;
