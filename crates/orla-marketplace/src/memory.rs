@@ -19,7 +19,7 @@ const MANY: usize = 10_000;
 const CALM: usize = 4 << 20;
 
 /// … and fewer reservations than these were made …
-const FEW: usize = 1_000;
+const FEW: usize = 100;
 
 /// … for this long.
 const SETTLED: Duration = Duration::from_secs(1);

@@ -40,7 +40,8 @@ pub struct Setting {
     pub default: Option<Vec<String>>,
     /// Whether it cannot be left out.
     pub is_required: bool,
-    /// Whether its value must not show in results: a text, unless the bundle says that it is not sensitive.
+    /// Whether its value must not show in results: everything but the directories and files that the bundle does not say are
+    /// sensitive.
     pub is_secret: bool,
 }
 
@@ -97,7 +98,7 @@ struct RawSetting {
     #[serde(default)]
     title: String,
     #[serde(default)]
-    sensitive: Option<bool>,
+    sensitive: bool,
     #[serde(default)]
     required: bool,
     #[serde(default)]
@@ -158,8 +159,7 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
         let default = setting.default.filter(|default| !default.is_null());
         let default = default.as_ref().map(values);
         let title = if setting.title.is_empty() { key.clone() } else { setting.title };
-        let is_plain = ["directory", "file", "number", "boolean"].contains(&setting.kind.as_str());
-        let is_secret = setting.sensitive.unwrap_or(!is_plain);
+        let is_secret = setting.sensitive || !["directory", "file"].contains(&setting.kind.as_str());
         Ok((key, Setting { title, default, is_required: setting.required, is_secret }))
     });
     let settings = settings.collect::<Result<_, _>>()?;

@@ -1,7 +1,7 @@
 //! Errors of supervised processes, as providers report them.
 
 use orla_marketplace::CallContext;
-use orla_mcp::{Ending, Fault};
+use orla_mcp::{Ending, Failure, Fault};
 use orla_process::supervisor::{NoResponse, Refusal, Service, Supervised};
 
 /// Waits until a process [is current](Supervised::is_current).
@@ -29,9 +29,12 @@ pub(crate) fn ending(problem: NoResponse) -> Ending {
 pub(crate) fn fault(refusal: Refusal) -> Fault {
     match refusal {
         Refusal::Unavailable(reason) => Fault::Gone(reason),
-        Refusal::Changed => {
-            Fault::Gone("what it says of itself changed while the call waited; call it again".to_owned())
-        }
+        // Not one that may pass: a repeated call would have the same input, checked against what was said before.
+        Refusal::Changed => Fault::Failed(Failure {
+            kind: "changed".to_owned(),
+            message: "what it says of itself changed while the call waited; call it again".to_owned(),
+            whole: None,
+        }),
         Refusal::Busy { sent, waiting } => Fault::Busy { sent, waiting },
     }
 }

@@ -107,6 +107,10 @@ impl ClusterExecutor {
             count(&events.sent);
             if !tried.is_empty() {
                 count(&events.repeated);
+                // The last thing noted may be that the call waited at the node before.
+                if let Some(checkpoint) = &ctx.scope.checkpoint {
+                    checkpoint.begins_elsewhere(provider.is_idempotent).await?;
+                }
             }
             let attempt = Attempt { link, candidate: &candidate, provider, hops: &hops, ctx };
             match attempt.make(inputs, market.memory()).await {

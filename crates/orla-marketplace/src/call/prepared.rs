@@ -330,15 +330,17 @@ impl PreparedCall<'_> {
     /// # Errors
     /// The call was not approved.
     pub(super) async fn approve(&mut self, recording: &Recording) -> RuntimeResult<()> {
-        let Self { market, entry, input, ctx, .. } = self;
-        let approvals = market.approvals();
-        let Some(rule) = approvals.rule_for(ctx.scope.principal.as_ref(), entry) else { return Ok(()) };
-        if let Some(checkpoint) = &ctx.scope.checkpoint {
-            if checkpoint.goes_on(entry) {
+        let approvals = self.market.approvals();
+        let rule = approvals.rule_for(self.ctx.scope.principal.as_ref(), &self.entry);
+        let Some(rule) = rule else { return Ok(()) };
+        if let Some(checkpoint) = &self.ctx.scope.checkpoint {
+            if checkpoint.goes_on(&self.entry) {
                 return Ok(());
             }
-            checkpoint.waits(entry).await?;
+            // Its answer may be another node's.
+            self.in_time(checkpoint.waits(&self.entry)).await??;
         }
+        let Self { entry, input, ctx, .. } = self;
         let paused = ctx.clock().pause();
         let call = WaitingCall {
             name: &ctx.name,

@@ -11,7 +11,7 @@ use orla_process::PoolLimits;
 use orla_process::confinement::{self, Declared, Sandbox};
 use orla_process::supervisor::Gate;
 use orla_providers::capsule::{CapsuleExecutor, packages};
-use orla_providers::mcp::{self, Reach, ServerSettings};
+use orla_providers::mcp::{self, ServerSettings};
 use orla_providers::tool::{Override, ToolExecutor, ToolProvider};
 use orla_providers::{builtin, plugin};
 use orla_secrets::Resolver;
@@ -174,14 +174,6 @@ impl App {
         let mut servers = Vec::with_capacity(all.len());
         for server in &all {
             let mut settings = server.value.clone();
-            if let Reach::Http { url, .. } = &settings.reach
-                && config.serves(url)
-            {
-                let text =
-                    format!("mcpServers.{}: orla itself, at its own address; left out", settings.name);
-                findings.warnings.push(config.placed(server.at, text));
-                continue;
-            }
             if settings.names.prefix.is_none() && is_taken(&settings.name) {
                 let prefix = format!("{}_2__", settings.name);
                 let text = format!(

@@ -61,19 +61,33 @@ fn table(rows: &[Value]) -> String {
     for (line, row) in lines.zip(rows) {
         add("", line);
         for line in format!("{:#}", row["input"]).lines() {
-            let characters: Vec<char> = on_one_line(line).chars().collect();
             // A terminal would wrap a long line to its margin, where only rows begin.
-            for part in characters.chunks(WIDTH) {
-                add(INDENT, &part.iter().collect::<String>());
+            for part in parts(&on_one_line(line)) {
+                add(INDENT, part);
             }
         }
     }
     text
 }
 
+/// The parts of a line of at most [`WIDTH`] columns each. Whatever is not ASCII may take two.
+fn parts(line: &str) -> Vec<&str> {
+    let (mut parts, mut start, mut columns) = (Vec::new(), 0, 0);
+    for (at, character) in line.char_indices() {
+        let width = if character.is_ascii() { 1 } else { 2 };
+        if columns + width > WIDTH {
+            parts.push(&line[start..at]);
+            (start, columns) = (at, 0);
+        }
+        columns += width;
+    }
+    parts.push(&line[start..]);
+    parts
+}
+
 /// Before a line of an input.
 const INDENT: &str = "    ";
-/// Characters of a line of an input: with the indent, less than a terminal has.
+/// Columns of a line of an input: with the indent, less than the 80 that a terminal has.
 const WIDTH: usize = 74;
 
 #[cfg(test)]
@@ -96,6 +110,15 @@ mod tests {
                 "    }",
             ]
         );
+    }
+
+    #[test]
+    fn wide_characters_are_counted_as_two() {
+        let line = format!("{}0b  ls  bob", "\u{ff58}".repeat(38));
+        let parts = parts(&line);
+        assert_eq!(parts.concat(), line);
+        assert_eq!(parts.iter().map(|part| part.chars().count()).collect::<Vec<_>>(), [37, 12]);
+        assert_eq!(super::parts(""), [""]);
     }
 
     #[test]

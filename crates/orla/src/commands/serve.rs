@@ -121,7 +121,8 @@ fn packages_in(dir: &Path) -> Vec<PathBuf> {
 async fn serve(source: Source) -> Result<(), Failure> {
     // First of all: an early signal to reload must not end the process.
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
-    let config = super::load(&source)?;
+    let mut config = super::load(&source)?;
+    config.leave_out_itself();
     if let Some(tls) = config.tls().filter(|_| config.transport == Transport::Http) {
         Tls::load(tls)
             .map_err(|err| Failure::usage(config.problem("auth", err.to_string()).to_string()))?;

@@ -15,19 +15,25 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct LogPace {
     until: Option<Instant>,
     lines: u64,
-    /// The last line, which may say why the process ends.
-    last: BytesMut,
+    /// Of those that were left out: one that may say why the process ends, and the last one.
+    kept: [Option<BytesMut>; 2],
 }
 
 impl LogPace {
-    /// Takes a line. Gives it back if it is to be logged now.
-    pub(super) fn take(&mut self, line: BytesMut, now: Instant) -> Option<BytesMut> {
+    /// Takes a line, and whether it may say why the process ends. Gives it back if it is to be logged now.
+    pub(super) fn take(&mut self, line: BytesMut, tells_why: bool, now: Instant) -> Option<BytesMut> {
         self.until.get_or_insert(now + SECOND);
         self.lines += 1;
         if self.lines <= LINES_A_SECOND {
             return Some(line);
         }
-        self.last = line;
+        let [why, last] = &mut self.kept;
+        if tells_why {
+            *why = Some(line);
+            *last = None;
+        } else {
+            *last = Some(line);
+        }
         None
     }
 
@@ -36,11 +42,11 @@ impl LogPace {
         self.until.filter(|_| self.lines > LINES_A_SECOND)
     }
 
-    /// Ends the second: how many lines were left out, besides the last line, which is to be logged.
-    pub(super) fn end(&mut self) -> Option<(u64, BytesMut)> {
-        let Self { lines, last, .. } = std::mem::take(self);
-        let left_out = lines.checked_sub(LINES_A_SECOND + 1)?;
-        Some((left_out, last))
+    /// Ends the second: how many lines were left out, and those of them that are to be logged all the same.
+    pub(super) fn end(&mut self) -> Option<(u64, impl Iterator<Item = BytesMut> + use<>)> {
+        let Self { lines, kept, .. } = std::mem::take(self);
+        let left_out = lines.checked_sub(LINES_A_SECOND).filter(|left_out| *left_out > 0)?;
+        Some((left_out, kept.into_iter().flatten()))
     }
 
     /// Whether the second is over.
@@ -54,17 +60,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_has_its_lines_and_the_last_of_the_others() {
+    fn a_second_has_its_lines_and_of_the_others_the_last_and_why() {
         let start = Instant::now();
         let line = |number: u64| BytesMut::from(number.to_string().as_bytes());
         let mut pace = LogPace::default();
-        let logged = (0..LINES_A_SECOND).all(|number| pace.take(line(number), start).is_some());
+        let logged = (0..LINES_A_SECOND).all(|number| pace.take(line(number), true, start).is_some());
         assert!(logged && pace.due().is_none());
-        assert!((0..10).all(|number| pace.take(line(number), start).is_none()));
+        assert!((0..10).all(|number| pace.take(line(number), number == 3, start).is_none()));
         assert_eq!(pace.due(), Some(start + SECOND));
         assert!(!pace.is_over(start) && pace.is_over(start + SECOND));
-        assert_eq!(pace.end(), Some((9, line(9))));
-        assert!(pace.take(line(1), start + SECOND).is_some());
-        assert_eq!((pace.due(), pace.end()), (None, None));
+        let (left_out, kept) = pace.end().unwrap();
+        assert_eq!((left_out, kept.collect::<Vec<_>>()), (10, vec![line(3), line(9)]));
+        assert!(pace.take(line(1), true, start + SECOND).is_some());
+        assert!(pace.due().is_none() && pace.end().is_none());
     }
 }

@@ -197,14 +197,15 @@ impl<S: Service> Task<S> {
         if self.pace.is_over(now) {
             self.end_pace();
         }
-        if let Some(line) = self.pace.take(line, now) {
+        let says_why = tells_why(&String::from_utf8_lossy(&line));
+        if let Some(line) = self.pace.take(line, says_why, now) {
             self.log_line(&line);
         }
     }
 
     /// Begins to log again, and says how many lines were left out.
     pub(super) fn end_pace(&mut self) {
-        let Some((lines, last)) = self.pace.end() else { return };
+        let Some((lines, kept)) = self.pace.end() else { return };
         let [capsule, server, plugin] = self.log_fields();
         tracing::warn!(
             capsule,
@@ -213,7 +214,7 @@ impl<S: Service> Task<S> {
             lines,
             "lines of standard error are left out: more than {LINES_A_SECOND} in a second"
         );
-        self.log_line(&last);
+        kept.for_each(|line| self.log_line(&line));
     }
 
     fn log_line(&mut self, line: &[u8]) {

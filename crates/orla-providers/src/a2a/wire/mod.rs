@@ -236,7 +236,6 @@ pub(super) fn host(url: &Url) -> String {
     url.port().map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
 }
 
-/// An event of an agent, read.
 /// Reads a message.
 fn parse(json: &[u8]) -> Result<Value, Fault> {
     if read_size(json) > MAX_READ_SIZE {
@@ -272,6 +271,7 @@ fn read_size(json: &[u8]) -> usize {
     size
 }
 
+/// An event of an agent, read.
 fn event(dialect: Dialect, value: Value) -> Result<StreamResponse, Fault> {
     typed(dialect.event(value))
 }
