@@ -4,7 +4,7 @@ use futures_util::FutureExt;
 use tokio::time::advance;
 
 use super::*;
-use crate::call::Call;
+use crate::call::{Call, Checkpoint};
 use crate::catalog::Limits;
 use crate::client::{Client, ClientError};
 use crate::id::Pattern;
@@ -76,6 +76,35 @@ async fn a_call_runs_once_it_is_approved_and_keeps_its_time() {
     let again = market.approvals().answer(&id, Some(&ada), MayAnswer::All, true);
     assert_eq!(again, Err(AnswerError::Unknown));
     assert!(market.call(Call::to("b")).now_or_never().unwrap().is_ok(), "others are not asked about");
+}
+
+/// As that of another node does which is gone.
+struct Mute;
+
+#[async_trait]
+impl Checkpoint for Mute {
+    async fn waits(&self, _: &Entry) -> RuntimeResult<()> {
+        std::future::pending().await
+    }
+
+    async fn begins(&self, _: &Entry) -> RuntimeResult<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_checkpoint_that_does_not_answer_holds_no_call_past_its_end() {
+    let market = market(None);
+    let held = || {
+        let mut call = call("bob", "{}");
+        call.scope.checkpoint = Some(Arc::new(Mute));
+        call
+    };
+    assert_eq!(market.call(held()).await.unwrap_err().kind(), "timeout");
+    let withdrawn = held();
+    withdrawn.scope.cancellation.cancel();
+    assert_eq!(market.call(withdrawn).await.unwrap_err().kind(), "cancelled");
+    assert_eq!(market.approvals().waiting(), 0);
 }
 
 #[tokio::test(start_paused = true)]

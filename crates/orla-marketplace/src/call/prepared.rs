@@ -56,6 +56,9 @@ static LONG_CHECKS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| {
     Arc::new(Semaphore::new(std::thread::available_parallelism().map_or(2, usize::from)))
 });
 
+/// How long such a check may take at most, though the call may have hours: others wait for its turn.
+const LONGEST_CHECK: Duration = Duration::from_secs(10);
+
 /// A call whose capability has been found.
 pub(super) struct PreparedCall<'m> {
     market: &'m CapabilityMarketplace,
@@ -645,6 +648,7 @@ async fn checked(
         let check = move || {
             // Kept to the end of the check, also if no one waits for it any more.
             let _turn = turn;
+            let until = until.min(std::time::Instant::now() + LONGEST_CHECK);
             schema::until(until, || schema.check_payload(&value, root))
         };
         tokio::task::spawn_blocking(check).await.ok()
