@@ -36,6 +36,7 @@ mod findings;
 mod governance;
 mod history;
 mod http_client;
+mod itself;
 mod logging;
 mod memory;
 mod nodes;

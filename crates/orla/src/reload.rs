@@ -37,7 +37,7 @@ impl Reloader {
             }
         };
         let kept = config.keep_restart_keys(&self.config);
-        config.leave_out_itself();
+        crate::itself::leave_out(&mut config);
         // The listener stays where it is, and has to fit the rest of the new configuration.
         let problems = config.contradictions();
         if !problems.is_empty() {

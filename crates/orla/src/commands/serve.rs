@@ -122,7 +122,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
     // First of all: an early signal to reload must not end the process.
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
     let mut config = super::load(&source)?;
-    config.leave_out_itself();
+    crate::itself::leave_out(&mut config);
     if let Some(tls) = config.tls().filter(|_| config.transport == Transport::Http) {
         Tls::load(tls)
             .map_err(|err| Failure::usage(config.problem("auth", err.to_string()).to_string()))?;

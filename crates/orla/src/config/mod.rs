@@ -69,7 +69,7 @@ use orla_process::confinement::{self, Declared};
 use orla_process::environment::Environment;
 use orla_process::standby::StandbyLimits;
 use orla_providers::a2a::AgentSettings;
-use orla_providers::mcp::{Reach, ServerSettings};
+use orla_providers::mcp::ServerSettings;
 use orla_providers::openapi::OpenApiSettings;
 use orla_providers::plugin::PluginSettings;
 use orla_providers::remote::RemoteSettings;
@@ -624,38 +624,6 @@ impl Config {
     /// Whether every caller needs a credential.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.auth().are_required() || self.tls.client_ca.is_some()
-    }
-
-    /// Leaves out the entries of `mcpServers` that lead to this server, which would list its own tools without end. For a
-    /// process that listens: to others, it is a server like any other.
-    pub(crate) fn leave_out_itself(&mut self) {
-        let servers = std::mem::take(&mut self.servers);
-        let is_own = |server: &Placed<ServerSettings>| match &server.value.reach {
-            Reach::Http { url, .. } => self.listens_at(url),
-            Reach::Process { .. } => false,
-        };
-        let (own, others): (Vec<_>, Vec<_>) = servers.into_iter().partition(is_own);
-        for server in own {
-            let name = &server.value.name;
-            let text = format!("mcpServers.{name}: orla itself, at its own address; left out");
-            self.warnings.push(Problem::at(
-                self.file.as_deref().unwrap_or_else(|| Path::new("")),
-                server.at,
-                text,
-            ));
-        }
-        self.servers = others;
-    }
-
-    fn listens_at(&self, url: &str) -> bool {
-        let Ok(url) = reqwest::Url::parse(url) else { return false };
-        let plain = |host: &str| host.trim_matches(['[', ']']).to_ascii_lowercase();
-        let [host, own] = [url.host_str().unwrap_or_default(), &self.host].map(plain);
-        let is_everywhere = ["0.0.0.0", "::"].contains(&&*own);
-        let is_named = host == "localhost" || own == "localhost";
-        let is_here =
-            host == own || is_loopback(&host) && (is_everywhere || is_named && is_loopback(&own));
-        self.transport == Transport::Http && is_here && url.port_or_known_default() == Some(self.port)
     }
 
     /// The problem that other machines can reach the server and callers need no credential.

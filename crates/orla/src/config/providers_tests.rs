@@ -248,33 +248,6 @@ fn a_file_that_starts_orla_with_itself_does_not_start_it_without_end() {
 }
 
 #[test]
-fn a_server_leaves_itself_out_by_its_own_address() {
-    let left = |own: &str, url: &str| {
-        let mut config = good(&format!("{own}\nmcpServers: {{x: {{url: '{url}'}}}}"));
-        config.leave_out_itself();
-        assert_eq!(
-            config.servers.is_empty(),
-            warnings(&config).iter().any(|text| text.contains("itself"))
-        );
-        config.servers.len()
-    };
-    for (own, url, others) in [
-        ("port: 9000", "http://127.0.0.1:9000/mcp", 0),
-        ("port: 9000", "http://localhost:9000/mcp", 0),
-        ("port: 9000", "http://[::1]:9000/mcp", 1),
-        ("port: 9000", "http://127.0.0.1:9001/mcp", 1),
-        ("port: 9000", "http://lab.example.com:9000/mcp", 1),
-        ("port: 9000\nhost: localhost", "http://[::1]:9000/", 0),
-        ("port: 9000\nhost: '::1'", "http://[::1]:9000/", 0),
-        ("port: 9000\nhost: '::'\nallow_unauthenticated: true", "http://127.0.0.1:9000/", 0),
-        ("port: 9000\nhost: 10.0.0.5\nallow_unauthenticated: true", "http://127.0.0.1:9000/", 1),
-        ("port: 9000\ntransport: stdio", "http://127.0.0.1:9000/mcp", 1),
-    ] {
-        assert_eq!(left(own, url), others, "{own} {url}");
-    }
-}
-
-#[test]
 fn every_mistake_in_a_server_is_named_with_its_place() {
     let cases = [
         (
