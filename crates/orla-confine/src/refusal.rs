@@ -36,8 +36,10 @@ enum Access {
     List,
     Write,
     Run,
-    /// Changes modes, owners or times, which no permission allows.
+    /// Changes modes or times.
     Metadata,
+    /// Changes owners, which no permission allows.
+    Owner,
     /// It is not known which.
     Open,
 }
@@ -45,11 +47,11 @@ enum Access {
 /// Words of a line, in lower case, that say what was tried. The first one that fits counts.
 const ACCESSES: [(&str, Access); 38] = [
     ("changing permissions", Access::Metadata),
-    ("changing ownership", Access::Metadata),
+    ("changing ownership", Access::Owner),
     ("setting times", Access::Metadata),
     ("preserving", Access::Metadata),
     ("chmod", Access::Metadata),
-    ("chown", Access::Metadata),
+    ("chown", Access::Owner),
     ("utime", Access::Metadata),
     ("cannot open directory", Access::List),
     ("scandir", Access::List),
@@ -115,10 +117,15 @@ fn of_file(line: &str, directory: &Path, allowed: &Allowed<'_>) -> Option<Refusa
     let path = quoted(line).or_else(|| before(line, denied))?;
     let path = normal(&directory.join(path));
     Some(match access.unwrap_or(Access::Open) {
-        Access::Metadata => Refusal {
-            tried: format!("change the mode, owner or times of {}", path.display()),
-            permission: None,
-        },
+        Access::Owner => {
+            Refusal { tried: format!("change the owner of {}", path.display()), permission: None }
+        }
+        Access::Metadata => {
+            let is_writable = is_below(&path, allowed.write);
+            let permission = (!is_writable).then(|| word("fs:write", around(&path, allowed.home)));
+            let tried = format!("change the mode or the times of {}", path.display());
+            Refusal { tried, permission: permission.flatten() }
+        }
         Access::Run if !is_below(&path, allowed.run) => {
             Refusal { tried: format!("run {}", path.display()), permission: word("exec", &path) }
         }
@@ -340,7 +347,15 @@ mod tests {
             ("rm: cannot remove '/srv/data/a': Permission denied", Some("fs:write:/srv/data")),
             (
                 "chmod: changing permissions of '/srv/work/a': Operation not permitted",
-                Some("change the mode, owner or times of /srv/work/a"),
+                Some("change the mode or the times of /srv/work/a"),
+            ),
+            (
+                "chmod: changing permissions of '/srv/data/a': Operation not permitted",
+                Some("fs:write:/srv/data"),
+            ),
+            (
+                "chown: changing ownership of '/srv/data/a': Operation not permitted",
+                Some("change the owner of /srv/data/a"),
             ),
             (
                 "Traceback (most recent call last):\n  File \"/t.py\", line 3, in <module>\n    open('/x/y')\nPermissionError: [Errno 13] Permission denied: '/x/y/z'",

@@ -31,8 +31,8 @@ pub struct Trace {
     pub sockets: BTreeSet<PathBuf>,
     /// Whether it waited for connections.
     pub listens: bool,
-    /// Files whose mode, owner or times were changed, which no permission allows.
-    pub metadata: BTreeSet<PathBuf>,
+    /// Files whose owner was changed, which no permission allows.
+    pub owned: BTreeSet<PathBuf>,
 }
 
 /// What surrounds a program, and needs no permission.
@@ -109,10 +109,10 @@ impl Trace {
                 self.written.extend(call.path(1, here));
             }
             "symlink" | "symlinkat" => self.written.extend(call.path(1, here)),
-            "chmod" | "fchmodat" | "chown" | "lchown" | "fchownat" | "utimensat" | "utime"
-            | "utimes" => {
-                self.metadata.extend(call.path(0, here));
+            "chmod" | "fchmodat" | "fchmodat2" | "utimensat" | "utime" | "utimes" => {
+                self.written.extend(call.path(0, here));
             }
+            "chown" | "lchown" | "fchownat" => self.owned.extend(call.path(0, here)),
             "execve" | "execveat" => self.executed.extend(call.path(0, here)),
             "listen" => self.listens = true,
             _ => {}

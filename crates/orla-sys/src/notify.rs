@@ -14,27 +14,30 @@ pub struct Notification {
     pub id: u64,
     /// The thread that makes the call, as this process sees it.
     pub thread: i32,
+    /// The number of the call.
+    pub number: i64,
     /// The arguments of the call.
     pub arguments: [u64; 6],
 }
 
 impl Notifications {
-    /// Has the calls of one number wait for an answer, those of this thread and of what it starts. That cannot be taken back. The thread
-    /// needs `CAP_SYS_ADMIN`, or no new privileges.
+    /// Has the calls of these numbers wait for an answer, those of this thread and of what it starts. That cannot be taken back. The
+    /// thread needs `CAP_SYS_ADMIN`, or no new privileges.
     ///
     /// # Errors
-    /// The reason of the system.
-    pub fn install(call: i64) -> io::Result<Self> {
-        let call = u32::try_from(call).map_err(|_| io::ErrorKind::InvalidInput)?;
+    /// The reason of the system; `EBUSY` if another process answers calls of this thread already.
+    pub fn install(calls: &[i64]) -> io::Result<Self> {
         let step = |code, k| libc::sock_filter { code, jt: 0, jf: 0, k };
         // Load the number of the call (BPF_LD | BPF_W | BPF_ABS), skip one if it is another (BPF_JMP | BPF_JEQ | BPF_K), return (BPF_RET | BPF_K).
-        let mut filter = [
-            step(0x20, 0),
-            libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: call },
-            step(0x06, libc::SECCOMP_RET_USER_NOTIF),
-            step(0x06, libc::SECCOMP_RET_ALLOW),
-        ];
-        let program = libc::sock_fprog { len: 4, filter: filter.as_mut_ptr() };
+        let mut filter = vec![step(0x20, 0)];
+        for call in calls {
+            let call = u32::try_from(*call).map_err(|_| io::ErrorKind::InvalidInput)?;
+            filter.push(libc::sock_filter { code: 0x15, jt: 0, jf: 1, k: call });
+            filter.push(step(0x06, libc::SECCOMP_RET_USER_NOTIF));
+        }
+        filter.push(step(0x06, libc::SECCOMP_RET_ALLOW));
+        let len = u16::try_from(filter.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let program = libc::sock_fprog { len, filter: filter.as_mut_ptr() };
         // A call that was received is interrupted by nothing but the end of its process: its answer is not lost.
         let flags =
             libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
@@ -89,7 +92,8 @@ impl Notifications {
         };
         match (result, i32::try_from(received.pid)) {
             (0, Ok(thread)) => {
-                Ok(Notification { id: received.id, thread, arguments: received.data.args })
+                let number = received.data.nr.into();
+                Ok(Notification { id: received.id, thread, number, arguments: received.data.args })
             }
             (0, Err(_)) => Err(io::ErrorKind::InvalidData.into()),
             _ => Err(io::Error::last_os_error()),

@@ -3,6 +3,7 @@
 
 use std::io::Read as _;
 use std::net::TcpListener;
+use std::os::unix::fs::MetadataExt as _;
 
 use serde_json::{Value, json};
 
@@ -69,6 +70,80 @@ fn the_temporary_directory_is_the_calls_own_and_gone_after_it() {
     assert_eq!((words[0], &words[2..]), (words[1], &["0", "700", "run=no"][..]));
     assert_ne!(Some(words[0]), other.split(' ').next());
     assert!(!std::path::Path::new(words[0]).exists());
+}
+
+#[test]
+fn modes_and_times_can_be_changed_where_a_process_may_write() {
+    let code = r#"python3 - <<'END'
+import ctypes, os, shutil
+tmp, libc = os.environ["TMPDIR"], ctypes.CDLL(None, use_errno=True)
+def t(name, run):
+    try:
+        run()
+        print(f"{name}=ok")
+    except OSError as err:
+        print(f"{name}={err.errno}")
+def with_open(path, run):
+    fd = os.open(path, os.O_RDONLY)
+    try: run(fd)
+    finally: os.close(fd)
+def call(number, *args):
+    if libc.syscall(number, *args) != 0: raise OSError(ctypes.get_errno(), "")
+os.symlink(os.path.abspath("other/out"), "work/link")
+t("chmod", lambda: os.chmod("work/old", 0o640))
+t("fchmod", lambda: with_open("work/old", lambda fd: os.chmod(fd, 0o600)))
+t("at", lambda: with_open("work", lambda fd: os.chmod("old", 0o604, dir_fd=fd)))
+t("proc", lambda: with_open("work/old", lambda fd: os.chmod(f"/proc/self/fd/{fd}", 0o640)))
+t("utime", lambda: os.utime("work/old", (1, 86400)))
+t("link_itself", lambda: os.utime("work/link", (2, 2), follow_symlinks=False))
+t("temporary", lambda: (open(tmp + "/f", "w").close(), os.chmod(tmp + "/f", 0o700), os.utime(tmp + "/f")))
+t("copy", lambda: shutil.copy2("data/in", "work/copy"))
+t("link", lambda: os.chmod("work/link", 0o777))
+t("link_times", lambda: os.utime("work/link", (3, 3)))
+t("above", lambda: os.chmod("work/../other/out", 0o777))
+t("beside", lambda: os.chmod("workers/x", 0o777))
+t("readable", lambda: os.chmod("data/in", 0o777))
+t("open", lambda: with_open("data/in", lambda fd: os.chmod(fd, 0o777)))
+t("open_times", lambda: with_open("data/in", lambda fd: os.utime(fd)))
+t("root", lambda: os.chmod("/proc/self/root" + os.path.abspath("other/out"), 0o777))
+t("setuid", lambda: os.chmod("work/old", 0o4755))
+t("setgid", lambda: os.chmod("work/old", 0o2755))
+t("absent", lambda: os.chmod("work/absent", 0o600))
+t("closed", lambda: os.chmod(999, 0o600))
+t("pipe", lambda: os.chmod(1, 0o777))
+t("bad_pointer", lambda: call(90, ctypes.c_void_p(8), 0o777))
+t("owner", lambda: os.chown("work/old", os.getuid(), -1))
+t("attribute", lambda: os.setxattr("work/old", "user.orla", b"x"))
+END"#;
+    let world = files()
+        .file("workers/x", "beside")
+        .tool("w", probe("permissions: ['fs:read:../data', 'fs:write:../work']", code))
+        .tool(
+            "none",
+            probe(
+                "permissions: ['fs:read:../work']",
+                "t mode chmod 777 work/old; t own sh -c 'echo > $TMPDIR/f && chmod 700 $TMPDIR/f'",
+            ),
+        );
+    let directory = world.path("");
+    let modes = || {
+        ["other/out", "data/in", "workers/x"].map(|path| {
+            let file = std::fs::metadata(directory.join(path)).unwrap();
+            (file.mode(), file.mtime(), file.mtime_nsec())
+        })
+    };
+    let before = modes();
+    let server = world.serve();
+    let tried_one = tried(&server, "w");
+    let allowed = "chmod=ok fchmod=ok at=ok proc=ok utime=ok link_itself=ok temporary=ok copy=ok";
+    let refused =
+        "link=1 link_times=1 above=1 beside=1 readable=1 open=1 open_times=1 root=1 setuid=1 setgid=1";
+    let wrong = "absent=2 closed=9 pipe=1 bad_pointer=14 owner=1 attribute=1";
+    assert_eq!(tried_one, format!("{allowed} {refused} {wrong}"));
+    assert_eq!(tried(&server, "none"), "mode=no own=ok");
+    assert_eq!(modes(), before);
+    let changed = std::fs::metadata(directory.join("work/old")).unwrap();
+    assert_eq!((changed.mode() & 0o7777, changed.mtime()), (0o640, 86400));
 }
 
 #[test]

@@ -53,9 +53,10 @@ use super::inside::{
     LOOK_EVERY, OwnAccess, Probe, Request, Rules, answer, drop_capabilities, enforce, keep_watched,
     landlock, open_real, probe, receive,
 };
+use super::metadata::Metadata;
 use super::usage::Watch;
 use super::wire::Message;
-use super::{NO_LIMIT, READY, usage};
+use super::{NO_LIMIT, READY, answers, usage};
 
 /// Below the mount point: where programs have their temporary directories.
 const TEMPORARY: &str = "tmp";
@@ -116,17 +117,16 @@ impl<'a> Compartment<'a> {
         nix::sched::unshare(
             CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWIPC | CloneFlags::CLONE_NEWPID,
         )?;
-        let channel = rules.connects.channel()?;
+        let channel = (!rules.is_open).then(UnixStream::pair).transpose()?;
         let first = First::start(rules, &mount_point, socket, channel.as_ref())?;
-        if let Some((_, asking)) = &channel {
-            rules.connects.ask(asking)?;
-        }
         // Its programs inherit all this. What it does itself from here on is allowed to them, too.
-        if rules.is_open {
-            keep_watched()?;
-        } else {
-            drop_capabilities()?;
-            rules.filters.apply()?;
+        match &channel {
+            None => keep_watched()?,
+            Some((_, asking)) => {
+                let is_answered = answers::ask(&rules.connects, asking)?;
+                drop_capabilities()?;
+                rules.filters.apply(is_answered)?;
+            }
         }
         Ok(Self { rules, mount_point, first, rulesets: HashMap::new(), starter: Starter::default() })
     }
@@ -332,7 +332,7 @@ struct First {
 struct Cleared {
     /// The number of the limit that it was ended for.
     breach: u8,
-    /// Whether nothing of it is left: a connect that blocks cannot be ended.
+    /// Whether nothing of it is left: a connect that blocks, or a change of a file on a hanging disk, cannot be ended.
     is_empty: bool,
 }
 
@@ -403,8 +403,13 @@ fn first_process(
     sigprocmask(SigmaskHow::SIG_BLOCK, Some(&children), None)?;
     let ends = SignalFd::with_flags(&children, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     rustix::io::write(answers, &[NO_LIMIT])?;
-    let connects = channel.map(|(answering, _)| rules.connects.answer(answering)).transpose()?;
-    let are_connecting = || connects.as_ref().is_some_and(|count| count.load(Ordering::SeqCst) > 0);
+    let answered = channel.map(|(answering, _)| {
+        let temporary = open_real(&mount_point.join(TEMPORARY)).map_err(io::Error::other)?;
+        let metadata = Metadata::of(rules.write.iter().chain([&temporary]))?;
+        answers::answer(&rules.connects, metadata, answering)
+    });
+    let answered = answered.transpose()?;
+    let are_answered = || answered.as_ref().is_some_and(|count| count.load(Ordering::SeqCst) > 0);
     let (mut watch, mut breach) = (None::<Watch<'_>>, NO_LIMIT);
     loop {
         let mut fds = [
@@ -435,7 +440,7 @@ fn first_process(
                     kill_others();
                     // Those that were started here lose their parents, and become children of this process.
                     while wait(WaitOptions::empty()).is_ok() {}
-                    rustix::io::write(answers, &[breach, u8::from(are_connecting())])?;
+                    rustix::io::write(answers, &[breach, u8::from(are_answered())])?;
                     (watch, breach) = (None, NO_LIMIT);
                 }
                 Err(Errno::INTR) => {}

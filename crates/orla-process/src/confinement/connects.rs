@@ -1,38 +1,25 @@
 //! Connects on behalf of a confined program, where the address decides: `net:loopback` and `unix:PATH`.
 //!
-//! # How it works
-//!
-//! Filters see the arguments of a system call, but not the address that they point to. So each `connect` of the program waits for the
-//! first process of its compartment. That copies the address, decides on the copy, takes the very socket (pidfd_getfd(2)) and connects it to
-//! the copy. The program can change its memory or its descriptors meanwhile, and changes nothing by that: what is connected is a
-//! socket of its own, to an address that was checked.
+//! The first process of the compartment ([`answers`](super::answers)) takes the very socket of the program (pidfd_getfd(2)) and connects it to
+//! a copy of the address, which it has checked.
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::FileExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
-use orla_sys::{Notification, Notifications};
+use orla_sys::Notification;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::net::SocketAddrUnix;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::wire::{self, Message};
+use super::answers::{Errno, own, read_exact_memory};
 use super::{NetworkMode, proxy};
 
 /// The most bytes of an address.
 const MAX_ADDRESS: usize = 128;
-/// The most connects of one compartment that block at a time. Each has a thread.
-const MAX_BLOCKED: usize = 64;
-const STACK: usize = 128 * 1024;
 
 /// What the program may connect to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,48 +39,10 @@ enum Address {
     None,
 }
 
-/// Why a connect fails: the number of an error.
-type Errno = i32;
-
 impl Connects {
     /// Whether the kernel cannot decide by itself.
-    fn need_answers(&self) -> bool {
+    pub(super) fn need_answers(&self) -> bool {
         self.network == NetworkMode::Loopback || !self.unix.is_empty()
-    }
-
-    /// A channel from the spawner to the first process, where one is needed.
-    pub(super) fn channel(&self) -> io::Result<Option<(UnixStream, UnixStream)>> {
-        self.need_answers().then(UnixStream::pair).transpose()
-    }
-
-    /// In the spawner: has the connects of its children wait for the first process from now on.
-    pub(super) fn ask(&self, channel: &UnixStream) -> io::Result<()> {
-        let notifications = Notifications::install(libc::SYS_connect).map_err(|err| {
-            let busy = match err.raw_os_error() {
-                Some(libc::EBUSY) => {
-                    "; another program, such as that of a container, already answers system calls here"
-                }
-                _ => "",
-            };
-            io::Error::other(format!(
-                "net:loopback and unix:PATH need notifications of seccomp: {err}{busy}"
-            ))
-        })?;
-        wire::write(channel.as_fd(), &Message::default(), &[notifications.as_fd()])
-    }
-
-    /// In the first process: answers the connects of the compartment on another thread, until this process ends. Gives how
-    /// many are in progress.
-    pub(super) fn answer(&self, channel: &UnixStream) -> io::Result<Arc<AtomicUsize>> {
-        let (_, fds) = wire::read(channel.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
-        let notifications = fds.into_iter().next().ok_or(io::ErrorKind::InvalidData)?;
-        let notifications = Arc::new(Notifications::received(notifications)?);
-        let (connects, in_progress) = (Arc::new(self.clone()), Arc::new(AtomicUsize::new(0)));
-        let counted = Arc::clone(&in_progress);
-        thread::Builder::new()
-            .stack_size(STACK)
-            .spawn(move || serve(&connects, &notifications, &counted))?;
-        Ok(in_progress)
     }
 
     fn allows(&self, address: &SocketAddr) -> bool {
@@ -106,48 +55,8 @@ impl Connects {
     }
 }
 
-fn serve(connects: &Arc<Connects>, notifications: &Arc<Notifications>, in_progress: &Arc<AtomicUsize>) {
-    loop {
-        let call = match notifications.next() {
-            Ok(call) => call,
-            Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => continue,
-            Err(_) => return,
-        };
-        // Counted before it is looked at: the program may be killed at any moment.
-        let others = in_progress.fetch_add(1, Ordering::SeqCst);
-        let target = match target(connects, notifications, &call) {
-            Ok(target) => target,
-            Err(errno) => {
-                in_progress.fetch_sub(1, Ordering::SeqCst);
-                let _ = notifications.answer(&call, Err(errno));
-                continue;
-            }
-        };
-        let is_blocking =
-            rustix::fs::fcntl_getfl(&target.socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK));
-        if !is_blocking || others >= MAX_BLOCKED {
-            let connected = if is_blocking { Err(libc::EAGAIN) } else { target.connect() };
-            in_progress.fetch_sub(1, Ordering::SeqCst);
-            let _ = notifications.answer(&call, connected);
-            continue;
-        }
-        let waiting = (Arc::clone(notifications), Arc::clone(in_progress));
-        let spawned = thread::Builder::new().stack_size(STACK).spawn(move || {
-            let (notifications, in_progress) = waiting;
-            let connected = target.connect();
-            drop(target);
-            in_progress.fetch_sub(1, Ordering::SeqCst);
-            let _ = notifications.answer(&call, connected);
-        });
-        if spawned.is_err() {
-            in_progress.fetch_sub(1, Ordering::SeqCst);
-            let _ = notifications.answer(&call, Err(libc::EAGAIN));
-        }
-    }
-}
-
 /// A socket of the program, and what it is to be connected to.
-struct Target {
+pub(super) struct Target {
     socket: OwnedFd,
     to: Endpoint,
 }
@@ -160,7 +69,12 @@ enum Endpoint {
 }
 
 impl Target {
-    fn connect(&self) -> Result<(), Errno> {
+    /// Whether connecting may take its time.
+    pub(super) fn blocks(&self) -> bool {
+        rustix::fs::fcntl_getfl(&self.socket).is_ok_and(|flags| !flags.contains(OFlags::NONBLOCK))
+    }
+
+    pub(super) fn connect(&self) -> Result<(), Errno> {
         let connected = match &self.to {
             Endpoint::Internet(address) => rustix::net::connect(&self.socket, address),
             Endpoint::Unix(file) => SocketAddrUnix::new(own(file))
@@ -171,45 +85,34 @@ impl Target {
     }
 }
 
-/// The path of an open file of this process.
-fn own(file: &OwnedFd) -> PathBuf {
-    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
-}
-
-/// What a call is about, if it is allowed.
-fn target(
-    connects: &Connects,
-    notifications: &Notifications,
-    call: &Notification,
-) -> Result<Target, Errno> {
-    let [descriptor, pointer, length, ..] = call.arguments;
-    // The kernel looks at the lower half of both numbers.
-    let (descriptor, length) = (descriptor as u32 as i32, length as u32 as usize);
-    if descriptor < 0 {
-        return Err(libc::EBADF);
-    }
-    if !(2..=MAX_ADDRESS).contains(&length) {
-        return Err(libc::EINVAL);
-    }
-    let mut bytes = [0; MAX_ADDRESS];
-    let bytes = &mut bytes[..length];
-    let memory = fs::File::open(format!("/proc/{}/mem", call.thread)).map_err(|_| libc::EACCES)?;
-    memory.read_exact_at(bytes, pointer).map_err(|_| libc::EFAULT)?;
-    let to = match parse(bytes).ok_or(libc::EACCES)? {
-        Address::Internet(address) if connects.allows(&address) => Endpoint::Internet(address),
-        Address::None if connects.network == NetworkMode::All => Endpoint::None,
-        Address::Unix(path) => Endpoint::Unix(connects.open(call.thread, &path)?),
-        Address::Internet(_) | Address::None => return Err(libc::EACCES),
-    };
-    let socket = take(call.thread, descriptor).map_err(rustix::io::Errno::raw_os_error)?;
-    // Otherwise all that may have been of another process.
-    match notifications.waits(call) {
-        true => Ok(Target { socket, to }),
-        false => Err(libc::EINTR),
-    }
-}
-
 impl Connects {
+    /// What a call is about, if it is allowed.
+    ///
+    /// # Errors
+    /// `EACCES` if the program may not connect to it, or another number of the call.
+    pub(super) fn target(&self, call: &Notification) -> Result<Target, Errno> {
+        let [descriptor, pointer, length, ..] = call.arguments;
+        // The kernel looks at the lower half of both numbers.
+        let (descriptor, length) = (descriptor as u32 as i32, length as u32 as usize);
+        if descriptor < 0 {
+            return Err(libc::EBADF);
+        }
+        if !(2..=MAX_ADDRESS).contains(&length) {
+            return Err(libc::EINVAL);
+        }
+        let mut bytes = [0; MAX_ADDRESS];
+        let bytes = &mut bytes[..length];
+        read_exact_memory(call.thread, pointer, bytes)?;
+        let to = match parse(bytes).ok_or(libc::EACCES)? {
+            Address::Internet(address) if self.allows(&address) => Endpoint::Internet(address),
+            Address::None if self.network == NetworkMode::All => Endpoint::None,
+            Address::Unix(path) => Endpoint::Unix(self.open(call.thread, &path)?),
+            Address::Internet(_) | Address::None => return Err(libc::EACCES),
+        };
+        let socket = take(call.thread, descriptor).map_err(rustix::io::Errno::raw_os_error)?;
+        Ok(Target { socket, to })
+    }
+
     /// Opens what is at a path, if that is allowed.
     fn open(&self, thread: i32, path: &Path) -> Result<OwnedFd, Errno> {
         let path = Path::new(&format!("/proc/{thread}/cwd")).join(path);

@@ -12,12 +12,14 @@ use seccompiler::{
 };
 
 use super::connects::Connects;
-use super::sockets;
+use super::{metadata, sockets};
 
 /// The filters of a profile, compiled.
 #[derive(Debug)]
 pub(super) struct Filters {
     programs: Vec<BpfProgram>,
+    /// Refuses the changes of metadata that someone else might decide on.
+    metadata: BpfProgram,
 }
 
 /// Refused altogether.
@@ -82,14 +84,10 @@ const REFUSED_HERE: &[i64] =
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[i64] = &[];
 
-/// Metadata of files, which Landlock does not cover.
+/// Metadata of files, which Landlock does not cover, besides [`metadata::CALLS`].
 const METADATA: &[i64] = &[
-    libc::SYS_fchmod,
-    libc::SYS_fchmodat,
-    SYS_FCHMODAT2,
     libc::SYS_fchown,
     libc::SYS_fchownat,
-    libc::SYS_utimensat,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_fsetxattr,
@@ -101,20 +99,12 @@ const METADATA: &[i64] = &[
     SYS_FILE_SETATTR,
 ];
 #[cfg(target_arch = "x86_64")]
-const METADATA_HERE: &[i64] = &[
-    libc::SYS_chmod,
-    libc::SYS_chown,
-    libc::SYS_lchown,
-    libc::SYS_utime,
-    libc::SYS_utimes,
-    libc::SYS_futimesat,
-];
+const METADATA_HERE: &[i64] = &[libc::SYS_chown, libc::SYS_lchown];
 #[cfg(not(target_arch = "x86_64"))]
 const METADATA_HERE: &[i64] = &[];
 
 // These have the same number on every architecture.
 const SYS_OPEN_TREE_ATTR: i64 = 467;
-const SYS_FCHMODAT2: i64 = 452;
 const SYS_SETXATTRAT: i64 = 463;
 const SYS_REMOVEXATTRAT: i64 = 466;
 const SYS_FILE_SETATTR: i64 = 469;
@@ -211,14 +201,16 @@ impl Filters {
         if cfg!(target_arch = "x86_64") {
             all.push(without_x32());
         }
-        Ok(Self { programs: all })
+        let metadata = metadata::CALLS.iter().map(|number| (*number, Vec::new())).collect();
+        Ok(Self { programs: all, metadata: filter(metadata, libc::EPERM)? })
     }
 
-    /// Puts them in force for this thread and for what it starts. They cannot be taken back.
-    pub(super) fn apply(&self) -> io::Result<()> {
-        self.programs
-            .iter()
-            .try_for_each(|filter| seccompiler::apply_filter(filter).map_err(io::Error::other))
+    /// Puts them in force for this thread and for what it starts. They cannot be taken back. Whether changes of metadata are decided
+    /// on elsewhere; else all are refused.
+    pub(super) fn apply(&self, is_metadata_answered: bool) -> io::Result<()> {
+        let metadata = (!is_metadata_answered).then_some(&self.metadata);
+        let mut all = self.programs.iter().chain(metadata);
+        all.try_for_each(|filter| seccompiler::apply_filter(filter).map_err(io::Error::other))
     }
 }
 

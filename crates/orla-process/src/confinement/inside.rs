@@ -41,7 +41,7 @@ pub(super) struct Rules {
     read: Vec<OwnedFd>,
     execute: Vec<OwnedFd>,
     programs: Vec<OwnedFd>,
-    write: Vec<OwnedFd>,
+    pub(super) write: Vec<OwnedFd>,
     devices: Vec<OwnedFd>,
     pub(super) filters: Filters,
     pub(super) limits: Limits,

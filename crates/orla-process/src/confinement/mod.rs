@@ -8,7 +8,9 @@
 //!
 //! | what | by what |
 //! |---|---|
-//! | files | Landlock; metadata: seccomp |
+//! | files | Landlock |
+//! | modes and times of files | seccomp: the first process of a compartment changes them for the program, where it may write (`metadata`) |
+//! | other metadata | seccomp |
 //! | network, UNIX sockets | a network namespace without interfaces, and seccomp |
 //! | declared hosts | a network namespace of a loopback interface, where the broker (`orla_broker`) listens; Landlock and seccomp leave connections to it alone |
 //! | `net:loopback`, `unix:PATH` | seccomp: the first process of a compartment connects for the program, to addresses that it has checked (`connects`) |
@@ -23,6 +25,8 @@
 //! - A sandbox is `enforced` only after a probe inside of it was refused what it refuses.
 
 #[cfg(target_os = "linux")]
+mod answers;
+#[cfg(target_os = "linux")]
 mod compartment;
 #[cfg(target_os = "linux")]
 mod connects;
@@ -32,6 +36,8 @@ mod filters;
 mod inside;
 #[cfg(target_os = "linux")]
 mod launcher;
+#[cfg(target_os = "linux")]
+mod metadata;
 #[cfg(target_os = "linux")]
 mod network_probe;
 #[cfg(target_os = "linux")]

@@ -15,6 +15,9 @@ pub struct Support {
     pub namespaces: Result<(), String>,
     /// Which control groups there are: `v2`, `hybrid`, `v1` or `none`.
     pub cgroup: &'static str,
+    /// Whether a process can decide on changes of metadata for others (seccomp_unotify(2)), and if not, why. Then confined processes
+    /// are refused all of them.
+    pub metadata: Result<(), String>,
 }
 
 impl Support {
@@ -28,6 +31,7 @@ impl Support {
                 || !read("/proc/sys/kernel/seccomp/actions_avail").is_empty(),
             namespaces: namespaces(),
             cgroup: cgroup(&read("/proc/mounts")),
+            metadata: metadata(),
         }
     }
 }
@@ -74,6 +78,22 @@ fn namespaces() -> Result<(), String> {
     super::launcher::Launcher::new(&orla_confine::Profile::default(), true, None)
         .map(drop)
         .map_err(|problems| problems.join("; "))
+}
+
+#[cfg(target_os = "linux")]
+fn metadata() -> Result<(), String> {
+    // On a thread of its own, which ends with the filter.
+    let asked = std::thread::spawn(|| {
+        rustix::thread::set_no_new_privs(true)?;
+        orla_sys::Notifications::install(&[]).map(drop)
+    });
+    let answered = asked.join().map_err(|_| "it was not tried".to_owned())?;
+    answered.map_err(|err| err.to_string())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn metadata() -> Result<(), String> {
+    Err("there are none on this system".to_owned())
 }
 
 #[cfg(not(target_os = "linux"))]

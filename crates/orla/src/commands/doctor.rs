@@ -21,7 +21,7 @@ struct Report {
     #[serde(skip_serializing_if = "Option::is_none")]
     namespaces_missing: Option<String>,
     cgroup: &'static str,
-    /// How changes of modes, owners, times and attributes of files are refused.
+    /// Which changes of modes, owners, times and attributes of files are refused.
     metadata: &'static str,
     sandbox: &'static str,
     capabilities: Vec<Row>,
@@ -62,9 +62,6 @@ impl Certificate {
         }
     }
 }
-
-/// A read-only mount would leave them to directories that may be written; see ARCHITECTURE.md.
-const METADATA: &str = "refused everywhere in confined processes, by seccomp";
 
 pub(crate) fn run(doctor: &cli::Doctor, source: &Source) -> Result<(), Failure> {
     let config = super::load(source)?;
@@ -112,7 +109,12 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
         namespaces: support.namespaces.is_ok(),
         namespaces_missing: support.namespaces.err(),
         cgroup: support.cgroup,
-        metadata: METADATA,
+        metadata: match support.metadata {
+            Ok(()) => {
+                "modes and times can be changed where a confined process may write; all else is refused"
+            }
+            Err(_) => "refused everywhere in confined processes",
+        },
         sandbox: config.sandbox.mode.name(),
         capabilities,
         tls: tls.as_ref().map(Certificate::of),

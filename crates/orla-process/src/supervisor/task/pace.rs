@@ -20,15 +20,20 @@ pub(super) struct LogPace {
 }
 
 impl LogPace {
-    /// Takes a line, and whether it may say why the process ends. Gives it back if it is to be logged now.
-    pub(super) fn take(&mut self, line: BytesMut, tells_why: bool, now: Instant) -> Option<BytesMut> {
+    /// Takes a line, and gives it back if it is to be logged now. `tells_why`: whether a line may say why the process ends.
+    pub(super) fn take(
+        &mut self,
+        line: BytesMut,
+        tells_why: impl FnOnce(&[u8]) -> bool,
+        now: Instant,
+    ) -> Option<BytesMut> {
         self.until.get_or_insert(now + SECOND);
         self.lines += 1;
         if self.lines <= LINES_A_SECOND {
             return Some(line);
         }
         let [why, last] = &mut self.kept;
-        if tells_why {
+        if tells_why(&line) {
             *why = Some(line);
             *last = None;
         } else {
@@ -64,14 +69,15 @@ mod tests {
         let start = Instant::now();
         let line = |number: u64| BytesMut::from(number.to_string().as_bytes());
         let mut pace = LogPace::default();
-        let logged = (0..LINES_A_SECOND).all(|number| pace.take(line(number), true, start).is_some());
+        let logged =
+            (0..LINES_A_SECOND).all(|number| pace.take(line(number), |_| true, start).is_some());
         assert!(logged && pace.due().is_none());
-        assert!((0..10).all(|number| pace.take(line(number), number == 3, start).is_none()));
+        assert!((0..10).all(|number| pace.take(line(number), |_| number == 3, start).is_none()));
         assert_eq!(pace.due(), Some(start + SECOND));
         assert!(!pace.is_over(start) && pace.is_over(start + SECOND));
         let (left_out, kept) = pace.end().unwrap();
         assert_eq!((left_out, kept.collect::<Vec<_>>()), (10, vec![line(3), line(9)]));
-        assert!(pace.take(line(1), true, start + SECOND).is_some());
+        assert!(pace.take(line(1), |_| true, start + SECOND).is_some());
         assert!(pace.due().is_none() && pace.end().is_none());
     }
 }

@@ -197,7 +197,7 @@ impl<S: Service> Task<S> {
         if self.pace.is_over(now) {
             self.end_pace();
         }
-        let says_why = tells_why(&String::from_utf8_lossy(&line));
+        let says_why = |line: &[u8]| tells_why(&String::from_utf8_lossy(line));
         if let Some(line) = self.pace.take(line, says_why, now) {
             self.log_line(&line);
         }

@@ -65,7 +65,7 @@ fn enforced_by(status: &SandboxStatus, support: &Support) -> Vec<String> {
             let network = if is_of_host { "" } else { " network," };
             vec![
                 format!("Landlock ABI {} (files)", support.landlock_abi),
-                "seccomp (metadata, sockets, kernel interfaces)".to_owned(),
+                "seccomp (metadata of files, sockets, kernel interfaces)".to_owned(),
                 format!("namespaces (processes,{network} temporary directory)"),
                 "empty capability sets".to_owned(),
             ]

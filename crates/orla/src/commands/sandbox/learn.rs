@@ -66,11 +66,10 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
         home: home.as_deref(),
         temporary: &std::env::temp_dir(),
     });
-    if !trace.metadata.is_empty() {
-        let first = trace.metadata.iter().next().map(|path| path.display().to_string());
+    if let Some(first) = trace.owned.first() {
         render::warning(&format!(
-            "it changes modes, owners or times of files ({}), which is refused in every sandbox",
-            first.unwrap_or_default()
+            "it changes owners of files ({}), which is refused in every sandbox",
+            first.display()
         ));
     }
     if learn.json {

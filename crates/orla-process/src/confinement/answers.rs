@@ -1,0 +1,176 @@
+//! Answers system calls of a confined program, where the kernel alone cannot decide.
+//!
+//! # How it works
+//!
+//! Filters see the arguments of a system call, but not what they point to. So each such call waits for the first process of the
+//! compartment, which copies what the arguments point to, decides on the copy, and does on the copy what the call asks for. The program
+//! can change its memory or its descriptors meanwhile, and changes nothing by that.
+//!
+//! | calls | decided by |
+//! |---|---|
+//! | `connect`, for `net:loopback` and `unix:PATH` | the address (`connects`) |
+//! | changes of modes and times | where the file is (`metadata`) |
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use orla_sys::{Notification, Notifications};
+
+use super::connects::{Connects, Target};
+use super::metadata::{self, Metadata};
+use super::wire::{self, Message};
+
+/// The most calls of one compartment that block at a time. Each has a thread.
+const MAX_BLOCKED: usize = 64;
+const STACK: usize = 128 * 1024;
+
+/// Why a call fails: the number of an error.
+pub(super) type Errno = i32;
+
+/// In the spawner: has the calls of its children wait for the first process from now on. Whether they do: where another program,
+/// such as that of a container, answers system calls already, connects cannot be decided, and changes of metadata are refused.
+///
+/// # Errors
+/// The reason of the system.
+pub(super) fn ask(connects: &Connects, channel: &UnixStream) -> io::Result<bool> {
+    let mut calls = metadata::CALLS.to_vec();
+    if connects.need_answers() {
+        calls.push(libc::SYS_connect);
+    }
+    let (fds, is_asked) = match Notifications::install(&calls) {
+        Ok(notifications) => (Some(notifications), true),
+        Err(err) if connects.need_answers() => {
+            let busy = match err.raw_os_error() {
+                Some(libc::EBUSY) => {
+                    "; another program, such as that of a container, already answers system calls here"
+                }
+                _ => "",
+            };
+            return Err(io::Error::other(format!(
+                "net:loopback and unix:PATH need notifications of seccomp: {err}{busy}"
+            )));
+        }
+        Err(_) => (None, false),
+    };
+    let fds: Vec<_> = fds.iter().map(Notifications::as_fd).collect();
+    wire::write(channel.as_fd(), &Message::default(), &fds)?;
+    Ok(is_asked)
+}
+
+/// In the first process: answers the calls of the compartment on another thread, until this process ends. Gives how many are in
+/// progress.
+///
+/// # Errors
+/// The reason of the system.
+pub(super) fn answer(
+    connects: &Connects,
+    metadata: Metadata,
+    channel: &UnixStream,
+) -> io::Result<Arc<AtomicUsize>> {
+    let (_, fds) = wire::read(channel.as_fd())?.ok_or(io::ErrorKind::UnexpectedEof)?;
+    let in_progress = Arc::new(AtomicUsize::new(0));
+    if let Some(notifications) = fds.into_iter().next() {
+        let answers = Answers {
+            notifications: Notifications::received(notifications)?,
+            connects: connects.clone(),
+            metadata,
+            in_progress: Arc::clone(&in_progress),
+        };
+        thread::Builder::new().stack_size(STACK).spawn(move || Arc::new(answers).serve())?;
+    }
+    Ok(in_progress)
+}
+
+struct Answers {
+    notifications: Notifications,
+    connects: Connects,
+    metadata: Metadata,
+    in_progress: Arc<AtomicUsize>,
+}
+
+impl Answers {
+    fn serve(self: &Arc<Self>) {
+        loop {
+            let call = match self.notifications.next() {
+                Ok(call) => call,
+                Err(err) if matches!(err.raw_os_error(), Some(libc::ENOENT | libc::EINTR)) => continue,
+                Err(_) => return,
+            };
+            // Counted before it is looked at: the program may be killed at any moment.
+            let others = self.in_progress.fetch_add(1, Ordering::SeqCst);
+            if call.number == libc::SYS_connect {
+                self.connect(call, others);
+            } else {
+                let changed = self
+                    .metadata
+                    .change(&call)
+                    .and_then(|change| self.still_waits(&call).and_then(|()| change.apply()));
+                self.end(&call, changed);
+            }
+        }
+    }
+
+    fn connect(self: &Arc<Self>, call: Notification, others: usize) {
+        let target = self.connects.target(&call);
+        let target = match target.and_then(|target| self.still_waits(&call).map(|()| target)) {
+            Ok(target) => target,
+            Err(errno) => return self.end(&call, Err(errno)),
+        };
+        if !target.blocks() {
+            return self.end(&call, target.connect());
+        }
+        if others >= MAX_BLOCKED {
+            return self.end(&call, Err(libc::EAGAIN));
+        }
+        let waiting = Arc::clone(self);
+        let run = move || waiting.end_by(&call, target);
+        if thread::Builder::new().stack_size(STACK).spawn(run).is_err() {
+            self.end(&call, Err(libc::EAGAIN));
+        }
+    }
+
+    fn end_by(&self, call: &Notification, target: Target) {
+        let connected = target.connect();
+        drop(target);
+        self.end(call, connected);
+    }
+
+    fn end(&self, call: &Notification, result: Result<(), Errno>) {
+        self.in_progress.fetch_sub(1, Ordering::SeqCst);
+        let _ = self.notifications.answer(call, result);
+    }
+
+    /// Otherwise all that was read may have been of another process.
+    fn still_waits(&self, call: &Notification) -> Result<(), Errno> {
+        if self.notifications.waits(call) { Ok(()) } else { Err(libc::EINTR) }
+    }
+}
+
+/// Copies memory of a thread, as much as there is of it.
+pub(super) fn read_memory(thread: i32, pointer: u64, into: &mut [u8]) -> Result<usize, Errno> {
+    let memory = fs::File::open(format!("/proc/{thread}/mem")).map_err(|_| libc::EACCES)?;
+    match memory.read_at(into, pointer) {
+        Ok(0) | Err(_) => Err(libc::EFAULT),
+        Ok(count) => Ok(count),
+    }
+}
+
+/// Copies as much memory of a thread as there is room for.
+pub(super) fn read_exact_memory(thread: i32, pointer: u64, into: &mut [u8]) -> Result<(), Errno> {
+    match read_memory(thread, pointer, into)? {
+        count if count == into.len() => Ok(()),
+        _ => Err(libc::EFAULT),
+    }
+}
+
+/// The path of an open file of this process.
+pub(super) fn own(file: &OwnedFd) -> std::path::PathBuf {
+    use std::os::fd::AsRawFd as _;
+    format!("/proc/self/fd/{}", file.as_raw_fd()).into()
+}
