@@ -5,7 +5,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use orla_marketplace::rtfs::json::push_string;
+use orla_marketplace::rtfs::json::{push_string, string_length};
 use serde_json::value::RawValue;
 
 /// The deepest nesting that is read.
@@ -180,16 +180,7 @@ impl Reader<'_> {
     }
 
     fn string(&mut self) -> Result<String, NotJson> {
-        let bytes = self.rest.as_bytes();
-        let mut end = 1;
-        while let Some(byte) = bytes.get(end) {
-            match byte {
-                b'"' => break,
-                b'\\' => end += 2,
-                _ => end += 1,
-            }
-        }
-        let (string, rest) = self.rest.split_at(end + 1);
+        let (string, rest) = self.rest.split_at(string_length(self.rest.as_bytes()));
         self.rest = rest;
         serde_json::from_str(string).map_err(|err| NotJson(err.to_string()))
     }

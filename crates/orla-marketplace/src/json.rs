@@ -1,6 +1,6 @@
 //! Helpers for JSON text. JSON text ⇄ RTFS values is in the language ([`rtfs::json`]).
 
-pub use rtfs::json::{JsonError, value_from_json, value_to_json};
+pub use rtfs::json::{JsonError, string_length, value_from_json, value_to_json};
 pub(crate) use rtfs::json::{MAX_PATH, push_index, push_key};
 
 use rtfs::json::push_string;
@@ -15,7 +15,7 @@ pub fn compact(json: &str) -> String {
     while let Some(quote) = rest.find('"') {
         let (outside, string) = rest.split_at(quote);
         out.extend(outside.split_ascii_whitespace());
-        let end = end_of_string(string.as_bytes());
+        let end = string_length(string.as_bytes());
         let literal = &string[..end];
         match literal.contains('\\').then(|| serde_json::from_str::<String>(literal)) {
             Some(Ok(text)) => push_string(&mut out, &text),
@@ -43,19 +43,6 @@ pub fn whole_numbers(value: &mut Json) {
         Json::Object(members) => members.values_mut().for_each(whole_numbers),
         Json::Null | Json::Bool(_) | Json::String(_) => {}
     }
-}
-
-/// The length of the string literal that `json` begins with.
-fn end_of_string(json: &[u8]) -> usize {
-    let mut at = 1;
-    while let Some(&byte) = json.get(at) {
-        match byte {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    json.len()
 }
 
 #[cfg(test)]

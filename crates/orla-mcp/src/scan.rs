@@ -5,6 +5,8 @@
 
 use std::ops::Range;
 
+use orla_marketplace::json::string_length;
+
 /// The members of an object, in their order: the text between the quotes of each key, and the range of its value.
 ///
 /// The text must be one JSON value. One that is not an object has no members.
@@ -32,7 +34,7 @@ impl<'a> Iterator for Members<'a> {
             self.at = self.text.len();
             return None;
         }
-        let end = string(self.text, at);
+        let end = at + string_length(&self.text[at..]);
         let key = self.text.get(at + 1..end.checked_sub(1)?)?;
         let colon = blank(self.text, end);
         let start = blank(self.text, colon + 1);
@@ -48,25 +50,12 @@ fn blank(text: &[u8], at: usize) -> usize {
     at + rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t' | b'\n' | b'\r')).count()
 }
 
-/// The place behind the string that begins at `at`.
-fn string(text: &[u8], at: usize) -> usize {
-    let mut at = at + 1;
-    while let Some(found) = memchr::memchr2(b'"', b'\\', text.get(at..).unwrap_or_default()) {
-        at += found + 1;
-        if text[at - 1] == b'"' {
-            return at;
-        }
-        at += 1;
-    }
-    text.len()
-}
-
 /// The place behind the value that begins at `at`.
 fn value(text: &[u8], mut at: usize) -> usize {
     let mut depth = 0_usize;
     while let Some(byte) = text.get(at) {
         match byte {
-            b'"' => at = string(text, at),
+            b'"' => at += string_length(&text[at..]),
             b'{' | b'[' => {
                 depth += 1;
                 at += 1;

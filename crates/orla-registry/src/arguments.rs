@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::ops::RangeInclusive;
 
 use num_bigint::BigInt;
+use num_traits::{FromPrimitive as _, Signed as _};
 use rtfs::{Map, Value};
 
 use crate::builtin::Parameter;
@@ -88,6 +89,10 @@ impl<'a> Arguments<'a> {
     /// An integer of any size.
     pub(crate) fn big(&self, name: &str) -> Read<BigInt> {
         big(name, self.required(name, "an integer")?)
+    }
+
+    pub(crate) fn big_or(&self, name: &str, default: i64) -> Read<BigInt> {
+        self.given(name).map_or(Ok(default.into()), |value| big(name, value))
     }
 
     /// An integer within a range.
@@ -197,30 +202,30 @@ pub(crate) fn big(name: &str, value: &Value) -> Read<BigInt> {
         Value::Int(integer) => Ok(BigInt::from(*integer)),
         Value::BigInt(integer) => Ok(integer.get().clone()),
         // JSON Schema takes 3.0 for an integer.
-        Value::Float(float) if is_small_integer(*float) => Ok(BigInt::from(*float as i64)),
+        Value::Float(float) if float.fract() == 0.0 => Ok(BigInt::from_f64(*float).unwrap_or_default()),
         other => Err(BuiltinError::argument(name, "an integer", other)),
     }
 }
 
+/// An integer within a range. One beyond 64 bits is taken for the largest or the smallest of 64 bits: as a place, a count or a
+/// span, it means the same.
 pub(crate) fn integer(name: &str, value: &Value, range: RangeInclusive<i64>) -> Read<i64> {
     let integer = match value {
-        Value::Int(integer) => Some(*integer),
-        Value::Float(float) if is_small_integer(*float) => Some(*float as i64),
-        Value::BigInt(_) => None,
+        Value::Int(integer) => *integer,
+        // A cast saturates.
+        Value::Float(float) if float.fract() == 0.0 => *float as i64,
+        Value::BigInt(integer) if integer.get().is_negative() => i64::MIN,
+        Value::BigInt(_) => i64::MAX,
         other => return Err(BuiltinError::argument(name, "an integer", other)),
     };
-    integer.filter(|integer| range.contains(integer)).ok_or_else(|| {
-        let expected = match (*range.start(), *range.end()) {
-            (i64::MIN, i64::MAX) => "an integer of 64 bits".to_owned(),
-            (start, i64::MAX) => format!("an integer of at least {start}"),
-            (start, end) => format!("an integer from {start} to {end}"),
-        };
-        BuiltinError::argument(name, expected, value)
-    })
-}
-
-fn is_small_integer(float: f64) -> bool {
-    float.fract() == 0.0 && float.abs() <= 9_007_199_254_740_992.0
+    if range.contains(&integer) {
+        return Ok(integer);
+    }
+    let expected = match (*range.start(), *range.end()) {
+        (start, i64::MAX) => format!("an integer of at least {start}"),
+        (start, end) => format!("an integer from {start} to {end}"),
+    };
+    Err(BuiltinError::argument(name, expected, value))
 }
 
 pub(crate) fn list<'a>(name: &str, value: &'a Value) -> Read<Cow<'a, [Value]>> {

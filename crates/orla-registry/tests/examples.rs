@@ -91,3 +91,27 @@ fn an_error_names_the_argument() {
         assert_eq!(error.to_string(), expected, "{name}");
     }
 }
+
+#[test]
+fn what_the_schema_accepts_is_no_invalid_argument() {
+    let cases = [
+        // An integer of JSON Schema has no bounds, and may be written as a float.
+        ("list.slice", r#"{"items":[1,2,3],"start":-100000000000000000000,"end":2.0}"#, "[1,2]"),
+        ("list.slice", r#"{"items":[1,2,3],"end":1e300}"#, "[1,2,3]"),
+        ("list.flatten", r#"{"items":[[1,[2]]],"depth":18446744073709551616}"#, "[1,2]"),
+        (
+            "list.range",
+            r#"{"from":100000000000000000000,"to":100000000000000000003,"step":2}"#,
+            "[100000000000000000000,100000000000000000002]",
+        ),
+        ("list.range", r#"{"from":5,"to":1e300,"step":-1}"#, "[]"),
+        ("list.filter", r#"{"items":["a","x",1],"operator":"in","value":"abc"}"#, r#"["a"]"#),
+        ("list.filter", r#"{"items":[1,null,3],"operator":"in","value":[3,null]}"#, "[null,3]"),
+        ("list.filter", r#"{"items":[1,null],"operator":"in","value":null}"#, "[]"),
+    ];
+    for (name, input, expected) in cases {
+        let output = CapabilityRegistry.get(name).unwrap().call(&value_from_json(input).unwrap());
+        let output = output.unwrap_or_else(|error| panic!("{name} {input}: {error}"));
+        assert_eq!(value_to_json(&output).unwrap(), expected, "{name} {input}");
+    }
+}

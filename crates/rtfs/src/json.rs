@@ -65,6 +65,19 @@ pub fn push_index(path: &mut String, index: usize) {
     path.push_str(&format!("[{index}]"));
 }
 
+/// The length of the string literal that JSON text begins with, with its quotes: all of the text if the string has no end.
+pub fn string_length(json: &[u8]) -> usize {
+    let mut at = 1;
+    while let Some(found) = memchr::memchr2(b'"', b'\\', json.get(at..).unwrap_or_default()) {
+        at += found + 1;
+        if json[at - 1] == b'"' {
+            return at;
+        }
+        at += 1;
+    }
+    json.len()
+}
+
 /// Appends a JSON string literal.
 pub fn push_string(out: &mut String, text: &str) {
     out.push('"');

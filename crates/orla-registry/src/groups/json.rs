@@ -4,7 +4,7 @@ mod jmespath;
 mod patch;
 mod path;
 
-use rtfs::json::{value_from_json, value_to_json};
+use rtfs::json::{string_length, value_from_json, value_to_json};
 use rtfs::{Map, Value};
 
 use crate::arguments::{Arguments, name_of};
@@ -216,7 +216,7 @@ fn indent(compact: &str, step: usize, out: &mut BoundedText) -> Result<()> {
     };
     while let Some(first) = rest.chars().next() {
         let length = match first {
-            '"' => string_end(rest),
+            '"' => string_length(rest.as_bytes()),
             _ => first.len_utf8(),
         };
         let (token, after) = rest.split_at(length);
@@ -247,18 +247,4 @@ fn indent(compact: &str, step: usize, out: &mut BoundedText) -> Result<()> {
         rest = after;
     }
     Ok(())
-}
-
-/// The length of the string literal that a text begins with.
-fn string_end(text: &str) -> usize {
-    let bytes = text.as_bytes();
-    let mut at = 1;
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'"' => return at + 1,
-            b'\\' => at += 2,
-            _ => at += 1,
-        }
-    }
-    bytes.len()
 }

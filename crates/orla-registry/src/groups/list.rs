@@ -2,6 +2,9 @@
 
 use std::cmp::Ordering;
 
+use num_bigint::BigInt;
+use num_integer::Integer as _;
+use num_traits::{ToPrimitive as _, Zero as _};
 use rtfs::{Map, Value};
 
 use crate::arguments::{Arguments, list};
@@ -10,12 +13,10 @@ use crate::error::BuiltinError;
 use crate::groups::{field, record, size};
 use crate::limits::{Budget, deep, items_fit, vector};
 use crate::number::Number;
-use crate::schema::{ANY, INTEGER, LIST, LISTS, TEXT};
+use crate::schema::{ANY, INTEGER, INTEGERS, LIST, LISTS, TEXT};
 
 type Result<T> = std::result::Result<T, BuiltinError>;
 
-const INTEGER_64: &str =
-    r#""type":"integer","minimum":-9223372036854775808,"maximum":9223372036854775807"#;
 const ITEMS: Parameter = required("items", LIST, "The list.");
 const BY: Parameter = optional(
     "by",
@@ -46,7 +47,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
                 "operator",
                 r#""enum":["=","!=","<","<=",">",">=","contains","in"]"#,
                 "How the item's value is compared with `value`. Numbers by value, texts by code point, different kinds \
-                 never; `contains` asks whether a text or list has `value` in it, `in` whether the list `value` has it.",
+                 never; `contains` asks whether a text or list has `value` in it, `in` whether the text or list `value` has it.",
             ),
             required("value", ANY, "What is compared with."),
             BY,
@@ -141,16 +142,16 @@ pub(super) static BUILTINS: &[Builtin] = &[
         title: "Range of integers",
         description: "The integers from one (inclusive) to another (exclusive), in steps.",
         parameters: &[
-            required("to", INTEGER_64, "The end, not included."),
-            defaulted("from", INTEGER_64, "0", "The first integer."),
+            required("to", INTEGER, "The end, not included."),
+            defaulted("from", INTEGER, "0", "The first integer."),
             defaulted(
                 "step",
-                INTEGER_64,
+                INTEGER,
                 "1",
                 "The difference between neighbours, not 0; negative counts down.",
             ),
         ],
-        output: r#""type":"array","items":{"type":"integer"}"#,
+        output: INTEGERS,
         examples: &[
             example(r#"{"to":3}"#, "[0,1,2]"),
             example(r#"{"from":10,"to":0,"step":-4}"#, "[10,6,2]"),
@@ -332,10 +333,8 @@ fn filter(args: &Arguments<'_>) -> Result<Value> {
     args.text("operator")?;
     let operator = args.choice("operator", &words, Equal)?;
     let (value, by) = (args.value("value")?, args.optional_text("by")?);
-    let wanted =
-        if let In = operator { list("value", value)? } else { std::slice::from_ref(value).into() };
     let mut members = rtfs::Set::new();
-    if let In = operator {
+    if let (In, Ok(wanted)) = (operator, list("value", value)) {
         for member in wanted.iter() {
             deep(members.insert(member.clone()))?;
         }
@@ -349,7 +348,10 @@ fn filter(args: &Arguments<'_>) -> Result<Value> {
             Different => !same(&key, value),
             Order(holds) => comparable(&key, value) && holds(key.compare(value)),
             Contains => contains(&key, value, &mut budget)?,
-            In => members.contains(&key),
+            In => match value {
+                Value::Str(_) => contains(value, &key, &mut budget)?,
+                _ => members.contains(&key),
+            },
         };
         if keep {
             kept.push(item.clone());
@@ -452,23 +454,17 @@ fn sum_by(args: &Arguments<'_>) -> Result<Value> {
 }
 
 fn range(args: &Arguments<'_>) -> Result<Value> {
-    let all = i64::MIN..=i64::MAX;
-    let from = args.integer_or("from", all.clone(), 0)?;
-    let to = args.integer("to", all.clone())?;
-    let step = args.integer_or("step", all, 1)?;
-    if step == 0 {
+    let from = args.big_or("from", 0)?;
+    let to = args.big("to")?;
+    let step = args.big_or("step", 1)?;
+    if step.is_zero() {
         return Err(BuiltinError::content("step", "it must not be 0"));
     }
-    let distance = i128::from(to) - i128::from(from);
-    let step = i128::from(step);
-    let count = if distance.signum() == step.signum() {
-        (distance.unsigned_abs()).div_ceil(step.unsigned_abs())
-    } else {
-        0
-    };
-    let count = items_fit(usize::try_from(count).ok())?;
-    let integer = |i: usize| i64::try_from(i128::from(from) + step * i as i128).unwrap_or(to);
-    vector((0..count).map(|i| Value::Int(integer(i))).collect())
+    let distance = &to - &from;
+    let count = if distance.sign() == step.sign() { distance.div_ceil(&step) } else { BigInt::ZERO };
+    let count = items_fit(count.to_usize())?;
+    let each = std::iter::successors(Some(from), |at| Some(at + &step));
+    vector(each.take(count).map(Value::from).collect())
 }
 
 fn sort(args: &Arguments<'_>) -> Result<Value> {

@@ -10,6 +10,7 @@ mod websocket;
 
 use a2a::{A2AError, SendMessageRequest, StreamResponse, Task};
 use futures_util::stream::BoxStream;
+use orla_marketplace::json::string_length;
 use orla_marketplace::{Hops, RuntimeError};
 use orla_oauth::metadata::is_loopback;
 use reqwest::header::{HeaderMap, HeaderValue};
@@ -250,23 +251,15 @@ fn parse(json: &[u8]) -> Result<Value, Fault> {
 fn read_size(json: &[u8]) -> usize {
     const OBJECT: usize = 1024;
     const VALUE: usize = 32;
-    let (mut size, mut rest) = (0, json);
-    while let Some(at) = rest.iter().position(|byte| matches!(byte, b'"' | b'{' | b'[' | b',')) {
-        let found = rest[at];
-        rest = &rest[at + 1..];
-        match found {
-            b'"' => {
-                while let Some(end) = memchr::memchr2(b'"', b'\\', rest) {
-                    let is_end = rest[end] == b'"';
-                    rest = rest.get(if is_end { end + 1 } else { end + 2 }..).unwrap_or_default();
-                    if is_end {
-                        break;
-                    }
-                }
-            }
+    let (mut size, mut at) = (0, 0);
+    while let Some(byte) = json.get(at) {
+        match byte {
+            b'"' => at += string_length(&json[at..]) - 1,
             b'{' => size += OBJECT,
-            _ => size += VALUE,
+            b'[' | b',' => size += VALUE,
+            _ => {}
         }
+        at += 1;
     }
     size
 }
