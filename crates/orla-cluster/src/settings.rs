@@ -78,9 +78,7 @@ impl ClusterSettings {
 }
 
 fn admits(patterns: Option<&[Pattern]>, id: &str) -> bool {
-    patterns.is_none_or(|patterns| {
-        patterns.iter().any(|pattern| pattern.matches(id) || pattern.is_above(id))
-    })
+    patterns.is_none_or(|patterns| patterns.iter().any(|pattern| pattern.covers(id)))
 }
 
 impl fmt::Debug for ClusterSettings {

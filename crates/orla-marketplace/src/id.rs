@@ -83,7 +83,12 @@ impl Pattern {
     /// capability is part of, such as `notes` of `notes.add`. So a rule that names a capsule still holds when the capsule
     /// lists a second tool.
     pub fn fits(&self, id: &str, name: &str) -> bool {
-        self.matches(id) || self.matches(name) || self.is_above(id)
+        self.covers(id) || self.matches(name)
+    }
+
+    /// Whether the pattern matches the id, or is the name of what it is part of.
+    pub fn covers(&self, id: &str) -> bool {
+        self.matches(id) || self.is_above(id)
     }
 
     /// Whether the pattern is what an id begins with, up to a dot.

@@ -300,7 +300,7 @@ impl Sources {
                 let own = discovery::IDS.into_iter().chain(program::IDS);
                 let renamed = renamed.map(|rename| rename.to.as_str());
                 let mut all = names.iter().map(String::as_str).chain(renamed).chain(own);
-                if !all.any(|name| pattern.matches(name) || pattern.is_above(name)) {
+                if !all.any(|name| pattern.covers(name)) {
                     let hint = suggestion(text, names.iter().map(String::as_str));
                     findings.warnings.push(format!("{key}: {text} matches no tool{hint}"));
                 }

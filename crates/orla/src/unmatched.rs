@@ -103,7 +103,7 @@ impl Known {
     }
 
     fn has(&self, pattern: &Pattern) -> bool {
-        self.names.iter().any(|name| pattern.matches(name) || pattern.is_above(name))
+        self.names.iter().any(|name| pattern.covers(name))
             || self
                 .beginnings
                 .iter()

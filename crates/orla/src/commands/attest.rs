@@ -10,8 +10,8 @@ use orla_marketplace::Entry;
 use orla_marketplace::attestation::{ContentSource, SigningKey, Validity, format_instant, sign};
 
 use crate::app::App;
-use crate::config::{Config, Source, read_text, reason};
-use crate::governance::{ChangedAttestations, attestations_file, load_attestations, subject};
+use crate::config::{Config, FileChange, Readers, Source, read_text, reason};
+use crate::governance::{attestations_file, load_attestations, print_attestations, subject};
 use crate::{Failure, cli, render};
 
 /// The largest key file that is read.
@@ -68,7 +68,7 @@ fn vouch_for_all(
             .extend(catalog.entries().iter().map(|entry| &**entry).filter(|entry| !is_built_in(entry)));
     }
     let out = attest.out.clone().unwrap_or_else(|| attestations_file(config));
-    let change = ChangedAttestations::begin(&out).map_err(Failure::failed)?;
+    let change = FileChange::begin(&out, Readers::Anyone).map_err(Failure::failed)?;
     let mut attestations = load_attestations(&out).map_err(Failure::failed)?;
     let created_at = SystemTime::now();
     let expires_at = attest.expires.map(|days| created_at + Duration::from_secs(u64::from(days) * DAY));
@@ -92,7 +92,7 @@ fn vouch_for_all(
         }
     }
     if made > 0 {
-        change.save(&attestations).map_err(Failure::failed)?;
+        change.save(&print_attestations(&attestations)).map_err(Failure::failed)?;
         let until = expires_at.map(|at| format!(" until {}", format_instant(at))).unwrap_or_default();
         let plural = if made == 1 { "capability" } else { "capabilities" };
         render::note(&format!("{authority} attested {made} {plural}{until}: {}", out.display()));

@@ -29,9 +29,7 @@ impl Builtins {
         match self {
             Self::Unlisted => Some(Listing::Unlisted),
             Self::Listed => Some(Listing::Listed),
-            Self::Some(patterns)
-                if patterns.iter().any(|pattern| pattern.matches(id) || pattern.is_above(id)) =>
-            {
+            Self::Some(patterns) if patterns.iter().any(|pattern| pattern.covers(id)) => {
                 Some(Listing::Listed)
             }
             Self::Some(_) => Some(Listing::Unlisted),

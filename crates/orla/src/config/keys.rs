@@ -28,9 +28,24 @@ pub(crate) struct Key<T> {
     /// What the key means, in Markdown.
     about: &'static str,
     is_required: bool,
-    /// Takes over the running value, if a change needs a restart.
-    keep: Option<Keep<T>>,
-    is_restart_documented: bool,
+    restart: Restart<T>,
+}
+
+/// Which changes of a key take effect only when the server is restarted.
+enum Restart<T> {
+    None,
+    Some(Keep<T>),
+    All(Keep<T>),
+}
+
+impl<T> Restart<T> {
+    /// Takes over the running value.
+    fn keep(&self) -> Option<&Keep<T>> {
+        match self {
+            Self::None => None,
+            Self::Some(keep) | Self::All(keep) => Some(keep),
+        }
+    }
 }
 
 /// Takes the value of a running configuration over into a new one, and says whether it differed.
@@ -86,8 +101,7 @@ pub(super) fn section<T: 'static>(name: &'static str, keys: Vec<Key<T>>, about: 
 impl<T> Key<T> {
     fn new(name: &'static str, field: impl Field<T> + 'static, about: &'static str) -> Self {
         let field = Box::new(field);
-        let (keep, is_restart_documented) = (None, false);
-        Self { name, aliases: &[], field, about, is_required: false, keep, is_restart_documented }
+        Self { name, aliases: &[], field, about, is_required: false, restart: Restart::None }
     }
 
     /// The key must be there.
@@ -106,7 +120,7 @@ impl<T> Key<T> {
             new.clone_from(running);
             differs
         };
-        Self { keep: Some(Box::new(keep)), is_restart_documented: true, ..self }
+        Self { restart: Restart::All(Box::new(keep)), ..self }
     }
 
     /// Some changes take effect only when the server is restarted: `keep` undoes them, and says whether there was one.
@@ -115,7 +129,7 @@ impl<T> Key<T> {
     where
         T: 'static,
     {
-        Self { keep: Some(Box::new(keep)), ..self }
+        Self { restart: Restart::Some(Box::new(keep)), ..self }
     }
 
     /// The key has these names too.
@@ -279,7 +293,7 @@ pub(super) fn keep<T>(keys: &[Key<T>], prefix: &str, new: &mut T, running: &mut 
     for key in keys {
         let name = format!("{prefix}{}", key.name);
         kept.extend(keep(key.field.keys(), &format!("{name}."), new, running));
-        if key.keep.as_ref().is_some_and(|keep| keep(new, running)) {
+        if key.restart.keep().is_some_and(|keep| keep(new, running)) {
             kept.push(name);
         }
     }
@@ -293,7 +307,7 @@ pub(super) fn names_that_need_a_restart<T>(keys: &[Key<T>], prefix: &str) -> Vec
     for key in keys {
         let name = format!("{prefix}{}", key.name);
         names.extend(names_that_need_a_restart(key.field.keys(), &format!("{name}.")));
-        names.extend(key.keep.is_some().then_some(name));
+        names.extend(key.restart.keep().is_some().then_some(name));
     }
     names
 }
@@ -349,7 +363,8 @@ impl Reader<'_> {
 pub(super) fn properties<T>(keys: &[Key<T>], defaults: &mut T) -> Map<String, Json> {
     let property = |key: &Key<T>| {
         let mut schema = key.field.schema(defaults);
-        let restart = if key.is_restart_documented { ". A change needs a restart" } else { "" };
+        let restart =
+            if matches!(key.restart, Restart::All(_)) { ". A change needs a restart" } else { "" };
         schema["description"] = format!("{}{restart}", without_links(key.about)).into();
         (key.name.to_owned(), schema)
     };
@@ -406,7 +421,7 @@ pub(super) fn documentation<T>(keys: &[Key<T>], prefix: &str, defaults: &mut T) 
             Json::String(text) => format!("`{text}`"),
             other => format!("`{other}`"),
         };
-        let restart = if key.is_restart_documented { " †" } else { "" };
+        let restart = if matches!(key.restart, Restart::All(_)) { " †" } else { "" };
         let _ = writeln!(rows, "| `{name}`{restart} | {default} | {} |", key.about);
         rows += &inner;
     }

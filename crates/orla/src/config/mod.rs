@@ -20,6 +20,7 @@ mod agents;
 mod approve;
 mod builtins;
 mod capabilities;
+mod change;
 mod cluster;
 mod comments;
 mod dotenv;
@@ -80,6 +81,7 @@ use orla_tasks::{Schedule, TaskOptions};
 
 pub(crate) use agent::{AgentConfig, Approve};
 pub(crate) use builtins::Builtins;
+pub(crate) use change::{FileChange, Readers};
 use file::read_file;
 pub(crate) use file::read_text;
 pub(crate) use governance::{AuditHeads, AuditSync, GovernanceConfig};

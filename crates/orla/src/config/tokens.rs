@@ -2,9 +2,7 @@
 //!
 //! A secret is shown once, when it is made. It has 256 random bits, so its plain digest reveals nothing.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -14,7 +12,7 @@ use orla_identity::{OWN_TOKEN, OwnToken, sha256};
 use orla_marketplace::attestation::{format_instant, parse_instant};
 use serde::{Deserialize, Serialize};
 
-use super::{read_text, reason};
+use super::{FileChange, Readers, read_text};
 
 /// The default name of the file.
 pub(crate) const DEFAULT_FILE: &str = "orla.tokens.json";
@@ -83,30 +81,10 @@ pub(crate) fn change<T>(
     path: &Path,
     change: impl FnOnce(&mut Vec<Token>) -> Result<T, String>,
 ) -> Result<T, String> {
-    let failed = |err: std::io::Error| format!("{} cannot be written: {}", path.display(), reason(&err));
-    let directory =
-        path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let lock = File::open(directory).map_err(failed)?;
-    lock.lock().map_err(failed)?;
+    let file = FileChange::begin(path, Readers::Owner)?;
     let mut tokens = load(path)?.unwrap_or_default();
     let changed = change(&mut tokens)?;
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.partial", std::process::id()));
-    let partial = path.with_file_name(name);
-    let written = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&partial)
-        .and_then(|mut file| {
-            file.write_all(print(&tokens).as_bytes())?;
-            file.sync_all()
-        })
-        .and_then(|()| fs::rename(&partial, path));
-    written.map_err(|err| {
-        let _ = fs::remove_file(&partial);
-        failed(err)
-    })?;
+    file.save(&print(&tokens))?;
     Ok(changed)
 }
 

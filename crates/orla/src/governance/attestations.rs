@@ -5,17 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::SystemTime;
 
 use orla_marketplace::CapabilityAttestation;
 use orla_marketplace::attestation::{format_instant, parse_instant};
-use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::config::{read_text, reason};
+use crate::config::read_text;
 
 /// The default name of the file.
 pub(crate) const DEFAULT_FILE: &str = "orla.attestations.json";
@@ -39,70 +36,6 @@ pub(crate) fn load(path: &Path) -> Result<Attestations, String> {
     parse(&text).map_err(|problem| format!("{}: {problem}", path.display()))
 }
 
-/// A change of a file. Others wait until it is saved or dropped.
-///
-/// What is being written is beside the file and is locked. It then takes the place of the file, so that a reader sees the
-/// old content or the new content.
-pub(crate) struct Change<'p> {
-    path: &'p Path,
-    partial: PathBuf,
-    file: fs::File,
-    is_saved: bool,
-}
-
-impl<'p> Change<'p> {
-    /// Waits until no one else changes the file.
-    ///
-    /// # Errors
-    /// A sentence with the path of the file: it cannot be written.
-    pub(crate) fn begin(path: &'p Path) -> Result<Self, String> {
-        let mut name = path.file_name().unwrap_or_default().to_owned();
-        name.push(".partial");
-        let partial = path.with_file_name(name);
-        loop {
-            let mut options = fs::OpenOptions::new();
-            let options = options.create(true).truncate(false).write(true);
-            let file = options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed()).open(&partial);
-            let file =
-                file.and_then(|file| file.lock().map(|()| file)).map_err(|err| failed(path, &err))?;
-            // Who had the lock may have saved or removed it.
-            let is_there = fs::symlink_metadata(&partial).is_ok_and(|there| {
-                file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
-            });
-            if is_there {
-                return Ok(Self { path, partial, file, is_saved: false });
-            }
-        }
-    }
-
-    /// Replaces the file.
-    ///
-    /// # Errors
-    /// A sentence with its path.
-    pub(crate) fn save(mut self, attestations: &Attestations) -> Result<(), String> {
-        let written = self
-            .file
-            .set_len(0)
-            .and_then(|()| self.file.write_all(print(attestations).as_bytes()))
-            .and_then(|()| self.file.sync_all())
-            .and_then(|()| fs::rename(&self.partial, self.path));
-        self.is_saved = written.is_ok();
-        written.map_err(|err| failed(self.path, &err))
-    }
-}
-
-impl Drop for Change<'_> {
-    fn drop(&mut self) {
-        if !self.is_saved {
-            drop(fs::remove_file(&self.partial));
-        }
-    }
-}
-
-fn failed(path: &Path, err: &std::io::Error) -> String {
-    format!("{} cannot be written: {}", path.display(), reason(err))
-}
-
 fn parse(text: &str) -> Result<Attestations, String> {
     let file: Document = serde_json::from_str(text).map_err(|err| err.to_string())?;
     if file.version != VERSION {
@@ -115,7 +48,8 @@ fn parse(text: &str) -> Result<Attestations, String> {
     file.attestations.into_iter().map(read).collect()
 }
 
-fn print(attestations: &Attestations) -> String {
+/// The text of a file with these attestations.
+pub(crate) fn print(attestations: &Attestations) -> String {
     let rows = attestations.iter().map(|(id, attestation)| (id.clone(), Row::of(attestation)));
     let file = Document { version: VERSION, attestations: rows.collect() };
     // Texts in maps can always be written.
@@ -196,34 +130,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(DEFAULT_FILE);
         assert_eq!(load(&path), Ok(Attestations::new()));
-        Change::begin(&path).unwrap().save(&attestations()).unwrap();
+        fs::write(&path, print(&attestations())).unwrap();
         assert_eq!(load(&path), Ok(attestations()));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
-        drop(Change::begin(&path).unwrap());
-        assert_eq!(load(&path), Ok(attestations()));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
-        assert!(Change::begin(&dir.path().join("none/x")).is_err());
-    }
-
-    #[test]
-    fn changes_of_one_file_come_one_after_the_other() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join(DEFAULT_FILE);
-        std::thread::scope(|scope| {
-            for at in 0..50 {
-                let path = &path;
-                scope.spawn(move || {
-                    let change = Change::begin(path).unwrap();
-                    let mut all = load(path).unwrap();
-                    all.insert(at.to_string(), attestations().remove("a").unwrap());
-                    if at % 5 != 0 {
-                        change.save(&all).unwrap();
-                    }
-                });
-            }
-        });
-        assert_eq!(load(&path).unwrap().len(), 40);
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
     }
 
     #[test]

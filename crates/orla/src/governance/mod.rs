@@ -32,7 +32,7 @@ use orla_providers::capsule::is_unlearned;
 use orla_providers::mcp::{Reach, ServerSettings};
 use parking_lot::Mutex;
 
-pub(crate) use attestations::{Attestations, Change as ChangedAttestations, load as load_attestations};
+pub(crate) use attestations::{Attestations, load as load_attestations, print as print_attestations};
 use content::Contents;
 
 use crate::config::Config;
