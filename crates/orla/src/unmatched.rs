@@ -55,6 +55,7 @@ impl Known {
             known.needs.extend_from_slice(entry.needs());
         }
         known.names.extend(discovery::IDS.into_iter().chain(program::IDS).map(str::to_owned));
+        known.names.extend(config.names_before());
         let of = |name: &str, rules: &NameRules| match &rules.prefix {
             Some(prefix) => [prefix.clone(), mcp_name(prefix)],
             None => [format!("{name}."), mcp_name(&format!("{name}."))],

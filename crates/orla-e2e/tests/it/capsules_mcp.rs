@@ -165,6 +165,9 @@ fn a_rule_that_names_a_capsule_is_about_all_of_its_tools() {
     lists("tools: {cap: {enabled: false}}\n", &[]);
     lists("tools: {cap: {enabled: false}, cap__two: {enabled: true}}\n", &["cap__two"]);
     lists("policy: [{capabilities: [cap], deny: ['*']}, {allow: ['*']}]\n", &[]);
+    let renamed = "tools: {cap.two: {rename: other}}\n";
+    lists(&format!("{renamed}deny: [cap]\n"), &[]);
+    lists(&format!("{renamed}deny: [cap__two]\n"), &["cap__one"]);
 
     let two = |server: &Server| server.client().call("cap__two", json!({"x": 1})).json.to_string();
     let server = serve("approve: [{capabilities: [cap], expires: 1s}]\n");

@@ -150,6 +150,40 @@ fn what_is_not_served_is_not_called_from_the_command_line_either() {
 }
 
 #[test]
+fn a_rule_about_a_tool_holds_under_the_name_that_it_is_given() {
+    let serve = |rule: &str| {
+        let config = format!(
+            "auth_tokens: {{ada: a-secret}}\nhistory: false\ntools: {{a: {{rename: z}}, b: {{rename: y}}}}\n{rule}"
+        );
+        world().tool("a", sh("echo done")).tool("b", sh("echo done")).config(&config)
+    };
+    let denied = "policy: [{capabilities: [a, b], deny: ['*']}, {allow: ['*']}]\n";
+    for rule in ["deny: [a, b]\n", "deny: ['a*', b]\n", denied] {
+        let world = serve(rule);
+        let check = world.run(&["check"]);
+        assert_eq!(
+            (check.code, check.all().contains("matches no")),
+            (Some(0), false),
+            "{rule}: {check:?}"
+        );
+        let server = world.serve();
+        let names = server.client_as("a-secret").tool_names();
+        assert!(!names.iter().any(|name| name == "z" || name == "y"), "{rule}: {names:?}");
+        for name in ["z", "y"] {
+            assert!(server.client_as("a-secret").try_call(name, json!({})).is_err(), "{rule}: {name}");
+        }
+    }
+    let server = serve("allow: [a]\n").serve();
+    assert_eq!(server.client_as("a-secret").tool_names(), ["z"]);
+    let rules = "quotas: [{capabilities: [b], per: day, calls: 5, cost: {b: 5}}]\napprove: [{capabilities: [a], expires: 1s}]\n";
+    let server = serve(rules).serve();
+    let call = |name: &str| server.client_as("a-secret").call(name, json!({})).json.to_string();
+    assert!(call("z").contains("not approved"));
+    assert!(!call("y").contains("quota exceeded"));
+    assert!(call("y").contains("quota exceeded"));
+}
+
+#[test]
 fn a_call_leaves_nothing_running_and_keeps_its_timeout() {
     let world = world()
         .tool("slow", sh("sleep 100 & sleep 100"))

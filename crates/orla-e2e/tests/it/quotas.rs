@@ -71,6 +71,20 @@ fn a_caller_makes_as_many_calls_as_its_quota_has_and_others_are_not_concerned() 
 }
 
 #[test]
+fn a_caller_sees_no_name_in_a_quota_that_the_policy_conceals_from_it() {
+    let policy = "policy: [{allow: ['*']}, {to: bob, capabilities: a, deny: '*'}]\n";
+    let rules = "  - {capabilities: [a, b], per: day, calls: 5}\n  - {capabilities: [a, none], per: day, calls: 5}\n";
+    let server = world_with(&format!("{rules}{policy}")).serve();
+    let shown = |token| {
+        let rows = server.get_as("/status", token).json()["quotas"].clone();
+        let rows = rows.as_array().unwrap().iter();
+        rows.map(|row| json!([row["rule"], row["capabilities"]])).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(BOB), [json!(["quotas[0]", ["b"]])]);
+    assert_eq!(shown(ADA), [json!(["quotas[0]", ["a", "b"]]), json!(["quotas[1]", ["a"]])]);
+}
+
+#[test]
 fn a_task_over_its_quota_is_refused_as_a_call_is_and_uses_no_key() {
     let server = world_with("  - {to: [bob], capabilities: [a], per: day, calls: 1}\n").serve();
     assert_eq!(server.client_as(BOB).call("a", json!({})).stdout(), "a\n");

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use orla_marketplace::{Principal, QuotaUsage, whole_millis};
+use orla_marketplace::id::Pattern;
+use orla_marketplace::{Entry, Principal, QuotaUsage, whole_millis};
 use serde::Serialize;
 
 use crate::state::Core;
@@ -58,9 +59,21 @@ impl From<QuotaUsage> for QuotaRow {
     }
 }
 
-/// The rules that concern this caller.
+/// The rules that concern this caller. They name no capability that the policy conceals from it.
 pub(crate) fn own(core: &Core, principal: Option<&Principal>) -> Vec<QuotaRow> {
-    core.market.quotas().usage_of(principal).into_iter().map(QuotaRow::from).collect()
+    let catalog = core.market.snapshot();
+    let permitted = |entry: &&Arc<Entry>| catalog.permits(principal, entry).is_ok();
+    let is_shown = |pattern: &String| {
+        let pattern = Pattern::new(&**pattern);
+        let mut entries = catalog.entries().iter().filter(permitted);
+        !(catalog.has_policy() && catalog.conceals())
+            || entries.any(|entry| pattern.fits(&entry.manifest.id, &entry.name))
+    };
+    let mut rows: Vec<_> =
+        core.market.quotas().usage_of(principal).into_iter().map(QuotaRow::from).collect();
+    rows.iter_mut().for_each(|row| row.capabilities.retain(is_shown));
+    rows.retain(|row| !row.capabilities.is_empty());
+    rows
 }
 
 /// The answer: everything for callers with the permission `quotas:read`, and their own part for others.

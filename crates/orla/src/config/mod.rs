@@ -38,6 +38,7 @@ mod provider;
 mod quotas;
 mod read;
 mod remotes;
+mod renames;
 mod schedules;
 pub(crate) mod schema;
 mod servers;
@@ -534,6 +535,7 @@ impl Source {
         problems.extend(config.read_own_tokens().err());
         config.warn_of_idle_scopes();
         config.warn_of_shared_names();
+        config.follow_renames();
         (config, problems)
     }
 
