@@ -23,5 +23,5 @@ pub use limits::{Limits, size};
 pub use profile::{Network, Places, Profile};
 pub use reach::Reach;
 pub use refusal::{Allowed, Refusal, refusal};
-pub use trace::{STRACE, Surroundings, Trace};
+pub use trace::{STRACE, Surroundings, Trace, Traced};
 pub use word::{Preset, Word, check, confines, forms, misspelt_key, placed};

@@ -3,6 +3,7 @@
 //! A trace is text of a foreign program about foreign programs: a line that is not understood is passed over.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use crate::refusal::normal;
@@ -35,6 +36,17 @@ pub struct Trace {
     pub owned: BTreeSet<PathBuf>,
 }
 
+/// The program that a trace is about, as it was started.
+#[derive(Clone, Copy, Debug)]
+pub struct Traced<'a> {
+    /// Its file.
+    pub program: &'a Path,
+    /// Its arguments; `None` for any. They tell two programs of one interpreter apart.
+    pub args: Option<&'a [OsString]>,
+    /// Where it was started.
+    pub directory: &'a Path,
+}
+
 /// What surrounds a program, and needs no permission.
 #[derive(Clone, Copy, Debug)]
 pub struct Surroundings<'a> {
@@ -49,19 +61,18 @@ pub struct Surroundings<'a> {
 }
 
 impl Trace {
-    /// Reads a trace. It is about the processes that ran `program`, or any program for `None`, and what these started;
-    /// they began in `directory`.
-    pub fn of(trace: &[u8], program: Option<&Path>, directory: &Path) -> Self {
+    /// Reads a trace. It is about the processes that ran the program, and what these started.
+    pub fn of(trace: &[u8], traced: &Traced<'_>) -> Self {
         let text = String::from_utf8_lossy(trace);
         let calls = calls(&text);
-        let family = family(&calls, program);
+        let family = family(&calls, traced);
         let mut made = Self::default();
         let mut directories: HashMap<u32, PathBuf> = HashMap::new();
         for (at, call) in calls.iter().enumerate() {
             if family.get(&call.pid).is_none_or(|since| at < *since) {
                 continue;
             }
-            let here = directories.get(&call.pid).map_or(directory, PathBuf::as_path).to_owned();
+            let here = directories.get(&call.pid).map_or(traced.directory, PathBuf::as_path).to_owned();
             if let Some(child) = call.child() {
                 directories.insert(child, here.clone());
             }
@@ -310,18 +321,11 @@ fn arguments(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// The processes that ran the program and their descendants, each with the index of the call since which it counts.
-fn family(calls: &[Call<'_>], program: Option<&Path>) -> BTreeMap<u32, usize> {
-    let is_program = |path: &str| match program {
-        Some(program) => Path::new(path) == program,
-        None => !path.starts_with("/proc/self/"),
-    };
+fn family(calls: &[Call<'_>], traced: &Traced<'_>) -> BTreeMap<u32, usize> {
     let mut family = BTreeMap::new();
     for (at, call) in calls.iter().enumerate() {
-        if call.name == "execve" && call.succeeded() {
-            let path = call.args.strip_prefix('"').and_then(|args| args.split('"').next());
-            if path.is_some_and(|path| is_program(&unescaped(path))) {
-                family.entry(call.pid).or_insert(at);
-            }
+        if call.name == "execve" && call.succeeded() && is_start(call.args, traced) {
+            family.entry(call.pid).or_insert(at);
         }
     }
     // A child may be heard of before its parent says that it made it; so it counts from its first call on.
@@ -336,6 +340,40 @@ fn family(calls: &[Call<'_>], program: Option<&Path>) -> BTreeMap<u32, usize> {
         }
         family.extend(new.into_iter().map(|child| (child, 0)));
     }
+}
+
+/// Whether these arguments of `execve` start the program: by its file, by a copy under its name, or by the shell.
+fn is_start(args: &str, traced: &Traced<'_>) -> bool {
+    let mut parts = arguments(args);
+    let file = parts.next().and_then(text);
+    let list = parts.next().and_then(|list| list.strip_prefix('[')?.strip_suffix(']'));
+    let args: Vec<&str> = list.map(|list| arguments(list).collect()).unwrap_or_default();
+    let is_program = |path: Option<String>| path.is_some_and(|path| Path::new(&path) == traced.program);
+    let arg = |index: usize| args.get(index).copied().and_then(text);
+    let first = match () {
+        () if is_program(file) || is_program(arg(0)) => 1,
+        () if is_program(arg(1)) => 2,
+        () => return false,
+    };
+    let Some(expected) = traced.args else { return true };
+    let given = args.get(first..).unwrap_or_default();
+    // `strace` cuts long texts and long lists.
+    let is_cut = given.last() == Some(&"...");
+    let given = if is_cut { &given[..given.len() - 1] } else { given };
+    let is_alike = |(given, expected): (&&str, &OsString)| {
+        let expected = expected.to_string_lossy();
+        match given.strip_suffix("...") {
+            Some(start) => text(start).is_some_and(|start| expected.starts_with(&start)),
+            None => text(given).is_some_and(|given| given == expected),
+        }
+    };
+    let is_whole = if is_cut { given.len() <= expected.len() } else { given.len() == expected.len() };
+    is_whole && given.iter().zip(expected).all(is_alike)
+}
+
+/// A text in quotes.
+fn text(quoted: &str) -> Option<String> {
+    Some(unescaped(quoted.strip_prefix('"')?.strip_suffix('"')?))
 }
 
 /// The names in queries of the domain name system.
@@ -486,6 +524,10 @@ mod tests {
 101 exit_group(0)                     = ?
 "#;
 
+    fn traced<'a>(program: &'a str, args: Option<&'a [OsString]>) -> Traced<'a> {
+        Traced { program: Path::new(program), args, directory: Path::new("/srv") }
+    }
+
     fn around<'a>(base: &'a [PathBuf]) -> Surroundings<'a> {
         Surroundings {
             base,
@@ -497,8 +539,7 @@ mod tests {
 
     #[test]
     fn the_smallest_permissions_of_what_was_recorded_are_proposed() {
-        let trace =
-            Trace::of(RECORDED.as_bytes(), Some(Path::new("/srv/tools/t.py")), Path::new("/srv"));
+        let trace = Trace::of(RECORDED.as_bytes(), &traced("/srv/tools/t.py", None));
         assert!(!trace.read.contains(Path::new("/etc/secret")), "of another process");
         let base = ["/etc/ld.so.cache", "/srv/tools/t.py"].map(PathBuf::from);
         assert_eq!(
@@ -538,20 +579,40 @@ mod tests {
 1 connect(3<socket:[1]>, {sa_family=AF_INET, sin_port=htons(80), sin_addr=inet_addr("10.0.0.1")}, 16) = 0
 1 connect(3<socket:[1]>, {sa_family=AF_UNIX, sun_path="/run/x.sock"}, 16) = 0
 "#;
-        let trace = Trace::of(trace.as_bytes(), None, Path::new("/"));
+        let trace = Trace::of(trace.as_bytes(), &traced("/t", None));
         assert_eq!(trace.permissions(&around(&[])), ["exec:/t", "unix:/run/x.sock", "net:10.0.0.1:80"]);
+    }
+
+    #[test]
+    fn two_programs_of_one_interpreter_are_told_apart() {
+        let long = "x".repeat(2000);
+        let starts = |args: &str, expected: &[&str]| {
+            let expected: Vec<OsString> = expected.iter().map(OsString::from).collect();
+            is_start(args, &traced("/usr/bin/python3", Some(&expected)))
+        };
+        let python =
+            r#""/usr/bin/python3", ["/usr/bin/python3", "/a \"b\".py", "-v"], 0x1 /* 9 vars */"#;
+        assert!(starts(python, &["/a \"b\".py", "-v"]));
+        assert!(!starts(python, &["/c.py", "-v"]) && !starts(python, &["/a \"b\".py"]));
+        let shell = r#""/bin/sh", ["/bin/sh", "/usr/bin/python3", "x"], 0x1 /* 9 vars */"#;
+        assert!(starts(shell, &["x"]) && !starts(shell, &[]));
+        let copy = r#""/proc/self/fd/9", ["/usr/bin/python3"], 0x1 /* 9 vars */"#;
+        assert!(starts(copy, &[]) && !starts(copy, &["x"]));
+        let cut = format!(r#""/usr/bin/python3", ["python3", "{}"..., ...], 0x1"#, &long[..1024]);
+        assert!(starts(&cut, &[&long, "y"]) && !starts(&cut, &["z"]));
+        assert!(is_start(&cut, &traced("/usr/bin/python3", None)));
     }
 
     proptest! {
         #[test]
         fn no_trace_panics(lines in proptest::collection::vec("(1|2) (execve|openat|rename|connect|sendto|vfork|<\\.\\.\\. vfork resumed>)\\(?(\\PC|\"|\\\\|<|>|,|/){0,30}(<unfinished \\.\\.\\.>|\\) = [0-9-]{1,2}(</x>)?)?", 0..20)) {
-            let trace = Trace::of(lines.join("\n").as_bytes(), None, Path::new("/"));
+            let trace = Trace::of(lines.join("\n").as_bytes(), &traced("/t", Some(&[])));
             let _ = trace.permissions(&around(&[]));
         }
 
         #[test]
         fn no_bytes_panic(trace in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = Trace::of(&trace, None, Path::new("/"));
+            let _ = Trace::of(&trace, &traced("/t", None));
         }
     }
 }

@@ -170,6 +170,11 @@ impl Program {
         &self.path
     }
 
+    /// Where it runs; `None` for the directory of this process.
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
     /// The variables that every process of it gets: those that `environment` passes to it, and its own.
     pub fn variables(&self, environment: &Arc<Environment>) -> Variables {
         let mut known = self.variables.lock();

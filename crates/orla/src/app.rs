@@ -258,6 +258,28 @@ impl App {
         }
     }
 
+    /// The process of the capsule or of the MCP server that may serve a name, or has this name.
+    ///
+    /// # Errors
+    /// There are several; their names.
+    pub(crate) fn process_for(&self, name: &str) -> Result<Option<Arc<dyn Managed>>, Vec<String>> {
+        let mut found = self.capsules.managed_for(name);
+        found.extend(self.servers.managed_for(name));
+        if let Some(named) = found.iter().position(|process| process.name() == name) {
+            return Ok(Some(found.swap_remove(named)));
+        }
+        match found.len() {
+            0 | 1 => Ok(found.pop()),
+            _ => Err(found.iter().map(|process| process.name().to_owned()).collect()),
+        }
+    }
+
+    /// Has one process say what it serves, and serves that.
+    pub(crate) async fn learn_from(&self, process: &dyn Managed) {
+        process.learn().await;
+        self.served.refresh();
+    }
+
     /// The cluster that this instance is a node of, if it is one.
     pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.cluster.as_ref()

@@ -534,6 +534,9 @@ pub(crate) struct Call {
     /// Write binary content, such as an image, to a file; or the text, if there is nothing else
     #[arg(long, short, value_name = "FILE", conflicts_with = "raw")]
     pub(crate) output: Option<PathBuf>,
+    /// Start nothing but the provider of this name, and call what has the capability's name, if it serves that
+    #[arg(long, hide = true, value_name = "PROVIDER", conflicts_with = "url")]
+    pub(crate) alone: Option<String>,
     #[command(flatten)]
     pub(crate) settings: Settings,
 }

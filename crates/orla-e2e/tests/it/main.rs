@@ -39,6 +39,7 @@ mod http_surface;
 mod identity;
 mod identity_end;
 mod identity_forged;
+mod learning;
 mod library;
 mod logs;
 mod mcp_script;

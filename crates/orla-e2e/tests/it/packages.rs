@@ -18,7 +18,7 @@ use crate::{sh, world};
 use registry::{Mode, Registry};
 
 /// An MCP server that says how it was told to.
-const SERVER: &str = r#"import sys, json, os
+pub(crate) const SERVER: &str = r#"import sys, json, os
 def out(m): sys.stdout.write(json.dumps(m) + "\n"); sys.stdout.flush()
 says = os.environ.get("SAYS", "Tells the weather.")
 tools = [{"name": "forecast", "description": says, "inputSchema": {"type": "object", "properties": {"city": {"type": "string"}}}}]

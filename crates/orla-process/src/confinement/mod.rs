@@ -66,7 +66,7 @@ use parking_lot::{Mutex, RwLock};
 #[cfg(target_os = "linux")]
 pub(crate) use launcher::{Start, installation};
 pub use orla_confine::{
-    Limits, Refusal, STRACE, Surroundings, Trace, check, misspelt_key, placed, size,
+    Limits, Refusal, STRACE, Surroundings, Trace, Traced, check, misspelt_key, placed, size,
 };
 pub use support::Support;
 

@@ -28,12 +28,16 @@ pub use service::{Kind, Service};
 pub use state::Policy;
 
 use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsString;
 use std::fmt;
+use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
+use crate::child::Program;
 use crate::confinement::Sandbox;
 use crate::reaper::Instance;
+use futures_util::future::BoxFuture;
 use orla_marketplace::ProviderStatus;
 use orla_marketplace::attestation::ContentSource;
 use parking_lot::Mutex;
@@ -294,6 +298,21 @@ pub trait Managed: Send + Sync {
 
     /// What its processes wrote to standard error last, a line each, the oldest first.
     fn said(&self) -> Vec<String>;
+
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// How it is.
+    fn status(&self) -> ProviderStatus;
+
+    /// What is started, and with which arguments.
+    ///
+    /// # Errors
+    /// There is no such program, or no current directory.
+    fn launch(&self) -> io::Result<(Program, Vec<OsString>)>;
+
+    /// Starts it if it does not run, and waits within bounds until it is known what it serves.
+    fn learn(&self) -> BoxFuture<'_, ()>;
 }
 
 impl<S: Service> Managed for Supervised<S> {
@@ -304,6 +323,22 @@ impl<S: Service> Managed for Supervised<S> {
 
     fn said(&self) -> Vec<String> {
         self.shared.said()
+    }
+
+    fn name(&self) -> &str {
+        Self::name(self)
+    }
+
+    fn status(&self) -> ProviderStatus {
+        Self::status(self)
+    }
+
+    fn launch(&self) -> io::Result<(Program, Vec<OsString>)> {
+        self.service().launch()
+    }
+
+    fn learn(&self) -> BoxFuture<'_, ()> {
+        Box::pin(Self::learn(self))
     }
 }
 

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use orla_marketplace::{ProviderProblem, Registration, Source, Surface, redacted};
 use orla_mcp::PeerSurface;
 use orla_process::Instance;
-use orla_process::supervisor::{Policy, Supervised, Supervisor};
+use orla_process::supervisor::{Managed, Policy, Supervised, Supervisor};
 use tokio::sync::watch;
 
 use super::executor;
@@ -35,6 +35,15 @@ impl Capsules {
     /// Their processes.
     pub fn supervisor(&self) -> &Supervisor<Package> {
         &self.0
+    }
+
+    /// The processes that may turn out to serve a capability of this name.
+    pub fn managed_for(&self, name: &str) -> Vec<Arc<dyn Managed>> {
+        let may = |capsule: &Arc<Supervised<Package>>| {
+            capsule.name() == name || names(capsule).may_serve(capsule.name(), name)
+        };
+        let meant = self.0.current().into_iter().filter(may);
+        meant.map(|capsule| capsule as Arc<dyn Managed>).collect()
     }
 
     /// The entrypoints of those that are started with the server's own `PATH`.

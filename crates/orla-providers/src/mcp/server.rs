@@ -6,6 +6,7 @@ use async_trait::async_trait;
 use orla_marketplace::{CallContext, JsonText, ProviderStatus, ShownTo, SurfaceNotice};
 use orla_mcp::answer::{ListedTool, Offers};
 use orla_mcp::{Ask, Ending, Fault, Peer, ServerInfo};
+use orla_process::supervisor::Managed;
 use tokio::sync::broadcast;
 
 use super::http::Remote;
@@ -23,6 +24,14 @@ pub(super) enum Server {
 }
 
 impl Server {
+    /// Its process, if it is one of this machine.
+    pub(super) fn managed(&self) -> Option<Arc<dyn Managed>> {
+        match self {
+            Self::Process(process) => Some(Arc::clone(&process.0) as Arc<dyn Managed>),
+            Self::Remote(_) | Self::Broken(..) => None,
+        }
+    }
+
     /// What it serves, as far as that is known.
     pub(super) fn info(&self) -> Option<Arc<ServerInfo>> {
         match self {

@@ -94,6 +94,16 @@ impl McpServers {
         self.processes.managed(name)
     }
 
+    /// The processes of this machine that may turn out to serve a capability of this name.
+    pub fn managed_for(&self, name: &str) -> Vec<Arc<dyn Managed>> {
+        let configured = self.configured.lock();
+        let may = |(settings, _): &&(Arc<ServerSettings>, Arc<Server>)| {
+            settings.name == name || settings.names.may_serve(&settings.name, name)
+        };
+        let meant = configured.entries.iter().filter(may);
+        meant.filter_map(|(_, server)| server.managed()).collect()
+    }
+
     /// See [`Supervisor::withheld`].
     pub fn withheld(&self) -> Vec<(String, BTreeSet<String>)> {
         self.processes.withheld()

@@ -14,7 +14,7 @@ pub(crate) enum Sandbox {
     /// Say in plain sentences what a capability may do, and by what that is enforced
     #[command(after_help = SANDBOX_EXPLAIN)]
     Explain(SandboxExplain),
-    /// Call a capability once, unconfined, and propose the smallest permissions for what it did
+    /// Run a capability once, unconfined, and propose the smallest permissions for what it did
     #[command(after_help = SANDBOX_LEARN)]
     Learn(SandboxLearn),
 }
@@ -47,11 +47,14 @@ pub(crate) struct SandboxExplain {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SandboxLearn {
-    /// The name or id of a capability with a process
+    /// The name or id of a tool, also of a capsule or an MCP server; or the name of a package or server, to start it alone
     pub(crate) name: String,
     /// The arguments of the call, as of `orla call`
     #[arg(last = true, value_name = "ARGUMENT")]
     pub(crate) arguments: Vec<String>,
+    /// Run a package of others unconfined without asking
+    #[arg(long)]
+    pub(crate) yes: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -80,7 +83,13 @@ The call runs without confinement under strace, which must be installed. The pro
 it before you paste it, and try other arguments too. Several files of a directory become the directory. The names of \
 hosts are those that the program looked up.
 
+The process that runs is recorded from its start on: the tool, the capsule, or the MCP server that has the tool. The \
+proposal has the form in which the permissions are granted there. A package that `orla add` installed runs \
+unconfined only after a yes.
+
 Examples:
   orla sandbox learn reports
   orla sandbox learn fetch -- url=https://example.com
+  orla sandbox learn files.read_file -- path=notes.txt          a tool of the server or package files
+  orla sandbox learn files                                      its start
   orla sandbox learn fetch --json -- --json '{\"url\": \"https://example.com\"}'";

@@ -65,6 +65,12 @@ pub(super) async fn until_stopped<T>(
 /// Runs the call in this process. A signal cancels it, which ends its process group.
 async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), Failure> {
     let app = App::build_local(config)?;
+    if let Some(provider) = &call.alone
+        && !is_served_alone(&app, provider, &call.name).await?
+    {
+        app.end_providers().await;
+        return Ok(());
+    }
     let kept = Kept::of(&app, config)?;
     let mut request = Call::to(call.name.as_str()).with(Payload::from_json(input));
     // A timeout on the command line also applies to a tool that would take longer.
@@ -95,6 +101,21 @@ async fn here(call: &cli::Call, config: &Config, input: JsonText) -> Result<(), 
         return Err(Failure::failed_with(lines));
     }
     show(call, &result)
+}
+
+/// Starts one provider, and whether it serves the capability of a call. A provider that was named itself is only started.
+async fn is_served_alone(app: &App, provider: &str, name: &str) -> Result<bool, Failure> {
+    let process = app.process_for(provider).ok().flatten();
+    let process = process.ok_or_else(|| Failure::failed(format!("{provider} is not served")))?;
+    app.learn_from(&*process).await;
+    let is_served = app.marketplace().snapshot().get(name).is_some();
+    match process.status().last_failure {
+        Some(failure) if !is_served || name == provider => {
+            Err(Failure::failed(format!("{provider}: {failure}")))
+        }
+        _ if is_served || name == provider => Ok(is_served),
+        _ => Err(Failure::failed(super::not_served(&app.marketplace().snapshot(), name))),
+    }
 }
 
 fn show(call: &cli::Call, result: &Result<Outcome, RuntimeError>) -> Result<(), Failure> {

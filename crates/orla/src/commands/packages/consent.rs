@@ -163,7 +163,7 @@ pub(super) fn is_asked() -> bool {
 ///
 /// # Errors
 /// There is none.
-pub(super) fn agrees(question: &str) -> Result<bool, Failure> {
+pub(crate) fn agrees(question: &str) -> Result<bool, Failure> {
     if !is_asked() {
         let what = format!("{question} There is no terminal to ask at: pass --yes to agree");
         return Err(Failure::failed(what));

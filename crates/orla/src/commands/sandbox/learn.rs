@@ -3,27 +3,53 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use orla_confine::Word;
 use orla_marketplace::id::Pattern;
 use orla_process::child::Program;
-use orla_process::confinement::{STRACE, Surroundings, Trace, base};
+use orla_process::confinement::{STRACE, Surroundings, Trace, Traced, base, placed};
 use orla_process::file::program_in_path;
+use orla_process::supervisor::Managed;
 use orla_process::{Instance, foreground};
 use orla_providers::tool::ToolProvider;
 use serde_json::json;
 
 use crate::app::App;
 use crate::commands::load;
+use crate::commands::packages::agrees;
 use crate::config::{Config, Source};
+use crate::packages::{project_of, store_of};
 use crate::{Failure, cli, render};
 
-/// What is known of a capability before its call.
+/// What is known of a capability, or of the provider of some, before it runs.
 struct Subject {
-    /// What runs, where that is one file for each call.
-    program: Option<PathBuf>,
+    /// What is started.
+    program: PathBuf,
+    /// Its arguments; `None` for those of the call.
+    args: Option<Vec<OsString>>,
+    /// Where it runs.
+    runs_in: PathBuf,
     /// Its own files, which it may always read.
     own: Vec<PathBuf>,
-    /// The directory of the file that declares its permissions.
+    /// The directory from which relative paths of its permissions lead.
     directory: PathBuf,
+    /// Where its permissions are written.
+    grant: Grant,
+    /// What it has already.
+    granted: Vec<String>,
+    /// The name of the process that stays between calls, where it has one.
+    provider: Option<String>,
+}
+
+/// Where permissions are written.
+enum Grant {
+    /// In the header of a script.
+    Header,
+    /// In the manifest of a package.
+    Manifest,
+    /// In an entry of `mcpServers`.
+    Server,
+    /// In the lock, of a package of others with this name.
+    Lock(String),
 }
 
 pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Failure> {
@@ -36,13 +62,24 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
         )
     })?;
     let subject = crate::commands::small_runtime()?.block_on(subject(&learn.name, &config))?;
+    if let Grant::Lock(package) = &subject.grant
+        && !learn.yes
+    {
+        let question =
+            format!("{package} is software of others, and runs without confinement for this. Run it?");
+        if !agrees(&question)? {
+            return Err(Failure::failed(format!("{} was not run", learn.name)));
+        }
+    }
     let recording = tempfile::NamedTempFile::new()
         .map_err(|err| Failure::failed(format!("no file for the recording: {err}")))?;
     let itself = std::env::current_exe().map_err(|err| Failure::failed(err.to_string()))?;
     let mut args: Vec<OsString> = STRACE.iter().map(OsString::from).collect();
     args.extend(["-o".into(), recording.path().into(), "--".into(), itself.into()]);
     args.extend(flags(source));
-    args.extend(["call".into(), (&learn.name).into()]);
+    args.push("call".into());
+    args.extend(subject.provider.iter().map(|name| format!("--alone={name}").into()));
+    args.push((&learn.name).into());
     args.extend(learn.arguments.iter().map(OsString::from));
     // What it needs shows only where nothing is refused.
     let unconfined = ("ORLA_SANDBOX".to_owned(), "off".to_owned());
@@ -51,16 +88,21 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
     // The output of this command is the proposal.
     let ended = foreground::run_aside(&program, &args, &Instance::guarded())
         .map_err(|err| Failure::failed(format!("strace could not be started: {err}")))?;
-    if !ended.status.success() {
+    let has_failed = !ended.status.success();
+    if has_failed {
         render::warning("the call failed, so the recording may end before all that it needs");
     }
     let recorded = std::fs::read(recording.path())
         .map_err(|err| Failure::failed(format!("the recording cannot be read: {err}")))?;
-    let here = std::env::current_dir().unwrap_or_default();
-    let trace = Trace::of(&recorded, subject.program.as_deref(), &here);
+    let traced =
+        Traced { program: &subject.program, args: subject.args.as_deref(), directory: &subject.runs_in };
+    let trace = Trace::of(&recorded, &traced);
+    if trace == Trace::default() {
+        return Err(Failure::failed(format!("{} did not run, so nothing was recorded", learn.name)));
+    }
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
     let own: Vec<PathBuf> = base().into_iter().chain(subject.own).collect();
-    let words = trace.permissions(&Surroundings {
+    let mut words = trace.permissions(&Surroundings {
         base: &own,
         directory: &subject.directory,
         home: home.as_deref(),
@@ -72,44 +114,121 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
             first.display()
         ));
     }
+    if let Grant::Lock(_) = &subject.grant {
+        words.retain(|word| !is_granted(word, &subject.granted, &subject.directory));
+    }
     if learn.json {
         return crate::commands::print_json(&json!({"permissions": words}));
     }
-    render::out(&declaration(&words, subject.program.is_some()));
+    if let (Grant::Lock(package), []) = (&subject.grant, &*words) {
+        let needs = format!("{package} needs nothing that it is not granted");
+        if has_failed {
+            return Err(Failure::failed(format!("as far as it was recorded, {needs}")));
+        }
+        render::note(&needs);
+        return Ok(());
+    }
+    render::out(&declaration(&words, &subject.grant, subject.provider.as_deref()));
     Ok(())
 }
 
 async fn subject(name: &str, config: &Config) -> Result<Subject, Failure> {
     let app = App::build_local(config)?;
-    let snapshot = app.marketplace().snapshot();
-    let found = snapshot.get(name).map(|entry| {
-        let status = app.marketplace().status(entry);
-        let source = status.source.map(PathBuf::from).unwrap_or_default();
-        let parent = |path: &Path| path.parent().unwrap_or(path).to_owned();
-        match entry.manifest.provider.settings::<ToolProvider>() {
-            Ok(tool) => {
-                let path = tool.path().to_owned();
-                let own = tool.program().own_files(&app.environment());
-                let directory = tool.package().map_or_else(|| parent(&path), Path::to_owned);
-                Some(Subject { own, directory, program: Some(path) })
-            }
-            Err(_) if status.sandbox.is_some() => {
-                let directory = match source.is_dir() {
-                    true => source.clone(),
-                    false => config.file.as_deref().map(parent).unwrap_or_default(),
-                };
-                let directory = std::path::absolute(&directory).unwrap_or(directory);
-                Some(Subject { program: None, own: vec![source], directory })
-            }
-            Err(_) => None,
-        }
-    });
+    let found = found(name, config, &app);
     app.end_providers().await;
-    match found {
-        Some(Some(subject)) => Ok(subject),
-        Some(None) => Err(Failure::failed(format!("{name} has no process of its own to record"))),
-        None => Err(Failure::failed(crate::commands::not_served(&snapshot, name))),
+    found
+}
+
+fn found(name: &str, config: &Config, app: &App) -> Result<Subject, Failure> {
+    let market = app.marketplace();
+    let snapshot = market.snapshot();
+    let entry = snapshot.get(name);
+    let tool = entry.and_then(|entry| entry.manifest.provider.settings::<ToolProvider>().ok());
+    if let Some(tool) = tool {
+        let own = tool.program().own_files(&app.environment());
+        return Ok(Subject::of_tool(tool, own, config));
     }
+    let several = |names: Vec<String>| {
+        Failure::failed(format!(
+            "{name} may be a tool of {}: give the name of one of them, to record its start",
+            names.join(" or ")
+        ))
+    };
+    if let Some(process) = app.process_for(name).map_err(several)? {
+        return Subject::of_process(&*process, config, app);
+    }
+    Err(match (entry, app.findings().why_not_served(name)) {
+        (Some(_), _) => Failure::failed(format!("{name} has no process of its own to record")),
+        (None, Some(why)) => Failure::failed(why),
+        (None, None) => Failure::failed(crate::commands::not_served(&snapshot, name)),
+    })
+}
+
+impl Subject {
+    fn of_tool(tool: &ToolProvider, own: Vec<PathBuf>, config: &Config) -> Self {
+        let path = tool.path().to_owned();
+        let installed = tool.package().and_then(|directory| installed_at(directory, config));
+        let (directory, grant) = match (installed, tool.package()) {
+            (Some(name), _) => (project_of(config), Grant::Lock(name)),
+            (None, Some(package)) => (package.to_owned(), Grant::Manifest),
+            (None, None) => (path.parent().unwrap_or(&path).to_owned(), Grant::Header),
+        };
+        let runs_in = std::env::current_dir().unwrap_or_default();
+        let granted = granted(tool.program());
+        Self { program: path, args: None, runs_in, own, directory, grant, granted, provider: None }
+    }
+
+    /// # Errors
+    /// There is nothing to start.
+    fn of_process(process: &dyn Managed, config: &Config, app: &App) -> Result<Self, Failure> {
+        let name = process.name().to_owned();
+        let (program, args) =
+            process.launch().map_err(|err| Failure::failed(format!("{name}: {err}")))?;
+        let mut own = program.own_files(&app.environment());
+        let runs_in = program.directory().map_or_else(
+            || std::env::current_dir().unwrap_or_default(),
+            |directory| std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
+        );
+        let project = project_of(config);
+        let is_server = config.servers.iter().any(|server| server.value.name == name);
+        let (directory, grant) = match installed_at(&runs_in, config) {
+            _ if is_server => {
+                // As where it declares permissions: the scripts among its arguments are its own.
+                own.extend(args.iter().map(|arg| runs_in.join(arg)).filter(|path| path.is_file()));
+                (project, Grant::Server)
+            }
+            found => {
+                own.push(runs_in.clone());
+                match found {
+                    Some(package) => (project, Grant::Lock(package)),
+                    None => (runs_in.clone(), Grant::Manifest),
+                }
+            }
+        };
+        let (program, granted) = (program.path().to_owned(), granted(&program));
+        let (args, provider) = (Some(args), Some(name));
+        Ok(Self { program, args, runs_in, own, directory, grant, granted, provider })
+    }
+}
+
+/// The permissions of a program.
+fn granted(program: &Program) -> Vec<String> {
+    program.sandbox().map(|sandbox| sandbox.permissions().to_vec()).unwrap_or_default()
+}
+
+/// The name of the package of the lock that is in this directory.
+fn installed_at(directory: &Path, config: &Config) -> Option<String> {
+    let store = store_of(config);
+    let lock = store.lock().ok()?;
+    let entry = lock.entries().iter().find(|entry| store.directory(entry) == directory)?;
+    Some(entry.name.clone())
+}
+
+/// Whether one of these permissions has another one.
+fn is_granted(wanted: &str, granted: &[String], base: &Path) -> bool {
+    let word = |word: &str| placed(word, base).replace("/./", "/").parse::<Word>().ok();
+    let Some(wanted) = word(wanted) else { return false };
+    granted.iter().filter_map(|granted| word(granted)).any(|granted| granted.covers(&wanted))
 }
 
 /// The flags of this command that `orla call` needs to find the same.
@@ -120,14 +239,31 @@ fn flags(source: &Source) -> Vec<OsString> {
     file.chain(others.flat_map(|(flag, _, value)| [OsString::from(*flag), value.clone()])).collect()
 }
 
-/// The permissions, ready to be pasted.
-fn declaration(words: &[String], is_header: bool) -> String {
-    let quoted: Vec<String> =
-        words.iter().map(|word| format!("'{}'", word.replace('\'', "''"))).collect();
-    let line = format!("permissions: [{}]", quoted.join(", "));
-    match is_header {
-        true => format!("# /// orla\n# {line}\n# ///\n"),
-        false => format!("{line}\n"),
+/// The permissions, ready to be pasted where they are granted. `provider` is the name of the server that needs them.
+fn declaration(words: &[String], grant: &Grant, provider: Option<&str>) -> String {
+    let quoted = |word: &String| format!("'{}'", word.replace('\'', "''"));
+    let line = format!("permissions: [{}]", words.iter().map(quoted).collect::<Vec<_>>().join(", "));
+    match (grant, provider) {
+        (Grant::Lock(package), _) => {
+            let allowed = words.iter().map(|word| format!(" --allow {}", in_shell(word)));
+            format!("orla update {package}{}\n", allowed.collect::<String>())
+        }
+        (Grant::Server, Some(name)) => {
+            let is_plain = name.chars().all(|ch| ch.is_ascii_alphanumeric() || "-_".contains(ch));
+            let key = if is_plain { name.to_owned() } else { serde_json::Value::from(name).to_string() };
+            format!("mcpServers:\n  {key}:\n    {line}\n")
+        }
+        (Grant::Header, _) => format!("# /// orla\n# {line}\n# ///\n"),
+        (Grant::Manifest | Grant::Server, _) => format!("{line}\n"),
+    }
+}
+
+/// A word as a shell reads it.
+fn in_shell(word: &str) -> String {
+    let is_plain = |ch: char| ch.is_ascii_alphanumeric() || "-_./:~".contains(ch);
+    match word.chars().all(is_plain) {
+        true => word.to_owned(),
+        false => format!("'{}'", word.replace('\'', "'\\''")),
     }
 }
 
@@ -139,9 +275,22 @@ mod tests {
     fn a_declaration_can_be_pasted() {
         let words = ["fs:read:../it's".to_owned(), "net".to_owned()];
         assert_eq!(
-            declaration(&words, true),
+            declaration(&words, &Grant::Header, None),
             "# /// orla\n# permissions: ['fs:read:../it''s', 'net']\n# ///\n"
         );
-        assert_eq!(declaration(&[], false), "permissions: []\n");
+        assert_eq!(declaration(&[], &Grant::Manifest, Some("c")), "permissions: []\n");
+        let server = declaration(&words[1..], &Grant::Server, Some("a b"));
+        assert_eq!(server, "mcpServers:\n  \"a b\":\n    permissions: ['net']\n");
+        assert!(declaration(&[], &Grant::Server, Some("a")).starts_with("mcpServers:\n  a:\n"));
+        assert_eq!(in_shell(&words[0]), "'fs:read:../it'\\''s'");
+        assert_eq!(in_shell("fs:read:~/a.b"), "fs:read:~/a.b");
+    }
+
+    #[test]
+    fn what_is_granted_is_not_proposed_again() {
+        let granted = ["fs:write:./data".to_owned(), "net:a.example".to_owned()];
+        let is = |word: &str| is_granted(word, &granted, Path::new("/p"));
+        assert!(is("fs:read:/p/data/x") && is("fs:write:./data") && is("net:a.example:443"));
+        assert!(!is("fs:read:./other") && !is("net:b.example"));
     }
 }
