@@ -89,8 +89,8 @@ const ACCESSES: [(&str, Access); 38] = [
 /// The texts of `EACCES` and `EPERM`, in lower case.
 const DENIED: [&str; 2] = ["permission denied", "operation not permitted"];
 
-/// What a program was probably refused. `directory` is where it ran.
-pub fn refusal(stderr: &str, directory: &Path, allowed: &Allowed<'_>) -> Option<Refusal> {
+/// What a program was probably refused. `directory` is where it ran; without one, relative paths are passed over.
+pub fn refusal(stderr: &str, directory: Option<&Path>, allowed: &Allowed<'_>) -> Option<Refusal> {
     // The last line that says it is the nearest to the end of the program.
     let mut lines = stderr.lines().rev().take(MAX_LINES).map(|line| cut(line.trim()));
     lines
@@ -109,13 +109,14 @@ fn cut(line: &str) -> &str {
     &line[..end]
 }
 
-fn of_file(line: &str, directory: &Path, allowed: &Allowed<'_>) -> Option<Refusal> {
+fn of_file(line: &str, directory: Option<&Path>, allowed: &Allowed<'_>) -> Option<Refusal> {
     let lower = line.to_ascii_lowercase();
     let denied = DENIED.iter().filter_map(|text| lower.find(text)).min()?;
     let access = ACCESSES.iter().find(|(words, _)| lower.contains(words)).map(|(_, access)| *access);
     let access = access.or_else(|| is_of_dash(line, denied).then_some(Access::Run));
-    let path = quoted(line).or_else(|| before(line, denied))?;
-    let path = normal(&directory.join(path));
+    let is_path = |text: &&str| directory.is_some() || text.starts_with('/');
+    let path = quoted(line, is_path).or_else(|| before(line, denied).filter(is_path))?;
+    let path = normal(&directory.unwrap_or(Path::new("/")).join(path));
     Some(match access.unwrap_or(Access::Open) {
         Access::Owner => {
             Refusal { tried: format!("change the owner of {}", path.display()), permission: None }
@@ -157,14 +158,14 @@ fn is_of_dash(line: &str, denied: usize) -> bool {
     path.starts_with('/') && !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
 }
 
-/// The first text in quotes that may be a path.
-fn quoted(line: &str) -> Option<&str> {
+/// The first text in quotes that may be a path, and `is_path`.
+fn quoted(line: &str, is_path: impl Fn(&&str) -> bool) -> Option<&str> {
     const QUOTES: [(char, char); 3] = [('\'', '\''), ('\u{2018}', '\u{2019}'), ('"', '"')];
     let of = |(open, close): (char, char)| {
         let (before, rest) = line.split_once(open)?;
         let (text, _) = rest.split_once(close)?;
-        let is_path = !text.is_empty() && (text.contains('/') || !text.contains(' '));
-        is_path.then_some((before.len(), text))
+        let may_be = !text.is_empty() && (text.contains('/') || !text.contains(' '));
+        (may_be && is_path(&text)).then_some((before.len(), text))
     };
     QUOTES.into_iter().filter_map(of).min_by_key(|(at, _)| *at).map(|(_, text)| text)
 }
@@ -319,7 +320,7 @@ mod tests {
         let (read, write) = (["/srv/data".to_owned()], ["/srv/work".to_owned()]);
         let home = Some(Path::new("/home/ada"));
         let allowed = Allowed { read: &read, write: &write, run: &[], network: false, home };
-        let refusal = refusal(stderr, Path::new("/home/ada"), &allowed)?;
+        let refusal = refusal(stderr, Some(Path::new("/home/ada")), &allowed)?;
         Some(refusal.permission.unwrap_or(refusal.tried))
     }
 
@@ -396,13 +397,22 @@ mod tests {
     fn a_process_with_a_network_was_not_refused_it() {
         let allowed = Allowed { network: true, ..Allowed::default() };
         let stderr = "curl: (6) Could not resolve host: api.example.com";
-        assert_eq!(refusal(stderr, Path::new("/"), &allowed), None);
+        assert_eq!(refusal(stderr, Some(Path::new("/")), &allowed), None);
+    }
+
+    #[test]
+    fn without_a_directory_a_name_is_no_path() {
+        let of = |text: &str| refusal(text, None, &Allowed::default()).and_then(|one| one.permission);
+        assert_eq!(of("Permission denied on resource 'my-project'"), None);
+        assert_eq!(of("Permission denied: '/x/y/z'").as_deref(), Some("fs:read:/x/y"));
+        let json = r#"{"error": "EACCES: permission denied, mkdir '/x/y/z'"}"#;
+        assert_eq!(of(json).as_deref(), Some("fs:write:/x/y"));
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "(\\PC|permission denied|: |'|/|\n|Failed to connect to ){0,40}") {
-            let _ = refusal(&text, Path::new("/d"), &Allowed::default());
+            let _ = refusal(&text, Some(Path::new("/d")), &Allowed::default());
         }
     }
 }

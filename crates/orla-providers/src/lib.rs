@@ -5,6 +5,7 @@
 pub mod a2a;
 pub mod builtin;
 pub mod capsule;
+mod confined;
 mod deadline;
 pub mod http;
 pub mod mcp;

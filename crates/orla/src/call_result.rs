@@ -109,6 +109,16 @@ struct Truncated {
     stderr: u64,
 }
 
+/// What a sandbox probably refused, as a sentence.
+pub(crate) fn refused(tried: &str, permission: Option<&str>) -> String {
+    match permission {
+        Some(word) => {
+            format!("its sandbox probably did not let it {tried}; the permission {word} allows that")
+        }
+        None => format!("its sandbox did not let it {tried}; no permission allows that"),
+    }
+}
+
 impl CallResult {
     /// The answer in the JSON of a `tools/call` result.
     pub(crate) fn parse(result: &str) -> Result<Self, serde_json::Error> {
@@ -186,12 +196,7 @@ impl CallResult {
         render::err(&self.stderr);
         self.losses().iter().for_each(|loss| render::warning(loss));
         if let Some(Refused { tried, permission }) = &self.refused {
-            render::note(&match permission {
-                Some(word) => format!(
-                    "its sandbox probably did not let it {tried}; the permission {word} allows that"
-                ),
-                None => format!("its sandbox did not let it {tried}; no permission allows that"),
-            });
+            render::note(&refused(tried, permission.as_deref()));
         }
         match self.sentence() {
             None => Ok(()),

@@ -1,5 +1,6 @@
 //! Packages of others: `orla add`, `remove`, `update`, `sync`, `outdated`, and their lock.
 
+mod confined;
 mod elsewhere;
 mod folders;
 mod hostile;

@@ -379,9 +379,9 @@ impl Sandbox {
         self.grants.as_deref()
     }
 
-    /// What a program was probably refused that failed here, going by its standard error. It ran in the directory of
-    /// this process.
-    pub fn refusal(&self, stderr: &str) -> Option<Refusal> {
+    /// What a program was probably refused that failed here, going by what it wrote. `directory` is where it ran; without
+    /// one, relative paths are passed over.
+    pub fn refusal(&self, stderr: &str, directory: Option<&Path>) -> Option<Refusal> {
         let grants = self.grants()?;
         let home = std::env::var_os("HOME").map(PathBuf::from);
         let allowed = Allowed {
@@ -391,8 +391,7 @@ impl Sandbox {
             network: !grants.network.is_empty(),
             home: home.as_deref(),
         };
-        let directory = std::env::current_dir().unwrap_or_default();
-        orla_confine::refusal(stderr, &directory, &allowed)
+        orla_confine::refusal(stderr, directory, &allowed)
     }
 
     /// Whether the paths of its declaration still lead to the same files and directories.

@@ -158,8 +158,7 @@ impl CapabilityExecutor for CapsuleExecutor {
             let id = ctx.name.to_string();
             return Err(RuntimeError::Unavailable { id, reason, source: None });
         }
-        let called =
-            orla_mcp::call(&provider.capsule, provider.tool.as_ref(), inputs.json()?, ctx).await;
+        let called = provider.capsule.call(provider.tool.as_ref(), inputs.json()?, ctx).await;
         called.map_err(|error| match error {
             // An error in a capsule is a result: its caller's model may be able to correct it.
             RuntimeError::Refused { ref id, .. } => {

@@ -122,7 +122,7 @@ async fn call(
     ctx: &CallContext,
 ) -> RuntimeResult<Outcome> {
     match server {
-        Server::Process(process) => orla_mcp::call(process, Some(tool), arguments, ctx).await,
+        Server::Process(process) => process.call(Some(tool), arguments, ctx).await,
         other => orla_mcp::call(other, Some(tool), arguments, ctx).await,
     }
 }

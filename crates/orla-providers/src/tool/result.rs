@@ -18,7 +18,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use orla_marketplace::rtfs::text::{excerpt, tail};
 use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation};
-use orla_process::confinement::{Level, Refusal, Sandbox};
+use orla_process::confinement::Sandbox;
 use orla_process::runner::{Captured, Cause, Ended, Status};
 use orla_process::signal::signal_name;
 use orla_process::start_failure::{CANNOT_EXECUTE, StartFailure};
@@ -26,6 +26,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::metadata::OutputForm;
+use crate::confined::{Confined, EXECUTION};
 
 /// The call that a result belongs to.
 #[derive(Clone, Copy, Debug)]
@@ -125,49 +126,6 @@ struct Execution<'a> {
     truncated: Option<Truncated>,
 }
 
-/// How far the process was confined.
-#[derive(Clone, Debug, Serialize)]
-struct Confined<'a> {
-    level: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    profile: Option<&'a str>,
-    /// What a program that failed was probably refused.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    refused: Option<Refused>,
-}
-
-/// What a program was probably refused.
-#[derive(Clone, Debug, Serialize)]
-struct Refused {
-    /// In words: `write below /srv/data`.
-    tried: String,
-    /// The permission that would probably allow it; absent if none does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    permission: Option<String>,
-}
-
-impl Default for Confined<'_> {
-    fn default() -> Self {
-        Self::of(None)
-    }
-}
-
-impl<'a> Confined<'a> {
-    fn of(sandbox: Option<&'a Sandbox>) -> Self {
-        let level = sandbox.map_or(Level::Unconfined, Sandbox::level);
-        // One for limits alone says nothing of confinement.
-        let profile = sandbox.filter(|_| level != Level::Unconfined).and_then(Sandbox::profile);
-        Self { level: level.name(), profile, refused: None }
-    }
-
-    /// What the program was refused, going by what it wrote.
-    fn refused(sandbox: Option<&Sandbox>, stderr: &str) -> Option<Refused> {
-        let sandbox = sandbox.filter(|sandbox| sandbox.level() == Level::Enforced)?;
-        let Refusal { tried, permission } = sandbox.refusal(stderr)?;
-        Some(Refused { tried, permission })
-    }
-}
-
 /// Bytes dropped from each stream.
 #[derive(Debug, Serialize)]
 struct Truncated {
@@ -182,7 +140,8 @@ impl<'a> Execution<'a> {
             (exit_code(ended.status), String::from_utf8_lossy(&ended.stderr.bytes));
         let mut confined = Confined::of(sandbox);
         if exit_code != 0 {
-            confined.refused = Confined::refused(sandbox, &stderr);
+            let directory = std::env::current_dir().unwrap_or_default();
+            confined.refused = Confined::refused(sandbox, &stderr, Some(&directory));
         }
         Self {
             sandbox: confined,
@@ -439,7 +398,6 @@ fn meta(
     execution: &Execution<'_>,
     own: Option<serde_json::Map<String, serde_json::Value>>,
 ) -> RuntimeResult<JsonText> {
-    const KEY: &str = "orla/execution";
     let Some(mut own) = own else {
         #[derive(Serialize)]
         struct Meta<'a> {
@@ -450,7 +408,7 @@ fn meta(
     };
     let execution =
         serde_json::to_value(execution).map_err(|err| RuntimeError::Generic(err.to_string()))?;
-    own.insert(KEY.to_owned(), execution);
+    own.insert(EXECUTION.to_owned(), execution);
     serialised(&own)
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orla_marketplace::{CallContext, JsonText, SurfaceNotice};
+use orla_marketplace::{CallContext, JsonText, Outcome, RuntimeResult, SurfaceNotice};
 use orla_mcp::answer::Offers;
 use orla_mcp::conversation::Request;
 use orla_mcp::{Ask, Caller, Ending, Peer, RequestMode};
@@ -12,6 +12,7 @@ use orla_process::supervisor::{Service, Supervised};
 use tokio::sync::broadcast;
 
 use super::protocol::McpProtocol;
+use crate::confined::explained;
 use crate::process::ending;
 
 /// A supervised process that speaks MCP.
@@ -24,6 +25,20 @@ impl<S: Service> fmt::Debug for McpProcess<S> {
 }
 
 impl<S: Service<Protocol = McpProtocol>> McpProcess<S> {
+    /// Calls one of its tools. A failure says what its sandbox probably refused it.
+    pub(crate) async fn call(
+        &self,
+        tool: Option<&Arc<str>>,
+        arguments: &JsonText,
+        ctx: &CallContext,
+    ) -> RuntimeResult<Outcome> {
+        let before = self.0.said_count();
+        orla_mcp::call(self, tool, arguments, ctx).await.map_err(|error| {
+            let service = self.0.service();
+            explained(error, service.sandbox().map(Arc::as_ref), || self.0.said_since(before))
+        })
+    }
+
     fn is_sessionless(&self) -> bool {
         self.0.info().is_some_and(|info| info.mode == RequestMode::Sessionless)
     }

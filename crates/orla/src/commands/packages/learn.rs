@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use orla_packages::lock::{Entry, PackageKind};
 use orla_packages::tools::Tool;
-use orla_process::confinement::Mode;
+use orla_process::confinement::{Mode, Refusal};
 
-use crate::Failure;
 use crate::app::App;
 use crate::config::Config;
 use crate::packages::Installed;
+use crate::{Failure, call_result};
 
 /// What a package says its tools are.
 ///
@@ -41,23 +41,33 @@ pub(crate) async fn tools_of(
     let entries = market.list();
     let failure = entries.iter().find(|entry| *entry.name == *name);
     let failure = failure.and_then(|entry| market.status(entry).last_failure);
+    let refused = refused(&app, &name);
     app.end_providers().await;
     let tools = installed.said(&name);
     if let Some(problem) = problem {
-        return Err(Failure::failed(format!("{problem}{}", confined(config, entry))));
+        return Err(Failure::failed(format!("{problem}{}", confined(config, entry, refused))));
     }
     if !tools.is_empty() {
         return Ok(tools);
     }
     Err(Failure::failed(match failure {
-        Some(failure) => format!("{name}: {failure}{}", confined(config, entry)),
+        Some(failure) => format!("{name}: {failure}{}", confined(config, entry, refused)),
         None if !problems.is_empty() => problems.join("; "),
         None => format!("{name} serves no tools"),
     }))
 }
 
+/// What the sandbox of a package probably refused it, going by what it wrote to standard error, as a sentence.
+fn refused(app: &App, name: &str) -> Option<String> {
+    let process = app.process_for(name).ok()??;
+    let (program, _) = process.launch().ok()?;
+    let Refusal { tried, permission } =
+        program.sandbox()?.refusal(&process.said().join("\n"), program.directory())?;
+    Some(call_result::refused(&tried, permission.as_deref()))
+}
+
 /// With which permissions a package ran that failed: a program seldom says that something was refused.
-fn confined(config: &Config, entry: &Entry) -> String {
+fn confined(config: &Config, entry: &Entry, refused: Option<String>) -> String {
     if config.sandbox.mode == Mode::Off || entry.kind == PackageKind::Remote {
         return String::new();
     }
@@ -65,5 +75,9 @@ fn confined(config: &Config, entry: &Entry) -> String {
         none if none.is_empty() => "no permissions".to_owned(),
         granted => granted,
     };
-    format!("; it ran confined, with {permissions}: if it needs more, grant it by `--allow PERMISSION`")
+    let grant = match refused {
+        Some(refused) => format!("{refused}: `--allow PERMISSION` grants it"),
+        None => "if it needs more, grant it by `--allow PERMISSION`".to_owned(),
+    };
+    format!("; it ran confined, with {permissions}: {grant}")
 }
