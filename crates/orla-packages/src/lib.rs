@@ -28,6 +28,7 @@ pub mod bundle;
 pub mod environment;
 pub mod lock;
 pub mod oci;
+pub mod platform;
 pub mod publish;
 pub mod registry;
 pub mod remote;

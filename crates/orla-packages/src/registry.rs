@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::environment::{Launch, Variable};
 use crate::lock::is_digest;
 use crate::oci::Reference;
+use crate::platform::Platform;
 use crate::remote::{Remote, RemoteSetting};
 use crate::source::{Source, is_local_http};
 use crate::{Fetch, FetchError};
@@ -105,8 +106,8 @@ struct Input {
 /// What a server is installed from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Install {
-    /// A bundle.
-    Bundle(BundleAt),
+    /// The first of these bundles whose manifest is for this system.
+    Bundle(Vec<BundleAt>),
     /// A program of npm or PyPI, and how it is started.
     Program(Source, Launch),
     /// Nothing: it runs elsewhere.
@@ -267,9 +268,25 @@ impl Server {
         if self.status == "deleted" {
             return Err(format!("{name} {} was deleted from the registry", self.version));
         }
-        let of_kind = |kind: &str| self.packages.iter().find(|package| package.registry_type == kind);
-        if let Some(package) = of_kind("mcpb") {
-            return self.bundle(package).map(Install::Bundle);
+        let all = |kind: &str| -> Vec<&Package> {
+            self.packages.iter().filter(|package| package.registry_type == kind).collect()
+        };
+        let of_kind = |kind: &str| all(kind).into_iter().next();
+        let (bundles, has_program) = (all("mcpb"), of_kind("npm").or(of_kind("pypi")).is_some());
+        let likely = match bundles.len() {
+            0 | 1 => bundles.clone(),
+            _ => Platform::HERE.likely(bundles.clone(), |package| &package.identifier),
+        };
+        if !likely.is_empty() {
+            return self.bundles(&likely).map(Install::Bundle);
+        }
+        if !bundles.is_empty() && !has_program {
+            let names: Vec<&str> = bundles.iter().map(|package| &*package.identifier).collect();
+            return Err(format!(
+                "{name} has no bundle for {}: it has {}",
+                Platform::HERE,
+                names.join(", ")
+            ));
         }
         if let Some(package) = of_kind("npm") {
             let source = self.source_of(package, "npm:", "@")?;
@@ -330,6 +347,18 @@ impl Server {
         }
         remote.check().map_err(|why| format!("{}: {why}", self.name))?;
         Ok(remote)
+    }
+
+    /// The bundles that can be fetched, or why the first one cannot.
+    fn bundles(&self, packages: &[&Package]) -> Result<Vec<BundleAt>, String> {
+        let (mut bundles, mut problem) = (Vec::new(), None);
+        for package in packages {
+            match self.bundle(package) {
+                Ok(bundle) => bundles.push(bundle),
+                Err(why) => drop(problem.get_or_insert(why)),
+            }
+        }
+        if bundles.is_empty() { Err(problem.unwrap_or_default()) } else { Ok(bundles) }
     }
 
     fn bundle(&self, package: &Package) -> Result<BundleAt, String> {
@@ -520,7 +549,7 @@ mod tests {
         let good = json!([{"registryType": "npm", "identifier": "c"}, {"registryType": "mcpb", "identifier": "https://a.example/c", "fileSha256": sha256}]);
         let bundle = ask(Ok(server(&good))).await.unwrap().install().unwrap();
         let wanted = BundleAt { url: "https://a.example/c".into(), sha256: sha256.clone() };
-        assert_eq!(bundle, Install::Bundle(wanted));
+        assert_eq!(bundle, Install::Bundle(vec![wanted]));
         for (packages, words) in [
             (json!([]), "no packages"),
             (json!([{"registryType": "oci", "identifier": "A B"}]), "no name of an OCI artifact"),
@@ -545,6 +574,27 @@ mod tests {
             let error = ask(Ok(server(&packages))).await.unwrap().install().unwrap_err();
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    #[tokio::test]
+    async fn of_several_bundles_those_of_other_systems_are_left_out() {
+        let url = |name: &str| format!("https://a.example/c-{name}.mcpb");
+        let other = if Platform::HERE.system == "linux" { "darwin" } else { "linux" };
+        let package = |name: &str| json!({"registryType": "mcpb", "identifier": url(name), "fileSha256": "ab".repeat(32)});
+        let here = Platform::HERE.system;
+        let all = json!([package(other), package("any"), package(here), {"registryType": "mcpb", "identifier": url("unlocked")}]);
+        let Install::Bundle(bundles) = ask(Ok(server(&all))).await.unwrap().install().unwrap() else {
+            panic!("they are bundles")
+        };
+        let urls: Vec<&str> = bundles.iter().map(|bundle| &*bundle.url).collect();
+        assert_eq!(urls, [url(here), url("any")]);
+        let others = json!([package(other), package("win32")]);
+        let error = ask(Ok(server(&others))).await.unwrap().install().unwrap_err();
+        assert!(error.contains(&url(other)) && error.contains(&url("win32")), "{error}");
+        let npm = json!({"registryType": "npm", "identifier": "c", "version": "1.0.0"});
+        let others = json!([package(other), package("win32"), npm]);
+        let install = ask(Ok(server(&others))).await.unwrap().install().unwrap();
+        assert_eq!(install.kind(), "npm");
     }
 
     #[tokio::test]

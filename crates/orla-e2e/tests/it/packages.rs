@@ -383,6 +383,44 @@ fn a_server_of_the_registry_is_locked_and_synced() {
     );
 }
 
+/// Names say what a bundle is for only where their authors say so.
+#[test]
+fn of_several_bundles_the_one_for_this_system_is_installed() {
+    let world = project();
+    let registry = Registry::start();
+    let package = |file: &str, version: &str, platforms: &str| {
+        let manifest = format!(r#"{{"compatibility": {{"platforms": [{platforms}]}}}}"#);
+        let bytes = std::fs::read(bundle(&world, file, version, &manifest, &[])).unwrap();
+        registry.serve(&format!("/files/{file}"), &bytes);
+        json!({"registryType": "mcpb", "identifier": format!("{}/files/{file}", registry.url()), "fileSha256": registry::sha256(&bytes)})
+    };
+    let named = package("w-win32-x64.mcpb", "1.0.0", r#""win32""#);
+    let other = package("a.mcpb", "1.0.1", r#""win32", "sunos""#);
+    let here = package("b.mcpb", "1.0.2", r#""linux", "darwin""#);
+    let server = |name: &str, packages: &[serde_json::Value]| {
+        registry.add_server(
+            &json!({"name": name, "description": "Weather.", "version": "1.0.0", "packages": packages}),
+        );
+    };
+    server("io.github.acme/weather", &[named.clone(), other.clone(), here]);
+    server("io.github.acme/far", &[named.clone(), other.clone(), other]);
+    server("io.github.acme/away", &[named.clone(), named]);
+    let add =
+        |name: &'static str| ["add", name, "--registry", &registry.url(), "--yes"].map(str::to_owned);
+    let told = world.run(&add("io.github.acme/weather"));
+    assert_eq!(told.code, Some(0), "{}", told.all());
+    assert_eq!(call(&world, "weather.forecast"), "1.0.2 no key");
+    assert!(world.read("orla.lock").contains("/files/b.mcpb"));
+    assert!(ok(&world, &["outdated"]).contains("weather"));
+    for (name, words) in [
+        ("io.github.acme/far", &["has no bundle for", "a.mcpb: ", "win32, sunos"][..]),
+        ("io.github.acme/away", &["has no bundle for", "w-win32-x64.mcpb"]),
+    ] {
+        let add = add(name);
+        refused(&world, &add.each_ref().map(String::as_str), words);
+    }
+}
+
 #[test]
 fn a_registry_that_fails_or_lies_installs_nothing() {
     let world = project();

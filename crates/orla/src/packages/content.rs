@@ -9,6 +9,7 @@ use orla_marketplace::Redactor;
 use orla_packages::archive::Archive;
 use orla_packages::bundle::{self, Bundle, MANIFEST, MAX_MANIFEST, Setting};
 use orla_packages::lock::{Entry, PackageKind};
+use orla_packages::platform::Platform;
 use orla_packages::remote::{DOCUMENT, Remote};
 use orla_packages::source::Source;
 use orla_process::child::NO_PYTHON_CACHE;
@@ -41,8 +42,6 @@ pub(crate) struct Content {
     pub(crate) settings: Vec<(String, Setting)>,
 }
 
-/// The name of this system in manifests of bundles.
-const SYSTEM: &str = if cfg!(target_os = "macos") { "darwin" } else { "linux" };
 /// The command of a bundle that orla made of a folder or of executables.
 pub(crate) const PUBLISHED: &str = "orla";
 /// The most permissions that a package may want, and the longest one: a person reads them.
@@ -58,7 +57,7 @@ impl Content {
         let file = |name: &str| archive.file(name, MAX_MANIFEST).map_err(|error| error.to_string());
         let mut named = None;
         if let Some(text) = file(MANIFEST)? {
-            let bundle = bundle::read(&text, SYSTEM)?;
+            let bundle = bundle::read(&text, Platform::HERE.system)?;
             // What orla would serve as a program of its own is what it serves itself.
             if bundle.command == PUBLISHED {
                 named = Some(bundle);
@@ -258,7 +257,7 @@ pub(crate) fn server(
     let name = &entry.name;
     let text = std::fs::read(directory.join(MANIFEST))
         .map_err(|error| format!("{name}: {MANIFEST}: {error}"))?;
-    let bundle = bundle::read(&text, SYSTEM).map_err(|why| format!("{name}: {why}"))?;
+    let bundle = bundle::read(&text, Platform::HERE.system).map_err(|why| format!("{name}: {why}"))?;
     let given = Given::of(entry, base, bundle.settings.keys(), has_settings)?;
     let home = std::env::var("HOME").unwrap_or_default();
     let command = bundle.command(&directory.to_string_lossy(), &home, |key| given.get(key));

@@ -7,7 +7,8 @@ use orla_packages::archive::{Archive, MAX_BYTES, pack};
 use orla_packages::environment::Launch;
 use orla_packages::lock::Entry;
 use orla_packages::oci::{self, Reference};
-use orla_packages::registry::{Install, OFFICIAL, Registry};
+use orla_packages::platform::Platform;
+use orla_packages::registry::{BundleAt, Install, OFFICIAL, Registry};
 use orla_packages::source::Source;
 use orla_packages::store::{Presence, Store, read_bounded};
 use orla_packages::{Fetch, sha256};
@@ -116,16 +117,9 @@ impl Origin {
                 let server = asked.server(name, version.as_deref()).await?;
                 registry = Some(asked.url().to_owned());
                 match server.install().map_err(Failure::failed)? {
-                    Install::Bundle(bundle) => {
-                        let bytes = get(&bundle.url, Some(asked.url())).await?;
-                        let found = sha256(&bytes);
-                        if found != bundle.sha256 {
-                            return Err(Failure::failed(format!(
-                                "{name}: its bundle has the SHA-256 {found}, and the registry says {}: it is not installed",
-                                bundle.sha256
-                            )));
-                        }
-                        resolved = Some(bundle.url);
+                    Install::Bundle(bundles) => {
+                        let (url, bytes) = fitting(name, bundles, asked.url()).await?;
+                        resolved = Some(url);
                         bytes
                     }
                     Install::Program(source, launch) => {
@@ -169,12 +163,13 @@ impl Origin {
                 let registry = Registry::new(self.registry.as_deref().unwrap_or(OFFICIAL), &Http)?;
                 let server = registry.server(name, version.as_deref()).await?;
                 // The same version may have another archive, or another place.
-                let sha256 = match server.install() {
-                    Ok(Install::Bundle(bundle)) => Some(bundle.sha256),
-                    Ok(Install::Remote(remote)) => remote.archive().ok().map(|bytes| sha256(&bytes)),
-                    _ => None,
+                let is_changed = match server.install() {
+                    Ok(Install::Bundle(all)) => all.iter().all(|bundle| bundle.sha256 != entry.sha256),
+                    Ok(Install::Remote(remote)) => {
+                        remote.archive().is_ok_and(|bytes| sha256(&bytes) != entry.sha256)
+                    }
+                    _ => false,
                 };
-                let is_changed = sha256.is_some_and(|sha256| sha256 != entry.sha256);
                 let newest = same(server.version);
                 return Ok(Newest { is_other: newest.is_other || is_changed, ..newest });
             }
@@ -270,6 +265,36 @@ impl Fetched {
             requires: entry.requires.clone(),
         })
     }
+}
+
+/// The first bundle of a registry whose manifest is for this system, and its URL. A single one is taken as it is: what it is
+/// for is seen when it is read.
+///
+/// # Errors
+/// One cannot be fetched or has another digest, or none is for this system.
+async fn fitting(
+    name: &str,
+    bundles: Vec<BundleAt>,
+    registry: &str,
+) -> Result<(String, Vec<u8>), Failure> {
+    let (count, mut refused) = (bundles.len(), Vec::new());
+    for bundle in bundles {
+        let bytes = get(&bundle.url, Some(registry)).await?;
+        let found = sha256(&bytes);
+        if found != bundle.sha256 {
+            return Err(Failure::failed(format!(
+                "{name}: its bundle has the SHA-256 {found}, and the registry says {}: it is not installed",
+                bundle.sha256
+            )));
+        }
+        let archive = Archive::read(&bytes).map_err(|error| error.to_string());
+        match archive.and_then(|archive| Content::read(&archive, name)) {
+            Err(why) if count > 1 => refused.push(format!("{}: {why}", bundle.url)),
+            _ => return Ok((bundle.url, bytes)),
+        }
+    }
+    let what = format!("{name} has no bundle for {}", Platform::HERE);
+    Err(Failure::failed_with([vec![what], refused].concat()))
 }
 
 /// The archive that the lock names.
