@@ -43,6 +43,24 @@ pub struct Setting {
     /// Whether its value must not show in results: everything but the directories and files that the bundle does not say are
     /// sensitive.
     pub is_secret: bool,
+    /// Whether it may have several values.
+    pub is_multiple: bool,
+}
+
+impl Setting {
+    /// Whether it names files or directories: the bundle says so, and does not say that they are sensitive.
+    pub fn is_path(&self) -> bool {
+        !self.is_secret
+    }
+
+    /// The values that a text gives it: several are a list in JSON, or one on each line.
+    pub fn values(&self, text: &str) -> Vec<String> {
+        if !self.is_multiple {
+            return vec![text.to_owned()];
+        }
+        let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned);
+        serde_json::from_str(text).unwrap_or_else(|_| lines().collect())
+    }
 }
 
 #[derive(Deserialize)]
@@ -99,6 +117,8 @@ struct RawSetting {
     title: String,
     #[serde(default)]
     sensitive: bool,
+    #[serde(default)]
+    multiple: bool,
     #[serde(default)]
     required: bool,
     #[serde(default)]
@@ -160,7 +180,8 @@ pub fn read(text: &[u8], system: &str) -> Result<Bundle, String> {
         let default = default.as_ref().map(values);
         let title = if setting.title.is_empty() { key.clone() } else { setting.title };
         let is_secret = setting.sensitive || !["directory", "file"].contains(&setting.kind.as_str());
-        Ok((key, Setting { title, default, is_required: setting.required, is_secret }))
+        let (is_required, is_multiple) = (setting.required, setting.multiple);
+        Ok((key, Setting { title, default, is_required, is_secret, is_multiple }))
     });
     let settings = settings.collect::<Result<_, _>>()?;
     Ok(Bundle {
@@ -187,6 +208,12 @@ pub struct Command {
 }
 
 impl Bundle {
+    /// The permissions that the settings are: reading what a person names in them.
+    pub fn grants(&self) -> impl Iterator<Item = String> {
+        let paths = self.settings.iter().filter(|(_, setting)| setting.is_path());
+        paths.map(|(key, _)| format!("fs:read:{BEGIN}{key}}}"))
+    }
+
     /// What is started if the bundle is in `directory`, with the values that `set` gives for keys of
     /// [`settings`](Self::settings). A variable or an argument whose setting has no value is left out, and so is the option
     /// before such an argument.
@@ -197,7 +224,7 @@ impl Bundle {
         &self,
         directory: &str,
         home: &str,
-        set: impl Fn(&str) -> Option<String>,
+        set: impl Fn(&str) -> Option<Vec<String>>,
     ) -> Result<Command, Vec<String>> {
         let values = chosen(&self.settings, set, |text| self.place(text, directory, home))?;
         let filled = |text: &str| filled(&self.place(text, directory, home), &values);
@@ -205,8 +232,7 @@ impl Bundle {
         let mut is_option = false;
         for arg in &self.args {
             // An argument that is one setting has as many values as that.
-            let key = arg.strip_prefix("${user_config.").and_then(|rest| rest.strip_suffix('}'));
-            match key
+            match setting_in(arg)
                 .and_then(|key| values.get(key))
                 .cloned()
                 .unwrap_or_else(|| filled(arg).map(|one| vec![one]))
@@ -247,7 +273,7 @@ pub(crate) type Values = BTreeMap<String, Option<Vec<String>>>;
 /// The keys of required settings without a value.
 pub(crate) fn chosen(
     settings: &BTreeMap<String, Setting>,
-    set: impl Fn(&str) -> Option<String>,
+    set: impl Fn(&str) -> Option<Vec<String>>,
     default: impl Fn(&str) -> String,
 ) -> Result<Values, Vec<String>> {
     let (mut values, mut missing) = (Values::new(), Vec::new());
@@ -256,7 +282,7 @@ pub(crate) fn chosen(
             let texts = setting.default.as_ref()?;
             Some(texts.iter().map(|text| default(text)).collect())
         };
-        let value = set(key).map(|value| vec![value]).or_else(by_default);
+        let value = set(key).or_else(by_default);
         if setting.is_required && value.is_none() {
             missing.push(key.clone());
         }
@@ -265,9 +291,16 @@ pub(crate) fn chosen(
     if missing.is_empty() { Ok(values) } else { Err(missing) }
 }
 
+/// The beginning of a reference to a setting.
+const BEGIN: &str = "${user_config.";
+
+/// The key of the setting that a text refers to, and nothing else.
+pub fn setting_in(text: &str) -> Option<&str> {
+    text.strip_prefix(BEGIN)?.strip_suffix('}')
+}
+
 /// The text with the values of settings. `None` if one of them has none.
 pub(crate) fn filled(text: &str, values: &Values) -> Option<String> {
-    const BEGIN: &str = "${user_config.";
     let (mut out, mut rest) = (String::new(), text);
     while let Some(at) = rest.find(BEGIN) {
         let after = &rest[at + BEGIN.len()..];
@@ -321,12 +354,26 @@ mod tests {
         let bundle = manifest(|_| {}).unwrap();
         let secret = bundle.settings.iter().filter(|(_, setting)| setting.is_secret);
         assert_eq!(secret.map(|(key, _)| key.as_str()).collect::<Vec<_>>(), ["key", "none"]);
-        let command =
-            bundle.command("/b", "/home/x", |key| (key == "key").then(|| "s3".to_owned())).unwrap();
+        let command = bundle
+            .command("/b", "/home/x", |key| (key == "key").then(|| vec!["s3".to_owned()]))
+            .unwrap();
         assert_eq!(command.args, ["/b/s.js", "/home/x/a", "/home/x/Desktop"]);
         let env = [("HOME_DIR", "/home/x"), ("KEY", "s3")].map(|(a, b)| (a.to_owned(), b.to_owned()));
         assert_eq!(command.env, BTreeMap::from(env));
         assert_eq!(bundle.command("/b", "/h", |_| None).err(), Some(vec!["key".to_owned()]));
+    }
+
+    #[test]
+    fn several_values_are_a_list_or_lines() {
+        let bundle = manifest(|_| {}).unwrap();
+        let values = |key: &str, text: &str| bundle.settings[key].values(text);
+        for text in [r#"["/a b", "/c"]"#, "/a b\n\n /c\n"] {
+            assert_eq!(values("dirs", text), ["/a b", "/c"]);
+        }
+        assert_eq!(values("key", "a\nb"), ["a\nb"]);
+        assert_eq!(bundle.grants().collect::<Vec<_>>(), ["fs:read:${user_config.dirs}"]);
+        let sensitive = manifest(|json| json["user_config"]["dirs"]["sensitive"] = json!(true));
+        assert_eq!(sensitive.unwrap().grants().count(), 0);
     }
 
     #[test]
@@ -350,7 +397,8 @@ mod tests {
                 json!(["--", "${user_config.none}", "${user_config.set}"]);
             json["user_config"] = json!({"none": {"type": "string"}, "set": {"type": "string"}});
         });
-        let command = bundle.unwrap().command("/b", "/h", |key| (key == "set").then(|| "-x".to_owned()));
+        let command =
+            bundle.unwrap().command("/b", "/h", |key| (key == "set").then(|| vec!["-x".to_owned()]));
         assert_eq!(command.ok().unwrap().args, ["--", "-x"]);
     }
 

@@ -132,7 +132,8 @@ impl Remote {
         let settings = self.settings.iter().map(|(key, setting)| {
             let default = setting.default.clone().map(|value| vec![value]);
             let title = setting.title.clone();
-            (key.clone(), Setting { title, default, is_required: setting.required, is_secret: true })
+            let (is_required, is_secret, is_multiple) = (setting.required, true, false);
+            (key.clone(), Setting { title, default, is_required, is_secret, is_multiple })
         });
         settings.collect()
     }
@@ -151,6 +152,7 @@ impl Remote {
         &self,
         set: impl Fn(&str) -> Option<String>,
     ) -> Result<BTreeMap<String, String>, Vec<String>> {
+        let set = |key: &str| set(key).map(|value| vec![value]);
         let values = chosen(&self.settings(), set, str::to_owned)?;
         let headers = self.headers.iter();
         Ok(headers.filter_map(|(name, text)| Some((name.clone(), filled(text, &values)?))).collect())

@@ -8,6 +8,7 @@ mod killed;
 mod oci;
 mod publishing;
 mod registry;
+mod settings;
 mod trust;
 
 use std::path::PathBuf;

@@ -40,6 +40,8 @@ pub(crate) struct Content {
     pub(crate) wants: Vec<String>,
     /// Keys of settings, with what they are and whether they are required.
     pub(crate) settings: Vec<(String, Setting)>,
+    /// The permissions that its settings are: what the user names in them.
+    pub(crate) grants: Vec<String>,
 }
 
 /// The command of a bundle that orla made of a folder or of executables.
@@ -80,6 +82,7 @@ impl Content {
         let runs = format!("{} {}", bundle.command, bundle.args.join(" "));
         Self {
             kind: PackageKind::Bundle,
+            grants: bundle.grants().collect(),
             name: bundle.name,
             version: bundle.version,
             description: bundle.description,
@@ -106,6 +109,7 @@ impl Content {
             url: Some(remote.url),
             wants: Vec::new(),
             settings,
+            grants: Vec::new(),
         }
     }
 
@@ -143,6 +147,7 @@ impl Content {
             url: None,
             wants,
             settings: Vec::new(),
+            grants: Vec::new(),
         })
     }
 
@@ -191,6 +196,7 @@ impl Content {
             url: None,
             wants,
             settings: Vec::new(),
+            grants: Vec::new(),
         })
     }
 }
@@ -260,14 +266,15 @@ pub(crate) fn server(
     let bundle = bundle::read(&text, Platform::HERE.system).map_err(|why| format!("{name}: {why}"))?;
     let given = Given::of(entry, base, bundle.settings.keys(), has_settings)?;
     let home = std::env::var("HOME").unwrap_or_default();
-    let command = bundle.command(&directory.to_string_lossy(), &home, |key| given.get(key));
+    let values = |key: &str| given.values(key, bundle.settings.get(key)?);
+    let command = bundle.command(&directory.to_string_lossy(), &home, values);
     let mut command = command.map_err(|missing| given.missing(&missing))?;
     let (variable, value) = NO_PYTHON_CACHE;
     command.env.insert(variable.to_owned(), value.to_owned());
-    let mut permissions: Vec<String> = entry.permissions.clone();
-    for word in &mut permissions {
-        *word = orla_process::confinement::placed(word, base);
-    }
+    let paths = |key: &str| values(key).filter(|_| bundle.settings[key].is_path());
+    let permissions = entry.permissions.iter().flat_map(|word| in_force(word, paths));
+    let mut permissions: Vec<String> =
+        permissions.map(|word| orla_process::confinement::placed(&word, base)).collect();
     may_run(&command.command, directory, &permissions).map_err(|why| {
         format!("{name}: {why}: run `orla update {name} --allow exec:{}`", command.command)
     })?;
@@ -285,6 +292,16 @@ pub(crate) fn server(
         Declared { permissions: Some(permissions), is_foreign: true, ..Declared::default() };
     settings.redaction = given.redactor(|key| bundle.settings.get(key).is_none_or(|one| one.is_secret));
     Ok(settings)
+}
+
+/// What a permission of the lock is here. One that names a setting is about what the user has set, as far as that is there: it
+/// grants no default of the bundle.
+fn in_force(word: &str, paths: impl Fn(&str) -> Option<Vec<String>>) -> Vec<String> {
+    let mut kinds = ["fs:read:", "fs:write:"].into_iter();
+    let named = kinds.find_map(|kind| Some((kind, bundle::setting_in(word.strip_prefix(kind)?)?)));
+    let Some((kind, key)) = named else { return vec![word.to_owned()] };
+    let paths = paths(key).unwrap_or_default().into_iter();
+    paths.filter(|path| Path::new(path).exists()).map(|path| format!("{kind}{path}")).collect()
 }
 
 /// Whether this is a program of the bundle's own, of the system, or one that was granted.
@@ -359,6 +376,20 @@ impl<'a> Given<'a> {
         self.values.get(key).map(|secret| secret.expose().to_owned())
     }
 
+    /// What is set for a key of a bundle. Paths are absolute: a bundle runs in its own directory.
+    fn values(&self, key: &str, setting: &Setting) -> Option<Vec<String>> {
+        let values = setting.values(&self.get(key)?);
+        let place = |path: String| match (setting.is_path(), path.strip_prefix('~')) {
+            (false, _) => path,
+            (true, Some(below)) if below.is_empty() || below.starts_with('/') => {
+                std::env::var("HOME").unwrap_or_default() + below
+            }
+            (true, _) => self.project.join(path).to_string_lossy().into_owned(),
+        };
+        let values: Vec<String> = values.into_iter().map(place).collect();
+        (!values.is_empty()).then_some(values)
+    }
+
     /// Why it cannot be served without the values of these keys.
     fn missing(&self, keys: &[String]) -> String {
         let (name, listed) = (&self.entry.name, keys.join(", "));
@@ -377,6 +408,13 @@ impl<'a> Given<'a> {
         let redactor = Redactor::new(secrets.map(|(_, value)| value.expose()));
         (!redactor.is_empty()).then(|| Arc::new(redactor))
     }
+}
+
+/// The files and directories that are set for a package.
+pub(crate) fn paths(entry: &Entry, project: &Path, key: &str, setting: &Setting) -> Vec<String> {
+    let keys = [key.to_owned()];
+    let given = Given::of(entry, project, keys.iter().filter(|_| setting.is_path()), true);
+    given.ok().and_then(|given| given.values(key, setting)).unwrap_or_default()
 }
 
 /// The name of the secret that a setting is: `PACKAGE-SOURCE.KEY`. A package chooses its own name, and so that of another

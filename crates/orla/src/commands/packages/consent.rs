@@ -120,7 +120,17 @@ impl Asked<'_> {
             let is_required = if setting.is_required { "required" } else { "optional" };
             let secret = content::setting(self.entry, &project, key);
             let title = shown(&setting.title);
-            line("setting", &format!("`orla secret set {secret}` ({is_required}): {title}"));
+            let mut text = format!("`orla secret set {secret}` ({is_required}): {title}");
+            if setting.is_path() {
+                let paths = content::paths(self.entry, &project, key, setting);
+                text.push_str("; it may read what you set");
+                text.push_str(&if paths.is_empty() {
+                    String::new()
+                } else {
+                    format!(": {}", paths.join(", "))
+                });
+            }
+            line("setting", &text);
         }
         if content.settings.len() > MAX_LINES {
             line("setting", &format!("{} more", content.settings.len() - MAX_LINES));

@@ -89,6 +89,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
         // Another version of what is here keeps what it may do.
         allowed.extend(known.permissions);
     }
+    allowed.extend(archive.content.grants.iter().cloned());
     let asked = Asked { entry: &entry, content: &archive.content, config, allowed: &allowed };
     entry.permissions = asked.consent(&add.consent)?;
     let transaction = begin(&store)?;
@@ -288,8 +289,9 @@ async fn update_one(
         }
     };
     let content = &archive.content;
-    let grants_more = !allowed.iter().all(|word| old.permissions.contains(word));
     let mut allowed: BTreeSet<String> = allowed.clone();
+    allowed.extend(content.grants.iter().cloned());
+    let grants_more = !allowed.iter().all(|word| old.permissions.contains(word));
     allowed.extend(old.permissions.iter().cloned());
     let mut entry = archive.entry(old.name.clone(), old.source.clone());
     is_of_kind(&entry, old)?;
