@@ -5,12 +5,12 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-use rtfs::TypeExpr;
+use rtfs::{TypeExpr, Value};
 use serde_json::json;
 
 use crate::json::JsonError;
 use crate::outcome::Outcome;
-use crate::payload::JsonText;
+use crate::payload::{JsonText, Payload};
 
 /// The result of everything that runs a capability.
 pub type RuntimeResult<T> = Result<T, RuntimeError>;
@@ -221,9 +221,7 @@ impl RuntimeError {
         retry_after: Duration,
     ) -> Self {
         let (rule, limit) = (rule.into(), limit.into());
-        let about = json!({"limit": limit, "retry_after_ms": whole_millis(retry_after)});
-        let meta = JsonText::of(&json!({ QUOTA: about })).ok();
-        let outcome = Box::new(Outcome { meta, ..Outcome::default() });
+        let outcome = Box::new(Outcome { meta: quota_meta(&limit, retry_after), ..Outcome::default() });
         Self::Quota { id: id.into(), rule, limit, retry_after, outcome }
     }
 
@@ -232,10 +230,24 @@ impl RuntimeError {
         match self {
             Self::Quota { retry_after, .. } => Some(*retry_after),
             _ => None,
+    /// The error of a program, here or at another instance, with its form as data.
+    pub fn structured(
+        id: impl Into<String>,
+        message: impl Into<String>,
+        error: rtfs::Error,
+        data: Option<Payload>,
+    ) -> Self {
+        let exceeded = exceeded_quota(&error);
+        let meta = exceeded.and_then(|(limit, retry_after)| quota_meta(limit, retry_after));
+        let outcome = Some(Box::new(Outcome { structured: data, meta, ..Outcome::default() }));
+        Self::Structured { id: id.into(), message: message.into(), error: Box::new(error), outcome }
+    }
+
         }
     }
 
     /// The rule of the configuration that refused the call, such as `quotas[0]`.
+            Self::Structured { error, .. } => Some(exceeded_quota(error)?.1),
     pub fn rule(&self) -> Option<&str> {
         match self {
             Self::Quota { rule, .. } | Self::Unapproved { rule, .. } => Some(rule),
@@ -413,6 +425,23 @@ pub fn whole_millis(duration: Duration) -> u64 {
 /// One place where data breaks its schema: `input.city: expected a string, got 7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
+/// `_meta` of a result that says which quota is exceeded.
+fn quota_meta(limit: &str, retry_after: Duration) -> Option<JsonText> {
+    let about = json!({"limit": limit, "retry_after_ms": whole_millis(retry_after)});
+    JsonText::of(&json!({ QUOTA: about })).ok()
+}
+
+/// The quota that a call within a program exceeded, and the time until the call can be made.
+fn exceeded_quota(error: &rtfs::Error) -> Option<(&str, Duration)> {
+    let Value::Map(data) = &error.data else { return None };
+    match (&*error.kind, data.get_keyword("limit")?, data.get_keyword("retry_after_ms")?) {
+        ("quota", Value::Str(limit), Value::Int(ms)) => {
+            Some((limit.as_str(), Duration::from_millis(u64::try_from(*ms).ok()?)))
+        }
+        _ => None,
+    }
+}
+
     /// Where, from the root on: `input.items[3].price`.
     pub path: String,
     /// What the schema requires. For an RTFS type, this is its notation (`:string`); people see it in words.

@@ -168,3 +168,34 @@ fn sixteen_clients_get_all_of_a_quota_and_not_one_call_more() {
     });
     assert_eq!(made, CALLS);
 }
+
+#[test]
+fn a_program_over_a_quota_says_when_to_try_again() {
+    let server = world_with("  - {to: [bob], capabilities: [a], per: hour, calls: 1}\n")
+        .file("tools/p.rtfs", "(defn main [input] (call :a {}))\n")
+        .serve();
+    let mut bob = server.client_as(BOB);
+    assert_eq!(bob.call("a", json!({})).stdout(), "a\n");
+    let program = json!({"program": "(call :a {})"});
+    for (name, input) in [("p", json!({})), ("rtfs", program.clone())] {
+        let refused = bob.call(name, input);
+        let wait = refused.json["_meta"]["orla/quota"]["retry_after_ms"].as_u64();
+        assert!(refused.is_error() && wait > Some(3_000_000), "{}", refused.json);
+    }
+    let asks = [
+        ("/api/p", "{}".to_owned()),
+        ("/api/rtfs", program.to_string()),
+        ("/rtfs", program.to_string()),
+        ("/rtfs", r#"{"call": "p"}"#.to_owned()),
+    ];
+    for (path, body) in asks {
+        let refused = server.send_as("POST", path, BOB, &body);
+        assert_eq!(refused.status, 429, "{path}: {}", refused.text());
+        let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+        assert!((3000..=3600).contains(&wait), "{path}: {wait}");
+    }
+    // An error of this kind that a program makes itself is none of a quota.
+    let thrown = r#"{"program": "(throw {:kind :quota :message \"m\"})"}"#;
+    assert_eq!(server.send_as("POST", "/rtfs", BOB, thrown).status, 200);
+    assert_eq!(server.send_as("POST", "/api/rtfs", BOB, thrown).status, 502);
+}

@@ -374,9 +374,7 @@ fn told(ctx: &CallContext, message: String, error: Error, described: &Json) -> R
     // The text is the message, and is not repeated.
     let structured = JsonText::parse(json!({ "error": described }).to_string()).ok();
     let structured = structured.map(Payload::from_json);
-    let outcome = Outcome { structured, ..Outcome::default() };
-    let id = ctx.name.to_string();
-    RuntimeError::Structured { id, message, error: Box::new(error), outcome: Some(Box::new(outcome)) }
+    RuntimeError::structured(&*ctx.name, message, error, structured)
 }
 
 /// An error of a program as data: `{kind, message, capability?, data, at, cause?}`.

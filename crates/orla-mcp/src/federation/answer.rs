@@ -242,8 +242,7 @@ fn structured_error(
     let message = text.map_or_else(|| same.message.clone(), |text| cut(&text));
     let structured = JsonText::parse(format!(r#"{{"error":{}}}"#, error.get())).ok();
     let structured = structured.map(Payload::from_json);
-    let outcome = Some(Box::new(Outcome { structured, ..Outcome::default() }));
-    RuntimeError::Structured { id, message, error: Box::new(same), outcome }
+    RuntimeError::structured(id, message, same, structured)
 }
 
 fn data<T: for<'de> Deserialize<'de>>(remote: &RemoteError<'_>) -> Option<T> {

@@ -61,7 +61,8 @@ pub(crate) fn status_of(error: &RuntimeError) -> StatusCode {
         RuntimeError::Structured { .. } => match error.kind() {
             "unknown-capability" => StatusCode::NOT_FOUND,
             "denied" | "approval" => StatusCode::FORBIDDEN,
-            "quota" => StatusCode::TOO_MANY_REQUESTS,
+            // A program may throw an error of this kind that is none of a quota.
+            "quota" if error.retry_after().is_some() => StatusCode::TOO_MANY_REQUESTS,
             "busy" | "unavailable" => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_GATEWAY,
         },

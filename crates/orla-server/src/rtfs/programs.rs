@@ -9,8 +9,8 @@
 //! A program is a call of the capability `rtfs`, so it is authorised, admitted and recorded like one, and so are
 //! the calls that it makes. A client that disconnects withdraws its program ([`Exchange`]).
 //!
-//! An error of the program is a normal response (200). 400 means a malformed body, 429 that the caller exceeds a quota, 503
-//! overload. If they are known at once, they are plain JSON even if the client accepts event streams.
+//! An error of the program is a normal response (200). 400 means a malformed body, 429 that the caller exceeds a quota, with the
+//! call or with one that the program makes and does not catch, 503 overload. If they are known at once, they are plain JSON even if the client accepts event streams.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -246,7 +246,7 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
 pub(crate) fn status_of(error: &RuntimeError, is_program: bool) -> StatusCode {
     match error {
         RuntimeError::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
-        RuntimeError::Quota { .. } => StatusCode::TOO_MANY_REQUESTS,
+        error if error.retry_after().is_some() => StatusCode::TOO_MANY_REQUESTS,
         // Of the program itself: the program reports the calls that it makes.
         RuntimeError::InvalidInput { .. } if is_program => StatusCode::BAD_REQUEST,
         _ => StatusCode::OK,
