@@ -3,7 +3,7 @@
 use std::os::unix::fs::symlink;
 
 use orla_e2e::World;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::capsule::{bare, manifest, with};
 use crate::{sh, world};
@@ -225,5 +225,21 @@ fn c7_a_broken_manifest_costs_its_own_package_and_says_where() {
     }
     for (name, ..) in &rows {
         server.log_says(&[&format!("tools/{name}/orla-tool.json:")]);
+    }
+}
+
+#[test]
+fn the_wall_limit_of_a_capsule_is_the_time_of_each_of_its_calls() {
+    let slow = || bare().call("time.sleep(3)").python();
+    let limited = |more: Value| with(world(), &manifest(more), &slow());
+    let worlds = [
+        limited(json!({"limits": {"wall": 0.3}})),
+        limited(json!({})).config("tools: {cap: {limits: {wall: 0.3}}}\n"),
+        limited(json!({"limits": {"wall": 60}})).config("tools: {cap: {timeout: 0.3}}\n"),
+    ];
+    for world in worlds {
+        let server = world.serve();
+        let late = server.client().call("cap", json!({}));
+        assert!(late.sentence().ends_with("timed out after 0.3 s"), "{}", late.json);
     }
 }

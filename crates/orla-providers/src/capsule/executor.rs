@@ -99,6 +99,7 @@ pub(super) fn registrations(capsule: &Arc<Supervised<Package>>) -> Vec<Registrat
     };
     let registration = |tool: Option<&str>| {
         let mut registration = Registration::from(package.capability(provider(tool)));
+        registration.policy.timeout = package.manifest.declared.limits.wall;
         registration.policy.redaction.clone_from(&package.redaction);
         registration
     };
