@@ -212,6 +212,19 @@ fn variables_are_filled_in_where_text_is_written() {
 fn an_unknown_variable_of_ours_is_ignored_and_a_wrong_one_is_named() {
     let world = world().tool("t", sh("echo")).env("ORLA_SOMETHING", "else").env("ORLA_MARKER", "x");
     assert_eq!(world.serve().client().tool_names(), ["t"]);
+    for (name, value, expected) in [
+        ("ORLA_TASK_KEEP", "bogus", "expected a time such as 30s"),
+        ("ORLA_TASK_TIMEOUT", "0", "expected a time such as 30s"),
+        ("ORLA_HISTORY", "bogus", "expected true or false"),
+    ] {
+        let wrong = crate::world().env(name, value).run(&["check"]);
+        assert!(
+            wrong.code == Some(1) && wrong.stderr.contains(&format!("{name}: {expected}")),
+            "{wrong:?}"
+        );
+    }
+    let kept = crate::world().env("ORLA_TASK_KEEP", "2h").env("ORLA_HISTORY", "false").serve();
+    assert_eq!(kept.http().get("/calls").status, 404);
     let wrong = crate::world().env("ORLA_PORT", "eighty").run(&["serve"]);
     assert_eq!(wrong.code, Some(2), "{wrong:?}");
     assert!(wrong.stderr.contains("ORLA_PORT") && wrong.stderr.contains("eighty"), "{wrong:?}");

@@ -259,14 +259,25 @@ impl Scalar for Seconds {
 /// A time above 0 and at most this long: a number of seconds, or a number with its unit.
 pub(super) struct Span(pub(super) Duration);
 
+impl Span {
+    fn expected(&self) -> String {
+        format!("a time such as 30s, 5m, 2h or 1d, at most {}s", self.0.as_secs())
+    }
+
+    fn parse(&self, text: &str) -> Option<Duration> {
+        span(text).filter(|time| !time.is_zero() && *time <= self.0)
+    }
+}
+
 impl Form for Span {
     type Value = Duration;
 
+    const HAS_VARIABLE: bool = true;
+
     fn read(&self, reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Duration> {
-        let most = self.0.as_secs();
-        let expected = format!("a time such as 30s, 5m, 2h or 1d, at most {most}s");
+        let expected = self.expected();
         let text = reader.word_at(path, node, &expected)?;
-        let time = span(&text).filter(|time| !time.is_zero() && *time <= self.0);
+        let time = self.parse(&text);
         let time = time.ok_or_else(|| format!(": expected {expected}, got {}", shown(node, &text)));
         reader.noted(path, node, time)
     }
@@ -280,6 +291,11 @@ impl Form for Span {
         let units = [(86_400, "d"), (3_600, "h"), (60, "m"), (1, "s")];
         let unit = units.into_iter().find(|(unit, _)| seconds.is_multiple_of(*unit));
         unit.map(|(unit, name)| format!("{}{name}", seconds / unit).into())
+    }
+
+    fn read_variable(&self, text: &OsStr) -> Result<Duration, String> {
+        let text = text.to_str().ok_or("expected UTF-8 text")?;
+        self.parse(text).ok_or_else(|| format!("expected {}, got {text:?}", self.expected()))
     }
 }
 

@@ -102,6 +102,13 @@ fn patterns(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<Poin
     Some(patterns)
 }
 
+/// Reads the text of the environment variable.
+pub(super) fn of_variable(config: &mut Config, text: &str) -> Result<(), String> {
+    config.history.enabled =
+        Flag.parse(text).map_err(|expected| format!("expected {expected}, got {text:?}"))?;
+    Ok(())
+}
+
 pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
     if let Shape::Scalar(_) = &node.kind {
         let read = reader.plain_of(node, EXPECTED).and_then(|text| {

@@ -82,15 +82,16 @@ pub(super) fn own_with_variable<T: 'static>(
     Key::new(name, Own { read, schema, variable: Some(variable), keys: Vec::new() }, about)
 }
 
-/// Like [`own`], for a key whose value may be a mapping with these keys.
+/// Like [`own_with_variable`], for a key whose value may be a mapping with these keys.
 pub(super) fn own_with_keys<T: 'static>(
     name: &'static str,
     read: fn(&mut Reader<'_>, &mut T, &str, &Node),
     schema: fn() -> Json,
+    variable: Variable<T>,
     keys: Vec<Key<T>>,
     about: &'static str,
 ) -> Key<T> {
-    Key::new(name, Own { read, schema, variable: None, keys }, about)
+    Key::new(name, Own { read, schema, variable: Some(variable), keys }, about)
 }
 
 /// A key whose value is a mapping with these keys.

@@ -133,7 +133,7 @@ fn keys() -> Vec<Key<Config>> {
             "maximum number of [tasks](tasks.md) that wait or run. A caller with a token has at most a quarter of them"),
         key("max_task_bytes", Count(1, 16 << 20), |c: &mut Config| &mut c.task_options.max_result_bytes,
             "maximum bytes of the result of a [task](tasks.md)"),
-        own_with_keys("history", history::read, history::schema, history::keys(),
+        own_with_keys("history", history::read, history::schema, history::of_variable, history::keys(),
             "what is kept of [calls](history.md): `false`, or a mapping"),
         section("telemetry", telemetry::keys(), "where [traces](telemetry.md) are sent"),
         section("agent", agent(), "the [model](agent.md) of `orla agent` and of the tool `agent`, and its limits"),
