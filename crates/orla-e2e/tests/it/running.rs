@@ -228,9 +228,9 @@ echo done"#;
     }
     assert!(progress.len() >= 3, "{progress:?}");
     let logs = result.notified("notifications/message");
-    assert_eq!(logs.len(), 1, "{logs:?}");
-    assert_eq!(logs[0]["level"], "warning");
-    assert!(logs[0]["data"].to_string().contains("careful now"), "{logs:?}");
+    let said: Vec<_> = logs.iter().map(|log| (log["level"].as_str(), log["data"].as_str())).collect();
+    // Half is less than three of three.
+    assert_eq!(said, [(Some("info"), Some("half")), (Some("warning"), Some("careful now"))]);
     assert_eq!(result.structured()["stderr"], "::log shout what\n::progress much\nplain\n");
     assert_eq!(result.stdout(), "done\n");
 }
@@ -243,6 +243,37 @@ fn without_being_asked_for_no_progress_is_sent_and_the_lines_are_still_no_output
     let result = server.client().call("p", json!({}));
     assert_eq!(result.notifications, Vec::<Value>::new());
     assert_eq!(result.structured()["stderr"], "z\n");
+}
+
+#[test]
+fn progress_in_both_forms_is_on_the_scale_of_the_first() {
+    let cases: [(&str, &[(f64, f64)], &[&str]); 4] = [
+        ("3/10 a; 0.5 b; 0.9 c", &[(3.0, 10.0), (5.0, 10.0), (9.0, 10.0)], &[]),
+        ("0.5 a; 3/4 b; 1 c", &[(0.5, 1.0), (0.75, 1.0), (1.0, 1.0)], &[]),
+        ("1/3 a; 1/3 b; 2/3 c", &[(1.0, 3.0), (2.0, 3.0)], &["b"]),
+        ("1/10 a; 2/20 b", &[(1.0, 10.0), (2.0, 20.0)], &[]),
+    ];
+    let mut world = world();
+    for (at, (lines, ..)) in cases.iter().enumerate() {
+        let lines = lines.split("; ").map(|line| format!("echo '::progress {line}' >&2\n"));
+        world = world.tool(format!("p{at}"), sh(&lines.collect::<String>()));
+    }
+    let server = world.serve();
+    for (at, (lines, expected, logged)) in cases.iter().enumerate() {
+        let meta = json!({"progressToken": "token", "io.modelcontextprotocol/logLevel": "info"});
+        let params = json!({"name": format!("p{at}"), "arguments": {}, "_meta": meta});
+        let mut client = server.client();
+        let pending = client.begin("tools/call", params);
+        let result = client.finish_call(pending).unwrap();
+        let number = |note: &Value, key: &str| note[key].as_f64().unwrap();
+        let progress = result.notified("notifications/progress");
+        let progress: Vec<_> =
+            progress.iter().map(|note| (number(note, "progress"), number(note, "total"))).collect();
+        assert_eq!(progress, *expected, "{lines}");
+        let logs = result.notified("notifications/message");
+        let logs: Vec<_> = logs.iter().map(|log| log["data"].as_str().unwrap()).collect();
+        assert_eq!(logs, *logged, "{lines}");
+    }
 }
 
 #[test]

@@ -27,6 +27,17 @@ pub struct Filter {
     held: Vec<u8>,
     /// Within a line that is known to be text.
     in_text: bool,
+    /// How the tool counts its progress, once it has said how far it is.
+    scale: Option<Scale>,
+}
+
+/// How a tool counts its progress. What it writes in the other form is converted, so that its numbers can be compared.
+#[derive(Clone, Copy, Debug)]
+enum Scale {
+    /// As a share of 1.
+    Share,
+    /// As steps of this total, the newest.
+    Steps(f64),
 }
 
 impl OutputFilter for Filter {
@@ -73,11 +84,36 @@ impl Filter {
 
     fn decide(&mut self, keep: &mut dyn FnMut(&[u8])) {
         match directive(&self.held) {
-            Some(notice) => self.notices.send(notice),
+            Some(Directive::Log(notice)) => self.notices.send(notice),
+            Some(Directive::Progress(progress, scale)) => {
+                let progress = self.scaled(progress, scale);
+                self.notices.send(Notice::Progress(progress));
+            }
             None => keep(&self.held),
         }
         self.held.clear();
     }
+
+    /// Progress in the form of the tool's first.
+    fn scaled(&mut self, progress: Progress, form: Scale) -> Progress {
+        let (done, total) = match (*self.scale.get_or_insert(form), form) {
+            (Scale::Steps(_), Scale::Steps(total)) => {
+                self.scale = Some(form);
+                (progress.progress, total)
+            }
+            (Scale::Steps(total), Scale::Share) => (progress.progress * total, total),
+            (Scale::Share, Scale::Steps(total)) => (progress.progress / total, 1.0),
+            (Scale::Share, Scale::Share) => (progress.progress, 1.0),
+        };
+        Progress { progress: done, total: Some(total), ..progress }
+    }
+}
+
+/// What a line says to the caller.
+enum Directive {
+    /// Progress, and how the line counts it.
+    Progress(Progress, Scale),
+    Log(Notice),
 }
 
 const PREFIXES: [&[u8]; 2] = [b"::progress ", b"::log "];
@@ -90,8 +126,8 @@ fn may_be_directive(start: &[u8]) -> bool {
     })
 }
 
-/// The notice in a line, if it is a directive.
-fn directive(line: &[u8]) -> Option<Notice> {
+/// What a line says, if it is a directive.
+fn directive(line: &[u8]) -> Option<Directive> {
     if line.len() > MAX_LINE {
         return None;
     }
@@ -99,22 +135,24 @@ fn directive(line: &[u8]) -> Option<Notice> {
     let line = line.strip_suffix('\n').unwrap_or(line);
     let line = line.strip_suffix('\r').unwrap_or(line);
     if let Some(rest) = line.strip_prefix("::progress ") {
-        return progress(rest).map(Notice::Progress);
+        return progress(rest);
     }
     let (level, message) = line.strip_prefix("::log ")?.trim_start().split_once(' ')?;
     let message = message.trim();
     let level = LogLevel::from_str(level).ok()?;
-    (!message.is_empty()).then(|| Notice::Log { level, message: message.into() })
+    (!message.is_empty()).then(|| Directive::Log(Notice::Log { level, message: message.into() }))
 }
 
-fn progress(text: &str) -> Option<Progress> {
+fn progress(text: &str) -> Option<Directive> {
     let (amount, message) = text.trim().split_once(' ').unwrap_or((text.trim(), ""));
-    let (progress, total) = match amount.split_once('/') {
-        Some((done, total)) => (number(done)?, number(total).filter(|total| *total > 0.0)?),
-        None => (number(amount).filter(|share| *share <= 1.0)?, 1.0),
+    let (progress, scale) = match amount.split_once('/') {
+        Some((done, total)) => {
+            (number(done)?, Scale::Steps(number(total).filter(|total| *total > 0.0)?))
+        }
+        None => (number(amount).filter(|share| *share <= 1.0)?, Scale::Share),
     };
     let message = Some(message.trim()).filter(|message| !message.is_empty()).map(str::to_owned);
-    Some(Progress { progress, total: Some(total), message })
+    Some(Directive::Progress(Progress { progress, total: None, message }, scale))
 }
 
 /// A plain decimal number: digits, with a point at most.

@@ -1,8 +1,8 @@
 //! What a call says while it runs, as MCP notifications.
 //!
 //! Rendering is pure; a [`NoticeReceiver`] ties it to the request's own stream. Notices that the client did not
-//! ask for are dropped: progress without a token, a log message below the wanted level, progress that does not
-//! grow (the specification demands that it does).
+//! ask for are dropped: progress without a token, a log message below the wanted level. Progress that does not
+//! grow is none by the specification: its message is one of the log.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -123,6 +123,12 @@ impl Inner {
             {
                 self.last = progress.progress;
                 outlet.send(progress_message(token, &progress));
+            }
+            (
+                Notice::Progress(Progress { message: Some(message), .. }),
+                NoticeOptions { progress_token: Some(_), log_level: Some(least) },
+            ) if LogLevel::Info >= *least => {
+                outlet.send(log_message(LogLevel::Info, logger, &message.into()));
             }
             // The protocol has no notification for a result that is still being written.
             (Notice::Text(text), NoticeOptions { log_level: Some(least), .. })
