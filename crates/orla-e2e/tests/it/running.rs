@@ -186,6 +186,9 @@ fn output_in_the_form_of_a_tool_result_goes_out_as_it_is() {
         .tool("structured", tool(structured))
         .tool("garbage", tool("nonsense"))
         .tool("unlike", tool("[1]"))
+        .tool("members", tool(r#"[[{"type":"text","text":"x"}],{"a":1},false,{}]"#))
+        .tool("number", tool("7"))
+        .tool("block", tool(r#"{"content":[["text"]]}"#))
         .serve();
     for mut client in server.clients() {
         let shown = client.call("image", json!({}));
@@ -196,6 +199,13 @@ fn output_in_the_form_of_a_tool_result_goes_out_as_it_is() {
         assert!(failed.is_error() && failed.text().contains("no such city"), "{}", failed.json);
         let made = client.call("structured", json!({}));
         assert_eq!(*made.structured(), json!({"n": [1, {"a": null}]}), "{}", made.json);
+        let object = "JSON that is not an object";
+        for name in ["unlike", "members", "number"] {
+            let result = client.call(name, json!({}));
+            assert!(result.is_error() && result.sentence().ends_with(object), "{}", result.json);
+        }
+        let result = client.call("block", json!({}));
+        assert!(result.sentence().contains("expected an array of content blocks"), "{}", result.json);
         for (name, written) in [("garbage", "nonsense"), ("unlike", "[1]")] {
             let result = client.call(name, json!({}));
             assert!(result.is_error() && result.text().contains(written), "{}", result.json);
@@ -236,16 +246,6 @@ echo done"#;
 }
 
 #[test]
-fn without_being_asked_for_no_progress_is_sent_and_the_lines_are_still_no_output() {
-    let server = world()
-        .tool("p", sh("echo '::progress 1/2 x' >&2; echo '::log info y' >&2; echo z >&2"))
-        .serve();
-    let result = server.client().call("p", json!({}));
-    assert_eq!(result.notifications, Vec::<Value>::new());
-    assert_eq!(result.structured()["stderr"], "z\n");
-}
-
-#[test]
 fn progress_in_both_forms_is_on_the_scale_of_the_first() {
     let cases: [(&str, &[(f64, f64)], &[&str]); 4] = [
         ("3/10 a; 0.5 b; 0.9 c", &[(3.0, 10.0), (5.0, 10.0), (9.0, 10.0)], &[]),
@@ -274,6 +274,16 @@ fn progress_in_both_forms_is_on_the_scale_of_the_first() {
         let logs: Vec<_> = logs.iter().map(|log| log["data"].as_str().unwrap()).collect();
         assert_eq!(logs, *logged, "{lines}");
     }
+}
+
+#[test]
+fn without_being_asked_for_no_progress_is_sent_and_the_lines_are_still_no_output() {
+    let server = world()
+        .tool("p", sh("echo '::progress 1/2 x' >&2; echo '::log info y' >&2; echo z >&2"))
+        .serve();
+    let result = server.client().call("p", json!({}));
+    assert_eq!(result.notifications, Vec::<Value>::new());
+    assert_eq!(result.structured()["stderr"], "z\n");
 }
 
 #[test]

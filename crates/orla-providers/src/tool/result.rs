@@ -22,6 +22,7 @@ use orla_process::confinement::Sandbox;
 use orla_process::runner::{Captured, Cause, Ended, Status};
 use orla_process::signal::signal_name;
 use orla_process::start_failure::{CANNOT_EXECUTE, StartFailure};
+use serde::de::{self, IgnoredAny};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -225,10 +226,13 @@ fn mcp(context: &Context<'_>, execution: &Execution<'_>, stdout: Captured) -> Ru
     let body = Bytes::from(stdout.bytes);
     let given = match McpResult::parse(&body) {
         Ok(given) => given,
-        Err(err) => {
+        Err(problem) => {
             let captured = Captured { bytes: body.to_vec(), dropped };
             let outcome = failed(context, execution, &captured)?;
-            let got = not_json(&body, &err, dropped);
+            let got = match problem {
+                Some(err) => not_json(&body, &err, dropped),
+                None => "JSON that is not an object".to_owned(),
+            };
             return Err(unreadable(context, "one MCP tool result", got, outcome));
         }
     };
@@ -266,15 +270,25 @@ struct McpResult<'a> {
 }
 
 impl<'a> McpResult<'a> {
-    fn parse(bytes: &'a [u8]) -> Result<Self, serde_json::Error> {
+    /// Reads a result. The error is `None` for JSON that is not an object.
+    fn parse(bytes: &'a [u8]) -> Result<Self, Option<serde_json::Error>> {
         /// What every block has.
         #[derive(Deserialize)]
         struct Block {
             #[serde(rename = "type")]
             _kind: String,
         }
+        // An array would be read as the members in their order.
+        if !bytes.trim_ascii_start().starts_with(b"{") {
+            return Err(serde_json::from_slice::<IgnoredAny>(bytes).err());
+        }
         let result: Self = serde_json::from_slice(bytes)?;
         if let Some(content) = result.content {
+            let items: Vec<&RawValue> = serde_json::from_str(content.get())?;
+            // As above, for a block.
+            if items.iter().any(|item| !item.get().starts_with('{')) {
+                return Err(Some(de::Error::custom("expected an array of content blocks")));
+            }
             serde_json::from_str::<Vec<Block>>(content.get())?;
         }
         Ok(result)

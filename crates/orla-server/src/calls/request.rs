@@ -6,6 +6,7 @@ use orla_marketplace::JsonText;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::text::excerpt;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::http::url::pairs;
@@ -74,8 +75,12 @@ pub(super) fn replay_input(body: &Bytes) -> Result<Option<JsonText>, String> {
     if body.trim_ascii().is_empty() {
         return Ok(None);
     }
-    let wanted: Wanted<'_> = serde_json::from_slice(body)
-        .map_err(|err| format!("{{\"input\": {{…}}}} is expected: {err}"))?;
+    const EXPECTED: &str = r#"{"input": {…}} is expected"#;
+    // An array would be read as the members in their order.
+    if !body.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+        return Err(format!("the body is not an object: {EXPECTED}"));
+    }
+    let wanted: Wanted<'_> = serde_json::from_slice(body).map_err(|err| format!("{EXPECTED}: {err}"))?;
     Ok(wanted.input.map(|input| JsonText::slice_of(body, input)))
 }
 
