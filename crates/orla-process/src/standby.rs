@@ -30,6 +30,7 @@ use crate::exit_watch::ExitWatch;
 use crate::file::FileVersion;
 use crate::process::{Child, kill};
 use crate::reaper::Instance;
+use crate::start_failure::{CANNOT_EXECUTE, StartFailure};
 use crate::wake::Wake;
 
 /// A process that ends after this long has done its part: it waited. What ended it is no fault of the program.
@@ -120,7 +121,7 @@ enum Activity {
     /// Its processes waited too long, or one could not be started. None is started until the next call.
     Asleep,
     /// It failed too often in a row, with the reason. None is started until the file changes.
-    Failed(Arc<str>),
+    Failed(Arc<StartFailure>),
 }
 
 #[derive(Debug)]
@@ -201,7 +202,7 @@ impl Standby {
     ///
     /// # Errors
     /// The program fails when it is prestarted; the reason.
-    pub fn take(&self, program: &Arc<Program>) -> Result<Option<Started>, Arc<str>> {
+    pub fn take(&self, program: &Arc<Program>) -> Result<Option<Started>, Arc<StartFailure>> {
         let mut state = self.shared.lock();
         let State { pools, ending, .. } = &mut *state;
         let Some(pool) = pools.iter_mut().find(|pool| Arc::ptr_eq(&pool.wanted.program, program)) else {
@@ -223,7 +224,7 @@ impl Standby {
                 pool.failures = 0;
                 Ok(Some(Started { child: Some(waiting.child), home: Arc::downgrade(&self.shared) }))
             }
-            (None, Activity::Failed(reason)) => Err(Arc::clone(reason)),
+            (None, Activity::Failed(failure)) => Err(Arc::clone(failure)),
             (None, _) => Ok(None),
         }
     }
@@ -277,8 +278,8 @@ impl Shared {
                 // Finding out why takes a while, and no call may wait for that.
                 let is_early = waiting.since.elapsed() < EARLY;
                 let mut child = waiting.kill();
-                let reason = is_early.then(|| failure(&mut child));
-                self.lock().count_failure(&start, reason, child);
+                let failure = is_early.then(|| failure(&mut child));
+                self.lock().count_failure(&start, failure, child);
             }
         }
     }
@@ -390,15 +391,15 @@ impl State {
         failed
     }
 
-    /// Counts a failure of a program, with the reason; without one, the process had waited as it should.
-    fn count_failure(&mut self, start: &Start, reason: Option<String>, child: Child) {
+    /// Counts a failure of a program; without one, the process had waited as it should.
+    fn count_failure(&mut self, start: &Start, failure: Option<StartFailure>, child: Child) {
         self.ending.push(child);
         let pool = self.pools.iter_mut().find(|pool| pool.serves(&start.wanted, &start.environment));
-        let (Some(pool), Some(reason)) = (pool, reason) else { return };
+        let (Some(pool), Some(failure)) = (pool, failure) else { return };
         pool.failures += 1;
         if pool.failures >= MAX_FAILURES {
-            tracing::warn!(program = %pool.wanted.program.path().display(), "{reason}");
-            pool.activity = Activity::Failed(reason.into());
+            tracing::warn!(program = %pool.wanted.program.path().display(), "{}", failure.reason);
+            pool.activity = Activity::Failed(failure.into());
         }
     }
 
@@ -481,7 +482,7 @@ impl Waiting {
 }
 
 /// Says what a killed process did instead of waiting, with what it wrote to standard error.
-fn failure(child: &mut Child) -> String {
+fn failure(child: &mut Child) -> StartFailure {
     let output = child.stdout.take().map(File::from).map(quote).unwrap_or_default();
     let said = child.stderr.take().map(File::from).map(quote).unwrap_or_default();
     let exit_code = status(child).and_then(|status| status.code());
@@ -490,10 +491,12 @@ fn failure(child: &mut Child) -> String {
         Some(code) => format!("exits before a call (exit code {code})"),
         None => "ends or closes standard output before a call".to_owned(),
     };
-    let said = if said.is_empty() { said } else { format!(": {said}") };
-    format!(
-        "a prestarted process {what}{said}; read standard input to its end first, or remove `prestart`"
-    )
+    let colon = if said.is_empty() { "" } else { ": " };
+    let reason = format!(
+        "a prestarted process {what}{colon}{said}; read standard input to its end first, or remove `prestart`"
+    );
+    let exit_code = exit_code.unwrap_or(CANNOT_EXECUTE);
+    StartFailure { exit_code, reason, detail: Some(said) }
 }
 
 /// The status of a process that was killed, or ended before.

@@ -125,19 +125,23 @@ fn nothing_waits_once_the_server_has_ended_however_it_ends() {
 #[test]
 fn one_that_reads_nothing_or_leaves_children_does_no_harm_and_is_named() {
     let cases = [
-        ("echo done >> runs; exit 4", "a prestarted process exits before a call (exit code 4)"),
+        ("echo done >> runs; exit 4", "a prestarted process exits before a call (exit code 4)", 4),
         (
             "echo done >> runs; echo said >&2; (sleep 1000) & echo hello; sleep 1000",
             "a prestarted process writes to standard output before a call: said",
+            126,
         ),
     ];
-    for (body, expected) in cases {
+    for (body, expected, exit_code) in cases {
         let server =
             world().tool("hasty", sh(&format!("# /// orla\n# prestart: 1\n# ///\n{body}"))).serve();
         eventually("it is given up", || server.log().contains("before a call"));
         let result = server.client().call("hasty", json!({}));
         assert!(result.is_error(), "{}", result.json);
         assert!(result.sentence().contains(expected), "{}", result.sentence());
+        let execution = &result.json["_meta"]["orla/execution"];
+        assert_eq!(execution["exit_code"], exit_code, "{}", result.json);
+        assert_eq!(result.structured()["exit_code"], exit_code, "{}", result.json);
         assert!(result.sentence().contains("remove `prestart`"), "{}", result.sentence());
         assert_eq!(server.read("runs").lines().count(), 3);
         eventually("nothing of it is left", || server.tool_processes().is_empty());

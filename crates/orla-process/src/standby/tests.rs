@@ -136,8 +136,8 @@ fn what_does_not_wait_is_an_error_after_three_and_runs_no_more() {
             let state = fixture.standby.shared.lock();
             matches!(state.pools[0].activity, Activity::Failed(_))
         });
-        let reason = fixture.standby.take(&program).unwrap_err();
-        assert!(reason.contains(expected), "{reason}");
+        let failure = fixture.standby.take(&program).unwrap_err();
+        assert!(failure.reason.contains(expected), "{failure:?}");
         assert_eq!(fixture.started().len(), 3);
         eventually("nothing is left", || fixture.started().into_iter().all(is_gone));
         // Another version of the file has another chance.

@@ -16,7 +16,7 @@ use orla_process::child::{self, NO_PYTHON_CACHE};
 use orla_process::reaper::INSTANCE;
 use orla_process::runner::{Cause, Ended, Job, Process, Runners, Start};
 use orla_process::standby::{Standby, Wanted};
-use orla_process::start_failure::{self, NOT_FOUND};
+use orla_process::start_failure::{self, NOT_FOUND, StartFailure};
 use orla_process::{Instance, PoolLimits};
 use rustix::io::Errno;
 
@@ -53,7 +53,7 @@ impl ToolExecutor {
         tool: &ToolProvider,
         args: Vec<OsString>,
         ctx: &CallContext,
-    ) -> Result<Process, Arc<str>> {
+    ) -> Result<Process, Arc<StartFailure>> {
         let attested = ctx.custody.as_ref().and_then(Custody::required).cloned();
         // A waiting process was started before the attestation was checked, so it may not serve a call that needs one. Its
         // variables are older than the call: the call's id and trace come on standard input.
@@ -190,11 +190,9 @@ impl CapabilityExecutor for ToolExecutor {
             sandbox: tool.program.sandbox().map(|sandbox| &**sandbox),
         };
         let args = arguments.argv.into_iter().map(OsString::from).collect();
-        let process = self.process(tool, args, ctx).map_err(|reason| RuntimeError::Failed {
-            id: ctx.name.to_string(),
-            message: format!("{}: {reason}", ctx.name),
-            outcome: None,
-        })?;
+        let process = self
+            .process(tool, args, ctx)
+            .map_err(|failure| result::of_start_failure(&context, &failure, None))?;
         let job = Job {
             process,
             stdin: arguments.stdin,
