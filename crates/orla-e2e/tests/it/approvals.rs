@@ -291,6 +291,22 @@ fn an_approval_that_comes_after_its_caller_has_left_is_good_for_the_same_call() 
 }
 
 #[test]
+fn the_question_of_a_cancelled_task_is_withdrawn() {
+    let server = world_with("  - {capabilities: [a], expires: 60s}\n").serve();
+    let body = r#"{"capability": "a", "input": {"args": ["x"]}}"#;
+    let started = server.send_as("POST", "/tasks", BOB, body).json();
+    let id = waiting(&server);
+    let task = format!("/tasks/{}", started["id"].as_str().unwrap());
+    assert_eq!(server.send_as("DELETE", &task, BOB, "").json()["state"], "cancelled");
+    eventually("the question is gone", || pending(&server, ADA).is_empty());
+    assert_eq!(decisions(&server), ["withdrawn - -"]);
+    assert_eq!(answer(&server, ADA, &id, true), 404);
+    server.send_as("POST", "/tasks", BOB, body);
+    assert_ne!(waiting(&server), id);
+    assert_eq!(runs(&server), 0);
+}
+
+#[test]
 fn a_program_waits_and_its_clock_stands_still() {
     let server = world_with("  - {capabilities: [a], expires: 60s}\ntimeout: 1\n").serve();
     let program = r#"{"program": "(str (call :a {}) (call :b {}))"}"#;

@@ -140,6 +140,8 @@ pub(crate) struct WaitingCall<'a> {
     /// The client of the call, if it has one that can be asked.
     pub(crate) client: Option<&'a Arc<dyn Client>>,
     pub(crate) cancellation: &'a CancellationToken,
+    /// Whether it is that of a task, or within one: nobody but who cancels the task takes it back.
+    pub(crate) is_task: bool,
     /// Hears that the call waits.
     pub(crate) notices: &'a NoticeSink,
 }
@@ -417,7 +419,7 @@ impl Approvals {
             Ok(Opened::Waiting { id, expires, answer }) => (id, expires, answer),
         };
         let question = Question { id, ..question };
-        let mut leaving = Leaving { approvals: self, question: Some(&question) };
+        let mut leaving = Leaving { approvals: self, call, question: Some(&question) };
         let caller = call.principal.map_or(ANONYMOUS, Principal::name);
         if matches!(desk, Desk::Open) {
             let message = waiting_message(call.name, &question.id);
@@ -508,9 +510,10 @@ impl Approvals {
     }
 }
 
-/// A call that waits. Dropping it leaves the question without a caller.
+/// A call that waits. Dropping it leaves the question without a caller; that of a task that was cancelled ends with it.
 struct Leaving<'a> {
     approvals: &'a Approvals,
+    call: &'a WaitingCall<'a>,
     question: Option<&'a Question>,
 }
 
@@ -534,7 +537,13 @@ impl Leaving<'_> {
 impl Drop for Leaving<'_> {
     fn drop(&mut self) {
         if let Some(question) = self.question.take() {
-            let is_unanswered = self.approvals.table.lock().leave(&question.id, Instant::now());
+            let is_cancelled = self.call.is_task && self.call.cancellation.is_cancelled();
+            let mut table = self.approvals.table.lock();
+            let is_unanswered = match is_cancelled {
+                true => table.end(&question.id),
+                false => table.leave(&question.id, Instant::now()),
+            };
+            drop(table);
             // An answer of the same moment has been recorded already.
             if is_unanswered {
                 self.approvals.decided(question, ApprovalDecision::Withdrawn, None);

@@ -351,6 +351,7 @@ impl PreparedCall<'_> {
             principal: ctx.scope.principal.as_ref(),
             client: ctx.scope.client.as_ref(),
             cancellation: &ctx.scope.cancellation,
+            is_task: ctx.scope.is_task,
             notices: &ctx.scope.notices,
         };
         recording.waits_for_approval(true);
