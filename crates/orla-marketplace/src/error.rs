@@ -24,6 +24,11 @@ pub type BoxError = Box<dyn Error + Send + Sync>;
 #[error("nothing was sent")]
 pub struct NotSent(#[source] pub BoxError);
 
+/// The source of a [`RuntimeError::Unavailable`] if the same call fails again until a declaration is changed.
+#[derive(Debug, thiserror::Error)]
+#[error("the declaration admits no such call")]
+pub struct Undeclared;
+
 /// The source of a [`RuntimeError::Unavailable`] if the provider answered that it cannot serve the call now.
 #[derive(Debug, thiserror::Error)]
 #[error("the provider refused the call in a response, which is kept")]
@@ -225,11 +230,6 @@ impl RuntimeError {
         Self::Quota { id: id.into(), rule, limit, retry_after, outcome }
     }
 
-    /// The time until the same call can be made, if that is known.
-    pub fn retry_after(&self) -> Option<Duration> {
-        match self {
-            Self::Quota { retry_after, .. } => Some(*retry_after),
-            _ => None,
     /// The error of a program, here or at another instance, with its form as data.
     pub fn structured(
         id: impl Into<String>,
@@ -243,11 +243,16 @@ impl RuntimeError {
         Self::Structured { id: id.into(), message: message.into(), error: Box::new(error), outcome }
     }
 
+    /// The time until the same call can be made, if that is known.
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Quota { retry_after, .. } => Some(*retry_after),
+            Self::Structured { error, .. } => Some(exceeded_quota(error)?.1),
+            _ => None,
         }
     }
 
     /// The rule of the configuration that refused the call, such as `quotas[0]`.
-            Self::Structured { error, .. } => Some(exceeded_quota(error)?.1),
     pub fn rule(&self) -> Option<&str> {
         match self {
             Self::Quota { rule, .. } | Self::Unapproved { rule, .. } => Some(rule),
@@ -282,10 +287,13 @@ impl RuntimeError {
 
     /// Whether the same call may succeed later without being changed.
     pub fn is_transient(&self) -> bool {
-        matches!(
-            self,
-            Self::TimedOut { .. } | Self::Busy { .. } | Self::Quota { .. } | Self::Unavailable { .. }
-        )
+        match self {
+            Self::Unavailable { source, .. } => {
+                !source.as_ref().is_some_and(|source| source.is::<Undeclared>())
+            }
+            Self::TimedOut { .. } | Self::Busy { .. } | Self::Quota { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether the call has certainly not run: it was refused for lack of room, or nothing of it was sent.
@@ -417,14 +425,6 @@ pub const ERROR_KINDS: [ErrorKind; 15] = [
 /// The member of `_meta` that says which quota is exceeded.
 const QUOTA: &str = "orla/quota";
 
-/// Milliseconds, rounded up.
-pub fn whole_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
-}
-
-/// One place where data breaks its schema: `input.city: expected a string, got 7`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Violation {
 /// `_meta` of a result that says which quota is exceeded.
 fn quota_meta(limit: &str, retry_after: Duration) -> Option<JsonText> {
     let about = json!({"limit": limit, "retry_after_ms": whole_millis(retry_after)});
@@ -442,6 +442,14 @@ fn exceeded_quota(error: &rtfs::Error) -> Option<(&str, Duration)> {
     }
 }
 
+/// Milliseconds, rounded up.
+pub fn whole_millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
+}
+
+/// One place where data breaks its schema: `input.city: expected a string, got 7`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
     /// Where, from the root on: `input.items[3].price`.
     pub path: String,
     /// What the schema requires. For an RTFS type, this is its notation (`:string`); people see it in words.

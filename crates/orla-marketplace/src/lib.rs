@@ -70,8 +70,8 @@ pub use call::{
 pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError, Rejected};
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{
-    Answered, BoxError, ERROR_KINDS, ErrorKind, NotSent, RuntimeError, RuntimeResult, Violation,
-    seconds, whole_millis,
+    Answered, BoxError, ERROR_KINDS, ErrorKind, NotSent, RuntimeError, RuntimeResult, Undeclared,
+    Violation, seconds, whole_millis,
 };
 pub use executor::{
     CapabilityExecutor, ConfinedBy, ProviderStatus, RoutedStatus, SandboxGrants, SandboxStatus,

@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::StatusCode;
+use orla_marketplace::id::mcp_name;
 use orla_marketplace::{JsonText, Principal};
 use orla_state::{Change, Expect, Query, Record, Revision, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
@@ -174,7 +175,8 @@ impl Attempt {
     pub(crate) fn new(caller: Option<&Principal>, key: &str, id: &str, input: &JsonText) -> Self {
         let owner = caller.map(|caller| &**caller.id()).unwrap_or_default();
         let place = format!("{ANSWERS}{}/{}", hash(owner.as_bytes()), hash(key.as_bytes()));
-        let mut form = format!("{id}\n");
+        // Ids and MCP names are the same call, also while the capability is not there.
+        let mut form = format!("{}\n", mcp_name(id));
         push_form(&mut form, input.as_str(), 0);
         Self { place, fingerprint: hash(form.as_bytes()) }
     }

@@ -79,6 +79,30 @@ fn a_call_with_a_key_is_made_once_also_if_its_client_disconnects() {
 }
 
 #[test]
+fn a_key_takes_the_id_and_the_mcp_name_for_the_same_call() {
+    let server = world().serve();
+    let keyed = |path: &str, body: &str| {
+        send(&server, &post(path).header("idempotency-key", "k").body(body.to_owned()))
+    };
+    let first = keyed("/api/math.add", r#"{"a": 1, "b": 2}"#);
+    assert_eq!(first.status, 200, "{}", first.text());
+    assert_eq!(keyed("/api/math__add", r#"{"a": 1, "b": 2}"#).text(), first.text());
+    assert_eq!(keyed("/api/math__multiply", r#"{"a": 1, "b": 2}"#).status, 409);
+}
+
+#[test]
+fn a_refusal_that_no_retry_helps_names_no_time() {
+    let server = world()
+        .tool("job", sh("# /// orla\n# task: required\n# ///\necho"))
+        .tool("broken", sh("# /// orla\n# input_schema: {type: integer}\n# ///\necho"))
+        .serve();
+    for path in ["/api/job", "/api/broken"] {
+        let refused = send(&server, &post(path));
+        assert_eq!((refused.status, refused.header("retry-after")), (503, None), "{path}");
+    }
+}
+
+#[test]
 fn a_killed_server_repeats_no_call_with_a_key() {
     let mut server = world().tool("slow", waits()).serve();
     let first = post("/api/slow").header("idempotency-key", "first");

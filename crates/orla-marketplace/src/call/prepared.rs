@@ -21,7 +21,7 @@ use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::approval::{Matter, WaitingCall};
 use crate::catalog::{Catalog, Entry};
-use crate::error::{RuntimeError, RuntimeResult, Violation, seconds};
+use crate::error::{RuntimeError, RuntimeResult, Undeclared, Violation, seconds};
 use crate::executor::CapabilityExecutor;
 use crate::manifest::{Availability, DeclaredBy, TaskSupport};
 use crate::marketplace::CapabilityMarketplace;
@@ -202,7 +202,7 @@ impl PreparedCall<'_> {
             })?;
         }
         let refusal = entry.unavailable().or_else(|| self.task_refusal());
-        refusal.map_or(Ok(()), |reason| Err(self.unavailable(reason.to_owned())))
+        refusal.map_or(Ok(()), |reason| Err(self.undeclared(reason.to_owned())))
     }
 
     /// Waits while the provider starts or is restarted, and looks the capability up again. Returns whether it is another
@@ -615,6 +615,12 @@ impl PreparedCall<'_> {
     fn unavailable(&self, mut reason: String) -> RuntimeError {
         self.market.redaction().replace(&mut reason);
         RuntimeError::Unavailable { id: self.id(), reason, source: None }
+    }
+
+    /// The error of a call that the declaration of its capability does not admit.
+    fn undeclared(&self, mut reason: String) -> RuntimeError {
+        self.market.redaction().replace(&mut reason);
+        RuntimeError::Unavailable { id: self.id(), reason, source: Some(Box::new(Undeclared)) }
     }
 
     fn cancelled(&self) -> RuntimeError {

@@ -63,7 +63,9 @@ impl Problem {
         let wait = error.retry_after();
         let retry_after = wait.map(|wait| u64::try_from(wait.as_nanos().div_ceil(1_000_000_000)));
         let retry_after = retry_after.map(|seconds| seconds.unwrap_or(u64::MAX).max(1));
-        Self { violations, output, retry_after: retry_after.or(plain.retry_after), ..plain }
+        let is_lasting = matches!(error, RuntimeError::Unavailable { .. }) && !error.is_transient();
+        let soon = plain.retry_after.filter(|_| !is_lasting);
+        Self { violations, output, retry_after: retry_after.or(soon), ..plain }
     }
 
     /// The document.
