@@ -16,29 +16,20 @@ pub(crate) fn place(directory: &Path, is_confined: bool) -> Source<'_> {
     if is_confined { Source::ConfinedPackage(directory) } else { Source::Package(directory) }
 }
 
-/// What a declaration asks for, with secrets in place of the references.
-pub(crate) fn filled(asked: Filled, place: Source<'_>, secrets: &Resolver) -> Filled {
-    let (mut filled, problems) = tried(asked, place, secrets);
-    let problems: Vec<String> = problems.into_iter().map(|(_, why)| why).collect();
-    filled.problem = (!problems.is_empty()).then(|| problems.join("; "));
-    filled
-}
-
-/// What a declaration asks for, as far as there are values for the references. The others are left as they are written, and
+/// What a declaration asks for, with secrets in place of the references. Those without a value are left as they are written, and
 /// listed with the reason.
-fn tried(asked: Filled, place: Source<'_>, secrets: &Resolver) -> (Filled, Vec<(String, String)>) {
+pub(crate) fn filled(asked: Filled, place: Source<'_>, secrets: &Resolver) -> Filled {
     let (since, mut filled) = (secrets.count(), asked);
     let texts = filled.env.iter_mut().map(|(_, value)| value).chain(&mut filled.args);
-    let mut problems = Vec::new();
     for text in texts {
         match expand_references(text, &|reference| secrets.resolve(reference, place)) {
             Ok(filled) => *text = filled,
-            Err(problem) => problems.push((text.clone(), problem.to_string())),
+            Err(problem) => filled.unfilled.push((text.clone(), problem.to_string())),
         }
     }
     let given = Redactor::new(secrets.given(since).iter().map(Secret::expose));
     filled.redaction = (!given.is_empty()).then(|| Arc::new(given));
-    (filled, problems)
+    filled
 }
 
 /// Fills in the references in the manifest of a package whose confinement is known. A package with a reference that has no
@@ -52,12 +43,13 @@ pub(crate) fn fill(package: &mut Package, secrets: &Resolver) -> Vec<String> {
         ..Filled::default()
     };
     let is_confined = package.sandbox.as_ref().is_some_and(|sandbox| !sandbox.is_off());
-    let (filled, problems) = tried(texts, place(&package.directory, is_confined), secrets);
+    let filled = filled(texts, place(&package.directory, is_confined), secrets);
     (own.env, own.args, package.redaction) = (filled.env, filled.args, filled.redaction);
     if own.env != asked.env || own.args != asked.args {
         package.unfilled = Some(asked);
     }
-    let found = problems.into_iter().map(|(text, why)| package.finding_at(&text, why).to_string());
+    let found =
+        filled.unfilled.into_iter().map(|(text, why)| package.finding_at(&text, why).to_string());
     let problems: Vec<String> = found.collect();
     if !problems.is_empty() {
         package.fault.get_or_insert_with(|| problems.join("; "));

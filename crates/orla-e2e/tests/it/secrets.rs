@@ -307,3 +307,35 @@ capabilities:
         assert!(!text.contains(SECRET), "{place}: {text}");
     }
 }
+
+#[test]
+fn a_reference_without_a_value_is_named_with_its_place() {
+    let header = |yaml: &str| {
+        let lines = yaml.lines().map(|line| format!("# {line}\n")).collect::<String>();
+        sh(&format!("# /// orla\n{lines}# ///\necho ran"))
+    };
+    let world = world()
+        .tool("env", header("description: D.\nenv:\n  A: x\n  B: \"${secret:none}\""))
+        .tool("args", header("args: [a, \"${file:none}\"]"))
+        .tool("open", header("env: {A: \"${secret:none\"}"))
+        .tool("shell", header("env: {A: \"${HOME\"}"))
+        .tool("beside", sh("echo ran"))
+        .file("tools/beside.orla.yaml", "args:\n  - ${secret:none}\n");
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    let server = world.serve();
+    let status = server.http().get("/status").json();
+    for (name, place) in [
+        ("env", "tools/env:6:8: the secret none is not set"),
+        ("args", "tools/args:3:13: "),
+        ("open", "tools/open:3:12: "),
+        ("beside", "tools/beside.orla.yaml:2:5: the secret none is not set"),
+    ] {
+        assert!(checked.stderr.contains(place), "{place}: {}", checked.stderr);
+        let rows = status["capabilities"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name).unwrap();
+        assert_eq!(row["state"], "unavailable", "{row}");
+        assert!(row["last_failure"].as_str().unwrap().contains(place), "{row}");
+    }
+    assert_eq!(server.client().call("shell", json!({})).stdout(), "ran\n");
+}

@@ -67,6 +67,8 @@ pub struct Found {
     pub description: String,
     /// Its metadata.
     pub metadata: Metadata,
+    /// The file with its metadata: its own, or the one beside it.
+    pub declared_in: PathBuf,
     /// The first fault in its metadata, with its place. A tool with a fault must not run.
     pub fault: Option<String>,
     /// What was read of it: the same as before if it was not read again.
@@ -255,7 +257,18 @@ impl Discovery {
         let description = metadata.description.as_ref().or(read.paragraph.as_ref()).cloned();
         let description =
             description.unwrap_or_else(|| made_from_the_name(&path, interpreter.as_deref()));
-        self.tools.push(Found { name, path, interpreter, description, metadata, fault, read });
+        let sidecar = sidecar.filter(|_| read.source == Source::Sidecar);
+        let declared_in = sidecar.unwrap_or(&path).to_owned();
+        self.tools.push(Found {
+            name,
+            path,
+            interpreter,
+            description,
+            metadata,
+            declared_in,
+            fault,
+            read,
+        });
     }
 }
 
@@ -268,6 +281,8 @@ pub struct Described {
     pub paragraph: Option<String>,
     /// The keys of the block or of the file beside it; the block wins.
     pub metadata: Metadata,
+    /// Which of them it was.
+    pub source: Source,
     /// What there is to say about them, and about which file.
     pub remarks: Vec<(Source, Remark)>,
 }
@@ -278,6 +293,7 @@ impl Default for Described {
             kind: FileKind::Binary,
             paragraph: None,
             metadata: Metadata::default(),
+            source: Source::Block,
             remarks: Vec::new(),
         }
     }
@@ -300,6 +316,7 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>) -> Described 
     let start = Position::START;
     let mut from = |source, (metadata, remarks): (Metadata, Vec<Remark>)| {
         described.metadata = metadata;
+        described.source = source;
         described.remarks.extend(remarks.into_iter().map(|remark| (source, remark)));
     };
     match (header.block, sidecar) {

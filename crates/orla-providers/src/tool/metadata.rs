@@ -63,6 +63,8 @@ pub struct Metadata {
     pub task: Option<TaskSupport>,
     /// Patterns of the server's variables that it gets besides the usual ones.
     pub pass_env: Vec<Pattern>,
+    /// The texts of `env` and `args` that may refer to secrets, with their places.
+    pub(super) references: Vec<(String, Position)>,
 }
 
 impl Metadata {
@@ -133,6 +135,9 @@ fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Rema
     for remark in &mut reader.remarks {
         remark.at = place(remark.at);
     }
+    for (_, at) in &mut reader.metadata.references {
+        *at = place(*at);
+    }
     (reader.metadata, reader.remarks)
 }
 
@@ -186,6 +191,9 @@ impl Reader {
     fn member(&mut self, key: &Key, node: &Node) {
         if let ("input_schema" | "output_schema", Some(doubt)) = (&*key.text, doubt(&node.to_json())) {
             self.remark(node.at, format!("{}: {doubt}", key.text), false);
+        }
+        if let "args" | "env" = &*key.text {
+            self.metadata.references.extend(possible_references(node));
         }
         let metadata = &mut self.metadata;
         let read = match key.text.as_str() {
@@ -274,6 +282,17 @@ pub(crate) fn stray_references(path: &str, node: &Node) -> Vec<(Position, String
             members.iter().flat_map(below).collect()
         }
     }
+}
+
+/// Texts of a list or a mapping that may refer to secrets, with their places.
+fn possible_references(node: &Node) -> Vec<(String, Position)> {
+    let items: Vec<&Node> = match &node.kind {
+        Kind::Scalar(_) => Vec::new(),
+        Kind::List(items) => items.iter().collect(),
+        Kind::Map(members) => members.iter().map(|(_, node)| node).collect(),
+    };
+    let text = |item: &Node| Some((verbatim(item)?.to_owned(), item.at));
+    items.into_iter().filter_map(text).filter(|(text, _)| text.contains("${")).collect()
 }
 
 /// What is wrong with an unknown key that seems to be meant to confine: without it the tool would run unconfined.

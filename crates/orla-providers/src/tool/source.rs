@@ -82,6 +82,8 @@ pub struct Filled {
     pub args: Vec<String>,
     /// Replaces the secrets that were filled in.
     pub redaction: Option<Arc<Redactor>>,
+    /// The texts with a reference that has no value, with the reason.
+    pub unfilled: Vec<(String, String)>,
     /// Why a reference has no value. The tool must not run then.
     pub problem: Option<String>,
 }
@@ -138,11 +140,13 @@ impl Loader {
             let declared = tool.metadata.declared.changed_by(&change.declared);
             let sandbox = sandboxes.of(&declared, &directory_of(&path));
             let asked = tool.metadata.texts();
-            let filled =
+            let mut filled =
                 if asked.refers_to_secrets() { fill(&path, sandbox.as_deref(), asked) } else { asked };
-            if let Some(message) = &filled.problem {
-                found.problems.push(Finding { path: path.clone(), at: None, message: message.clone() });
-            }
+            let unfilled: Vec<Finding> =
+                filled.unfilled.iter().map(|(text, why)| tool.finding_at(text, why)).collect();
+            let sentences: Vec<String> = unfilled.iter().map(Finding::to_string).collect();
+            filled.problem = (!sentences.is_empty()).then(|| sentences.join("; "));
+            found.problems.extend(unfilled);
             let same = before.remove(&path).filter(|made| {
                 let manifest = &made.registration.manifest;
                 let same_rules = made.limits == limits
@@ -318,6 +322,15 @@ pub fn unserved(id: String, file: &Path, directory: &Path, why: &str) -> io::Res
 }
 
 impl Metadata {
+impl Found {
+    /// What there is to say of a text of its `env` or `args`.
+    fn finding_at(&self, text: &str, message: &str) -> Finding {
+        let mut known = self.metadata.references.iter();
+        let at = known.find(|(known, _)| known == text).map(|(_, at)| *at);
+        Finding { path: self.declared_in.clone(), at, message: message.to_owned() }
+    }
+}
+
     /// The texts in which references to secrets may stand.
     fn texts(&self) -> Filled {
         Filled { env: self.env.clone(), args: self.args.clone(), ..Filled::default() }

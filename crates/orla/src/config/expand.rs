@@ -80,11 +80,20 @@ pub(crate) fn expand_references(
                 out.push_str(secret.expose());
                 rest = &inside[end + 1..];
             }
+            None if is_open(inside) && !before.ends_with('$') => {
+                return Err(ExpandError::Malformed(format!("${{{inside}")));
+            }
             None => out.push_str("${"),
         }
     }
     out.push_str(rest);
     Ok(out)
+}
+
+/// Whether a reference to a secret begins here that has no end.
+fn is_open(inside: &str) -> bool {
+    ["secret:", "file:", "command:"].iter().any(|form| inside.starts_with(form))
+        && end_of(inside).is_none()
 }
 
 /// Where the expansion ends whose inside the text begins with.
