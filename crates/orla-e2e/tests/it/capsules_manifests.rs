@@ -229,6 +229,41 @@ fn c7_a_broken_manifest_costs_its_own_package_and_says_where() {
 }
 
 #[test]
+fn a_misspelt_permission_or_limit_makes_the_capsule_unavailable() {
+    let mut world = world();
+    for (name, more) in [
+        ("word", json!({"permissions": ["fs:red:/"]})),
+        ("limit", json!({"limits": {"memory": "much"}})),
+    ] {
+        let text = manifest(more).replace("\"cap\"", &format!("\"{name}\""));
+        world = world.tool(format!("{name}/main.py"), bare().python());
+        world.write(format!("tools/{name}/orla-tool.json"), text, 0o644);
+    }
+    let doctor = world.run(&["doctor", "--json"]);
+    let doctor: Value = serde_json::from_str(&doctor.stdout).unwrap();
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    let server = world.serve();
+    let status = server.http().get("/status").json();
+    for name in ["word", "limit"] {
+        let row =
+            |rows: &Value| rows.as_array().unwrap().iter().find(|row| row["name"] == name).cloned();
+        let shown = row(&status["capabilities"]).unwrap_or_else(|| panic!("{status}"));
+        assert_eq!((&shown["state"], &shown["kind"]), (&json!("unavailable"), &json!("capsule")));
+        assert!(shown["source"].as_str().unwrap().ends_with(&format!("tools/{name}")), "{shown}");
+        let place = format!("tools/{name}/orla-tool.json:1:");
+        assert!(shown["last_failure"].as_str().unwrap().contains(&place), "{shown}");
+        assert!(checked.stderr.contains(&place), "{}", checked.stderr);
+        let examined = row(&doctor["capabilities"]).unwrap_or_else(|| panic!("{doctor}"));
+        assert_eq!(examined["sandbox"], "unavailable", "{examined}");
+        let called = server.client().call(name, json!({}));
+        assert!(called.is_error() && called.sentence().contains(&place), "{}", called.json);
+    }
+    assert!(server.client().tool_names().is_empty());
+    assert!(server.tool_processes().is_empty());
+}
+
+#[test]
 fn the_wall_limit_of_a_capsule_is_the_time_of_each_of_its_calls() {
     let slow = || bare().call("time.sleep(3)").python();
     let limited = |more: Value| with(world(), &manifest(more), &slow());

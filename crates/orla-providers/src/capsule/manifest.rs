@@ -144,7 +144,7 @@ const RUNTIME: &[&str] = &["startup_timeout_ms", "hot_load", "env", "pass_env", 
 /// Reads a manifest. The remarks list its problems in the order of the text. If there is no manifest, at least one
 /// remark is an error.
 pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
-    let mut reader = Reader { remarks: Vec::new(), schema_faults: Vec::new(), is_unclear: false };
+    let mut reader = Reader { remarks: Vec::new(), faults: Vec::new(), is_unclear: false };
     let manifest = match parse(bytes, form) {
         Ok(node) => reader.manifest(&node, form),
         Err(err) => {
@@ -154,7 +154,7 @@ pub fn read(bytes: &[u8], form: Form) -> (Option<Manifest>, Vec<Remark>) {
     };
     let mut remarks = reader.remarks;
     let is_sound = remarks.iter().all(|remark| !remark.is_problem);
-    remarks.append(&mut reader.schema_faults);
+    remarks.append(&mut reader.faults);
     remarks.sort_by_key(|remark| (remark.at.line, remark.at.column));
     (manifest.filter(|_| is_sound), remarks)
 }
@@ -182,9 +182,9 @@ fn parse(bytes: &[u8], form: Form) -> Result<Node, SyntaxError> {
 
 struct Reader {
     remarks: Vec<Remark>,
-    /// The problems of schemas: they make the capability unavailable, but not the package.
-    schema_faults: Vec<Remark>,
-    /// Whether an unknown key may be meant to confine.
+    /// The problems of schemas and of what confines: they make the capability unavailable, but not the package.
+    faults: Vec<Remark>,
+    /// Whether a part that may confine cannot be read.
     is_unclear: bool,
 }
 
@@ -221,8 +221,8 @@ impl Reader {
         let version = self.required(node, members, "version", version);
         let entrypoint = self.required(node, members, "entrypoint", entrypoint);
         let description = self.optional(members, "description", "description", text);
-        let permissions = self.optional(members, "permissions", "permissions", permissions);
-        let limits = self.optional(members, "limits", "limits", limits);
+        let permissions = self.confining(members, "permissions", permissions);
+        let limits = self.confining(members, "limits", limits);
         let task = self.optional(members, "task", "task", task);
         let input_schema = self.schema(mcp, "input_schema", input_from_declaration);
         let output_schema = self.schema(mcp, "output_schema", schema_from_declaration);
@@ -264,7 +264,7 @@ impl Reader {
             args: args.unwrap_or_default(),
             eager: eager.unwrap_or_default(),
             task,
-            fault: self.schema_faults.first().cloned(),
+            fault: self.faults.first().cloned(),
         })
     }
 
@@ -324,6 +324,21 @@ impl Reader {
         }
     }
 
+    /// Reads a part that confines. Nothing runs without it.
+    fn confining<T>(
+        &mut self,
+        members: &Members,
+        key: &str,
+        read: impl Fn(&Node) -> Result<T, String>,
+    ) -> Option<T> {
+        let node = get(members, key)?;
+        let fault =
+            |problem| Remark { at: node.at, message: format!("{key}: {problem}"), is_problem: true };
+        let value = read(node).map_err(|problem| self.faults.push(fault(problem))).ok();
+        self.is_unclear |= value.is_none();
+        value
+    }
+
     fn schema(
         &mut self,
         mcp: &Members,
@@ -336,7 +351,7 @@ impl Reader {
         self.remarks.extend(message.map(|message| Remark { at: node.at, message, is_problem: false }));
         let schema = read(&declared);
         let fault = |err| Remark { at: node.at, message: format!("mcp.{key}: {err}"), is_problem: true };
-        schema.map_err(|err| self.schema_faults.push(fault(err))).ok()
+        schema.map_err(|err| self.faults.push(fault(err))).ok()
     }
 
     fn unknown(&mut self, members: &Members, known: &[&str], prefix: &str) {
@@ -348,7 +363,7 @@ impl Reader {
                 if let Some(problem) = misspelt_confinement(&key.text) {
                     self.is_unclear = true;
                     let message = format!("{prefix}{shown}: {problem}");
-                    self.schema_faults.push(Remark { at: key.at, message, is_problem: true });
+                    self.faults.push(Remark { at: key.at, message, is_problem: true });
                     continue;
                 }
                 let message = format!("{prefix}{shown}: unknown field{}", hint.unwrap_or_default());

@@ -28,7 +28,7 @@ use orla_process::confinement::{Declared, Sandbox, Sandboxes};
 use orla_process::file::{self, reason};
 use orla_process::shebang::FileKind;
 
-use super::manifest::{self, Form, HotLoad, Manifest};
+use super::manifest::{self, Form, HotLoad, Manifest, Mode};
 use crate::tool::metadata::{OutputForm, Remark};
 use crate::tool::{Finding, ToolProvider, united};
 
@@ -407,7 +407,7 @@ impl Packages {
 }
 
 /// Makes a capability of a package with a process for each call (`runtime.mode: simple`): a tool with its
-/// manifest's arguments, environment and schemas.
+/// manifest's arguments, environment and schemas. A capsule with a fault becomes one that is unavailable.
 ///
 /// # Errors
 /// The current directory is gone.
@@ -423,6 +423,7 @@ pub fn registration(package: &Package, limits: Limits) -> io::Result<Registratio
         limits,
         prestart: 0,
         package: Some(package.directory.clone()),
+        is_capsule: own.mode == Mode::Capsule,
     };
     let provider = ProviderType::Custom(Arc::new(provider));
     let mut registration = Registration::from(package.capability(provider));

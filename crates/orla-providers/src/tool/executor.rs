@@ -229,7 +229,8 @@ impl CapabilityExecutor for ToolExecutor {
     fn status(&self, provider: &ProviderType) -> ProviderStatus {
         let mut status = ProviderStatus::default();
         if let Ok(tool) = provider.settings::<ToolProvider>() {
-            status.source = Some(tool.program.path().to_string_lossy().into_owned());
+            let source = tool.package().filter(|_| tool.is_capsule).unwrap_or(tool.path());
+            status.source = Some(source.to_string_lossy().into_owned());
             status.interpreter.clone_from(&tool.interpreter);
             let sandbox = tool.program.sandbox();
             status.sandbox =

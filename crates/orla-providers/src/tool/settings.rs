@@ -27,6 +27,8 @@ pub struct ToolProvider {
     pub(crate) prestart: usize,
     /// The directory of the package that it is the program of.
     pub(crate) package: Option<PathBuf>,
+    /// Whether that is a capsule, which is unavailable then: those that are available have a provider of their own.
+    pub(crate) is_capsule: bool,
 }
 
 /// The permission to run a program, which is named by its absolute path.
@@ -70,7 +72,7 @@ impl CustomProvider for ToolProvider {
     }
 
     fn kind(&self) -> &'static str {
-        "tool"
+        if self.is_capsule { "capsule" } else { "tool" }
     }
 
     fn requires(&self) -> Vec<String> {

@@ -313,6 +313,7 @@ pub fn unserved(id: String, file: &Path, directory: &Path, why: &str) -> io::Res
         limits: Limits::default(),
         prestart: 0,
         package: Some(directory.to_owned()),
+        is_capsule: false,
     };
     let provider = ProviderType::Custom(Arc::new(provider));
     let manifest = CapabilityManifest::new(id, "A tool that cannot be served.".to_owned(), provider);
@@ -321,7 +322,6 @@ pub fn unserved(id: String, file: &Path, directory: &Path, why: &str) -> io::Res
     Ok(registration)
 }
 
-impl Metadata {
 impl Found {
     /// What there is to say of a text of its `env` or `args`.
     fn finding_at(&self, text: &str, message: &str) -> Finding {
@@ -331,6 +331,7 @@ impl Found {
     }
 }
 
+impl Metadata {
     /// The texts in which references to secrets may stand.
     fn texts(&self) -> Filled {
         Filled { env: self.env.clone(), args: self.args.clone(), ..Filled::default() }
@@ -375,6 +376,7 @@ fn registration(
         limits,
         prestart: change.prestart.or(metadata.prestart).unwrap_or_default(),
         package,
+        is_capsule: false,
     };
     let mut manifest =
         CapabilityManifest::new(tool.name, tool.description, ProviderType::Custom(Arc::new(provider)));

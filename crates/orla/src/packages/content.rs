@@ -175,7 +175,11 @@ impl Content {
         let wants = match &manifest {
             Some(manifest) => {
                 check_folder(manifest).map_err(|why| format!("{name}: {why}"))?;
-                self::wants(manifest)
+                let mut all = self::wants(manifest);
+                // Those that cannot be read are asked for as they are written.
+                let unread = wants.into_iter().filter(|_| manifest.declared.permissions.is_none());
+                all.extend(unread);
+                all
             }
             // It is not served, and adding it says why.
             None => wants,
