@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use orla_marketplace::id::Pattern;
-use orla_marketplace::{CapabilityMarketplace, Principal};
+use orla_marketplace::{ANONYMOUS, CapabilityMarketplace, Principal};
 
 use crate::call::Call;
 
@@ -29,7 +29,7 @@ pub struct Query {
     pub since: Option<SystemTime>,
     /// Only calls that are older than the one with this id.
     pub before: Option<String>,
-    /// Only calls of the caller with this name.
+    /// Only calls of the caller with this name, or of callers without one ([`ANONYMOUS`]).
     pub principal: Option<String>,
     /// Only outermost calls.
     pub outermost: bool,
@@ -58,7 +58,10 @@ impl Query {
         self.capability.as_ref().is_none_or(named)
             && (!self.failed || call.is_failed())
             && self.since.is_none_or(|since| call.started_at >= since)
-            && self.principal.as_deref().is_none_or(|name| call.principal.as_deref() == Some(name))
+            && self
+                .principal
+                .as_deref()
+                .is_none_or(|name| call.principal.as_deref().unwrap_or(ANONYMOUS) == name)
             && (!self.outermost || call.parent.is_none())
     }
 }

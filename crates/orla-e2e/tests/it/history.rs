@@ -329,3 +329,17 @@ fn a_denied_capability_is_not_in_the_history_of_its_caller() {
         assert_eq!(detail.status, if is_seen { 200 } else { 404 }, "{}", detail.text());
     }
 }
+
+#[test]
+fn calls_of_callers_without_a_name_are_those_of_anonymous() {
+    for history in ["", "history: {path: ./calls.db}\n"] {
+        let server = world().tool("hello", sh("echo hello")).config(history).serve();
+        server.client().call("hello", json!({}));
+        let found = |name: &str| {
+            let calls = server.http().get(&format!("/calls?principal={name}")).json();
+            calls.as_array().expect("a list").len()
+        };
+        eventually("the call is kept", || found("anonymous") == 1);
+        assert_eq!(found("ada"), 0);
+    }
+}

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
+use orla_marketplace::ANONYMOUS;
 use parking_lot::{Mutex, RwLock};
 use rusqlite::types::Value as Sql;
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension as _, params, params_from_iter};
@@ -513,7 +514,8 @@ fn select(query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
         conditions.push(format!("started_at >= {}", value(instant(since).into())));
     }
     if let Some(name) = &query.principal {
-        conditions.push(format!("principal = {}", value(name.clone().into())));
+        let unnamed = if name == ANONYMOUS { " OR principal IS NULL" } else { "" };
+        conditions.push(format!("(principal = {}{unnamed})", value(name.clone().into())));
     }
     if query.outermost {
         conditions.push("parent IS NULL".to_owned());
