@@ -1,5 +1,7 @@
 //! Who calls: access tokens of an authorization server, and the tokens that orla makes.
 
+use std::os::unix::fs::PermissionsExt;
+
 use orla_e2e::issuer::{AUDIENCE, Issuer};
 use orla_e2e::{Request, Response, Server, eventually};
 use serde_json::{Value, json};
@@ -170,6 +172,14 @@ fn a_token_that_orla_makes_is_shown_once_and_ends_with_its_sessions() {
     eventually("it is accepted", || server.get_as("/status", &secret).status == 200);
     let mut open = server.session_as(&secret);
     assert_eq!(open.call("a", json!({})).stdout(), "a\n");
+    assert_eq!(server.run(&["check"]).stderr, "");
+    let lax = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(server.path("orla.tokens.json"), lax).unwrap();
+    let checked = server.run(&["check"]);
+    assert!(
+        checked.code == Some(0) && checked.stderr.contains("(mode 644); run chmod 600"),
+        "{checked:?}"
+    );
     assert_ne!(server.run(&["token", "create", "--name", "ci"]).code, Some(0), "the name is taken");
     for name in ["ada", "anonymous", "group:x", "c*"] {
         assert_eq!(server.run(&["token", "create", "--name", name]).code, Some(2), "{name}");

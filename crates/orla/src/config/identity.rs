@@ -214,6 +214,13 @@ impl Config {
     pub(super) fn read_own_tokens(&mut self) -> Result<(), Problem> {
         let file = self.tokens_file();
         let tokens = tokens::load(&file).map_err(|text| self.problem("tokens_file", text))?;
+        if let Some(mode) = tokens::open_to_others(&file) {
+            let text = format!(
+                "tokens_file: other users can read or change {0} (mode {mode:o}); run chmod 600 {0}",
+                file.display()
+            );
+            self.warnings.push(self.problem("tokens_file", text));
+        }
         self.named_files.push(file);
         let is_named = !self.tokens_file.as_os_str().is_empty();
         self.own_tokens = match tokens {

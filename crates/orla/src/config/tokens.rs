@@ -3,6 +3,7 @@
 //! A secret is shown once, when it is made. It has 256 random bits, so its plain digest reveals nothing.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::SystemTime;
 
@@ -70,6 +71,12 @@ pub(crate) fn load(path: &Path) -> Result<Option<Vec<Token>>, String> {
     }
     let text = read_text(path, MAX_FILE)?;
     parse(&text).map(Some).map_err(|problem| format!("{}: {problem}", path.display()))
+}
+
+/// The permissions of a file that other users can read or change.
+pub(crate) fn open_to_others(path: &Path) -> Option<u32> {
+    let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
+    (mode & 0o077 != 0).then_some(mode)
 }
 
 /// Changes a file, which is created if needed. Other processes wait meanwhile, and a reader sees the old content or the
@@ -165,7 +172,6 @@ fn digest(hash: &str) -> Option<[u8; 32]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
     use std::time::Duration;
 
     #[test]
