@@ -105,7 +105,8 @@ fn errors() -> String {
     let mut out = "# Kinds of errors\n\nA call that fails has an error of one of these kinds. The word is the same everywhere: `kind` at [`POST /api/ID`](rest.md#errors), \
          `/rtfs` and `/tasks`, `outcome` in the log, the metrics, the audit and the history, and the keyword that `catch` selects by in \
          [RTFS](rtfs.md). Over MCP, the error is a result with `isError`, whose text is a sentence for the model.\n\nPrograms in RTFS have further \
-         kinds of their own (`:type`, `:arithmetic`, what they `throw`); outside of the language, these are `failed`. `cargo test -p orla documentation` \
+         kinds of their own (`:type`, `:arithmetic`, what they `throw`); the bodies of answers over HTTP keep them, and \
+         everywhere else these are `failed`. `cargo test -p orla documentation` \
          with `ORLA_WRITE_DOCS=1` writes this page.\n\n| kind | meaning | what to do |\n|---|---|---|\n"
         .to_owned();
     for kind in &ERROR_KINDS {
