@@ -155,7 +155,9 @@ impl Trace {
     pub fn permissions(&self, around: &Surroundings<'_>) -> Vec<String> {
         let is_base = |path: &Path| around.base.iter().any(|base| path.starts_with(base));
         let is_temporary = |path: &Path| path.parent() == Some(around.temporary);
-        let needs = |path: &&PathBuf| !is_base(path) && !is_temporary(path);
+        // Interpreters look there for how much memory they may use, and do without.
+        let is_cgroup = |path: &Path| path.starts_with("/sys/fs/cgroup");
+        let needs = |path: &&PathBuf| !is_base(path) && !is_temporary(path) && !is_cgroup(path);
         let written: BTreeSet<PathBuf> = self
             .written
             .iter()
@@ -504,6 +506,7 @@ mod tests {
 100 openat(AT_FDCWD</srv>, "/etc/secret", O_RDONLY|O_CLOEXEC) = 3</etc/secret>
 101 execve("/srv/tools/t.py", ["/srv/tools/t.py"], 0x7ffd7a753360 /* 9 vars */) = 0
 101 openat(AT_FDCWD</srv>, "/etc/ld.so.cache", O_RDONLY|O_CLOEXEC) = 3</etc/ld.so.cache>
+101 openat(AT_FDCWD</srv>, "/sys/fs/cgroup/x/memory.max", O_RDONLY) = 3</sys/fs/cgroup/x/memory.max>
 101 openat(AT_FDCWD</srv>, "/etc/none", O_RDONLY) = -1 ENOENT (No such file or directory)
 101 openat(AT_FDCWD</srv>, "data/a, b \"c\".txt", O_RDONLY|O_CLOEXEC) = 3</srv/data/a, b "c".txt>
 101 openat(AT_FDCWD</srv>, "out/new", O_WRONLY|O_CREAT|O_TRUNC|O_CLOEXEC, 0666) = 3</srv/out/new>

@@ -75,6 +75,20 @@ fn what_a_configured_server_needs_is_learned_and_declared() {
 }
 
 #[test]
+fn what_npx_itself_needs_is_its_preset() {
+    let world = files().file(".npm/x", "downloaded");
+    world.write("server.py", reader(&world), 0o644);
+    world.write("bin/npx", "#!/bin/sh\nread x < ~/.npm/x\nexec python3 server.py\n", 0o755);
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", world.path("bin").display());
+    let world = world.env("PATH", path);
+    world.write("orla.yaml", "mcpServers: {notes: {command: npx, args: [-y, notes]}}\n", 0o644);
+    let Some(proposed) = learned(&world, &["notes.forecast", "--json"]) else { return };
+    assert!(proposed.contains("\"preset:npx\"") && proposed.contains("\"fs:read:./data/in\""));
+    assert!(!proposed.contains(".npm"), "{proposed}");
+}
+
+#[test]
 fn what_a_capsule_needs_is_learned_and_declared() {
     let world = world().config("log_level: info\n").file("data/in", "inside");
     let manifest =

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use orla_confine::Word;
+use orla_confine::{Limits, Places, Profile, Word};
 use orla_marketplace::id::Pattern;
 use orla_process::child::Program;
 use orla_process::confinement::{STRACE, Surroundings, Trace, Traced, base, placed};
@@ -101,7 +101,9 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
         return Err(Failure::failed(format!("{} did not run, so nothing was recorded", learn.name)));
     }
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty()).map(PathBuf::from);
-    let own: Vec<PathBuf> = base().into_iter().chain(subject.own).collect();
+    let preset = preset(&subject, home.as_deref());
+    let downloaded = preset.iter().flat_map(|(_, caches)| caches.clone());
+    let own: Vec<PathBuf> = base().into_iter().chain(subject.own).chain(downloaded).collect();
     let mut words = trace.permissions(&Surroundings {
         base: &own,
         directory: &subject.directory,
@@ -116,6 +118,10 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
     }
     if let Grant::Lock(_) = &subject.grant {
         words.retain(|word| !is_granted(word, &subject.granted, &subject.directory));
+    }
+    if let Some((preset, _)) = preset {
+        words.retain(|word| !word.starts_with("net"));
+        words.insert(0, preset.to_owned());
     }
     if learn.json {
         return crate::commands::print_json(&json!({"permissions": words}));
@@ -209,6 +215,20 @@ impl Subject {
         let (args, provider) = (Some(args), Some(name));
         Ok(Self { program, args, runs_in, own, directory, grant, granted, provider })
     }
+}
+
+/// The preset of a configured server that is downloaded as it is started, and the directories that the preset grants. It
+/// grants the network, too.
+fn preset(subject: &Subject, home: Option<&Path>) -> Option<(&'static str, Vec<PathBuf>)> {
+    let name = subject.program.file_name().filter(|_| matches!(subject.grant, Grant::Server))?;
+    let preset = match name.to_str()? {
+        "npx" => "preset:npx",
+        "uvx" => "preset:uvx",
+        _ => return None,
+    };
+    let places = Places { base: &subject.directory, home, variable: &|_| None, program: &|_| None };
+    let profile = Profile::of(&[preset.to_owned()], &Limits::default(), &places).ok()?;
+    Some((preset, profile.caches.into_keys().chain(profile.optional).collect()))
 }
 
 /// The permissions of a program.
