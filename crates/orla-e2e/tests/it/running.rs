@@ -247,7 +247,8 @@ echo done"#;
 
 #[test]
 fn progress_in_both_forms_is_on_the_scale_of_the_first() {
-    let cases: [(&str, &[(f64, f64)], &[&str]); 4] = [
+    type Case<'a> = (&'a str, &'a [(f64, f64)], &'a [&'a str]);
+    let cases: [Case<'_>; 4] = [
         ("3/10 a; 0.5 b; 0.9 c", &[(3.0, 10.0), (5.0, 10.0), (9.0, 10.0)], &[]),
         ("0.5 a; 3/4 b; 1 c", &[(0.5, 1.0), (0.75, 1.0), (1.0, 1.0)], &[]),
         ("1/3 a; 1/3 b; 2/3 c", &[(1.0, 3.0), (2.0, 3.0)], &["b"]),
