@@ -98,6 +98,9 @@ t("utime", lambda: os.utime("work/old", (1, 86400)))
 t("link_itself", lambda: os.utime("work/link", (2, 2), follow_symlinks=False))
 t("temporary", lambda: (open(tmp + "/f", "w").close(), os.chmod(tmp + "/f", 0o700), os.utime(tmp + "/f")))
 t("copy", lambda: shutil.copy2("data/in", "work/copy"))
+t("stream", lambda: with_open("work/old", lambda fd: os.chmod(f"/dev/fd/{fd}", 0o640)))
+t("owner", lambda: os.chown("work/old", os.getuid(), -1))
+t("shared", lambda: (os.mkdir("work/dir"), os.chmod("work/dir", 0o2755)))
 t("link", lambda: os.chmod("work/link", 0o777))
 t("link_times", lambda: os.utime("work/link", (3, 3)))
 t("above", lambda: os.chmod("work/../other/out", 0o777))
@@ -112,12 +115,30 @@ t("absent", lambda: os.chmod("work/absent", 0o600))
 t("closed", lambda: os.chmod(999, 0o600))
 t("pipe", lambda: os.chmod(1, 0o777))
 t("bad_pointer", lambda: call(90, ctypes.c_void_p(8), 0o777))
-t("owner", lambda: os.chown("work/old", os.getuid(), -1))
 t("attribute", lambda: os.setxattr("work/old", "user.orla", b"x"))
-END"#;
+t("other_attribute", lambda: os.setxattr("data/in", "user.orla", b"x"))
+t("other_owner", lambda: os.chown("work/old", os.getuid() + 1, -1))
+t("owner_beside", lambda: os.chown("data/in", os.getuid(), -1))
+t("around", lambda: os.chmod(os.path.dirname(tmp), 0o755))
+os.symlink("/proc/1", "work/first")
+found = set()
+for fd in range(64):
+    for path in [f"/proc/1/fd/{fd}", f"work/first/fd/{fd}/old", f"/proc/1/../1/fd/{fd}/../work/old"]:
+        try:
+            os.chmod(path, 0o777)
+            found.add("changed")
+        except OSError as err:
+            found.add(err.errno)
+print(f"first={sorted(found)}")
+END
+cp -p data/in work/kept && install -m 600 data/in work/installed && echo copies=ok"#;
     let world = files()
         .file("workers/x", "beside")
         .tool("w", probe("permissions: ['fs:read:../data', 'fs:write:../work']", code))
+        .tool(
+            "all",
+            probe("permissions: ['fs:write:/']", "t mode chmod 600 work/old; t other chmod 600 data/in"),
+        )
         .tool(
             "none",
             probe(
@@ -135,15 +156,16 @@ END"#;
     let before = modes();
     let server = world.serve();
     let tried_one = tried(&server, "w");
-    let allowed = "chmod=ok fchmod=ok at=ok proc=ok utime=ok link_itself=ok temporary=ok copy=ok";
+    let allowed = "chmod=ok fchmod=ok at=ok proc=ok utime=ok link_itself=ok temporary=ok copy=ok stream=ok owner=ok shared=ok";
     let refused =
-        "link=1 link_times=1 above=1 beside=1 readable=1 open=1 open_times=1 root=1 setuid=1 setgid=1";
-    let wrong = "absent=2 closed=9 pipe=1 bad_pointer=14 owner=1 attribute=1";
+        "link=1 link_times=1 above=1 beside=1 readable=1 open=1 open_times=1 root=40 setuid=1 setgid=1";
+    let wrong = "absent=2 closed=9 pipe=1 bad_pointer=14 attribute=95 other_attribute=1 other_owner=1 owner_beside=1 around=1 first=[2, 40] copies=ok";
     assert_eq!(tried_one, format!("{allowed} {refused} {wrong}"));
     assert_eq!(tried(&server, "none"), "mode=no own=ok");
     assert_eq!(modes(), before);
     let changed = std::fs::metadata(directory.join("work/old")).unwrap();
     assert_eq!((changed.mode() & 0o7777, changed.mtime()), (0o640, 86400));
+    assert_eq!(tried(&server, "all"), "mode=ok other=ok");
 }
 
 #[test]

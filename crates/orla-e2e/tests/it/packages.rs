@@ -175,6 +175,7 @@ fn a_bundle_is_confined_and_asks_for_its_settings() {
     bundle(&world, "w.mcpb", "1.0.0", settings, &[]);
     let told = world.run(&["add", "mcpb:w.mcpb", "--yes"]);
     assert_eq!(told.code, Some(1), "{}", told.all());
+    assert!(!told.all().contains("ran confined"), "nothing ran: {}", told.all());
     assert!(!told.all().contains("\nsha256  fake"), "a title writes no line of its own: {}", told.all());
     let name =
         told.stderr.split('`').find(|text| text.starts_with("orla secret set")).expect("a command");

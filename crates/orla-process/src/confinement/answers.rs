@@ -13,14 +13,16 @@
 
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::fs::FileExt as _;
 use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use orla_sys::{Notification, Notifications};
+use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
 use super::connects::{Connects, Target};
 use super::metadata::{self, Metadata};
@@ -169,8 +171,40 @@ pub(super) fn read_exact_memory(thread: i32, pointer: u64, into: &mut [u8]) -> R
     }
 }
 
+/// A thread of a confined program, whose files are opened to name them and not to read them.
+#[derive(Clone, Copy)]
+pub(super) struct Named(pub(super) i32);
+
+impl Named {
+    /// What a descriptor of the thread is.
+    pub(super) fn descriptor(self, number: u64) -> Result<OwnedFd, Errno> {
+        // The kernel looks at the lower half.
+        match number as u32 as i32 {
+            number if number < 0 => Err(libc::EBADF),
+            number => open(&format!("/proc/{}/fd/{number}", self.0)).map_err(|_| libc::EBADF),
+        }
+    }
+
+    /// The working directory of the thread.
+    pub(super) fn directory(self) -> Result<OwnedFd, Errno> {
+        open(&format!("/proc/{}/cwd", self.0))
+    }
+
+    /// What is at a path that the thread has given, from a directory. Magic links of procfs are refused: they would lead to files of
+    /// this process.
+    pub(super) fn open(self, from: &OwnedFd, path: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::CLOEXEC | flags;
+        rustix::fs::openat2(from, path, flags, Mode::empty(), ResolveFlags::NO_MAGICLINKS)
+            .map_err(rustix::io::Errno::raw_os_error)
+    }
+}
+
+fn open(path: &str) -> Result<OwnedFd, Errno> {
+    rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(rustix::io::Errno::raw_os_error)
+}
+
 /// The path of an open file of this process.
-pub(super) fn own(file: &OwnedFd) -> std::path::PathBuf {
-    use std::os::fd::AsRawFd as _;
+pub(super) fn own(file: &OwnedFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }

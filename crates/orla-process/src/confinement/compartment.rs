@@ -405,7 +405,7 @@ fn first_process(
     rustix::io::write(answers, &[NO_LIMIT])?;
     let answered = channel.map(|(answering, _)| {
         let temporary = open_real(&mount_point.join(TEMPORARY)).map_err(io::Error::other)?;
-        let metadata = Metadata::of(rules.write.iter().chain([&temporary]))?;
+        let metadata = Metadata::of(&rules.write, &temporary)?;
         answers::answer(&rules.connects, metadata, answering)
     });
     let answered = answered.transpose()?;

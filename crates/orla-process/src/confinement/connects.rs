@@ -11,11 +11,11 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use orla_sys::Notification;
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::OFlags;
 use rustix::net::SocketAddrUnix;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
-use super::answers::{Errno, own, read_exact_memory};
+use super::answers::{Errno, Named, own, read_exact_memory};
 use super::{NetworkMode, proxy};
 
 /// The most bytes of an address.
@@ -115,9 +115,9 @@ impl Connects {
 
     /// Opens what is at a path, if that is allowed.
     fn open(&self, thread: i32, path: &Path) -> Result<OwnedFd, Errno> {
-        let path = Path::new(&format!("/proc/{thread}/cwd")).join(path);
-        let file = rustix::fs::openat(CWD, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .map_err(|_| libc::EACCES)?;
+        let thread = Named(thread);
+        let opened = thread.directory().and_then(|from| thread.open(&from, path, OFlags::empty()));
+        let file = opened.map_err(|_| libc::EACCES)?;
         let real = fs::read_link(own(&file)).map_err(|_| libc::EACCES)?;
         if self.unix.contains(&real) { Ok(file) } else { Err(libc::EACCES) }
     }

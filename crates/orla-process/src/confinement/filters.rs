@@ -84,29 +84,8 @@ const REFUSED_HERE: &[i64] =
 #[cfg(not(target_arch = "x86_64"))]
 const REFUSED_HERE: &[i64] = &[];
 
-/// Metadata of files, which Landlock does not cover, besides [`metadata::CALLS`].
-const METADATA: &[i64] = &[
-    libc::SYS_fchown,
-    libc::SYS_fchownat,
-    libc::SYS_setxattr,
-    libc::SYS_lsetxattr,
-    libc::SYS_fsetxattr,
-    libc::SYS_removexattr,
-    libc::SYS_lremovexattr,
-    libc::SYS_fremovexattr,
-    SYS_SETXATTRAT,
-    SYS_REMOVEXATTRAT,
-    SYS_FILE_SETATTR,
-];
-#[cfg(target_arch = "x86_64")]
-const METADATA_HERE: &[i64] = &[libc::SYS_chown, libc::SYS_lchown];
-#[cfg(not(target_arch = "x86_64"))]
-const METADATA_HERE: &[i64] = &[];
-
 // These have the same number on every architecture.
 const SYS_OPEN_TREE_ATTR: i64 = 467;
-const SYS_SETXATTRAT: i64 = 463;
-const SYS_REMOVEXATTRAT: i64 = 466;
 const SYS_FILE_SETATTR: i64 = 469;
 
 /// Hints on how long what is written will stay.
@@ -143,10 +122,12 @@ impl Filters {
                 .map_err(io::Error::other)?;
             BpfProgram::try_from(filter).map_err(io::Error::other)
         };
-        let refused = REFUSED.iter().chain(REFUSED_HERE).chain(METADATA).chain(METADATA_HERE);
+        let refused = REFUSED.iter().chain(REFUSED_HERE);
         let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
             refused.map(|number| (*number, Vec::new())).collect();
         rules.insert(SYS_OPEN_TREE_ATTR, Vec::new());
+        // Flags of files; their other metadata are decided on by [`metadata`].
+        rules.insert(SYS_FILE_SETATTR, Vec::new());
         // As no namespace does it, the copy of a process asks in this way whether it is alone in there.
         let alone = u64::from(libc::CLONE_THREAD.unsigned_abs());
         rules.insert(libc::SYS_unshare, vec![rule(&[(0, SeccompCmpOp::Ne, alone)])?]);

@@ -434,8 +434,8 @@ pub(super) fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -
     if expected.writing {
         refused("writing", fs::File::options().append(true).open(bait).map(drop));
         refused("making a file", fs::write(bait.with_extension("new"), ""));
+        refused("changing a mode", fs::set_permissions(bait, fs::Permissions::from_mode(0o777)));
     }
-    refused("changing a mode", fs::set_permissions(bait, fs::Permissions::from_mode(0o777)));
     refused("running a file", Err(Command::new(bait).exec()));
     let unix = std::os::unix::net::UnixStream::connect(bait).map(drop);
     refused("a UNIX socket", unix);

@@ -1,19 +1,23 @@
-//! Changes of modes and times on behalf of a confined program, of files that it may write.
+//! Changes of metadata on behalf of a confined program, of files that it may write.
 //!
 //! Landlock knows nothing of metadata, and a read-only mount would have refused writes fail with `EROFS` where programs expect `EACCES`. So
 //! the first process of a compartment opens the file that a call is about, looks where that file is, and changes it in the program's place.
+//!
+//! # Invariants
+//!
+//! - No path leads through a magic link of procfs: it would lead to what the first process has open, beyond its mount namespace.
+//! - Where a file is, is decided as Landlock does it, by the directories above the file and not by the text of a path.
 
 use std::ffi::OsStr;
-use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use orla_sys::Notification;
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, Timespec, Timestamps};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, Timespec, Timestamps};
 
-use super::answers::{Errno, own, read_exact_memory, read_memory};
+use super::answers::{Errno, Named, own, read_exact_memory, read_memory};
 
 /// The calls that are answered here.
 pub(super) const CALLS: &[i64] = &[
@@ -21,8 +25,22 @@ pub(super) const CALLS: &[i64] = &[
     libc::SYS_fchmodat,
     SYS_FCHMODAT2,
     libc::SYS_utimensat,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
+    SYS_SETXATTRAT,
+    SYS_REMOVEXATTRAT,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_utime,
     #[cfg(target_arch = "x86_64")]
@@ -31,18 +49,33 @@ pub(super) const CALLS: &[i64] = &[
     libc::SYS_futimesat,
 ];
 
-/// The same on every architecture.
+// These have the same number on every architecture.
 const SYS_FCHMODAT2: i64 = 452;
-/// A file that runs with the rights of its owner or group would have those of the server, outside of the sandbox.
-const PRIVILEGED: u32 = libc::S_ISUID | libc::S_ISGID;
+const SYS_SETXATTRAT: i64 = 463;
+const SYS_REMOVEXATTRAT: i64 = 466;
+
 /// The most bytes of a path, with its end.
 const MAX_PATH: usize = libc::PATH_MAX.unsigned_abs() as usize;
+/// The most directories above a file.
+const MAX_DEPTH: usize = 4096;
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
 
 /// Where a program may change metadata.
 pub(super) struct Metadata {
     /// Files, and directories with what is below them.
-    writable: Vec<OwnedFd>,
+    writable: Vec<Identity>,
+    /// A directory whose metadata stay as they are, and not those of what is below.
+    around: Identity,
+}
+
+/// A file by its device and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity(u64, u64);
+
+impl From<Stat> for Identity {
+    fn from(stat: Stat) -> Self {
+        Self(stat.st_dev, stat.st_ino)
+    }
 }
 
 /// A change that is allowed.
@@ -55,6 +88,10 @@ pub(super) struct Change {
 enum To {
     Mode(u32),
     Times(Timestamps),
+    /// A user and a group; `u32::MAX` for the one that the file has.
+    Owner(u32, u32),
+    /// An extended attribute.
+    Attribute,
 }
 
 /// What a call names as its file.
@@ -82,23 +119,43 @@ impl Change {
     pub(super) fn apply(&self) -> Result<(), Errno> {
         // By its descriptor: another file may be at the path by now.
         let file = own(&self.file);
+        let stat = || rustix::fs::fstat(&self.file).map_err(rustix::io::Errno::raw_os_error);
         let changed = match &self.to {
             To::Mode(mode) => {
+                let is_directory = FileType::from_raw_mode(stat()?.st_mode) == FileType::Directory;
+                // A file that runs with the rights of its owner or group would have those of the server, outside of the sandbox.
+                if mode & (libc::S_ISUID | libc::S_ISGID) != 0 && !is_directory {
+                    return Err(libc::EPERM);
+                }
                 rustix::fs::chmodat(CWD, file, Mode::from_raw_mode(*mode), AtFlags::empty())
             }
             To::Times(times) => rustix::fs::utimensat(CWD, file, times, AtFlags::empty()),
+            // Programs that copy a file as it is, set the owner that it has already.
+            To::Owner(user, group) => {
+                let stat = stat()?;
+                let is_same = [(*user, stat.st_uid), (*group, stat.st_gid)]
+                    .iter()
+                    .all(|(wanted, own)| *wanted == u32::MAX || wanted == own);
+                return if is_same { Ok(()) } else { Err(libc::EPERM) };
+            }
+            // As on a file system without them, so that programs go on without.
+            To::Attribute => return Err(libc::EOPNOTSUPP),
         };
         changed.map_err(rustix::io::Errno::raw_os_error)
     }
 }
 
 impl Metadata {
-    /// What is below these may be changed.
+    /// What is below these may be changed, and these themselves; of `around`, only what is below.
     ///
     /// # Errors
-    /// One cannot be kept open.
-    pub(super) fn of<'f>(writable: impl Iterator<Item = &'f OwnedFd>) -> io::Result<Self> {
-        Ok(Self { writable: writable.map(OwnedFd::try_clone).collect::<Result<_, _>>()? })
+    /// The reason of the system.
+    pub(super) fn of(writable: &[OwnedFd], around: &OwnedFd) -> io::Result<Self> {
+        let identity = |fd: &OwnedFd| Ok::<_, io::Error>(rustix::fs::fstat(fd)?.into());
+        Ok(Self {
+            writable: writable.iter().map(identity).collect::<Result<_, _>>()?,
+            around: identity(around)?,
+        })
     }
 
     /// The change that a call asks for.
@@ -106,18 +163,31 @@ impl Metadata {
     /// # Errors
     /// `EPERM` if the file is not among those that the program may write, or another number of the call.
     pub(super) fn change(&self, call: &Notification) -> Result<Change, Errno> {
-        let [a, b, c, d, ..] = call.arguments;
+        let [a, b, c, d, e, _] = call.arguments;
         let here = u64::from(libc::AT_FDCWD.unsigned_abs()).wrapping_neg();
+        let link = u64::from(libc::AT_SYMLINK_NOFOLLOW.unsigned_abs());
         let mode = |mode: u64| Ok::<_, Errno>(To::Mode(mode as u32 & 0o7777));
         let times = |times| read_times(call.thread, times).map(To::Times);
+        let owner = |user: u64, group: u64| Ok(To::Owner(user as u32, group as u32));
+        let attribute = Ok(To::Attribute);
         let (place, to) = match call.number {
             libc::SYS_fchmod => (Place::Descriptor(a), mode(b)),
             libc::SYS_fchmodat => (Place::Path(a, b, 0), mode(c)),
             SYS_FCHMODAT2 => (Place::Path(a, b, d), mode(c)),
             libc::SYS_utimensat if b == 0 => (Place::Descriptor(a), times(Times::Nanoseconds(c))),
             libc::SYS_utimensat => (Place::Path(a, b, d), times(Times::Nanoseconds(c))),
+            libc::SYS_fchown => (Place::Descriptor(a), owner(b, c)),
+            libc::SYS_fchownat => (Place::Path(a, b, e), owner(c, d)),
+            libc::SYS_setxattr | libc::SYS_removexattr => (Place::Path(here, a, 0), attribute),
+            libc::SYS_lsetxattr | libc::SYS_lremovexattr => (Place::Path(here, a, link), attribute),
+            libc::SYS_fsetxattr | libc::SYS_fremovexattr => (Place::Descriptor(a), attribute),
+            SYS_SETXATTRAT | SYS_REMOVEXATTRAT => (Place::Path(a, b, c), attribute),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_chmod => (Place::Path(here, a, 0), mode(b)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_chown => (Place::Path(here, a, 0), owner(b, c)),
+            #[cfg(target_arch = "x86_64")]
+            libc::SYS_lchown => (Place::Path(here, a, link), owner(b, c)),
             #[cfg(target_arch = "x86_64")]
             libc::SYS_utime => (Place::Path(here, a, 0), times(Times::Seconds(b))),
             #[cfg(target_arch = "x86_64")]
@@ -130,55 +200,83 @@ impl Metadata {
         };
         let to = to?;
         let file = open(call.thread, place)?;
-        let is_privileged = matches!(to, To::Mode(mode) if mode & PRIVILEGED != 0);
-        if is_privileged || !self.allows(&file) {
-            return Err(libc::EPERM);
+        match self.allows(&file) {
+            Ok(true) => Ok(Change { file, to }),
+            Ok(false) | Err(_) => Err(libc::EPERM),
         }
-        Ok(Change { file, to })
     }
 
-    fn allows(&self, file: &OwnedFd) -> bool {
-        let Ok(real) = fs::read_link(own(file)) else { return false };
-        let is_below =
-            |place: &OwnedFd| fs::read_link(own(place)).is_ok_and(|place| real.starts_with(place));
-        self.writable.iter().any(is_below)
+    /// Whether a file is a writable one, or below one.
+    ///
+    /// # Errors
+    /// It is not known where the file is: it has no name any more, or is moved at this moment.
+    fn allows(&self, file: &OwnedFd) -> rustix::io::Result<bool> {
+        let stat = rustix::fs::fstat(file)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let is_directory = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        let itself = Identity::from(stat);
+        if self.writable.contains(&itself) {
+            return Ok(true);
+        }
+        let mut above = if is_directory {
+            rustix::fs::openat(file, c"..", flags, Mode::empty())?
+        } else {
+            let path = rustix::fs::readlink(own(file), Vec::new())?;
+            let path = Path::new(OsStr::from_bytes(path.as_bytes()));
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(false) };
+            // The path is a text of a moment ago, perhaps of another mount namespace.
+            let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+            let parent = rustix::fs::openat2(CWD, parent, flags, Mode::empty(), resolve)?;
+            let there = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            if Identity::from(there) != itself {
+                return Ok(false);
+            }
+            parent
+        };
+        let mut below = itself;
+        for _ in 0..MAX_DEPTH {
+            let directory = Identity::from(rustix::fs::fstat(&above)?);
+            if self.writable.contains(&directory) || directory == self.around {
+                return Ok(true);
+            }
+            // The root is above itself.
+            if directory == below {
+                return Ok(false);
+            }
+            below = directory;
+            above = rustix::fs::openat(&above, c"..", flags, Mode::empty())?;
+        }
+        Ok(false)
     }
 }
 
 /// Opens the file of a call, to name it and not to read it.
 fn open(thread: i32, place: Place) -> Result<OwnedFd, Errno> {
-    let open = |path: &Path, flags: OFlags| {
-        rustix::fs::openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC | flags, Mode::empty())
-            .map_err(rustix::io::Errno::raw_os_error)
-    };
-    // The kernel looks at the lower half of a descriptor.
-    let descriptor = |number: u64| match number as u32 as i32 {
-        number if number < 0 => Err(libc::EBADF),
-        number => Ok(PathBuf::from(format!("/proc/{thread}/fd/{number}"))),
-    };
+    let thread = Named(thread);
     let (directory, pointer, flags) = match place {
-        Place::Descriptor(number) => {
-            return open(&descriptor(number)?, OFlags::empty()).map_err(|_| libc::EBADF);
-        }
+        Place::Descriptor(number) => return thread.descriptor(number),
         Place::Path(directory, pointer, flags) => (directory, pointer, flags as u32 as i32),
     };
     if flags & !(libc::AT_SYMLINK_NOFOLLOW | libc::AT_EMPTY_PATH) != 0 {
         return Err(libc::EINVAL);
     }
     let mut bytes = [0; MAX_PATH];
-    let count = read_memory(thread, pointer, &mut bytes)?;
+    let count = read_memory(thread.0, pointer, &mut bytes)?;
     let path = terminated(&bytes[..count])?;
     let directory = || match directory as u32 as i32 {
-        libc::AT_FDCWD => Ok(PathBuf::from(format!("/proc/{thread}/cwd"))),
-        _ => descriptor(directory),
+        libc::AT_FDCWD => thread.directory(),
+        _ => thread.descriptor(directory),
     };
     if path.as_os_str().is_empty() {
         let is_itself = flags & libc::AT_EMPTY_PATH != 0;
-        return if is_itself { open(&directory()?, OFlags::empty()) } else { Err(libc::ENOENT) };
+        return if is_itself { directory() } else { Err(libc::ENOENT) };
     }
-    let path = if path.is_absolute() { as_thread(path, thread) } else { directory()?.join(path) };
+    if let Some(number) = of_descriptor(path) {
+        return thread.descriptor(number);
+    }
     let is_link = flags & libc::AT_SYMLINK_NOFOLLOW != 0;
-    open(&path, if is_link { OFlags::NOFOLLOW } else { OFlags::empty() })
+    let flags = if is_link { OFlags::NOFOLLOW } else { OFlags::empty() };
+    thread.open(&directory()?, path, flags)
 }
 
 /// The text up to its end.
@@ -188,14 +286,15 @@ fn terminated(bytes: &[u8]) -> Result<&Path, Errno> {
     Ok(Path::new(OsStr::from_bytes(&bytes[..end])))
 }
 
-/// An absolute path as the thread means it: `/proc/self` is another process there.
-fn as_thread(path: &Path, thread: i32) -> PathBuf {
-    for own in ["/proc/self", "/proc/thread-self"] {
-        if let Ok(rest) = path.strip_prefix(own) {
-            return Path::new(&format!("/proc/{thread}")).join(rest);
-        }
+/// The descriptor that a path of procfs means to its process.
+fn of_descriptor(path: &Path) -> Option<u64> {
+    let streams = ["/dev/stdin", "/dev/stdout", "/dev/stderr"];
+    if let Some(number) = streams.iter().position(|stream| path == Path::new(stream)) {
+        return u64::try_from(number).ok();
     }
-    path.to_owned()
+    let directories = ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"];
+    let number = directories.iter().find_map(|directory| path.strip_prefix(directory).ok())?;
+    number.to_str()?.parse().ok()
 }
 
 fn read_times(thread: i32, times: Times) -> Result<Timestamps, Errno> {

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use orla_packages::lock::{Entry, PackageKind};
+use orla_packages::lock::Entry;
 use orla_packages::tools::Tool;
 use orla_process::confinement::{Mode, Refusal};
 
@@ -41,42 +41,42 @@ pub(crate) async fn tools_of(
     let entries = market.list();
     let failure = entries.iter().find(|entry| *entry.name == *name);
     let failure = failure.and_then(|entry| market.status(entry).last_failure);
-    let refused = refused(&app, &name);
+    let confined = confined(&app, config, entry);
     app.end_providers().await;
     let tools = installed.said(&name);
     if let Some(problem) = problem {
-        return Err(Failure::failed(format!("{problem}{}", confined(config, entry, refused))));
+        return Err(Failure::failed(format!("{problem}{confined}")));
     }
     if !tools.is_empty() {
         return Ok(tools);
     }
     Err(Failure::failed(match failure {
-        Some(failure) => format!("{name}: {failure}{}", confined(config, entry, refused)),
+        Some(failure) => format!("{name}: {failure}{confined}"),
         None if !problems.is_empty() => problems.join("; "),
         None => format!("{name} serves no tools"),
     }))
 }
 
-/// What the sandbox of a package probably refused it, going by what it wrote to standard error, as a sentence.
-fn refused(app: &App, name: &str) -> Option<String> {
-    let process = app.process_for(name).ok()??;
-    let (program, _) = process.launch().ok()?;
-    let Refusal { tried, permission } =
-        program.sandbox()?.refusal(&process.said().join("\n"), program.directory())?;
-    Some(call_result::refused(&tried, permission.as_deref()))
-}
-
-/// With which permissions a package ran that failed: a program seldom says that something was refused.
-fn confined(config: &Config, entry: &Entry, refused: Option<String>) -> String {
-    if config.sandbox.mode == Mode::Off || entry.kind == PackageKind::Remote {
+/// With which permissions a package ran that failed, and what its sandbox probably refused it, going by what it wrote to
+/// standard error: a program seldom says that something was refused. Nothing of one that did not run.
+fn confined(app: &App, config: &Config, entry: &Entry) -> String {
+    let process = app.process_for(&entry.name).ok().flatten();
+    let (Some(process), false) = (process, config.sandbox.mode == Mode::Off) else {
         return String::new();
-    }
+    };
     let permissions = match entry.permissions.join(", ") {
         none if none.is_empty() => "no permissions".to_owned(),
         granted => granted,
     };
-    let grant = match refused {
-        Some(refused) => format!("{refused}: `--allow PERMISSION` grants it"),
+    let refused = || {
+        let (program, _) = process.launch().ok()?;
+        program.sandbox()?.refusal(&process.said().join("\n"), program.directory())
+    };
+    let grant = match refused() {
+        Some(Refusal { tried, permission }) => {
+            let refused = call_result::refused(&tried, permission.as_deref());
+            format!("{refused}: `--allow PERMISSION` grants it")
+        }
         None => "if it needs more, grant it by `--allow PERMISSION`".to_owned(),
     };
     format!("; it ran confined, with {permissions}: {grant}")
