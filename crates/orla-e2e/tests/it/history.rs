@@ -42,6 +42,42 @@ fn without_a_policy_identified_callers_see_their_own_calls() {
     assert!(!server.get_as("/console", "token-of-ada").text().contains(&bobs));
 }
 
+/// A file that orla itself opened and closed beside SQLite would take the locks of SQLite with it.
+#[test]
+fn a_backup_beside_the_server_costs_it_no_history() {
+    let server = world().tool("hello", sh("echo hello")).config("state_dir: state\n").serve();
+    let copied = || {
+        let code =
+            "import sqlite3; sqlite3.connect('state/history.db').backup(sqlite3.connect('copy.db'))";
+        let copied = Command::new("python3").args(["-c", code]).current_dir(server.path("")).status();
+        assert!(copied.unwrap().success());
+    };
+    let called = || server.client().call("hello", json!({}));
+    let count = || server.http().get("/calls").json().as_array().map(Vec::len);
+    called();
+    eventually("it is written", || server.path("state/history.db").exists());
+    for calls in [1, 2] {
+        assert_eq!(count(), Some(calls));
+        copied();
+        called();
+        server.reload();
+    }
+    copied();
+    called();
+    let open = std::fs::read_dir(format!("/proc/{}/fd", server.id())).unwrap();
+    let open = open.filter_map(|fd| std::fs::read_link(fd.unwrap().path()).ok());
+    let gone = open.filter(|path| {
+        let path = path.to_string_lossy();
+        path.contains("history.db") && path.ends_with("(deleted)")
+    });
+    assert_eq!(gone.collect::<Vec<_>>(), Vec::<std::path::PathBuf>::new());
+    assert_eq!(count(), Some(4));
+    server.signal(rustix::process::Signal::KILL);
+    let code = "import sqlite3; print(sqlite3.connect('state/history.db').execute('select count(*) from calls').fetchone()[0])";
+    let counted = Command::new("python3").args(["-c", code]).current_dir(server.path("")).output();
+    assert_eq!(String::from_utf8_lossy(&counted.unwrap().stdout), "4\n");
+}
+
 #[test]
 fn a_call_that_runs_shows_its_input_and_what_it_said() {
     let server = world()

@@ -4,8 +4,8 @@
 //! locked costs at most the calls that end meanwhile. Several processes may share it.
 
 use std::collections::HashSet;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _};
+use std::fs::{self, OpenOptions};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,8 +27,6 @@ use crate::{HistoryError, Options};
 const APPLICATION: u32 = 0x6f72_6c63;
 /// The format of the tables.
 const FORMAT: u32 = 1;
-/// Bytes of the header of a file of SQLite.
-const HEADER: usize = 100;
 /// How long a lock of another program is waited for, and while the file cannot be written anyway.
 const LOCKED: Duration = Duration::from_secs(1);
 const STILL_LOCKED: Duration = Duration::from_millis(10);
@@ -325,7 +323,10 @@ impl Store for Disk {
     }
 }
 
-/// Whether a file is a history of this version, by its header, or is not there. Changes nothing.
+/// Whether a file is a history of this version, or is not there. Changes nothing.
+///
+/// SQLite opens it: whoever closes a file loses all locks that its process has on it, those of other connections too, and SQLite alone
+/// knows which there are.
 fn check(path: &Path) -> Result<(), OpenError> {
     let failed = |source| OpenError::Failed { path: path.to_owned(), source };
     let foreign = || OpenError::NotHistory { path: path.to_owned() };
@@ -336,18 +337,25 @@ fn check(path: &Path) -> Result<(), OpenError> {
         Err(err) if err.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(err) => return Err(failed(err)),
     }
-    let file = File::open(path).map_err(failed)?;
-    let mut header = Vec::with_capacity(HEADER);
-    file.take(HEADER as u64).read_to_end(&mut header).map_err(failed)?;
-    let number = |at: usize| {
-        header.get(at..at + 4).map(|bytes| bytes.iter().fold(0, |n, byte| n << 8 | u32::from(*byte)))
+    let numbers = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(LOCKED)?;
+        let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
+        Ok((number("application_id")?, number("user_version")?))
     };
-    if !header.starts_with(b"SQLite format 3\0") || number(68) != Some(APPLICATION) {
-        return Err(foreign());
-    }
-    match number(60) {
-        Some(FORMAT) => Ok(()),
-        found => Err(OpenError::Version { path: path.to_owned(), found: found.unwrap_or_default() }),
+    match numbers() {
+        Ok((APPLICATION, FORMAT)) => Ok(()),
+        Ok((APPLICATION, found)) => Err(OpenError::Version { path: path.to_owned(), found }),
+        Ok(_) => Err(foreign()),
+        Err(err) => match rusqlite::Error::sqlite_error_code(&err) {
+            Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Err(foreign()),
+            // SQLite does not say why.
+            Some(ErrorCode::CannotOpen) => Err(failed(
+                fs::metadata(path).err().unwrap_or_else(|| io::ErrorKind::PermissionDenied.into()),
+            )),
+            _ => Err(failed(io::Error::other(err))),
+        },
     }
 }
 

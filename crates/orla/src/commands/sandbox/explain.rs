@@ -112,7 +112,7 @@ fn sentences(
                 .to_owned(),
         );
         said.push(
-            "It may not change modes, owners or times of files, or see other processes.".to_owned(),
+            "It may not change owners of files, or modes and times where it may not write, or see other processes.".to_owned(),
         );
     }
     if let Some(grants) = grants.filter(|grants| !grants.limits.is_empty()) {
