@@ -207,6 +207,23 @@ impl Node {
         self.as_scalar()?.as_text()
     }
 
+    /// The place of the part at a path such as `properties.tags[0]`, or of the nearest part around it that is there.
+    pub fn place_of(&self, path: &str) -> Position {
+        let path = path.strip_prefix('.').unwrap_or(path);
+        let part = match &self.kind {
+            Kind::Scalar(_) => None,
+            Kind::List(items) => path.strip_prefix('[').and_then(|path| {
+                let (index, rest) = path.split_once(']')?;
+                Some((items.get(index.parse::<usize>().ok()?)?, rest))
+            }),
+            Kind::Map(pairs) => pairs.iter().find_map(|(key, value)| {
+                let rest = path.strip_prefix(&*key.text).filter(|_| !key.text.is_empty())?;
+                (rest.is_empty() || rest.starts_with(['.', '['])).then_some((value, rest))
+            }),
+        };
+        part.map_or(self.at, |(node, rest)| node.place_of(rest))
+    }
+
     /// The value without the places, read by YAML 1.2's core schema. Numbers that JSON has not got, such
     /// as `.inf`, stay texts.
     pub fn to_json(&self) -> Value {

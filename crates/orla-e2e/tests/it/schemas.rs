@@ -243,3 +243,30 @@ fn a_single_declared_mcp_tool_is_held_to_its_servers_schema_from_the_first_call(
     assert!(first.is_error() && first.sentence().contains("input.a"), "{}", first.json);
     assert_eq!(server.client().call("one", json!({"a": 1})).text(), "done");
 }
+
+#[test]
+fn a_fault_of_a_schema_is_at_its_keyword() {
+    let schema = |indent: &str| {
+        let lines = ["type: object", "properties:", "  a: {type: string}", "  b:", "    $ref: '#/nope'"];
+        lines.map(|line| format!("{indent}{line}\n")).concat()
+    };
+    let config = format!(
+        "capabilities:\n  - id: web.get\n    provider: {{type: http, base_url: 'http://127.0.0.1:1'}}\n    input_schema:\n{}",
+        schema("      ")
+    );
+    let world = world()
+        .tool("t", sh(&format!("# /// orla\n# input_schema:\n{}# ///\necho", schema("#   "))))
+        .tool("word", sh("# /// orla\n# input_schema:\n#   type: object\n#   properties:\n#     a: {type: strng}\n# ///\necho"))
+        .config(&config);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{checked:?}");
+    let reference = "this reference cannot be resolved";
+    for words in [
+        ["tools/t:8:15: input_schema: properties.b.$ref: ", reference],
+        ["tools/word:6:17: input_schema: ", "strng"],
+        ["orla.yaml:9:17", reference],
+    ] {
+        let is_said = |line: &str| words.iter().all(|word| line.contains(word));
+        assert!(checked.stderr.lines().any(is_said), "{words:?}: {}", checked.stderr);
+    }
+}

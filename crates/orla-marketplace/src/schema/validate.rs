@@ -176,9 +176,16 @@ fn unreadable(json_text: &str, root: &str, error: &serde_json::Error) -> Violati
 }
 
 fn schema_error(error: &ValidationError<'_>, schema: &Json) -> SchemaError {
-    let path = relative_path(error.instance_path().as_str(), schema);
+    let mut path = relative_path(error.instance_path().as_str(), schema);
     let problem = match error.kind() {
-        Kind::Referencing(problem) => format!("this reference cannot be resolved: {problem}"),
+        Kind::Referencing(problem) => {
+            let problem = problem.to_string();
+            let mut pointer = String::new();
+            if push_reference(&mut pointer, schema, &problem) {
+                path = relative_path(&pointer, schema);
+            }
+            format!("this reference cannot be resolved: {problem}")
+        }
         Kind::Required { property } => format!("expected a property {property}, got none"),
         Kind::Format { format } if format == "regex" => format!(
             "expected a regular expression without look-around and back-references, got {}",
@@ -187,6 +194,29 @@ fn schema_error(error: &ValidationError<'_>, schema: &Json) -> SchemaError {
         _ => format!("expected {}, got {}", expected(error), shown(error.instance())),
     };
     SchemaError { path, problem }
+}
+
+/// Appends the pointer to the first reference that a problem is about, if there is one.
+fn push_reference(pointer: &mut String, schema: &Json, problem: &str) -> bool {
+    let length = pointer.len();
+    let mut step = |key: &str, below: &Json| {
+        pointer.push('/');
+        pointer.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        let is_it = key == "$ref"
+            && below
+                .as_str()
+                .is_some_and(|to| problem.contains(&format!("'{}'", to.trim_start_matches('#'))));
+        let found = is_it || push_reference(pointer, below, problem);
+        if !found {
+            pointer.truncate(length);
+        }
+        found
+    };
+    match schema {
+        Json::Object(members) => members.iter().any(|(key, below)| step(key, below)),
+        Json::Array(items) => items.iter().enumerate().any(|(at, item)| step(&at.to_string(), item)),
+        _ => false,
+    }
 }
 
 /// What an error says was expected, in words that follow "expected".

@@ -350,7 +350,11 @@ impl Reader {
         let message = doubt(&declared).map(|doubt| format!("mcp.{key}: {doubt}"));
         self.remarks.extend(message.map(|message| Remark { at: node.at, message, is_problem: false }));
         let schema = read(&declared);
-        let fault = |err| Remark { at: node.at, message: format!("mcp.{key}: {err}"), is_problem: true };
+        let fault = |err: SchemaError| Remark {
+            at: node.place_of(&err.path),
+            message: format!("mcp.{key}: {err}"),
+            is_problem: true,
+        };
         schema.map_err(|err| self.faults.push(fault(err))).ok()
     }
 
@@ -554,7 +558,7 @@ mod tests {
             ("runtime: 3", "4:10: problem: runtime: expected keys with values, got 3"),
             ("descripton: x", "4:1: warning: descripton: unknown field, did you mean description?"),
             ("runtime: {colour: x}", "4:11: warning: runtime.colour: unknown field"),
-            ("mcp: {input_schema: {path: strng}}", "4:21: problem: mcp.input_schema: "),
+            ("mcp: {input_schema: {path: strng}}", "4:28: problem: mcp.input_schema: path: "),
             (
                 "mcp: {prefix: a b}",
                 "4:15: problem: mcp.prefix: expected at most 40 letters, digits, _ and -, got \"a b\"",

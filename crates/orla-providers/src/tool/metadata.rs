@@ -27,7 +27,7 @@ use orla_marketplace::TaskSupport;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::rtfs::text::{excerpt, nearest};
-use orla_marketplace::schema::{doubt, input_from_declaration, schema_from_declaration};
+use orla_marketplace::schema::{SchemaError, doubt, input_from_declaration, schema_from_declaration};
 use orla_process::confinement::{Declared, Limits};
 use orla_process::environment::check_pattern;
 use serde_json::Value;
@@ -199,8 +199,20 @@ impl Reader {
         let read = match key.text.as_str() {
             "title" => text(node).map(|text| metadata.title = Some(text)),
             "description" => text(node).map(|text| metadata.description = Some(text)),
-            "input_schema" => input_schema(node).map(|schema| metadata.input_schema = Some(schema)),
-            "output_schema" => output_schema(node).map(|schema| metadata.output_schema = Some(schema)),
+            "input_schema" => {
+                let read = input_from_declaration(&node.to_json());
+                return match read {
+                    Ok(schema) => metadata.input_schema = Some(schema),
+                    Err(err) => self.schema_fault(key, node, &err),
+                };
+            }
+            "output_schema" => {
+                let read = schema_from_declaration(&node.to_json());
+                return match read {
+                    Ok(schema) => metadata.output_schema = Some(schema),
+                    Err(err) => self.schema_fault(key, node, &err),
+                };
+            }
             "output" => output(node).map(|form| metadata.output = Some(form)),
             "timeout" => seconds(node).map(|timeout| metadata.timeout = Some(timeout)),
             "args" => texts(node).map(|args| metadata.args = args),
@@ -231,6 +243,10 @@ impl Reader {
             self.metadata.declared.is_unclear |= matches!(&*key.text, "permissions" | "limits");
             self.remark(node.at, format!("{}: {message}", key.text), true);
         }
+    }
+
+    fn schema_fault(&mut self, key: &Key, node: &Node, err: &SchemaError) {
+        self.remark(node.place_of(&err.path), format!("{}: {err}", key.text), true);
     }
 
     /// MCP knows other annotations than hints, and clients know their own: only a misspelt hint is reported.
@@ -408,14 +424,6 @@ pub(crate) fn env(node: &Node) -> Result<Vec<(String, String)>, String> {
 fn verbatim(node: &Node) -> Option<&str> {
     let scalar = node.as_scalar()?;
     scalar.as_text().or_else(|| scalar.is_number().then_some(&*scalar.text))
-}
-
-fn input_schema(node: &Node) -> Result<TypeExpr, String> {
-    input_from_declaration(&node.to_json()).map_err(|err| err.to_string())
-}
-
-fn output_schema(node: &Node) -> Result<TypeExpr, String> {
-    schema_from_declaration(&node.to_json()).map_err(|err| err.to_string())
 }
 
 fn output(node: &Node) -> Result<OutputForm, String> {

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
-use orla_marketplace::schema::{doubt, json_schema_of, must_admit_object, schema_from_declaration};
+use orla_marketplace::schema::{
+    SchemaError, doubt, json_schema_of, must_admit_object, schema_from_declaration,
+};
 use orla_marketplace::{
     ANNOTATIONS, CapabilityAttestation, CapabilityManifest, CapabilityProvenance, CountScope,
     Expression, ProviderType, Registration, Route, Routed, TITLE, TaskSupport, is_idempotent,
@@ -392,7 +394,9 @@ fn schema_of(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node
         reader.warning(node.at, || format!("{path}: {doubt}"));
     }
     let schema = schema_from_declaration(&declared);
-    let fault = |err| Problem::at(reader.path, node.at, format!("{path}: {err}")).to_string();
+    let fault = |err: SchemaError| {
+        Problem::at(reader.path, node.place_of(&err.path), format!("{path}: {err}")).to_string()
+    };
     schema.map_err(|err| draft.fault.get_or_insert_with(|| fault(err))).ok()
 }
 
@@ -402,7 +406,7 @@ pub(super) fn type_of(reader: &mut Reader<'_>, path: &str, node: &Node) -> Optio
         Ok(schema) => Some(schema),
         Err(err) => {
             let dot = if err.path.is_empty() { ": " } else { "." };
-            reader.problem(node.at, || format!("{path}{dot}{err}"));
+            reader.problem(node.place_of(&err.path), || format!("{path}{dot}{err}"));
             None
         }
     }

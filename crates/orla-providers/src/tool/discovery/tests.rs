@@ -212,7 +212,7 @@ fn a_tool_with_broken_metadata_is_served_and_reported() {
         "a.sh:3:12: timeout: expected seconds above 0 and at most 86400, got \"soon\""
     );
     assert_eq!(problems[1], "b.sh:4:1: the metadata block has no end: expected `# ///`");
-    assert!(problems[2].starts_with("c.sh:3:17: input_schema: "), "{}", problems[2]);
+    assert!(problems[2].starts_with("c.sh:3:24: input_schema: type: "), "{}", problems[2]);
     assert!(problems[3].starts_with("d.orla.yaml:"), "{}", problems[3]);
     assert_eq!(directory.shown(&found.warnings), ["a.sh:4:3: colour: unknown key"]);
 }
