@@ -18,6 +18,7 @@ use orla_providers::capsule::manifest::{self, Form, Manifest};
 use orla_providers::capsule::packages::MANIFESTS;
 use orla_providers::mcp::{Reach, ServerSettings};
 use orla_providers::tool;
+use orla_providers::tool::metadata::Remark;
 use orla_secrets::{Reference, ReferenceError, Secret, SecretStore};
 
 use crate::config::expand::expand_references;
@@ -175,11 +176,7 @@ impl Content {
         let wants = match &manifest {
             Some(manifest) => {
                 check_folder(manifest).map_err(|why| format!("{name}: {why}"))?;
-                let mut all = self::wants(manifest);
-                // Those that cannot be read are asked for as they are written.
-                let unread = wants.into_iter().filter(|_| manifest.declared.permissions.is_none());
-                all.extend(unread);
-                all
+                self::wants(manifest)
             }
             // It is not served, and adding it says why.
             None => wants,
@@ -227,8 +224,13 @@ pub(crate) fn wants(manifest: &Manifest) -> Vec<String> {
 /// Refuses what the folder of somebody else must not have.
 ///
 /// # Errors
-/// It refers to the user's secrets or files, or writes to itself.
+/// It refers to the user's secrets or files, writes to itself, or has a confinement that cannot be read.
 pub(crate) fn check_folder(manifest: &Manifest) -> Result<(), String> {
+    if let Some(Remark { at, message, .. }) =
+        manifest.fault.as_ref().filter(|_| manifest.declared.is_unclear)
+    {
+        return Err(format!("{message} at line {}, column {}", at.line, at.column));
+    }
     let texts = manifest.env.iter().map(|(_, value)| value).chain(&manifest.args);
     let refused = |reference: Reference<'_>| Err(ReferenceError::Name { name: reference.to_string() });
     if let Some(text) = texts.into_iter().find(|text| expand_references(text, &refused).is_err()) {

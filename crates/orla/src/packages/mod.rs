@@ -353,7 +353,14 @@ impl InstalledPackage {
             findings.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
         })?;
         let manifest = &mut package.manifest;
-        content::check_folder(manifest).map_err(|why| format!("{}: {why}", self.entry.name))?;
+        let Entry { name, version, .. } = &self.entry;
+        content::check_folder(manifest).map_err(|why| format!("{name}: {why}"))?;
+        if manifest.version.to_string() != *version {
+            return Err(format!(
+                "{name}: {FILE} says version {version}, and its manifest says {}: take {FILE} back from version control, or run `orla update {name}`",
+                manifest.version
+            ));
+        }
         let wanted = content::wants(manifest);
         // What it may have of the environment is what the lock grants.
         manifest.pass_env.clear();

@@ -132,6 +132,20 @@ fn a_folder_gets_the_variables_that_are_granted() {
 }
 
 #[test]
+fn a_misspelt_permission_and_another_version_in_the_lock_are_refused() {
+    let world = capsule("").env("TOOLS", "hello");
+    manifest(&world, "permissions: ['fs:red:/x']\n");
+    refused(&world, &ADD, &["tool.yaml: permissions: fs:red:/x", "did you mean read? at line "]);
+    manifest(&world, "permissions: []\n");
+    ok(&world, &ADD);
+    let lock = world.read("orla.lock");
+    let other = lock.replace("version: \"1.0.0\"", "version: \"9.9.9\"");
+    assert_ne!(lock, other);
+    world.write("orla.lock", other, 0o644);
+    refused(&world, &["call", "greet"], &["says version 9.9.9", "its manifest says 1.0.0"]);
+}
+
+#[test]
 fn what_is_allowed_is_relative_to_the_project() {
     let world = capsule("").file("data", "s3cret");
     manifest(&world, "permissions: []\n");
