@@ -65,6 +65,7 @@ use orla_state::{StateError, StateStore};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_util::sync::CancellationToken;
 
+pub use crate::http::guard::is_origin;
 pub use a2a::{Push, PushSender};
 pub use admin::status::StatusRow;
 pub use listener::{BindError, Bound};

@@ -223,6 +223,20 @@ fn an_unknown_variable_of_ours_is_ignored_and_a_wrong_one_is_named() {
             "{wrong:?}"
         );
     }
+    for (text, expected) in [
+        ("a2a: {url: x}\n", "a2a.url: expected an address"),
+        ("allowed_origins: ['not an origin']\n", "allowed_origins: expected an origin"),
+        ("prompts_dir: ./none\n", "prompts_dir: "),
+        (
+            "tasks: [{name: a, program: '1', schedule: '61 * * * *'}]\n",
+            "61 in the field of the minute: ",
+        ),
+    ] {
+        let wrong = crate::world().config(text).run(&["check"]);
+        let line = wrong.stderr.lines().find(|line| line.contains(expected));
+        let is_placed = line.is_some_and(|line| line.contains("at orla.yaml:1:"));
+        assert!(wrong.code == Some(1) && is_placed, "{wrong:?}");
+    }
     let kept = crate::world().env("ORLA_TASK_KEEP", "2h").env("ORLA_HISTORY", "false").serve();
     assert_eq!(kept.http().get("/calls").status, 404);
     let wrong = crate::world().env("ORLA_PORT", "eighty").run(&["serve"]);

@@ -209,6 +209,11 @@ enum AllowedOrigin {
     Of { scheme: String, host: String, port: Option<u16>, any_port: bool },
 }
 
+/// Whether a text can be an entry of [`ServerOptions::allowed_origins`](crate::ServerOptions::allowed_origins).
+pub fn is_origin(entry: &str) -> bool {
+    AllowedOrigin::parse(entry).is_some()
+}
+
 impl AllowedOrigin {
     fn parse(entry: &str) -> Option<Self> {
         let entry = entry.trim().trim_end_matches('/');

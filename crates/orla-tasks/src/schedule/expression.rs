@@ -10,8 +10,7 @@ use jiff::{Span, Zoned};
 
 use crate::task::Timestamp;
 
-/// The number of fields: minute, hour, day of the month, month, day of the week.
-const FIELDS: usize = 5;
+const FIELDS: [&str; 5] = ["minute", "hour", "day of the month", "month", "day of the week"];
 
 /// A cron expression of five fields in a time zone.
 ///
@@ -46,17 +45,27 @@ impl Expression {
     /// The expression or the zone cannot be read, or the expression has no instants.
     pub fn parse(text: &str, zone: &str) -> Result<Self, ExpressionError> {
         let time_zone = TimeZone::get(zone).map_err(|_| ExpressionError::TimeZone(zone.to_owned()))?;
-        let fields = text.split_whitespace().count();
-        if fields != FIELDS {
+        let fields: Vec<&str> = text.split_whitespace().collect();
+        if fields.len() != FIELDS.len() {
             return Err(ExpressionError::Schedule(format!(
-                "expected five fields (minute, hour, day of the month, month, day of the week), got {fields}"
+                "expected five fields ({}), got {}",
+                FIELDS.join(", "),
+                fields.len()
             )));
         }
         let parser = CronParser::builder().seconds(Seconds::Disallowed).year(Year::Disallowed).build();
         let cron = parser.parse(text).map_err(|err| {
             let why = err.to_string();
             let why = why.trim_end_matches('.').trim_start_matches("Component error: ");
-            ExpressionError::Schedule(format!("expected a cron expression of five fields: {why}"))
+            let is_wrong = |at: &usize| {
+                let mut alone = ["*"; FIELDS.len()];
+                alone[*at] = fields[*at];
+                parser.parse(&alone.join(" ")).is_err()
+            };
+            let wrong = (0..FIELDS.len()).find(is_wrong);
+            let wrong = wrong.map(|at| format!("{} in the field of the {}: ", fields[at], FIELDS[at]));
+            let wrong = wrong.unwrap_or_default();
+            ExpressionError::Schedule(format!("expected a cron expression of five fields: {wrong}{why}"))
         })?;
         let names_times = !text.split_whitespace().take(2).any(|field| field.contains(['*', '/']));
         let expression =

@@ -75,7 +75,8 @@ impl App {
             (true, true) => prompts::Loaded::default(),
             (_, by_default) => prompts::load(&config.prompts_dir, !by_default),
         };
-        findings.problems.extend(prompts.problems.iter().map(Problem::to_string));
+        let unread = prompts.unread.map(|text| config.problem("prompts_dir", text));
+        findings.problems.extend(prompts.problems.iter().chain(&unread).map(Problem::to_string));
         findings.prompts = prompts.prompts.len();
         findings.warnings.extend(sentences(&config.warnings));
         if config.sandbox.mode == confinement::Mode::Off {

@@ -533,6 +533,7 @@ impl Source {
         }
         self.overlay(&mut config, env, &mut problems);
         problems.extend(config.read_own_tokens().err());
+        problems.extend(config.misread_addresses());
         config.warn_of_idle_scopes();
         config.warn_of_shared_names();
         config.follow_renames();
@@ -705,6 +706,27 @@ impl Config {
             (Some(Origin::File(at)), Some(file)) => Problem::at(file, *at, text),
             _ => Problem::new(text),
         }
+    }
+
+    /// Addresses that are none: nobody could reach them.
+    fn misread_addresses(&self) -> Vec<Problem> {
+        let mut problems = Vec::new();
+        for entry in self.allowed_origins.iter().filter(|entry| !orla_server::is_origin(entry)) {
+            let text = format!(
+                "allowed_origins: expected an origin such as https://app.example.com, got {entry:?}"
+            );
+            problems.push(self.problem("allowed_origins", text));
+        }
+        let url = &*self.a2a.options.url;
+        let is_address = ["http://", "https://"].iter().any(|scheme| {
+            url.strip_prefix(scheme).is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+        });
+        if !url.is_empty() && !is_address {
+            let text =
+                format!("a2a.url: expected an address such as https://orla.example.com, got {url:?}");
+            problems.push(self.problem("a2a", text));
+        }
+        problems
     }
 
     /// A sentence about something in the file, with its place.

@@ -77,6 +77,8 @@ pub(crate) struct Argument {
 pub(crate) struct Loaded {
     pub(crate) prompts: Vec<Prompt>,
     pub(crate) problems: Vec<Problem>,
+    /// Why the directory cannot be read.
+    pub(crate) unread: Option<String>,
 }
 
 /// Reads the prompts of a directory, in the order of their names. A missing directory is a problem only if it was
@@ -87,9 +89,8 @@ pub(crate) fn load(dir: &Path, asked_for: bool) -> Loaded {
         Ok(entries) => entries,
         Err(err) if err.kind() == std::io::ErrorKind::NotFound && !asked_for => return loaded,
         Err(err) => {
-            let text = format!("prompts directory {} cannot be read: {}", dir.display(), reason(&err));
-            loaded.problems.push(Problem::new(text));
-            return loaded;
+            let text = format!("prompts_dir: {} cannot be read: {}", dir.display(), reason(&err));
+            return Loaded { unread: Some(text), ..loaded };
         }
     };
     let mut paths: Vec<PathBuf> = entries
@@ -409,8 +410,8 @@ mod tests {
 
     #[test]
     fn a_missing_directory_matters_only_where_it_was_asked_for() {
-        assert!(load(Path::new("/nonexistent"), false).problems.is_empty());
-        assert_eq!(load(Path::new("/nonexistent"), true).problems.len(), 1);
+        assert!(load(Path::new("/nonexistent"), false).unread.is_none());
+        assert!(load(Path::new("/nonexistent"), true).unread.is_some());
     }
 
     #[test]
