@@ -275,7 +275,12 @@ async fn answer(
             _ => not_allowed("POST, OPTIONS"),
         },
         "/quotas" => only_get(parts, || json(StatusCode::OK, quotas::render(core, principal.as_ref()))),
-        "/status" => only_get(parts, || json(StatusCode::OK, status::render(core, principal.as_ref()))),
+        "/status" => {
+            if parts.uri.query() == Some("learn=true") && matches!(parts.method, Method::GET) {
+                Box::pin(core.market.prepare_listing()).await;
+            }
+            only_get(parts, || json(StatusCode::OK, status::render(core, principal.as_ref())))
+        }
         "/metrics" => {
             let format = metrics::content_type(&parts.headers);
             only_get(parts, || {

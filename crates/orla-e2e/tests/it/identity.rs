@@ -161,6 +161,24 @@ fn several_issuers_are_told_apart_and_opaque_tokens_are_introspected() {
 }
 
 #[test]
+fn a_new_secret_of_a_token_changes_no_rights() {
+    let world = world();
+    let create = |more: &[&str]| {
+        let made = world.run(&[&["token", "create", "--name", "ci"], more].concat());
+        assert_eq!(made.code, Some(0), "{made:?}");
+        let listed = world.run(&["token", "list", "--json"]).stdout;
+        let tokens: Value = serde_json::from_str(&listed).unwrap();
+        (made.stdout, json!([tokens[0]["scopes"], tokens[0]["expires_at"]]))
+    };
+    let (first, rights) = create(&["--scope", "deploy", "--expires", "30d"]);
+    let (second, kept) = create(&["--replace"]);
+    assert_ne!(first, second);
+    assert_eq!((&kept, &kept[0]), (&rights, &json!(["deploy"])));
+    let (_, changed) = create(&["--replace", "--scope", "read"]);
+    assert_eq!((&changed[0], &changed[1]), (&json!(["read"]), &rights[1]));
+}
+
+#[test]
 fn a_token_that_orla_makes_is_shown_once_and_ends_with_its_sessions() {
     let server = served(&format!(
         "watch: true\nauth_tokens: {{ada: {ADA}}}\naudit: audit.jsonl\npolicy:\n- {{to: [ada, 'token:ci'], allow: ['*']}}\n"

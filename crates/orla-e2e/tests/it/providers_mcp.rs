@@ -194,6 +194,32 @@ fn a_server_that_does_not_start_delays_no_other_and_says_why() {
     }
 }
 
+/// No client has come, so nothing has started them.
+#[test]
+fn a_server_is_listed_and_checked_with_what_its_servers_serve() {
+    let serve = |more: &str| {
+        let config = "mcpServers:\n  calc: {command: python3, args: [calc.py], cwd: .}\n";
+        calc().config(&format!("{config}{more}")).serve()
+    };
+    let told = |server: &Server, command: &str| {
+        server.run(&[command, "--url", &format!("http://{}", server.address())])
+    };
+    for command in ["list", "check"] {
+        let server = serve("  none: {command: /no/such/program}\n");
+        let told = told(&server, command);
+        assert_eq!(told.code, Some(i32::from(command == "check")), "{}", told.all());
+        assert!(told.stderr.contains("MCP server none: "), "{command}: {}", told.all());
+        assert!(command == "check" || told.stdout.contains("calc__add"), "{}", told.all());
+    }
+    let server = serve("");
+    let checked = told(&server, "check");
+    assert_eq!(
+        (checked.code, checked.stdout.contains("2 capabilities")),
+        (Some(0), true),
+        "{checked:?}"
+    );
+}
+
 #[test]
 fn a_session_that_calls_before_it_lists_finds_what_a_server_serves() {
     let config = "mcpServers: {calc: {command: python3, args: [calc.py], cwd: .}}\n";

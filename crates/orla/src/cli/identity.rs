@@ -129,7 +129,7 @@ pub(crate) struct TokenCreate {
     /// How long it is valid, such as 30d or 12h [default: until it is revoked]
     #[arg(long, value_name = "DURATION", value_parser = crate::commands::token::parse_duration)]
     pub(crate) expires: Option<std::time::Duration>,
-    /// Replace a token of this name, whose secret becomes invalid
+    /// Give a token of this name a new secret; it keeps its scopes and its expiry unless others are given
     #[arg(long)]
     pub(crate) replace: bool,
     #[command(flatten)]

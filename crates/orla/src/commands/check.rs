@@ -30,7 +30,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     let _log = super::log(&config);
     if let Some(url) = url {
         let server = Server::at(Some(url), &config)?;
-        let status = super::small_runtime()?.block_on(status::get(&server))?;
+        let status = super::small_runtime()?.block_on(status::learned(&server))?;
         return there(url, &status);
     }
     let app = super::small_runtime()?.block_on(async {

@@ -15,6 +15,8 @@ use crate::config::Config;
 use crate::http_client;
 
 const REVISION: &str = "2026-07-28";
+/// The timeout for a document whose server waits for its providers, which have times of their own.
+const LEARNED: Duration = Duration::from_secs(300);
 /// The timeout for a document. A call takes as long as the server allows.
 const DOCUMENT: Duration = Duration::from_secs(30);
 /// Bytes of an answer that are read.
@@ -110,6 +112,11 @@ impl Server {
         self.document(self.client.get(self.url(path))).await
     }
 
+    /// Gets a document for which the server starts and asks its providers.
+    pub(crate) async fn get_learned(&self, path: &str) -> Result<String, Failure> {
+        self.document_within(self.client.get(self.url(path)), LEARNED).await
+    }
+
     /// Posts a JSON document, and gives the answer.
     pub(crate) async fn post(&self, path: &str, json: String) -> Result<String, Failure> {
         let request = self.client.post(self.url(path)).header("content-type", "application/json");
@@ -133,7 +140,11 @@ impl Server {
 
     /// The answer to a request.
     async fn document(&self, request: RequestBuilder) -> Result<String, Failure> {
-        let response = self.send(request.timeout(DOCUMENT)).await?;
+        self.document_within(request, DOCUMENT).await
+    }
+
+    async fn document_within(&self, request: RequestBuilder, time: Duration) -> Result<String, Failure> {
+        let response = self.send(request.timeout(time)).await?;
         let status = response.status();
         let body = self.read(response).await?;
         match status.is_success() {

@@ -53,7 +53,7 @@ async fn here(list: &cli::List, config: &Config) -> Result<(), Failure> {
 }
 
 async fn there(server: &Server, json: bool) -> Result<(), Failure> {
-    let status = status::get(server).await?;
+    let status = status::learned(server).await?;
     status::warn(&status);
     match json {
         true => super::print_json(&status["capabilities"])?,

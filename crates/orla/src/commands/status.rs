@@ -32,8 +32,16 @@ pub(crate) fn watch(url: Option<&str>, source: &Source) -> Result<(), Failure> {
 
 /// The state of a server.
 pub(super) async fn get(server: &Server) -> Result<Value, Failure> {
-    let text = server.get("/status").await?;
-    serde_json::from_str(&text)
+    read(&server.get("/status").await?)
+}
+
+/// The state of a server that has asked its providers what they serve. Without a client, it would not have started them yet.
+pub(super) async fn learned(server: &Server) -> Result<Value, Failure> {
+    read(&server.get_learned("/status?learn=true").await?)
+}
+
+fn read(text: &str) -> Result<Value, Failure> {
+    serde_json::from_str(text)
         .map_err(|_| Failure::failed("the server's /status is not JSON: is it orla?"))
 }
 

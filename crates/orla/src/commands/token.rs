@@ -21,13 +21,22 @@ pub(crate) fn create(create: &cli::TokenCreate, source: &Source) -> Result<(), F
         )));
     }
     let expires_at = create.expires.map(|after| SystemTime::now() + after);
-    let (token, secret) =
+    let (mut token, secret) =
         Token::new(name, create.scopes.clone(), expires_at).map_err(Failure::failed)?;
     let file = config.tokens_file();
     tokens::change(&file, |tokens| {
         let known = tokens.iter().position(|known| known.name == token.name);
         match known {
-            Some(at) if create.replace || tokens[at].has_expired() => tokens[at] = token,
+            // A new secret is nobody else's, and changes no rights.
+            Some(at) if create.replace && !tokens[at].has_expired() => {
+                let known = &tokens[at];
+                if create.scopes.is_empty() {
+                    token.scopes.clone_from(&known.scopes);
+                }
+                token.expires_at = token.expires_at.or(known.expires_at);
+                tokens[at] = token;
+            }
+            Some(at) if tokens[at].has_expired() => tokens[at] = token,
             Some(_) => {
                 return Err(format!(
                     "there is a token named {name}: revoke it first, or use --replace to give it a new secret"
