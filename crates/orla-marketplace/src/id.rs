@@ -86,7 +86,7 @@ impl Pattern {
         self.covers(id) || self.matches(name)
     }
 
-    /// Whether the pattern matches the id, or is the name of what it is part of.
+    /// Whether the pattern matches the id, or names what the id is part of.
     pub fn covers(&self, id: &str) -> bool {
         self.matches(id) || self.is_above(id)
     }

@@ -58,19 +58,13 @@ impl<'a> Confined<'a> {
     }
 }
 
-/// Adds to a failure that a process reported what it was probably refused, going by its result, or else by what it wrote to
-/// standard error meanwhile. A foreign error may name things that are no files, so only absolute paths count.
-pub(crate) fn explained(
-    error: RuntimeError,
-    sandbox: Option<&Sandbox>,
-    stderr: impl FnOnce() -> Vec<String>,
-) -> RuntimeError {
+/// Adds to a failure that a process reported what it was probably refused, going by its result: standard error may be about the
+/// calls of others. Only absolute paths count: other names may not be files.
+pub(crate) fn explained(error: RuntimeError, sandbox: Option<&Sandbox>) -> RuntimeError {
     let RuntimeError::Reported { id, message, mut outcome } = error else { return error };
     let content = outcome.content.as_ref().map_or(&*message, |content| content.as_str());
     let texts = texts(content).unwrap_or_else(|| message.clone());
-    let refused = Confined::refused(sandbox, &texts, None)
-        .or_else(|| Confined::refused(sandbox, &stderr().join("\n"), None));
-    if let Some(refused) = refused {
+    if let Some(refused) = Confined::refused(sandbox, &texts, None) {
         let meta = outcome.meta.as_ref();
         let meta = meta.and_then(|meta| serde_json::from_str::<Map<String, Value>>(meta.as_str()).ok());
         let mut meta = meta.unwrap_or_default();

@@ -63,6 +63,8 @@ fn every_builtin_is_described() {
 
 #[test]
 fn an_error_names_the_argument() {
+    let zeros = "0".repeat(9000);
+    let large_range = format!(r#"{{"from":1{zeros},"to":1{}50000}}"#, &zeros[5..]);
     let cases = [
         ("math.add", r#"{"a":1}"#, "b: expected a number (required), got nothing"),
         ("math.add", r#"{"a":1,"b":"x"}"#, r#"b: expected a number, got "x""#),
@@ -84,6 +86,7 @@ fn an_error_names_the_argument() {
             "the text would be more than 16 MiB",
         ),
         ("list.range", r#"{"to":1000001}"#, "the result would be more than 1000000 values"),
+        ("list.range", &large_range, "the text would be more than 16 MiB"),
     ];
     for (name, input, expected) in cases {
         let input = value_from_json(input).unwrap();

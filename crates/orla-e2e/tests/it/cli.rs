@@ -173,8 +173,12 @@ fn a_rule_about_a_tool_holds_under_the_name_that_it_is_given() {
             assert!(server.client_as("a-secret").try_call(name, json!({})).is_err(), "{rule}: {name}");
         }
     }
-    let server = serve("allow: [a]\n").serve();
-    assert_eq!(server.client_as("a-secret").tool_names(), ["z"]);
+    // Its new name may be that of another tool, so a grant has to say it.
+    let world = serve("allow: [a]\n");
+    let check = world.run(&["check"]);
+    assert!(check.stderr.contains("allow: a is called z here"), "{check:?}");
+    assert!(world.serve().client_as("a-secret").tool_names().is_empty());
+    assert_eq!(serve("allow: [z]\n").serve().client_as("a-secret").tool_names(), ["z"]);
     let rules = "quotas: [{capabilities: [b], per: day, calls: 5, cost: {b: 5}}]\napprove: [{capabilities: [a], expires: 1s}]\n";
     let server = serve(rules).serve();
     let call = |name: &str| server.client_as("a-secret").call(name, json!({})).json.to_string();

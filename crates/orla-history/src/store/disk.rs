@@ -145,7 +145,7 @@ impl Disk {
     pub(crate) fn open(path: &Path, options: Arc<RwLock<Options>>) -> Result<Self, OpenError> {
         let path = std::path::absolute(path)
             .map_err(|source| OpenError::Failed { path: path.to_owned(), source })?;
-        check(&path)?;
+        check(&path, LOCKED)?;
         Ok(Self {
             path,
             options,
@@ -159,12 +159,12 @@ impl Disk {
         let connection = match &mut writer.connection {
             Some(connection) => connection,
             none => {
-                check(&self.path).map_err(|err| err.to_string())?;
-                create(&self.path).map_err(|err| err.to_string())?;
                 let patience = match self.is_failing.load(Ordering::Relaxed) {
                     true => STILL_LOCKED,
                     false => LOCKED,
                 };
+                check(&self.path, patience).map_err(|err| err.to_string())?;
+                create(&self.path).map_err(|err| err.to_string())?;
                 none.insert(connect(&self.path, patience).map_err(|err| err.to_string())?)
             }
         };
@@ -186,7 +186,7 @@ impl Disk {
         let connection = match &mut *reader {
             Some(connection) => connection,
             empty => {
-                check(&self.path).map_err(|err| HistoryError::Failed(err.to_string()))?;
+                check(&self.path, LOCKED).map_err(|err| HistoryError::Failed(err.to_string()))?;
                 if !self.path.exists() {
                     return Ok(none);
                 }
@@ -323,11 +323,10 @@ impl Store for Disk {
     }
 }
 
-/// Whether a file is a history of this version, or is not there. Changes nothing.
+/// Whether a file is a history of this version, or is not there; or is locked, which whoever uses it finds out.
 ///
-/// SQLite opens it: whoever closes a file loses all locks that its process has on it, those of other connections too, and SQLite alone
-/// knows which there are.
-fn check(path: &Path) -> Result<(), OpenError> {
+/// Closing any descriptor of a file releases all POSIX locks that the process has on it, so SQLite alone opens the file.
+fn check(path: &Path, patience: Duration) -> Result<(), OpenError> {
     let failed = |source| OpenError::Failed { path: path.to_owned(), source };
     let foreign = || OpenError::NotHistory { path: path.to_owned() };
     // Looked at before it is opened: opening a fifo would wait for its writer.
@@ -340,9 +339,9 @@ fn check(path: &Path) -> Result<(), OpenError> {
     let numbers = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;
-        connection.busy_timeout(LOCKED)?;
-        let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, u32>(0));
-        Ok((number("application_id")?, number("user_version")?))
+        connection.busy_timeout(patience)?;
+        let number = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0));
+        Ok((number("application_id")?.cast_unsigned(), number("user_version")?.cast_unsigned()))
     };
     match numbers() {
         Ok((APPLICATION, FORMAT)) => Ok(()),
@@ -350,6 +349,7 @@ fn check(path: &Path) -> Result<(), OpenError> {
         Ok(_) => Err(foreign()),
         Err(err) => match rusqlite::Error::sqlite_error_code(&err) {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Err(foreign()),
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Ok(()),
             // SQLite does not say why.
             Some(ErrorCode::CannotOpen) => Err(failed(
                 fs::metadata(path).err().unwrap_or_else(|| io::ErrorKind::PermissionDenied.into()),

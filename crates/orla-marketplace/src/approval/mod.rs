@@ -140,7 +140,7 @@ pub(crate) struct WaitingCall<'a> {
     /// The client of the call, if it has one that can be asked.
     pub(crate) client: Option<&'a Arc<dyn Client>>,
     pub(crate) cancellation: &'a CancellationToken,
-    /// Whether it is that of a task, or within one: nobody but who cancels the task takes it back.
+    /// Whether the call belongs to a task of this server alone. Only cancelling the task withdraws its question.
     pub(crate) is_task: bool,
     /// Hears that the call waits.
     pub(crate) notices: &'a NoticeSink,

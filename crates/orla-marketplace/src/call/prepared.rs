@@ -351,7 +351,8 @@ impl PreparedCall<'_> {
             principal: ctx.scope.principal.as_ref(),
             client: ctx.scope.client.as_ref(),
             cancellation: &ctx.scope.cancellation,
-            is_task: ctx.scope.is_task,
+            // In a cluster, a node that is lost cancels what it ran, and the task goes on elsewhere.
+            is_task: ctx.scope.is_task && self.market.node().is_none(),
             notices: &ctx.scope.notices,
         };
         recording.waits_for_approval(true);

@@ -35,8 +35,8 @@ const STACK: usize = 128 * 1024;
 /// Why a call fails: the number of an error.
 pub(super) type Errno = i32;
 
-/// In the spawner: has the calls of its children wait for the first process from now on. Whether they do: where another program,
-/// such as that of a container, answers system calls already, connects cannot be decided, and changes of metadata are refused.
+/// In the spawner: has the calls of its children wait for the first process from now on. Returns false if another program, such as a
+/// container runtime, already answers system calls. Then changes of metadata are refused.
 ///
 /// # Errors
 /// The reason of the system.

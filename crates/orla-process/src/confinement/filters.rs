@@ -18,7 +18,7 @@ use super::{metadata, sockets};
 #[derive(Debug)]
 pub(super) struct Filters {
     programs: Vec<BpfProgram>,
-    /// Refuses the changes of metadata that someone else might decide on.
+    /// Refuses all changes of metadata. Used if no process decides on them.
     metadata: BpfProgram,
 }
 

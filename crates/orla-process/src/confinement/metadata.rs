@@ -1,6 +1,6 @@
 //! Changes of metadata on behalf of a confined program, of files that it may write.
 //!
-//! Landlock knows nothing of metadata, and a read-only mount would have refused writes fail with `EROFS` where programs expect `EACCES`. So
+//! Landlock knows nothing of metadata, and on a read-only mount writes fail with `EROFS` where programs expect `EACCES`. So
 //! the first process of a compartment opens the file that a call is about, looks where that file is, and changes it in the program's place.
 //!
 //! # Invariants

@@ -322,7 +322,7 @@ impl<S: Service> Managed for Supervised<S> {
     }
 
     fn said(&self) -> Vec<String> {
-        self.shared.said_since(0)
+        self.shared.said()
     }
 
     fn name(&self) -> &str {
@@ -366,16 +366,6 @@ impl<S: Service> Supervised<S> {
     /// Tells its protocol that this handle has changed what they [share](Self::shared).
     pub fn shared_changed(&self) {
         self.shared.command(|commands| commands.shared_changed = true);
-    }
-
-    /// How many lines its processes have written to standard error.
-    pub fn said_count(&self) -> u64 {
-        self.shared.said_count()
-    }
-
-    /// The last lines of standard error behind the first `count`, the oldest first.
-    pub fn said_since(&self, count: u64) -> Vec<String> {
-        self.shared.said_since(count)
     }
 
     /// How it is.

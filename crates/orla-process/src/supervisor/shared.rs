@@ -38,7 +38,8 @@ pub(super) struct Shared<S: Service> {
     /// Held by the task of this name that has a process: one that is ending is waited for.
     pub(super) process_lock: Arc<AsyncMutex<()>>,
     pub(super) of_protocol: Arc<OfProtocol<S>>,
-    said: Mutex<Said>,
+    /// What its processes wrote to standard error last, a line each.
+    said: Mutex<VecDeque<String>>,
     policy: Arc<Mutex<Policy>>,
     gate: Arc<Mutex<Option<Gate>>>,
     service: Mutex<Arc<S>>,
@@ -77,15 +78,6 @@ impl<S> Default for PendingCommands<S> {
     fn default() -> Self {
         Self { start: false, restart: false, loaded: None, shared_changed: false }
     }
-}
-
-/// What the processes of a service wrote to standard error.
-#[derive(Debug, Default)]
-struct Said {
-    /// The last lines.
-    lines: VecDeque<String>,
-    /// How many lines there were in all.
-    count: u64,
 }
 
 /// How a service is.
@@ -193,23 +185,15 @@ impl<S: Service> Shared<S> {
     /// Notes a line that the process wrote to standard error.
     pub(super) fn note_line(&self, line: &str) {
         let mut said = self.said.lock();
-        if said.lines.len() >= MAX_SAID {
-            said.lines.pop_front();
+        if said.len() >= MAX_SAID {
+            said.pop_front();
         }
-        said.lines.push_back(line.chars().take(MAX_SAID_CHARS).collect());
-        said.count += 1;
+        said.push_back(line.chars().take(MAX_SAID_CHARS).collect());
     }
 
-    /// How many lines were noted until now.
-    pub(super) fn said_count(&self) -> u64 {
-        self.said.lock().count
-    }
-
-    /// The newest lines that were noted behind the first `count`, the oldest first.
-    pub(super) fn said_since(&self, count: u64) -> Vec<String> {
-        let said = self.said.lock();
-        let new = usize::try_from(said.count.saturating_sub(count)).unwrap_or(usize::MAX);
-        said.lines.iter().skip(said.lines.len().saturating_sub(new)).cloned().collect()
+    /// The newest lines that were noted, the oldest first.
+    pub(super) fn said(&self) -> Vec<String> {
+        self.said.lock().iter().cloned().collect()
     }
 
     pub(super) fn policy(&self) -> Policy {

@@ -27,7 +27,7 @@ pub struct ToolProvider {
     pub(crate) prestart: usize,
     /// The directory of the package that it is the program of.
     pub(crate) package: Option<PathBuf>,
-    /// Whether that is a capsule, which is unavailable then: those that are available have a provider of their own.
+    /// Whether the package is a capsule that cannot be served.
     pub(crate) is_capsule: bool,
 }
 

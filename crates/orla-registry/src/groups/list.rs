@@ -11,7 +11,7 @@ use crate::arguments::{Arguments, list};
 use crate::builtin::{Builtin, Parameter, defaulted, example, optional, required};
 use crate::error::BuiltinError;
 use crate::groups::{field, record, size};
-use crate::limits::{Budget, deep, items_fit, vector};
+use crate::limits::{Budget, deep, items_fit, text_fits, vector};
 use crate::number::Number;
 use crate::schema::{ANY, INTEGER, INTEGERS, LIST, LISTS, TEXT};
 
@@ -463,6 +463,8 @@ fn range(args: &Arguments<'_>) -> Result<Value> {
     let distance = &to - &from;
     let count = if distance.sign() == step.sign() { distance.div_ceil(&step) } else { BigInt::ZERO };
     let count = items_fit(count.to_usize())?;
+    let size = usize::try_from(from.bits().max(to.bits()) / 8).ok();
+    text_fits(size.and_then(|size| size.checked_mul(count)))?;
     let each = std::iter::successors(Some(from), |at| Some(at + &step));
     vector(each.take(count).map(Value::from).collect())
 }

@@ -59,7 +59,7 @@ impl From<QuotaUsage> for QuotaRow {
     }
 }
 
-/// The rules that concern this caller. They name no capability that the policy conceals from it.
+/// The rules that concern this caller, without the names that the policy conceals from it.
 pub(crate) fn own(core: &Core, principal: Option<&Principal>) -> Vec<QuotaRow> {
     let catalog = core.market.snapshot();
     let permitted = |entry: &&Arc<Entry>| catalog.permits(principal, entry).is_ok();

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -41,16 +41,24 @@ impl<'p> FileChange<'p> {
         let locked = || {
             let mut options = fs::OpenOptions::new();
             options.create(true).truncate(false).write(true);
-            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+            options.custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed());
             if readers == Readers::Owner {
                 options.mode(0o600);
             }
             let file = options.open(&partial)?;
+            let own = file.metadata()?;
+            // Whoever put something else there would get the content.
+            if !own.is_file() || own.nlink() > 1 || own.uid() != rustix::process::geteuid().as_raw() {
+                let what = format!("{} is there, and is not of this user alone", partial.display());
+                return Err(io::Error::other(what));
+            }
+            if readers == Readers::Owner {
+                file.set_permissions(fs::Permissions::from_mode(0o600))?;
+            }
             file.lock()?;
-            // Who had the lock before may have saved or removed it.
-            let is_there = fs::symlink_metadata(&partial).is_ok_and(|there| {
-                file.metadata().is_ok_and(|own| (own.dev(), own.ino()) == (there.dev(), there.ino()))
-            });
+            // The previous holder may have renamed or removed the file.
+            let is_there = fs::symlink_metadata(&partial)
+                .is_ok_and(|there| (own.dev(), own.ino()) == (there.dev(), there.ino()));
             Ok(is_there.then_some(file))
         };
         loop {

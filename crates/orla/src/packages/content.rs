@@ -386,14 +386,14 @@ impl<'a> Given<'a> {
     fn values(&self, key: &str, setting: &Setting) -> Option<Vec<String>> {
         let values = setting.values(&self.get(key)?);
         let place = |path: String| match (setting.is_path(), path.strip_prefix('~')) {
-            (false, _) => path,
+            (false, _) => Some(path),
             (true, Some(below)) if below.is_empty() || below.starts_with('/') => {
-                std::env::var("HOME").unwrap_or_default() + below
+                std::env::var("HOME").ok().filter(|home| !home.is_empty()).map(|home| home + below)
             }
-            (true, _) => self.project.join(path).to_string_lossy().into_owned(),
+            (true, _) => Some(self.project.join(path).to_string_lossy().into_owned()),
         };
-        let values: Vec<String> = values.into_iter().map(place).collect();
-        (!values.is_empty()).then_some(values)
+        let values: Option<Vec<String>> = values.into_iter().map(place).collect();
+        values.filter(|values| !values.is_empty())
     }
 
     /// Why it cannot be served without the values of these keys.

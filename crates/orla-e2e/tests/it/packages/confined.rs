@@ -43,8 +43,6 @@ fn the_permission_that_a_tool_of_a_server_lacked_is_named() {
     );
     refused(&world, &["call", "weather.forecast"], &["Permission denied", &sentence]);
     ok(&world, &["remove", "weather"]);
-    // Going by what a configured server wrote to standard error meanwhile.
-    failing(&world, "", r#"(print(tried(), file=sys.stderr, flush=True), "it failed")[1]"#);
     let entry = "mcpServers:\n  weather:\n    command: python3\n    args: [server.py]\n";
     world.write("orla.yaml", format!("{entry}    permissions: []\n"), 0o644);
     assert_eq!(sandbox(&world)["refused"]["permission"], format!("fs:read:{data}"));

@@ -32,11 +32,8 @@ impl<S: Service<Protocol = McpProtocol>> McpProcess<S> {
         arguments: &JsonText,
         ctx: &CallContext,
     ) -> RuntimeResult<Outcome> {
-        let before = self.0.said_count();
-        orla_mcp::call(self, tool, arguments, ctx).await.map_err(|error| {
-            let service = self.0.service();
-            explained(error, service.sandbox().map(Arc::as_ref), || self.0.said_since(before))
-        })
+        let called = orla_mcp::call(self, tool, arguments, ctx).await;
+        called.map_err(|error| explained(error, self.0.service().sandbox().map(Arc::as_ref)))
     }
 
     fn is_sessionless(&self) -> bool {

@@ -198,17 +198,18 @@ impl Subject {
         let project = project_of(config);
         let is_server = config.servers.iter().any(|server| server.value.name == name);
         let (directory, grant) = match installed_at(&runs_in, config) {
-            _ if is_server => {
+            Some(package) => {
+                own.push(runs_in.clone());
+                (project, Grant::Lock(package))
+            }
+            None if is_server => {
                 // As where it declares permissions: the scripts among its arguments are its own.
                 own.extend(args.iter().map(|arg| runs_in.join(arg)).filter(|path| path.is_file()));
                 (project, Grant::Server)
             }
-            found => {
+            None => {
                 own.push(runs_in.clone());
-                match found {
-                    Some(package) => (project, Grant::Lock(package)),
-                    None => (runs_in.clone(), Grant::Manifest),
-                }
+                (runs_in.clone(), Grant::Manifest)
             }
         };
         let (program, granted) = (program.path().to_owned(), granted(&program));
