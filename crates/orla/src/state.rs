@@ -15,6 +15,7 @@ use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
 
 use crate::Failure;
+use crate::commands::client::own_url;
 use crate::config::{Config, StateKind, Transport};
 
 /// How long a server over HTTP waits for a state in use. If the one before it was killed as it started a process, that process
@@ -54,20 +55,20 @@ pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
 /// It cannot be used.
 pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, Failure> {
     if config.state == StateKind::Memory {
-        return Err(elsewhere("state: memory keeps nothing for a command"));
+        return Err(elsewhere("state: memory keeps nothing for a command", config));
     }
     if config.cluster.is_some() {
-        return Err(elsewhere("the tasks of a cluster are kept by NATS"));
+        return Err(elsewhere("the tasks of a cluster are kept by NATS", config));
     }
     open(config).await.map_err(|error| match error {
-        held @ OpenError::Held { .. } => elsewhere(&held.to_string()),
+        held @ OpenError::Held { .. } => elsewhere(&held.to_string(), config),
         error => Failure::usage(error.to_string()),
     })
 }
 
 /// The state cannot be used by a command, for this reason, but that of a server can.
-pub(crate) fn elsewhere(what: &str) -> Failure {
-    Failure::usage(format!("{what}: name a server with --url http://HOST:PORT"))
+fn elsewhere(what: &str, config: &Config) -> Failure {
+    Failure::usage(format!("{what}: name a server with {}", own_url(config)))
 }
 
 /// Opens a state, again and again for so long while it is in use.

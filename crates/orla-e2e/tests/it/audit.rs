@@ -127,6 +127,7 @@ fn a_second_server_does_not_write_the_same_log() {
         let second = server.run(arguments);
         assert_eq!(second.code, Some(1), "{second:?}");
         assert!(second.stderr.contains("audit.jsonl: another orla"), "{second:?}");
+        assert!(second.stderr.contains("--url http://"), "{second:?}");
     }
     assert_eq!(server.client().call("t", json!({})).stdout(), "ok\n");
 }

@@ -274,6 +274,36 @@ fn a_locked_file_costs_no_call_and_one_line_and_nothing_is_lost() {
 }
 
 #[test]
+fn a_list_without_the_newest_calls_says_so() {
+    let config = "history: {path: ./calls.db}\nauth_tokens: {ada: a-token-of-ada-1234}\n";
+    let server = world().tool("hello", sh("echo hello")).config(config).serve();
+    server.client_as("a-token-of-ada-1234").call("hello", json!({}));
+    // The command finds the server by the configuration, here without the token.
+    let port = server.address().port();
+    server.write("there.yaml", format!("history: {{path: ./calls.db}}\nport: {port}\n"), 0o644);
+    let listed = server.run(&["calls", "--config", "there.yaml"]);
+    assert_eq!(listed.code, Some(0), "{}", listed.all());
+    assert!(
+        listed.stderr.contains("the newest calls may be missing")
+            && listed.stderr.contains("ORLA_TOKEN"),
+        "{}",
+        listed.all()
+    );
+}
+
+#[test]
+fn a_command_whose_server_goes_away_says_so() {
+    let mut server = world().tool("slow", sh("sleep 60")).serve();
+    let url = format!("http://{}", server.address());
+    let mut command = server.spawn(&["call", "slow", "--url", &url], "said");
+    eventually("it runs", || !server.tool_processes().is_empty());
+    server.kill();
+    assert_eq!(command.wait().expect("it ends").code(), Some(1));
+    let said = server.read("said");
+    assert!(said.contains("the connection ended before the answer: the server was stopped"), "{said}");
+}
+
+#[test]
 fn calls_that_commands_make_are_in_the_file_too() {
     let world = kept_in_file();
     let calls = || {

@@ -51,6 +51,11 @@ pub trait Service: PartialEq + fmt::Debug + Sized + Send + Sync + 'static {
     /// How long a process may take for the handshake.
     fn startup_timeout(&self) -> Duration;
 
+    /// What is added to the message that it took longer than that.
+    fn startup_remedy(&self) -> &'static str {
+        ""
+    }
+
     /// Whether it is started with the server, and not by its first use.
     fn is_eager(&self) -> bool;
 

@@ -614,7 +614,10 @@ impl<S: Service> Task<S> {
                 State::Starting { .. } => {
                     let startup = seconds(self.service.startup_timeout());
                     let [handshake, _] = S::HANDSHAKE;
-                    let reason = format!("it did not {handshake} within {startup}");
+                    let reason = format!(
+                        "it did not {handshake} within {startup}{}",
+                        self.service.startup_remedy()
+                    );
                     self.failure.get_or_insert(reason).clone()
                 }
                 State::Draining => {

@@ -370,6 +370,7 @@ impl Reader {
                     self.faults.push(Remark { at: key.at, message, is_problem: true });
                     continue;
                 }
+                let hint = proper_place(&key.text, prefix).or(hint);
                 let message = format!("{prefix}{shown}: unknown field{}", hint.unwrap_or_default());
                 self.remarks.push(Remark { at: key.at, message, is_problem: false });
             }
@@ -378,6 +379,20 @@ impl Reader {
 
     fn problem(&mut self, at: Position, message: String) {
         self.remarks.push(Remark { at, message, is_problem: true });
+    }
+}
+
+/// Where a field belongs that stands at another place, as a script's header has it.
+fn proper_place(key: &str, prefix: &str) -> Option<String> {
+    match key {
+        "input_schema" | "output_schema" | "prefix" if prefix != "mcp." => {
+            Some(format!(": a package has it in `mcp` (mcp.{key})"))
+        }
+        "timeout" => Some(": set tools.NAME.timeout in the configuration of orla".to_owned()),
+        _ if prefix.is_empty() && (key == "mode" || RUNTIME.contains(&key)) => {
+            Some(format!(": it belongs in `runtime` (runtime.{key})"))
+        }
+        _ => None,
     }
 }
 
@@ -557,6 +572,15 @@ mod tests {
             ),
             ("runtime: 3", "4:10: problem: runtime: expected keys with values, got 3"),
             ("descripton: x", "4:1: warning: descripton: unknown field, did you mean description?"),
+            (
+                "input_schema: {text: string}",
+                "4:1: warning: input_schema: unknown field: a package has it in `mcp` (mcp.input_schema)",
+            ),
+            (
+                "timeout: 5",
+                "4:1: warning: timeout: unknown field: set tools.NAME.timeout in the configuration of orla",
+            ),
+            ("args: [-n]", "4:1: warning: args: unknown field: it belongs in `runtime` (runtime.args)"),
             ("runtime: {colour: x}", "4:11: warning: runtime.colour: unknown field"),
             ("mcp: {input_schema: {path: strng}}", "4:28: problem: mcp.input_schema: path: "),
             (

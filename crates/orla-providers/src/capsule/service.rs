@@ -44,6 +44,10 @@ impl Service for Package {
         self.manifest.startup_timeout
     }
 
+    fn startup_remedy(&self) -> &'static str {
+        " (startup_timeout_ms of its manifest; an MCP server that does not say orla.hello belongs in mcpServers)"
+    }
+
     fn is_eager(&self) -> bool {
         self.manifest.eager
     }

@@ -9,6 +9,7 @@ use orla_providers::mcp::header_value;
 use reqwest::{Client, RequestBuilder, Response, StatusCode, Url};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use tokio::net::TcpStream;
 
 use crate::Failure;
 use crate::config::Config;
@@ -39,6 +40,37 @@ pub(crate) enum Reply {
 /// Paths of a server that do not speak MCP.
 const NOT_MCP: [&str; 4] = ["/rtfs", "/status", "/metrics", "/healthz"];
 
+/// What a person is told when a server goes away.
+const ENDED: &str = "the connection ended before the answer: the server was stopped, or is gone; \
+                     what was asked for may have been done";
+
+/// Whether the connection of a request ended before its answer did.
+fn has_ended(err: &reqwest::Error) -> bool {
+    use std::error::Error;
+    use std::io::ErrorKind;
+    const ENDS: [ErrorKind; 4] = [
+        ErrorKind::UnexpectedEof,
+        ErrorKind::ConnectionReset,
+        ErrorKind::ConnectionAborted,
+        ErrorKind::BrokenPipe,
+    ];
+    const ENDED_BY: [&str; 4] = [
+        "connection closed before message completed",
+        "close_notify",
+        "connection reset",
+        "broken pipe",
+    ];
+    let mut causes = std::iter::successors(err.source(), |&cause| cause.source());
+    causes.any(|cause| match cause.downcast_ref::<std::io::Error>() {
+        Some(err) => ENDS.contains(&err.kind()),
+        // Those of hyper and h2 say so with a text alone.
+        None => {
+            let text = cause.to_string().to_lowercase();
+            ENDED_BY.iter().any(|words| text.contains(words))
+        }
+    })
+}
+
 /// Why there is no connection, and what to do.
 fn remedy(cause: &str) -> String {
     match cause.strip_prefix("invalid peer certificate: ") {
@@ -58,8 +90,7 @@ impl Server {
     /// A server at a URL, or at the address of the configuration. The token of the configuration is sent only to
     /// that address; `ORLA_TOKEN` is sent to any address, if it is set.
     pub(crate) fn at(url: Option<&str>, config: &Config) -> Result<Self, Failure> {
-        let scheme = if config.tls().is_some() { "https" } else { "http" };
-        let own = format!("{scheme}://{}", authority(&config.host, config.port));
+        let own = own_address(config);
         if url.is_none() && config.port == 0 {
             return Err(Failure::usage(
                 "the configured port is 0, any free one: name the server with --url",
@@ -158,18 +189,15 @@ impl Server {
             Some(token) => request.bearer_auth(token),
             None => request,
         };
-        request.send().await.map_err(|err| {
-            let cause = root_cause(&err);
-            self.failure(&match err.is_connect() {
-                true => format!("cannot connect: {}", remedy(&cause)),
-                false => cause,
-            })
+        request.send().await.map_err(|err| match err.is_connect() {
+            true => self.failure(&format!("cannot connect: {}", remedy(&root_cause(&err)))),
+            false => self.broken(&err),
         })
     }
 
     async fn read(&self, mut response: Response) -> Result<String, Failure> {
         let mut bytes = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&root_cause(&err)))? {
+        while let Some(chunk) = response.chunk().await.map_err(|err| self.broken(&err))? {
             bytes.extend_from_slice(&chunk);
             if bytes.len() > MAX_ANSWER {
                 return Err(self.failure("the answer is too large"));
@@ -192,7 +220,7 @@ impl Server {
                 .ok_or_else(|| self.failure(&refused(status, &body)));
         }
         let mut events = Events::with_limit(MAX_ANSWER);
-        while let Some(chunk) = response.chunk().await.map_err(|err| self.failure(&root_cause(&err)))? {
+        while let Some(chunk) = response.chunk().await.map_err(|err| self.broken(&err))? {
             events.push(&chunk);
             while let Some(event) =
                 events.next().map_err(|TooLarge| self.failure("the answer is too large"))?
@@ -204,7 +232,23 @@ impl Server {
                 }
             }
         }
-        Err(self.failure("the server closed the stream before the answer"))
+        Err(self.failure(ENDED))
+    }
+
+    /// Whether anything listens there.
+    pub(crate) async fn is_there(&self) -> bool {
+        let host = self.base.host_str().unwrap_or_default();
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let port = self.base.port_or_known_default().unwrap_or_default();
+        TcpStream::connect((host, port)).await.is_ok()
+    }
+
+    /// The failure of a request that was sent, or of its answer.
+    fn broken(&self, err: &reqwest::Error) -> Failure {
+        self.failure(&match has_ended(err) {
+            true => ENDED.to_owned(),
+            false => root_cause(err),
+        })
     }
 
     fn failure(&self, what: &str) -> Failure {
@@ -278,6 +322,20 @@ pub(super) fn readable(text: &str) -> Option<Value> {
         Value::from(text)
     }
     serde_json::from_str(text).ok().map(|raw| below(raw, LEVELS))
+}
+
+/// The address at which the server of a configuration is reached from here.
+fn own_address(config: &Config) -> String {
+    let scheme = if config.tls().is_some() { "https" } else { "http" };
+    format!("{scheme}://{}", authority(&config.host, config.port))
+}
+
+/// `--url` with the address of a configuration's server, for a person to write.
+pub(crate) fn own_url(config: &Config) -> String {
+    match config.port {
+        0 => "--url http://HOST:PORT".to_owned(),
+        _ => format!("--url {}", own_address(config)),
+    }
 }
 
 /// `HOST:PORT`, with brackets around an IPv6 address; an address for listening is reached at loopback.

@@ -47,7 +47,14 @@ pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(
         }
     }
     if !helpful.is_empty() {
-        render::line(&format!("  with the scope {} it may", helpful.join(" and ")));
+        // What it has already is no help.
+        let has = |scope: &&String| {
+            principal.as_ref().is_some_and(|one| one.scopes().any(|own| own == *scope))
+        };
+        let (own, missing): (Vec<&String>, Vec<&String>) = helpful.iter().partition(has);
+        let missing: Vec<&str> = missing.into_iter().map(String::as_str).collect();
+        let as_well = if own.is_empty() { "" } else { " as well," };
+        render::line(&format!("  with the scope {}{as_well} it may", missing.join(" and ")));
     }
     Ok(())
 }

@@ -20,12 +20,13 @@ use orla_tasks::{Schedules, Tasks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::client::own_url;
 use super::console::Facts;
 use crate::app::{App, packages_elsewhere};
 use crate::cli::{Cli, Serve};
 use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
-use crate::governance::audit::Audit;
+use crate::governance::audit::{Audit, HELD};
 use crate::logging::Logging;
 use crate::nodes::{Answers, ClusterNodes, sharing};
 use crate::packages::store_of;
@@ -330,7 +331,15 @@ pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
     if own.audit.as_os_str().is_empty() {
         return Ok(None);
     }
-    Audit::open(own).map(Some).map_err(Failure::failed)
+    Audit::open(own).map(Some).map_err(|why| {
+        Failure::failed(match why.ends_with(HELD) {
+            true => format!(
+                "{why}; every server needs an audit log of its own. `orla call` and `orla connect` use the one that runs with {}",
+                own_url(config)
+            ),
+            false => why,
+        })
+    })
 }
 
 /// Writes the history to its end, which waits for the disk, and sends the last traces and metrics.

@@ -41,6 +41,7 @@ use orla_server::{Server, Unauthenticated};
 use parking_lot::{Condvar, Mutex};
 
 use self::heads::Heads;
+pub(crate) use self::writer::HELD;
 use self::writer::Writer;
 use crate::config::{GovernanceConfig, read_text, reason};
 

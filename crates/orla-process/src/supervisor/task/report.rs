@@ -3,7 +3,7 @@
 use tokio::time::Instant;
 
 use super::super::process::Process;
-use super::super::service::Service;
+use super::super::service::{Kind, Service};
 use super::super::state::{State, Then};
 use super::Task;
 
@@ -14,11 +14,15 @@ impl<S: Service> Task<S> {
     }
 
     pub(super) fn stopped_because(&self) -> String {
+        let again = match S::KIND {
+            Kind::Capsule => "; it starts again when its files change, or after a reload (SIGHUP)",
+            _ => "",
+        };
         match &self.failure {
             Some(failure) if self.state == State::Stopped => match self.shared.policy().max_failures {
-                0 | 1 => format!("it was stopped after its first failure: {failure}"),
+                0 | 1 => format!("it was stopped after its first failure: {failure}{again}"),
                 count => format!(
-                    "it was stopped after {count} failures in a row, the last of which was: {failure}"
+                    "it was stopped after {count} failures in a row, the last of which was: {failure}{again}"
                 ),
             },
             _ => "it was stopped".to_owned(),

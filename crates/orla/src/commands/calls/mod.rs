@@ -115,10 +115,20 @@ impl Place {
 }
 
 /// Has the server of this configuration write the calls that have ended to its file, which it does before it answers a
-/// question about them. Without an answer, what is in the file counts.
+/// question about them. Without an answer, what is in the file counts, and a note says so if there is a server.
 async fn written(config: &Config) {
-    if let Ok(server) = Server::at(None, config) {
-        drop(tokio::time::timeout(ANSWER, server.get("/calls?limit=1")).await);
+    let Ok(server) = Server::at(None, config) else { return };
+    let asked = async {
+        match server.is_there().await {
+            true => {
+                server.get("/calls?limit=1").await.map(drop).map_err(|why| why.into_lines().join("; "))
+            }
+            false => Ok(()),
+        }
+    };
+    let asked = tokio::time::timeout(ANSWER, asked).await;
+    if let Err(why) = asked.unwrap_or_else(|_| Err(format!("no answer in {} s", ANSWER.as_secs()))) {
+        render::note(&format!("the newest calls may be missing: the server did not write them ({why})"));
     }
 }
 

@@ -146,7 +146,9 @@ fn filter(list: &TaskList) -> Result<Filter, Failure> {
 
 fn failed(error: TaskError) -> Failure {
     match error {
-        TaskError::State(held) if held.is_held() => state::elsewhere(&held.to_string()),
+        TaskError::State(held) if held.is_held() => {
+            Failure::usage(format!("{held}: name a server with --url http://HOST:PORT"))
+        }
         error => Failure::failed(error.to_string()),
     }
 }

@@ -569,6 +569,9 @@ fn continued(end: &[u8], is_whole: bool) -> Result<(Chain, Vec<u8>), String> {
     Ok((chain, format!("\n{recovered}").into_bytes()))
 }
 
+/// Why a log cannot be locked, if another process has it.
+pub(crate) const HELD: &str = "another orla is writing it";
+
 fn lock(file: &File) -> Result<(), String> {
     let began = Instant::now();
     loop {
@@ -578,9 +581,7 @@ fn lock(file: &File) -> Result<(), String> {
                 std::thread::sleep(Duration::from_millis(20));
             }
             Err(TryLockError::WouldBlock) => {
-                return Err(
-                    "another orla is writing it; every server needs an audit log of its own".to_owned()
-                );
+                return Err(HELD.to_owned());
             }
             Err(TryLockError::Error(err)) => return Err(format!("cannot be locked: {}", reason(&err))),
         }
