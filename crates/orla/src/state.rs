@@ -15,7 +15,6 @@ use tokio::sync::{Mutex, OnceCell};
 use tokio::time::Instant;
 
 use crate::Failure;
-use crate::commands::client::own_url;
 use crate::config::{Config, StateKind, Transport};
 
 /// How long a server over HTTP waits for a state in use. If the one before it was killed as it started a process, that process
@@ -68,7 +67,7 @@ pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, F
 
 /// The state cannot be used by a command, for this reason, but that of a server can.
 fn elsewhere(what: &str, config: &Config) -> Failure {
-    Failure::usage(format!("{what}: name a server with {}", own_url(config)))
+    Failure::usage(format!("{what}: name a server with {}", config.own_url()))
 }
 
 /// Opens a state, again and again for so long while it is in use.

@@ -90,7 +90,7 @@ impl Server {
     /// A server at a URL, or at the address of the configuration. The token of the configuration is sent only to
     /// that address; `ORLA_TOKEN` is sent to any address, if it is set.
     pub(crate) fn at(url: Option<&str>, config: &Config) -> Result<Self, Failure> {
-        let own = own_address(config);
+        let own = config.own_address();
         if url.is_none() && config.port == 0 {
             return Err(Failure::usage(
                 "the configured port is 0, any free one: name the server with --url",
@@ -324,31 +324,6 @@ pub(super) fn readable(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok().map(|raw| below(raw, LEVELS))
 }
 
-/// The address at which the server of a configuration is reached from here.
-fn own_address(config: &Config) -> String {
-    let scheme = if config.tls().is_some() { "https" } else { "http" };
-    format!("{scheme}://{}", authority(&config.host, config.port))
-}
-
-/// `--url` with the address of a configuration's server, for a person to write.
-pub(crate) fn own_url(config: &Config) -> String {
-    match config.port {
-        0 => "--url http://HOST:PORT".to_owned(),
-        _ => format!("--url {}", own_address(config)),
-    }
-}
-
-/// `HOST:PORT`, with brackets around an IPv6 address; an address for listening is reached at loopback.
-fn authority(host: &str, port: u16) -> String {
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    match host {
-        "0.0.0.0" => format!("127.0.0.1:{port}"),
-        "::" => format!("[::1]:{port}"),
-        _ if host.contains(':') => format!("[{host}]:{port}"),
-        _ => format!("{host}:{port}"),
-    }
-}
-
 /// The message of an error that the server describes.
 fn refusal(body: &str) -> Option<String> {
     let body: Value = serde_json::from_str(body).ok()?;
@@ -409,20 +384,6 @@ mod tests {
         let message: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(message["params"]["_meta"]["progressToken"], 1);
         assert_eq!(message["params"]["_meta"]["io.modelcontextprotocol/protocolVersion"], REVISION);
-    }
-
-    #[test]
-    fn the_address_of_the_configuration_can_be_reached() {
-        let cases = [
-            ("127.0.0.1", "127.0.0.1:80"),
-            ("0.0.0.0", "127.0.0.1:80"),
-            ("::", "[::1]:80"),
-            ("[::1]", "[::1]:80"),
-            ("localhost", "localhost:80"),
-        ];
-        for (host, expected) in cases {
-            assert_eq!(authority(host, 80), expected);
-        }
     }
 
     #[test]

@@ -20,7 +20,6 @@ use orla_tasks::{Schedules, Tasks};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::client::own_url;
 use super::console::Facts;
 use crate::app::{App, packages_elsewhere};
 use crate::cli::{Cli, Serve};
@@ -335,7 +334,7 @@ pub(super) fn audit_of(config: &Config) -> Result<Option<Audit>, Failure> {
         Failure::failed(match why.ends_with(HELD) {
             true => format!(
                 "{why}; every server needs an audit log of its own. `orla call` and `orla connect` use the one that runs with {}",
-                own_url(config)
+                config.own_url()
             ),
             false => why,
         })

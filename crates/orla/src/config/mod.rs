@@ -15,6 +15,7 @@
 //! No layering library: those merge first and forget where a value stood.
 
 mod access;
+mod address;
 pub(crate) mod agent;
 mod agents;
 mod approve;
