@@ -139,7 +139,7 @@ fn beyond_the_queue_a_call_is_told_that_the_server_is_busy() {
         }
     }
     // Seven cannot be admitted; they are answered while the others still wait.
-    eventually("the refusals are logged", || server.log().matches("busy").count() >= 7);
+    eventually("the refusals are logged", || server.log().matches(r#""outcome":"busy""#).count() >= 7);
     server.write("go", "", 0o644);
     let (mut ok, mut busy) = (0, 0);
     for (client, pending) in clients.iter_mut().zip(pending) {
