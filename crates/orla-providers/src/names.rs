@@ -1,5 +1,6 @@
 //! The names of a provider's capabilities, and which of them are served. Pure functions.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use orla_marketplace::id::{Pattern, mcp_name};
@@ -24,10 +25,12 @@ impl NameRules {
     /// another capability or provider is added.
     pub(crate) fn id_of(&self, provider: &str, name: &str) -> String {
         let shown = self.rename.get(name).map_or(name, String::as_str);
-        match &self.prefix {
-            Some(prefix) => format!("{prefix}{shown}"),
-            None => format!("{provider}.{shown}"),
-        }
+        format!("{}{shown}", self.prefix_of(provider))
+    }
+
+    /// What the ids of the provider's capabilities begin with.
+    pub fn prefix_of(&self, provider: &str) -> Cow<'_, str> {
+        self.prefix.as_deref().map_or_else(|| format!("{provider}.").into(), Cow::Borrowed)
     }
 
     /// Whether a capability is served.

@@ -56,9 +56,9 @@ impl Known {
         }
         known.names.extend(discovery::IDS.into_iter().chain(program::IDS).map(str::to_owned));
         known.names.extend(config.names_before());
-        let of = |name: &str, rules: &NameRules| match &rules.prefix {
-            Some(prefix) => [prefix.clone(), mcp_name(prefix)],
-            None => [format!("{name}."), mcp_name(&format!("{name}."))],
+        let of = |name: &str, rules: &NameRules| {
+            let prefix = rules.prefix_of(name);
+            [mcp_name(&prefix), prefix.into_owned()]
         };
         let servers = config.servers.iter().map(|one| of(&one.value.name, &one.value.names));
         let agents = config.agents.iter().map(|one| of(&one.value.name, &one.value.names));

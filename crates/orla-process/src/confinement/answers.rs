@@ -24,7 +24,7 @@ use std::thread;
 use orla_sys::{Notification, Notifications};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 
-use super::connects::{Connects, Target};
+use super::connects::Connects;
 use super::metadata::{self, Metadata};
 use super::wire::{self, Message};
 
@@ -131,16 +131,14 @@ impl Answers {
             return self.end(&call, Err(libc::EAGAIN));
         }
         let waiting = Arc::clone(self);
-        let run = move || waiting.end_by(&call, target);
+        let run = move || {
+            let connected = target.connect();
+            drop(target);
+            waiting.end(&call, connected);
+        };
         if thread::Builder::new().stack_size(STACK).spawn(run).is_err() {
             self.end(&call, Err(libc::EAGAIN));
         }
-    }
-
-    fn end_by(&self, call: &Notification, target: Target) {
-        let connected = target.connect();
-        drop(target);
-        self.end(call, connected);
     }
 
     fn end(&self, call: &Notification, result: Result<(), Errno>) {

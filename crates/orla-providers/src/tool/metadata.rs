@@ -189,30 +189,21 @@ impl Reader {
     }
 
     fn member(&mut self, key: &Key, node: &Node) {
-        if let ("input_schema" | "output_schema", Some(doubt)) = (&*key.text, doubt(&node.to_json())) {
-            self.remark(node.at, format!("{}: {doubt}", key.text), false);
-        }
         if let "args" | "env" = &*key.text {
             self.metadata.references.extend(possible_references(node));
         }
         let metadata = &mut self.metadata;
         let read = match key.text.as_str() {
-            "title" => text(node).map(|text| metadata.title = Some(text)),
-            "description" => text(node).map(|text| metadata.description = Some(text)),
             "input_schema" => {
-                let read = input_from_declaration(&node.to_json());
-                return match read {
-                    Ok(schema) => metadata.input_schema = Some(schema),
-                    Err(err) => self.schema_fault(key, node, &err),
-                };
+                self.metadata.input_schema = self.schema(key, node, input_from_declaration);
+                return;
             }
             "output_schema" => {
-                let read = schema_from_declaration(&node.to_json());
-                return match read {
-                    Ok(schema) => metadata.output_schema = Some(schema),
-                    Err(err) => self.schema_fault(key, node, &err),
-                };
+                self.metadata.output_schema = self.schema(key, node, schema_from_declaration);
+                return;
             }
+            "title" => text(node).map(|text| metadata.title = Some(text)),
+            "description" => text(node).map(|text| metadata.description = Some(text)),
             "output" => output(node).map(|form| metadata.output = Some(form)),
             "timeout" => seconds(node).map(|timeout| metadata.timeout = Some(timeout)),
             "args" => texts(node).map(|args| metadata.args = args),
@@ -245,8 +236,18 @@ impl Reader {
         }
     }
 
-    fn schema_fault(&mut self, key: &Key, node: &Node, err: &SchemaError) {
-        self.remark(node.place_of(&err.path), format!("{}: {err}", key.text), true);
+    fn schema(
+        &mut self,
+        key: &Key,
+        node: &Node,
+        read: impl Fn(&Value) -> Result<TypeExpr, SchemaError>,
+    ) -> Option<TypeExpr> {
+        let declared = node.to_json();
+        if let Some(doubt) = doubt(&declared) {
+            self.remark(node.at, format!("{}: {doubt}", key.text), false);
+        }
+        let fault = |err: SchemaError| (node.place_of(&err.path), format!("{}: {err}", key.text));
+        read(&declared).map_err(fault).map_err(|(at, message)| self.remark(at, message, true)).ok()
     }
 
     /// MCP knows other annotations than hints, and clients know their own: only a misspelt hint is reported.

@@ -62,12 +62,13 @@ impl From<QuotaUsage> for QuotaRow {
 /// The rules that concern this caller, without the names that the policy conceals from it.
 pub(crate) fn own(core: &Core, principal: Option<&Principal>) -> Vec<QuotaRow> {
     let catalog = core.market.snapshot();
-    let permitted = |entry: &&Arc<Entry>| catalog.permits(principal, entry).is_ok();
+    let is_permitted = |entry: &&Arc<Entry>| catalog.permits(principal, entry).is_ok();
+    let permitted: Option<Vec<_>> = (catalog.has_policy() && catalog.conceals())
+        .then(|| catalog.entries().iter().filter(is_permitted).collect());
     let is_shown = |pattern: &String| {
         let pattern = Pattern::new(&**pattern);
-        let mut entries = catalog.entries().iter().filter(permitted);
-        !(catalog.has_policy() && catalog.conceals())
-            || entries.any(|entry| pattern.fits(&entry.manifest.id, &entry.name))
+        let fits = |entry: &&Arc<Entry>| pattern.fits(&entry.manifest.id, &entry.name);
+        permitted.as_ref().is_none_or(|entries| entries.iter().any(fits))
     };
     let mut rows: Vec<_> =
         core.market.quotas().usage_of(principal).into_iter().map(QuotaRow::from).collect();

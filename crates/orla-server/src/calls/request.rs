@@ -6,9 +6,9 @@ use orla_marketplace::JsonText;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::text::excerpt;
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
+use crate::http::json_body::is_other_than_object;
 use crate::http::url::pairs;
 
 /// Which calls a list has.
@@ -76,8 +76,7 @@ pub(super) fn replay_input(body: &Bytes) -> Result<Option<JsonText>, String> {
         return Ok(None);
     }
     const EXPECTED: &str = r#"{"input": {…}} is expected"#;
-    // An array would be read as the members in their order.
-    if !body.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+    if is_other_than_object(body) {
         return Err(format!("the body is not an object: {EXPECTED}"));
     }
     let wanted: Wanted<'_> = serde_json::from_slice(body).map_err(|err| format!("{EXPECTED}: {err}"))?;

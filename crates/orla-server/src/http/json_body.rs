@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{HeaderMap, Response, StatusCode, header};
 use hyper::body::Incoming;
 use orla_marketplace::MemoryBudget;
+use serde::de::IgnoredAny;
 
 use super::body::{self, Body};
 use super::response::{closing, is_json, refused, why_unreadable};
@@ -34,6 +35,11 @@ impl BodyError {
         let response = refuse(self.status, &self.why);
         if self.is_read { response } else { closing(response) }
     }
+}
+
+/// Whether a body is JSON, but not an object. Serde would read an array as the members of a struct in their order.
+pub(crate) fn is_other_than_object(body: &[u8]) -> bool {
+    !body.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(body).is_ok()
 }
 
 /// Reads the body of a request within the limits of the server. Its type must be `application/json`; an empty body needs no

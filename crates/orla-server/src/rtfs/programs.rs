@@ -25,13 +25,13 @@ use orla_marketplace::rtfs::{Error, Value};
 use orla_marketplace::{Call, JsonText, NoticeSink, Outcome, Payload, Principal, RuntimeError};
 use orla_mcp::federation::{as_json, described};
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 use serde_json::json;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 
 use crate::credential::{ENDED, StreamEnd};
 use crate::http::body::Body;
+use crate::http::json_body::is_other_than_object;
 use crate::http::response::{error_text, event, events, malformed, names};
 use crate::mcp::dispatch::Reply;
 use crate::mcp::http::exchange::Exchange;
@@ -137,8 +137,7 @@ fn parse_body(body: &Bytes) -> Result<Call, String> {
     if text.is_empty() {
         return Err(format!("the body is empty: {EXPECTED}"));
     }
-    // An array would be read as the members in their order.
-    if !text.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
+    if is_other_than_object(text) {
         return Err(format!("the body is not an object: {EXPECTED}"));
     }
     let asked: RequestBody<'_> =

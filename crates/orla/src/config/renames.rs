@@ -65,7 +65,7 @@ impl Config {
 
     fn renames_of_providers(&self) -> Vec<Rename> {
         let of = |name: &str, rules: &NameRules| {
-            let prefix = rules.prefix.clone().unwrap_or_else(|| format!("{name}."));
+            let prefix = rules.prefix_of(name);
             let named = |name: &String| format!("{prefix}{name}");
             let renames = rules.rename.iter();
             renames.map(|(from, to)| Rename { from: named(from), to: named(to) }).collect::<Vec<_>>()

@@ -1,8 +1,8 @@
 //! What a call says while it runs, as MCP notifications.
 //!
 //! Rendering is pure; a [`NoticeReceiver`] ties it to the request's own stream. Notices that the client did not
-//! ask for are dropped: progress without a token, a log message below the wanted level. Progress that does not
-//! grow is none by the specification: its message is one of the log.
+//! ask for are dropped: progress without a token, a log message below the wanted level. The specification wants
+//! progress to grow; the message of progress that does not is sent as a log message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
