@@ -1,11 +1,21 @@
-//! The names of signals.
+//! The names of signals, and the exit codes of processes that one ended.
 
 use std::borrow::Cow;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
 
 use rustix::process::Signal;
 
+/// The exit code of a process that SIGKILL ended.
+pub const KILLED: i32 = 128 + Signal::KILL.as_raw();
+
 /// The first of the real-time signals; the C library keeps the two before it to itself.
 const REAL_TIME: i32 = 34;
+
+/// The exit code by the shell's convention: 128 + n for signal n.
+pub fn exit_code(status: ExitStatus) -> i32 {
+    status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(KILLED)
+}
 
 /// The name that people know a signal by.
 pub fn signal_name(number: i32) -> Cow<'static, str> {

@@ -30,7 +30,8 @@ use crate::exit_watch::ExitWatch;
 use crate::file::FileVersion;
 use crate::process::{Child, kill};
 use crate::reaper::Instance;
-use crate::start_failure::{CANNOT_EXECUTE, StartFailure};
+use crate::signal::{KILLED, exit_code};
+use crate::start_failure::StartFailure;
 use crate::wake::Wake;
 
 /// A process that ends after this long has done its part: it waited. What ended it is no fault of the program.
@@ -485,8 +486,8 @@ impl Waiting {
 fn failure(child: &mut Child) -> StartFailure {
     let output = child.stdout.take().map(File::from).map(quote).unwrap_or_default();
     let said = child.stderr.take().map(File::from).map(quote).unwrap_or_default();
-    let exit_code = status(child).and_then(|status| status.code());
-    let what = match exit_code {
+    let status = status(child);
+    let what = match status.and_then(|status| status.code()) {
         _ if !output.is_empty() => "writes to standard output before a call".to_owned(),
         Some(code) => format!("exits before a call (exit code {code})"),
         None => "ends or closes standard output before a call".to_owned(),
@@ -495,7 +496,7 @@ fn failure(child: &mut Child) -> StartFailure {
     let reason = format!(
         "a prestarted process {what}{colon}{said}; read standard input to its end first, or remove `prestart`"
     );
-    let exit_code = exit_code.unwrap_or(CANNOT_EXECUTE);
+    let exit_code = status.map_or(KILLED, exit_code);
     StartFailure { exit_code, reason, detail: Some(said) }
 }
 

@@ -21,8 +21,8 @@ pub(crate) fn wait_before_retry(
     left: Duration,
     random: f64,
 ) -> Option<Duration> {
-    let may_pass = matches!(error, RuntimeError::Unavailable { .. } | RuntimeError::Busy { .. });
-    if !may_pass || made >= retries {
+    let is_retried = matches!(error, RuntimeError::Unavailable { .. } | RuntimeError::Busy { .. });
+    if !is_retried || !error.is_transient() || made >= retries {
         return None;
     }
     let bound = FIRST.saturating_mul(1 << made.min(10)).min(LONGEST);
@@ -40,10 +40,16 @@ pub fn jitter() -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::Undeclared;
 
     #[test]
     fn only_what_may_pass_is_tried_again_and_never_beyond_the_deadline() {
         let down = RuntimeError::Unavailable { id: "x".into(), reason: "down".into(), source: None };
+        let lasting = RuntimeError::Unavailable {
+            id: "x".into(),
+            reason: "not declared".into(),
+            source: Some(Box::new(Undeclared)),
+        };
         let no = RuntimeError::Failed { id: "x".into(), message: "no".into(), outcome: None };
         let ms = Duration::from_millis;
         for (error, made, left, random, wait) in [
@@ -52,6 +58,7 @@ mod tests {
             (&down, 2, ms(1000), 0.5, None),
             (&down, 0, ms(50), 1.0, None),
             (&down, 1, ms(1000), 0.0, Some(ms(0))),
+            (&lasting, 0, ms(1000), 1.0, None),
             (&no, 0, ms(1000), 1.0, None),
         ] {
             assert_eq!(wait_before_retry(error, 2, made, left, random), wait, "{error} {made}");

@@ -12,7 +12,8 @@ use bytes::Bytes;
 use orla_marketplace::json::value_from_json;
 use orla_marketplace::rtfs::{Error, Origin, Position};
 use orla_marketplace::{
-    Answered, BoxError, CallContext, JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation,
+    Answered, BoxError, CallContext, JsonText, Outcome, Payload, RuntimeError, RuntimeResult,
+    Undeclared, Violation,
 };
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -73,6 +74,8 @@ struct Detail {
     waiting: usize,
     retry_after_ms: u64,
     reason: Option<String>,
+    /// The same call fails again until a declaration is changed.
+    lasting: bool,
     what: Option<String>,
     reported: bool,
     /// The whole text of a program's error.
@@ -184,7 +187,10 @@ fn same(
         }
         "unavailable" => {
             let reason = there(detail.reason.unwrap_or(message));
-            let source = outcome(came).map(|came| Box::new(Answered(came)) as BoxError);
+            let source = match (detail.lasting, outcome(came)) {
+                (true, _) => Some(Box::new(Undeclared) as BoxError),
+                (false, came) => came.map(|came| Box::new(Answered(came)) as BoxError),
+            };
             RuntimeError::Unavailable { id, reason, source }
         }
         "limit" if came.is_none() => RuntimeError::Limit { id, what: detail.what.unwrap_or(message) },
@@ -357,6 +363,14 @@ mod tests {
             read_text(r#"{"error": {"kind": "type", "message": "m", "at": {"line": 3}}}"#).unwrap_err();
         let shown = error.outcome().unwrap().structured.as_ref().unwrap().json().unwrap();
         assert!(shown.as_str().contains(r#""at": {"line": 3}"#), "{}", shown.as_str());
+    }
+
+    #[test]
+    fn an_unavailability_that_lasts_there_lasts_here() {
+        for (detail, is_transient) in [(r#"{"reason": "r"}"#, true), (r#"{"lasting": true}"#, false)] {
+            let told = format!(r#"{{"error": {{"kind": "unavailable", "detail": {detail}}}}}"#);
+            assert_eq!(read_text(&told).unwrap_err().is_transient(), is_transient, "{detail}");
+        }
     }
 
     #[test]

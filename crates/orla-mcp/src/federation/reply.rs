@@ -83,7 +83,8 @@ fn detail(error: &RuntimeError) -> Option<Json> {
         RuntimeError::Quota { limit, retry_after, .. } => {
             json!({"what": limit, "retry_after_ms": whole_millis(*retry_after)})
         }
-        RuntimeError::Unavailable { reason, .. } => json!({ "reason": reason }),
+        RuntimeError::Unavailable { reason, .. } if error.is_transient() => json!({ "reason": reason }),
+        RuntimeError::Unavailable { reason, .. } => json!({"reason": reason, "lasting": true}),
         RuntimeError::Limit { what, .. } => json!({ "what": what }),
         RuntimeError::Reported { .. } => json!({"reported": true}),
         RuntimeError::Structured { message, .. } => json!({ "told": message }),
@@ -107,7 +108,7 @@ pub fn as_json(value: &Value) -> Json {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use orla_marketplace::{Payload, rtfs};
+    use orla_marketplace::{Payload, Undeclared, rtfs};
 
     fn text(result: RuntimeResult<Outcome>) -> String {
         match result {
@@ -129,6 +130,12 @@ mod tests {
         let error =
             RuntimeError::Unavailable { id: "a".to_owned(), reason: "r".to_owned(), source: None };
         assert_eq!(detail(&error), Some(json!({"reason": "r"})));
+        let error = RuntimeError::Unavailable {
+            id: "a".to_owned(),
+            reason: "r".to_owned(),
+            source: Some(Box::new(Undeclared)),
+        };
+        assert_eq!(detail(&error), Some(json!({"reason": "r", "lasting": true})));
     }
 
     #[test]

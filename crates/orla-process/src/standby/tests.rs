@@ -124,11 +124,12 @@ fn a_changed_file_is_noticed_at_the_call() {
 #[test]
 fn what_does_not_wait_is_an_error_after_three_and_runs_no_more() {
     let bodies = [
-        ("echo why >&2; exit 3", "exits before a call (exit code 3): why; "),
-        ("echo hello; cat", "writes to standard output before a call"),
-        ("exec >&-; cat", "closes standard output before a call"),
+        ("echo why >&2; exit 3", 3, "exits before a call (exit code 3): why; "),
+        ("kill -SEGV $$", 139, "ends or closes standard output before a call"),
+        ("echo hello; cat", 137, "writes to standard output before a call"),
+        ("exec >&-; cat", 137, "closes standard output before a call"),
     ];
-    for (body, expected) in bodies {
+    for (body, exit_code, expected) in bodies {
         let fixture = Fixture::new();
         let program = fixture.keep(&fixture.script(body), 1);
         // Seen without a call: it is the thread that looks.
@@ -138,6 +139,7 @@ fn what_does_not_wait_is_an_error_after_three_and_runs_no_more() {
         });
         let failure = fixture.standby.take(&program).unwrap_err();
         assert!(failure.reason.contains(expected), "{failure:?}");
+        assert_eq!(failure.exit_code, exit_code, "{body}");
         assert_eq!(fixture.started().len(), 3);
         eventually("nothing is left", || fixture.started().into_iter().all(is_gone));
         // Another version of the file has another chance.

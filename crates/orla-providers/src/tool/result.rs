@@ -20,7 +20,7 @@ use orla_marketplace::rtfs::text::{excerpt, tail};
 use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation};
 use orla_process::confinement::Sandbox;
 use orla_process::runner::{Captured, Cause, Ended, Status};
-use orla_process::signal::signal_name;
+use orla_process::signal::{self, signal_name};
 use orla_process::start_failure::{CANNOT_EXECUTE, StartFailure};
 use serde::de::{self, IgnoredAny};
 use serde::{Deserialize, Serialize};
@@ -101,15 +101,12 @@ pub fn of_start_failure(
     RuntimeError::Failed { id: context.name.to_owned(), message, outcome }
 }
 
-/// The exit code by the shell's conventions: 128 + n for signal n, and 126 for what was not run at all.
+/// The exit code by the shell's conventions, also of what was not run at all.
 pub fn exit_code(status: Status) -> i32 {
-    const KILLED: i32 = 128 + 9;
     match status {
         Status::NeverStarted => CANNOT_EXECUTE,
-        Status::Lost => KILLED,
-        Status::Exited(status) => {
-            status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(KILLED)
-        }
+        Status::Lost => signal::KILLED,
+        Status::Exited(status) => signal::exit_code(status),
     }
 }
 

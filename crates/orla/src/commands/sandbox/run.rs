@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use orla_process::child::Program;
 use orla_process::confinement::{Declared, Fallback, Limits, Mode, Rules};
+use orla_process::signal::exit_code;
 use orla_process::{Instance, foreground, start_failure};
 use orla_providers::tool::metadata::limits;
-use std::os::unix::process::ExitStatusExt as _;
 
 use crate::commands::load;
 use crate::config::Source;
@@ -47,8 +47,7 @@ pub(crate) fn run(run: &cli::SandboxRun, source: &Source) -> Result<(), Failure>
         let failure = start_failure::explain(&path, &err);
         Failure::exit(failure.exit_code, format!("{shown} could not start: {}", failure.reason))
     })?;
-    let signal = ended.status.signal().map(|signal| 128 + signal);
-    let code = ended.status.code().or(signal).unwrap_or(1);
+    let code = exit_code(ended.status);
     match ended.breach {
         Some(limit) => {
             let text = format!("{shown} was ended because it went over its limit of {limit}");
