@@ -61,7 +61,7 @@ impl Summary {
                 figure {
                     figcaption {
                         span { "Calls" } strong { (self.all.calls) @if is_cut { "+" } }
-                        span.note { "in the last " (window) ", " (format!("{:.1}", self.all.calls as f64 / seconds * 60.0)) " a minute" }
+                        span.note { "in the last " (window) ", " (format!("{:.1}", self.all.calls as f64 / seconds * 60.0)) " per minute" }
                     }
                     (self.bars(|bar| bar.calls as f64, Some(|bar| bar.failed as f64), "Calls over time"))
                 }
@@ -73,7 +73,7 @@ impl Summary {
                 }
                 figure {
                     figcaption {
-                        span { "Time" } strong { (duration(p50)) } span.note { "half of them, 95 % within " (duration(p95)) }
+                        span { "Median" } strong { (duration(p50)) } span.note { "p95 " (duration(p95)) }
                     }
                     (self.lines())
                 }
@@ -111,7 +111,7 @@ impl Summary {
         };
         let step = WIDTH / BARS;
         html! {
-            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label="Time of half and of 95 % of the calls over time" preserveAspectRatio="none" {
+            svg viewBox={ "0 0 " (WIDTH) " " (HEIGHT) } role="img" aria-label="Median and 95th percentile of the durations over time" preserveAspectRatio="none" {
                 @for (at, bar) in self.bars.iter().enumerate().filter(|(_, bar)| bar.calls > 0) {
                     (rectangle("range", at * step, step - 1, height(bar.percentile(95))))
                     (rectangle("bar", at * step, step - 1, height(bar.percentile(50))))
