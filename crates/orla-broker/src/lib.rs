@@ -3,10 +3,11 @@
 //! # How it works
 //!
 //! A process with `net:HOST` permissions lives in a network namespace that has a loopback interface and nothing else. Its launcher
-//! opens a listening socket in there and passes it to the server, which serves it with a [`Broker`]. The first byte of
-//! a connection tells SOCKS5 (`socks`) from HTTP (`http`: `CONNECT`, and requests for `http:` URLs). Both ask `gate` for a
-//! connection: it looks the host and port up among the declared ones ([`Allowed`], pure), resolves the name, drops the addresses
-//! that the declaration does not cover, and connects to one of the others.
+//! opens a listening socket there and passes it to the server, which serves it with a [`Broker`].
+//! The first byte of a connection tells SOCKS5 (`socks`) from HTTP (`http`: `CONNECT`, and
+//! requests for `http:` URLs). Both ask `gate` for a connection: it looks the host and port up
+//! among the declared ones ([`Allowed`], pure), resolves the name, drops the addresses that the
+//! declaration does not cover, and connects to one of the others.
 //!
 //! # Invariants
 //!
@@ -16,8 +17,8 @@
 //!
 //! # What is deliberately absent
 //!
-//! DNS. Without a route an address is of no use to the process, and UDP sockets in a namespace that the calls of a profile share would
-//! let them talk to each other.
+//! DNS. Without a route, an address is useless to the process. UDP sockets in a namespace that the
+//! calls of a profile share would let these calls talk to each other.
 
 #![warn(missing_docs)]
 

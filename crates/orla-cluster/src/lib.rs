@@ -5,19 +5,21 @@
 //!
 //! # How it works
 //!
-//! A node says in a lease that it is there, and in an offer what it has (`presence`; both are entries of key-value
-//! buckets). `registry` knows all nodes and decides, without I/O, what is served and which node gets a call. A call is
-//! one message to a node and the frames that come back (`call`). `link` is the connection: what a node receives
-//! arrives at one subscription, in the order in which it was sent. `member` keeps this node's lease and hears those of
-//! the others, and `learner` reads what they offer.
+//! A node's lease shows that it is alive, and its offer lists its capabilities (`presence`; both
+//! are entries of key-value buckets). `registry` knows all nodes and decides, without I/O, what is
+//! served and which node gets a call. A call is one message to a node and the frames that come
+//! back (`call`). `link` is the connection: all messages to a node arrive at one subscription, in
+//! the order in which they were sent. `member` keeps this node's lease and hears those of the
+//! others, and `learner` reads what they offer.
 //!
 //! # Invariants
 //!
-//! - What other nodes say is bounded and checked before it is used. A digest is computed here, from what it stands for.
+//! - Data from other nodes is bounded and checked before it is used. Digests are computed here,
+//!   from their content.
 //! - A frame reaches a call only by its random token, so that a node cannot answer calls that it was not given.
 //! - Of two processes with the name of one node, a call reaches one.
 //! - A call that may have begun elsewhere is made again only if it is idempotent.
-//! - Without NATS, everything that is not of the cluster goes on.
+//! - Without NATS, everything outside the cluster continues to work.
 //!
 //! # Deliberately absent
 //!

@@ -1,12 +1,13 @@
-//! What a process may do, as its declaration says (design §13).
+//! The permissions and limits that a declaration gives a process (design §13).
 //!
 //! A declaration has *words* (`fs:read:./data`, `net:loopback`, `exec:git`) and *limits* (`memory: 512Mi`). [`Word`]
 //! reads one word, [`Limits`] holds the limits, and [`Profile`] is all of them in one canonical form with a
-//! hash. `orla-process` enforces a profile. [`refusal`] finds in what a program writes what it was refused.
+//! hash. `orla-process` enforces a profile. [`refusal`] finds the refused operation in a program's
+//! output.
 //!
 //! # Invariants
 //!
-//! - No I/O: what a path or a name means on this machine is asked of [`Places`].
+//! - No I/O: [`Places`] says what a path or a name means on this machine.
 //! - A word of a kind that confines is either understood or an error. It is never dropped.
 //! - Words of other kinds (`db:prod`) are for policies. They neither confine nor fail.
 

@@ -1,27 +1,28 @@
 //! The console: pages for people, served by the server itself (design §16).
 //!
-//! [`Console`] makes the pages that `orla-server` serves at `/console`. They are HTML made here, and work without
-//! JavaScript: forms are sent by plain POST. htmx and its extension for server-sent events keep them fresh where it
-//! runs.
+//! [`Console`] makes the pages that `orla-server` serves at `/console`. They are plain HTML and
+//! work without JavaScript: forms are sent by POST. With JavaScript, htmx and its extension for
+//! server-sent events refresh them.
 //!
 //! # How it works
 //!
 //! A request comes as a [`Visit`]: the guard has passed its Host and Origin, and its caller is known or
-//! unknown. An unknown one gets the page to sign in. [`Console::answer`] chooses the page by the path; each page is a file
-//! in `pages/`, which asks the marketplace in the name of its visitor. A call that is started on a page is one of the
-//! marketplace's one path, kept in `runs.rs`.
+//! unknown. An unknown caller gets the sign-in page. [`Console::answer`] chooses the page by the
+//! path; each page is a file in `pages/`, which queries the marketplace in the name of its
+//! visitor. A call from a page takes the marketplace's call path, and is kept in `runs.rs`.
 //!
 //! # Invariants
 //!
 //! - All HTML comes from `maud`'s templates, which escape; nothing here passes HTML through.
-//! - A visitor sees and does what the policy allows its principal: pages ask the catalogue with it.
+//! - A visitor sees and does what the policy allows its principal: pages query the catalogue as
+//!   that principal.
 //! - A change needs the token of the visitor's own session, and the same origin.
 //! - No page loads anything from elsewhere, and the policy of its response forbids it.
 //! - Everything that is kept is bounded.
 //!
 //! # Deliberately absent
 //!
-//! A framework of the browser's side, and a build step for one.
+//! A browser framework, and a build step for one.
 
 #![warn(missing_docs)]
 

@@ -1,5 +1,5 @@
-//! A YAML or JSON text as a tree that remembers the place of everything: the one reader of all that
-//! people write, from the configuration (RFC 1 §6.2) to manifests (RFC 2 §6) and front matter.
+//! Reads a YAML or JSON text as a tree with the position of every node. All texts that people
+//! write are read here: the configuration (RFC 1 §6.2), manifests (RFC 2 §6), front matter.
 //!
 //! JSON is a subset of YAML's flow style, so that both give the same tree and the same messages. If a text must be
 //! JSON, [`parse_json`] checks that.
@@ -17,8 +17,8 @@
 //!
 //! # Deliberately absent
 //!
-//! Tags other than `!!str`, YAML 1.1's booleans (`yes`, `off`), several documents in one text, and keys
-//! that are no scalars.
+//! Tags other than `!!str`, YAML 1.1's booleans (`yes`, `off`), several documents in one text, and
+//! keys that are not scalars.
 
 #![warn(missing_docs)]
 

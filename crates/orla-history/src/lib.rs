@@ -1,16 +1,17 @@
-//! What was called: every call with its data, its times and the calls within it.
+//! The history: every call with its data, its times and its nested calls.
 //!
 //! A [`History`] follows the calls of a marketplace and keeps the newest ones.
 //!
 //! # How it works
 //!
-//! An observer on the call path (`live`) shares what a call has with a bounded queue (`intake`). A thread of its own makes
-//! bounded rows without secrets (`prepare`) and writes them to a store (`store`). Calls that run are known here alone.
+//! An observer on the call path (`live`) shares the data of a call with a bounded queue
+//! (`intake`). A separate thread makes bounded rows without secrets (`prepare`) and writes them to
+//! a store (`store`). Running calls are only in memory.
 //!
 //! # Invariants
 //!
 //! - No call waits for the history, nor fails because of it.
-//! - Nothing is written that the configuration knows as a secret.
+//! - Secrets of the configuration are never written.
 //! - A viewer sees its own calls, and those of others only with the permission [`READ`].
 
 mod call;

@@ -1,21 +1,25 @@
-//! Who calls: checks what a request presents, and says what a caller without it has to bring.
+//! Identifies callers: checks the credential of a request, and tells a caller without one which it
+//! needs.
 //!
-//! There is one door, [`Authenticator::authenticate`]: the head of a request in, a [`Principal`] or a [`Denied`] out. It
-//! knows three kinds of credentials: bearer tokens of the configuration, tokens that orla made, and access tokens of
-//! authorization servers (MCP authorization 2025-11-25 and 2026-07-28, RFC 9068), signed (`issuer`) or opaque
+//! The only entry point is [`Authenticator::authenticate`]: it takes the head of a request, and
+//! returns a [`Principal`] or a [`Denied`]. It knows three kinds of credentials: bearer tokens of
+//! the configuration, tokens that orla made, and access tokens of authorization servers (MCP
+//! authorization 2025-11-25 and 2026-07-28, RFC 9068), signed (`issuer`) or opaque
 //! (`introspection`), bound to a key of the caller (`dpop`) or not.
 //!
 //! # How it works
 //!
-//! Tokens are compared and remembered by their SHA-256 digests. A signed token is taken apart (`jws`), its claims are
-//! checked (`claims`), and its signature is verified with the issuer's keys (`keys`, `algorithm`), all of it pure but for
-//! the keys. A token that was verified is remembered until it expires or the issuer's keys change (`cache`).
+//! Tokens are compared and remembered by their SHA-256 digests. A signed token is parsed (`jws`),
+//! its claims are checked (`claims`), and its signature is verified with the issuer's keys
+//! (`keys`, `algorithm`). All of this is pure except for fetching keys. A verified token is
+//! remembered until it expires or the issuer's keys change (`cache`).
 //!
 //! # Invariants
 //!
-//! - A token that is not understood to the last member is refused: nothing is skipped that could change its meaning.
+//! - A token with any member that is not understood is refused: ignoring it could change the
+//!   token's meaning.
 //! - A forged token causes at most one request for keys in 30 seconds.
-//! - A caller learns nothing of why it was refused; the log does.
+//! - A caller does not learn why it was refused; the log says it.
 //!
 //! # Deliberately absent
 //!

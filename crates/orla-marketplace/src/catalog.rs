@@ -42,9 +42,10 @@ pub struct Catalog {
     by_name: HashMap<Arc<str>, usize>,
     surfaces: Vec<Arc<dyn Surface>>,
     pub(crate) limits: Limits,
-    /// Bounds calls of providers outside of this process.
+    /// Bounds calls of providers outside this process.
     admission: Arc<Admission>,
-    /// Bounds calls that are computed within this process: they do not wait for processes and networks.
+    /// Bounds calls that are computed within this process, so that they do not wait for processes
+    /// and networks.
     internal: Arc<Admission>,
     choice: Arc<Choice>,
     access: Access,
@@ -83,13 +84,13 @@ impl Choice {
 pub struct Hit {
     /// The capability.
     pub entry: Arc<Entry>,
-    /// How well it fits: above 0, and comparable within one search alone.
+    /// How well it fits: above 0, and comparable only within one search.
     pub score: f32,
 }
 
 /// One capability in a catalogue.
 pub struct Entry {
-    /// What it is.
+    /// The manifest of the capability.
     pub manifest: CapabilityManifest,
     /// Its MCP name, unique within the catalogue.
     pub name: Arc<str>,
@@ -103,13 +104,13 @@ pub struct Entry {
     pub(crate) provider: Arc<str>,
     /// Its own permits, if its limit is lower than that of all capabilities together.
     pub(crate) admission: Option<Arc<Admission>>,
-    /// Shared with all that have the same upstream.
+    /// Shared by all capabilities with the same upstream.
     pub(crate) breaker: Option<Arc<Breaker>>,
-    /// How often a call that failed for a passing reason is made again.
+    /// How often a call with a transient failure is retried.
     pub(crate) retries: u32,
 }
 
-/// How a declared schema holds for a capability's calls.
+/// Whether a declared schema is enforced on a capability's calls.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Enforcement {
     /// Nothing is declared, or the executor checks for itself.
@@ -117,7 +118,7 @@ pub(crate) enum Enforcement {
     None,
     /// Every call is checked.
     Enforced(Arc<Validator>),
-    /// It is shown as it came. Its provider checks for itself.
+    /// The schema is shown unchanged. Its provider checks for itself.
     NotEnforced(Arc<SchemaError>),
 }
 
@@ -129,7 +130,7 @@ impl Enforcement {
         }
     }
 
-    /// Why it is declared but not enforced.
+    /// Why the schema is declared but not enforced.
     pub(crate) fn fault(&self) -> Option<&SchemaError> {
         match self {
             Self::NotEnforced(fault) => Some(fault),
@@ -138,7 +139,7 @@ impl Enforcement {
     }
 }
 
-/// The bounds that hold for all calls together.
+/// The bounds for all calls together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limits {
@@ -236,8 +237,8 @@ impl Catalog {
         self.generation
     }
 
-    /// Whether the other snapshot is of the same sources. The two then differ only in what has been learned of
-    /// them since.
+    /// Whether the other snapshot has the same sources. The two then differ only in what has been
+    /// learned about these since.
     pub fn is_of_the_same_sources(&self, other: &Self) -> bool {
         self.loaded == other.loaded
     }
@@ -340,7 +341,7 @@ impl Catalog {
         self.access.permits(principal, &item.id, &item.name, &item.needs)
     }
 
-    /// Whether this caller may use a part of the server itself. A policy knows it as `orla.PART`, which needs the permission.
+    /// Whether this caller may use a part of the server itself. Its id in policies is `orla.PART`.
     pub fn permits_part(&self, principal: Option<&Principal>, part: &str, permission: &str) -> bool {
         let item = Item {
             id: format!("orla.{part}"),
@@ -350,7 +351,8 @@ impl Catalog {
         self.permits_item(principal, &item).is_ok()
     }
 
-    /// The same for what concerns other callers, too. Without a policy, no caller that was identified is granted that.
+    /// The same for parts that also concern other callers. Without a policy, no identified caller
+    /// may use these.
     pub fn permits_of_others(
         &self,
         principal: Option<&Principal>,
@@ -365,7 +367,7 @@ impl Catalog {
         self.access.is_some()
     }
 
-    /// The scopes with which this caller would be permitted what it is denied.
+    /// The scopes that would permit this caller what the policy denies it.
     pub(crate) fn helpful_scopes(&self, principal: Option<&Principal>, item: &Item) -> Vec<String> {
         principal.map(|principal| self.access.helpful_scopes(principal, item)).unwrap_or_default()
     }
@@ -392,7 +394,8 @@ impl Catalog {
         self.access.publish();
     }
 
-    /// Makes the bounds of this snapshot hold for the calls that run and wait, those of `previous` included.
+    /// Applies the bounds of this snapshot to running and waiting calls, including those of
+    /// `previous`.
     pub(crate) fn publish_bounds(&self, previous: &Self) {
         self.admissions().for_each(|admission| admission.resize(self.limits.bounds()));
         let of_one = |entry: &Entry| {
@@ -414,7 +417,7 @@ impl Catalog {
         &self.surfaces
     }
 
-    /// What bounds the calls of a capability.
+    /// The admission that bounds the calls of a capability.
     pub(crate) fn admission_of(&self, entry: &Entry) -> &Arc<Admission> {
         if entry.manifest.provider.is_internal() { &self.internal } else { &self.admission }
     }
@@ -423,7 +426,7 @@ impl Catalog {
         [&self.admission, &self.internal].into_iter()
     }
 
-    /// The bounds that hold for calls of this snapshot.
+    /// The bounds for calls of this snapshot.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -540,8 +543,8 @@ fn text(value: &Json) -> JsonText {
 }
 
 impl Entry {
-    /// The authority that vouches for the capability in its present state. An attestation that does not hold does
-    /// not count. May block: reads the content if it may have changed.
+    /// The attestation of the capability in its present state. An attestation that is not valid
+    /// does not count. May block: reads the content if it may have changed.
     pub fn attestation(&self) -> Option<&CapabilityAttestation> {
         let holds = self.policy.custody.as_ref().is_some_and(Custody::holds);
         self.manifest.attestation.as_ref().filter(|_| holds)

@@ -51,7 +51,7 @@ pub enum ClientError {
         /// What it added.
         data: Option<JsonText>,
     },
-    /// The client went away, or the time was up.
+    /// The client disconnected, or the time was over.
     #[error("the client did not answer")]
     Gone,
 }

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use futures_util::future::BoxFuture;
 
-/// What runs when one capability is called, as the code that can read it sees it.
+/// The content that runs when one capability is called, and code that reads it.
 pub trait Content: Send + Sync {
     /// The hash of the present content, as [`hash_text`](crate::attestation::hash_text) writes it. May block:
     /// reads files that have changed since they were last read.
@@ -44,7 +44,7 @@ struct Vouched {
 }
 
 impl Custody {
-    /// Of a capability without attestation.
+    /// The custody of a capability without attestation.
     pub fn new(content: Arc<dyn Content>) -> Self {
         Self { content, vouched: None }
     }
@@ -93,7 +93,7 @@ impl Custody {
         self.holds() && self.content.is_unchanged_since(at)
     }
 
-    /// Whether a call may be made of it.
+    /// Checks whether the capability may be called.
     ///
     /// # Errors
     /// What it requires, to be read after "requires".

@@ -34,7 +34,7 @@ pub struct Undeclared;
 #[error("the provider refused the call in a response, which is kept")]
 pub struct Answered(pub Box<Outcome>);
 
-/// Why a call gave no value (RTFS capability system §4).
+/// Why a call returned no value (RTFS capability system §4).
 ///
 /// `Display` is for the caller, who may be a model or a stranger: it names the capability, says what happened and
 /// what to do. The `source` chain is for the log only.
@@ -57,14 +57,14 @@ pub enum RuntimeError {
         /// All of them, not the first.
         violations: Vec<Violation>,
     },
-    /// The output breaks the declared schema.
+    /// The output violates the declared schema.
     #[error("{id}: invalid output: {}", list(.violations))]
     InvalidOutput {
         /// The capability's name.
         id: String,
         /// All of them, not the first.
         violations: Vec<Violation>,
-        /// What came out.
+        /// The output.
         outcome: Box<Outcome>,
     },
     /// The caller may not do this.
@@ -122,7 +122,7 @@ pub enum RuntimeError {
         id: String,
         /// What happened, as one sentence that names the capability.
         message: String,
-        /// What it gave all the same.
+        /// What it returned in spite of the failure.
         outcome: Option<Box<Outcome>>,
     },
     /// The provider returned a complete MCP result with `isError`. It goes out unchanged; made by
@@ -142,9 +142,10 @@ pub enum RuntimeError {
     Structured {
         /// The capability's name.
         id: String,
-        /// All that the caller needs to mend it; of a program's, the place and its text as well.
+        /// Everything that the caller needs to fix it; for an error of a program, also the place
+        /// and its text.
         message: String,
-        /// What was told.
+        /// The error.
         error: Box<rtfs::Error>,
         /// The same as data (`{"error": …}`), for callers that receive data.
         outcome: Option<Box<Outcome>>,
@@ -161,7 +162,7 @@ pub enum RuntimeError {
         /// What it added.
         data: Option<JsonText>,
     },
-    /// A quota refuses the call; nothing of it has run. Made by [`RuntimeError::quota`].
+    /// A quota refuses the call, which has not begun. Made by [`RuntimeError::quota`].
     #[error("{id}: quota exceeded: {limit}; try again in {}", seconds(*.retry_after))]
     Quota {
         /// The capability's name.
@@ -175,7 +176,7 @@ pub enum RuntimeError {
         /// `_meta["orla/quota"]` with `limit` and `retry_after_ms`.
         outcome: Box<Outcome>,
     },
-    /// The call needs an approval and did not get it; nothing of it has run.
+    /// The call needs an approval and did not get it. It has not begun.
     #[error("{id}: not approved: {reason}")]
     Unapproved {
         /// The capability's name.
@@ -185,7 +186,8 @@ pub enum RuntimeError {
         /// Why there is no approval.
         reason: String,
     },
-    /// The program of a task is in a long wait: a timer, an event or another task. The task calls it again then.
+    /// The program of a task waits for an instant, an event or another task. The task then calls
+    /// it again.
     #[error("{id} is suspended and resumes later")]
     Suspended {
         /// The capability's name.
@@ -199,7 +201,7 @@ pub enum RuntimeError {
         /// Which limit, and its value.
         what: String,
     },
-    /// The executor panicked; the call alone is lost (RTFS capability system §6).
+    /// The executor panicked; only this call is lost (RTFS capability system §6).
     #[error("{id} failed: an internal error; see the server's log")]
     Panicked {
         /// The capability's name.
@@ -230,7 +232,7 @@ impl RuntimeError {
         Self::Quota { id: id.into(), rule, limit, retry_after, outcome }
     }
 
-    /// The error of a program, here or at another instance, with its form as data.
+    /// The error of a program, here or at another instance, also as data.
     pub fn structured(
         id: impl Into<String>,
         message: impl Into<String>,
@@ -447,14 +449,14 @@ pub fn whole_millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
-/// One place where data breaks its schema: `input.city: expected a string, got 7`.
+/// One place where data violates its schema: `input.city: expected a string, got 7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Where, from the root on: `input.items[3].price`.
     pub path: String,
     /// What the schema requires. For an RTFS type, this is its notation (`:string`); people see it in words.
     pub expected: String,
-    /// What came, cut to a readable length.
+    /// The value that came, cut to a readable length.
     pub got: String,
 }
 
@@ -469,9 +471,9 @@ impl Violation {
     }
 }
 
-/// What is expected of a required property that is missing.
+/// The expectation in the violation of a missing required property.
 pub(crate) const REQUIRED: &str = "a value (required)";
-/// What comes for a value that is missing.
+/// The value in the violation of a missing property.
 pub(crate) const NOTHING: &str = "nothing";
 /// The beginning of what is expected of a property that the schema does not have.
 pub(crate) const UNKNOWN: &str = "no such property";

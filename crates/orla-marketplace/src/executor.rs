@@ -17,10 +17,10 @@ use crate::provider::ProviderType;
 /// Runs the calls of one kind of provider (RTFS capability system §2.2).
 ///
 /// An executor neither validates, authorises, queues, retries nor logs: the marketplace does that once for all of
-/// them. The future of [`execute`](Self::execute) can be dropped at any await point; everything that it started
-/// then ends.
+/// them. The future of [`execute`](Self::execute) can be dropped at any await point; everything
+/// that it started then ends.
 ///
-/// It departs from the document in two places, both on purpose: input and output are lazy
+/// It deliberately departs from the document in two places: input and output are lazy
 /// ([`Payload`], [`Outcome`]), so that a relay parses nothing, and the future is `Send`, so that
 /// calls run on every core.
 #[async_trait]
@@ -95,11 +95,11 @@ pub trait CapabilityExecutor: Send + Sync {
     }
 }
 
-/// What a surface or an executor can say of a provider without asking it.
+/// What a surface or an executor knows about a provider without asking it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ProviderStatus {
-    /// Where the thing comes from: a path or an address.
+    /// The source of the provider: a path or an address.
     pub source: Option<String>,
     /// What runs it, such as `python3`.
     pub interpreter: Option<String>,
@@ -113,7 +113,7 @@ pub struct ProviderStatus {
     pub restarts: Option<u64>,
     /// Why it last failed.
     pub last_failure: Option<String>,
-    /// How far its processes are confined, where it has any.
+    /// How far its processes are confined, if it has any.
     pub sandbox: Option<SandboxStatus>,
     /// How calls find their provider, if there are several.
     pub route: Option<String>,
@@ -151,7 +151,7 @@ impl SandboxStatus {
         }
     }
 
-    /// Why processes do not run that cannot be confined as they are declared; `None` if they do.
+    /// Why the processes do not run, if they cannot be confined as declared; `None` if they run.
     pub fn unconfinable(&self) -> Option<String> {
         let is_unavailable = self.level == "unavailable";
         is_unavailable
@@ -183,15 +183,15 @@ pub enum ConfinedBy {
 /// What confined processes may do besides the base that all of them have. Paths are real ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxGrants {
-    /// Whether limits alone are in force, and nothing else is refused.
+    /// Whether only limits are in force, and nothing else is refused.
     pub is_open: bool,
     /// Files, and directories with everything below them, that they may read.
     pub read: Vec<String>,
     /// The same, which they may also change.
     pub write: Vec<String>,
-    /// Programs that they may run, and directories of such.
+    /// Programs that they may run, and directories of programs.
     pub run: Vec<String>,
-    /// What of the network they may use, as permissions.
+    /// The parts of the network that they may use, as permissions.
     pub network: Vec<String>,
     /// UNIX sockets that they may connect to.
     pub sockets: Vec<String>,

@@ -19,8 +19,8 @@ pub fn mcp_name(id: &str) -> String {
 }
 
 /// A name for every id, without collisions: in lexical order of the ids, the first keeps its name
-/// and the others get `_2`, `_3`, …; the same for the same ids, always. An id that is its own name keeps it, so that what is
-/// called by it is the same by id and by name.
+/// and the others get `_2`, `_3`, …; the same for the same ids, always. An id that is a valid name
+/// keeps it, so that it means the same as an id and as a name.
 pub fn mcp_names<'a>(ids: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str, String> {
     let sorted: BTreeMap<&str, String> = ids.into_iter().map(|id| (id, mcp_name(id))).collect();
     let mut taken: HashSet<String> = HashSet::new();
@@ -79,9 +79,9 @@ impl Pattern {
         &self.0
     }
 
-    /// Whether a capability with this id and MCP name fits: one of the two matches, or the pattern is the name of what the
-    /// capability is part of, such as `notes` of `notes.add`. So a rule that names a capsule still holds when the capsule
-    /// lists a second tool.
+    /// Whether a capability with this id and MCP name fits: one of the two matches, or the pattern
+    /// names what the capability is part of, such as `notes` for `notes.add`. So a rule that names
+    /// a capsule still applies when the capsule lists a second tool.
     pub fn fits(&self, id: &str, name: &str) -> bool {
         self.covers(id) || self.matches(name)
     }
@@ -91,12 +91,13 @@ impl Pattern {
         self.matches(id) || self.is_above(id)
     }
 
-    /// Whether the pattern is what an id begins with, up to a dot.
+    /// Whether the pattern equals the beginning of an id, up to a dot.
     pub fn is_above(&self, id: &str) -> bool {
         id.strip_prefix(&*self.0).is_some_and(|rest| rest.starts_with('.'))
     }
 
-    /// Whether the whole of `name` matches. Linear in both but for the product of their lengths at worst.
+    /// Whether the whole of `name` matches. Usually linear in both lengths; at worst, their
+    /// product.
     pub fn matches(&self, name: &str) -> bool {
         let (pattern, name) = (self.0.as_bytes(), name.as_bytes());
         let (mut p, mut n) = (0, 0);

@@ -14,7 +14,7 @@ use std::time::SystemTime;
 use async_trait::async_trait;
 use rtfs::{Error, Position, Request, Scope, Ticket, Value, Wait};
 
-/// Keeps what a run is answered.
+/// Keeps the answers that a run gets.
 #[async_trait]
 pub trait Journal: Send + Sync {
     /// What is known of the run. It is asked once, before the run begins or goes on.
@@ -69,7 +69,7 @@ pub trait Journal: Send + Sync {
     fn is_suspended(&self) -> bool;
 }
 
-/// What a journal knows of a run.
+/// What a journal knows about a run.
 #[derive(Debug, Default)]
 pub struct Past {
     /// The state that was saved last, in the form of [`rtfs::Run::save`].
@@ -89,14 +89,14 @@ pub struct Begun {
     pub is_idempotent: bool,
 }
 
-/// Something that a run has asked for.
+/// A request of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Asked {
     /// What the answer belongs to.
     pub ticket: Ticket,
     /// What it is.
     pub action: Action,
-    /// Of what: the id of a capability, the name of an event, an instant, words.
+    /// Its subject: the id of a capability, the name of an event, an instant, words.
     pub name: Arc<str>,
     /// Where in the program.
     pub at: Option<Position>,
@@ -106,7 +106,7 @@ pub struct Asked {
     pub scope: Option<Arc<Scope>>,
 }
 
-/// What a run asks for, as its program writes it.
+/// The kinds of requests of a run, by the forms of its program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// `call`

@@ -1,4 +1,4 @@
-//! Everything a program or an agent can call, found and called in one way
+//! The capabilities that programs and agents can call, and the single way to find and call them
 //! (RTFS capability system).
 //!
 //! A *capability* is a [`CapabilityManifest`] plus the [`CapabilityExecutor`] for its kind of
@@ -8,8 +8,8 @@
 //! # How it works
 //!
 //! A reload builds the next catalogue beside the running one and swaps a pointer; a call holds the
-//! catalogue it began with. Data travels as a lazy [`Payload`]: the bytes it came in, until someone
-//! asks for the value.
+//! catalogue it began with. Data travels as a lazy [`Payload`]: the bytes in which it arrived,
+//! until its value is needed.
 //!
 //! # What is deliberately absent
 //!

@@ -20,7 +20,7 @@ pub struct CapabilityManifest {
     pub id: String,
     /// The name for people.
     pub name: String,
-    /// What it does, in words a model can choose by. Never empty in a catalogue.
+    /// What it does, in words that help a model choose. Never empty in a catalogue.
     pub description: String,
     /// The provider that implements it.
     pub provider: ProviderType,
@@ -51,8 +51,8 @@ pub const TASK: &str = "task";
 pub const LISTED: &str = "listed";
 
 impl CapabilityManifest {
-    /// Replaces secrets in what it says to its readers: its names, description, metadata and provenance. Its id, its
-    /// permissions and its schemas decide something, and stay.
+    /// Replaces secrets in the texts for readers: names, description, metadata and provenance. Its
+    /// id, permissions and schemas have effects, and stay unchanged.
     pub fn redact(&mut self, redactor: &Redactor) {
         if redactor.is_empty() {
             return;
@@ -129,7 +129,7 @@ pub enum TaskSupport {
 }
 
 impl TaskSupport {
-    /// Each of them with its word in declarations and in MCP's `execution.taskSupport`.
+    /// All variants, with their words in declarations and in MCP's `execution.taskSupport`.
     pub const WORDS: [(&str, Self); 3] =
         [("required", Self::Required), ("optional", Self::Optional), ("forbidden", Self::Forbidden)];
 
@@ -171,7 +171,7 @@ pub struct CapabilityAttestation {
     pub authority: String,
     /// When it was made.
     pub created_at: SystemTime,
-    /// When it ends to hold, if it does.
+    /// When it expires, if it does.
     pub expires_at: Option<SystemTime>,
     /// Everything else the signer said.
     pub metadata: BTreeMap<String, String>,
@@ -239,14 +239,14 @@ impl CountScope {
     pub const WORDS: [(&'static str, Self); 2] = [("node", Self::Node), ("cluster", Self::Cluster)];
 }
 
-/// The callers to whom a provider that shows each caller its own has shown a capability. For others it does not exist.
-/// Cloning shares the set.
+/// The callers to whom a provider with a separate list for each caller has shown a capability. For
+/// others, the capability does not exist. Cloning shares the set.
 #[derive(Clone, Debug, Default)]
 pub struct ShownTo(Arc<RwLock<HashSet<Arc<str>>>>);
 
 impl ShownTo {
-    /// Notes whether the provider shows the capability to the caller with this [id](Principal::id). Returns whether that
-    /// is news.
+    /// Notes whether the provider shows the capability to the caller with this
+    /// [id](Principal::id). Returns whether this is a change.
     pub fn set(&self, id: &Arc<str>, is_shown: bool) -> bool {
         let mut callers = self.0.write();
         if is_shown { callers.insert(Arc::clone(id)) } else { callers.remove(id) }
@@ -272,7 +272,7 @@ pub enum Availability {
     /// It can.
     #[default]
     Available,
-    /// It can. Its provider has not said yet what it takes, and is asked before the first call.
+    /// It can, but its input is not known yet: its provider is asked before the first call.
     Unlearned,
     /// Its declaration has a fault. It is shown with the reason and is never run.
     Unavailable {
@@ -297,7 +297,7 @@ pub enum Listing {
     /// It is listed.
     #[default]
     Listed,
-    /// It is found by search and by its name alone.
+    /// Only a search or its name finds it.
     Unlisted,
 }
 

@@ -139,7 +139,7 @@ impl CapabilityMarketplace {
         self.executors.load().find(provider).cloned()
     }
 
-    /// The context for a request to a surface. [`Call::target`] names the surface; of the limits, only the time
+    /// The context for a request to a surface, which [`Call::target`] names. Only the time limit
     /// applies.
     pub fn surface_context(&self, call: &Call) -> CallContext {
         let limit = self.catalog.load().limits.timeout;
@@ -161,7 +161,7 @@ impl CapabilityMarketplace {
         )
     }
 
-    /// An id for a call to come, which no other call of this instance gets.
+    /// An id for a future call, unique within this instance.
     pub fn reserve_call_id(&self) -> Arc<str> {
         let number = self.calls.fetch_add(1, Ordering::Relaxed) + 1;
         format!("{:08x}-{number}", self.instance).into()
@@ -312,7 +312,7 @@ impl CapabilityMarketplace {
         &self.memory
     }
 
-    /// How much each caller may use, and has used. Without rules, everyone may use everything.
+    /// The limits of each caller, and their use. Without rules, there are no limits.
     pub fn quotas(&self) -> &Arc<Quotas> {
         &self.quotas
     }
@@ -327,7 +327,7 @@ impl CapabilityMarketplace {
         self.catalog.load().admissions().map(|admission| admission.running()).sum()
     }
 
-    /// Calls that wait for their turn at the moment: for that of their capability, or of the server.
+    /// Calls that wait at the moment, for a permit of their capability or of the server.
     pub fn waiting(&self) -> usize {
         let catalog = self.catalog.load();
         let own = catalog.entries().iter().filter_map(|entry| entry.admission.as_ref());
@@ -347,7 +347,7 @@ impl CapabilityMarketplace {
         self.add_observer(&self.on_request, Arc::new(observe));
     }
 
-    /// Lets `observer` follow calls from now on. It takes the place of the one before.
+    /// Lets `observer` follow calls from now on. It replaces the previous observer.
     pub fn observe_with(&self, observer: impl CallObserver + 'static) {
         self.observer.store(Some(Arc::new(Box::new(observer))));
     }
@@ -376,8 +376,9 @@ impl CapabilityMarketplace {
         self.on_request.load_full()
     }
 
-    /// Lets `prepare` learn, before a list is made, what is served by providers that say so only when they are
-    /// asked. It publishes the resulting snapshot itself, and so does `refresh`, which asks nobody.
+    /// Lets `prepare` ask providers for their capabilities before a list is made, if they must be
+    /// asked. It publishes the resulting snapshot itself, and so does `refresh`, which asks no
+    /// provider.
     pub fn on_listing(
         &self,
         prepare: impl Fn() -> BoxFuture<'static, ()> + Send + Sync + 'static,
@@ -403,7 +404,8 @@ impl CapabilityMarketplace {
         self.snapshot()
     }
 
-    /// Lets `sign_in` have callers of unknown names [sign in](crate::Source::sign_in) at providers that need that.
+    /// Lets `sign_in` ask callers of unknown names to [sign in](crate::Source::sign_in) at
+    /// providers that need that.
     pub fn on_unknown(
         &self,
         sign_in: impl Fn(String, CallScope) -> BoxFuture<'static, Option<Result<(), String>>>
@@ -414,7 +416,8 @@ impl CapabilityMarketplace {
         self.on_unknown.store(Some(Arc::new(SignIn(Box::new(sign_in)))));
     }
 
-    /// Has the caller of an unknown name sign in, if a provider that may serve the name needs that.
+    /// Asks the caller of an unknown name to sign in, if a provider that may serve the name needs
+    /// that.
     ///
     /// # Errors
     /// The caller cannot be served.
@@ -467,7 +470,7 @@ impl CapabilityMarketplace {
         problems.into_iter().map(|problem| problem.text).collect()
     }
 
-    /// As [`problems_for`](Self::problems_for), with what is known of the providers.
+    /// As [`problems_for`](Self::problems_for), with the known status of the providers.
     pub fn provider_problems_for(
         &self,
         catalog: &Catalog,
@@ -479,7 +482,7 @@ impl CapabilityMarketplace {
         problems
     }
 
-    /// As [`problems`](Self::problems), with what is known of the providers.
+    /// As [`problems`](Self::problems), with the known status of the providers.
     pub fn provider_problems(&self, name: Option<&str>) -> Vec<ProviderProblem> {
         let problems = self.on_problems.load_full();
         let mut problems = problems.map(|problems| (problems.0)(name)).unwrap_or_default();

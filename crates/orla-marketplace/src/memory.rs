@@ -31,7 +31,7 @@ pub struct MemoryBudget {
     held: AtomicUsize,
     /// How many reservations were made or made larger. It wraps.
     taken: AtomicUsize,
-    /// Whether a burst has begun that is not over.
+    /// Whether a burst has begun and is not over.
     is_in_burst: AtomicBool,
     burst_ended: Notify,
 }
@@ -65,9 +65,9 @@ impl MemoryBudget {
         }
     }
 
-    /// Waits until much memory was held (32 MiB, or 10,000 reservations one after the other) and hardly any is (4 MiB), for a
-    /// second in which little happens. The allocator then has much that it could return to the system. One task may wait at
-    /// a time.
+    /// Waits for the end of a burst: much memory was held (32 MiB, or 10,000 reservations in
+    /// sequence), and for a quiet second hardly any is (4 MiB). The allocator can then return much
+    /// memory to the system. One task may wait at a time.
     pub async fn burst_over(&self) {
         self.burst_ended.notified().await;
         loop {
@@ -129,7 +129,7 @@ impl MemoryBudget {
 }
 
 impl Reservation {
-    /// The bytes of it.
+    /// The reserved bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -77,7 +77,7 @@ impl NoticeSink {
         Self { observed: Some(observed), ..self }
     }
 
-    /// Whether anyone listens, the caller or what follows the call. If not, notices need not be made.
+    /// Whether the caller or an observer listens. If not, notices need not be made.
     pub fn is_wanted(&self) -> bool {
         self.take.is_some() || self.observed.is_some()
     }
@@ -105,14 +105,14 @@ impl fmt::Debug for NoticeSink {
     }
 }
 
-/// What a call says while it runs.
+/// A message of a running call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Notice {
     /// How far it is.
     Progress(Progress),
     /// A message for the caller's log.
     Log {
-        /// How grave it is.
+        /// Its severity.
         level: LogLevel,
         /// What it says.
         message: LogText,
@@ -131,7 +131,7 @@ pub struct LogText {
 /// What a server of MCP sent as a message of its log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SentLog {
-    /// What the server calls the part of itself that speaks.
+    /// The server's name for the part that sent the message.
     pub logger: Option<String>,
     /// The message, which may be any JSON.
     pub data: JsonText,
@@ -198,24 +198,24 @@ pub struct Progress {
 pub enum LogLevel {
     /// For debugging.
     Debug,
-    /// What is normal.
+    /// Normal operation.
     Info,
-    /// What is normal and worth knowing.
+    /// A normal but significant event.
     Notice,
-    /// What may become an error.
+    /// A possible error.
     Warning,
-    /// What went wrong.
+    /// An error.
     Error,
-    /// What a part of the system failed by.
+    /// A failure of a part of the system.
     Critical,
     /// Action is needed at once.
     Alert,
-    /// What makes the system unusable.
+    /// The system is unusable.
     Emergency,
 }
 
 impl LogLevel {
-    /// Every level, the least grave first.
+    /// Every level, the least severe first.
     pub const ALL: [Self; 8] = [
         Self::Debug,
         Self::Info,

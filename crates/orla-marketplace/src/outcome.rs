@@ -9,7 +9,7 @@ use crate::error::{RuntimeError, RuntimeResult};
 use crate::memory::Reservation;
 use crate::payload::{JsonText, Payload};
 
-/// What a call gave.
+/// The result of a successful call.
 ///
 /// A result that came as MCP content goes out as the same content; a plain value is rendered by
 /// the front end.
@@ -60,7 +60,7 @@ impl Outcome {
     /// and as a string otherwise; or else the content blocks.
     ///
     /// # Errors
-    /// Content that is no list of blocks.
+    /// Content that is not a list of blocks.
     pub fn payload(&self) -> RuntimeResult<Payload> {
         if let Some(structured) = &self.structured {
             return Ok(structured.clone());

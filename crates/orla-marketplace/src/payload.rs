@@ -53,7 +53,8 @@ impl Payload {
     /// The payload as JSON text.
     ///
     /// # Errors
-    /// A value that JSON cannot say (a function, `NaN`, an infinity) is an error naming its path.
+    /// A value that JSON cannot express (a function, `NaN`, an infinity); the error names its
+    /// path.
     pub fn json(&self) -> RuntimeResult<&JsonText> {
         if let Some(json) = self.0.json.get() {
             return Ok(json);

@@ -24,7 +24,7 @@ use rtfs::text::excerpt;
 
 use crate::id::Pattern;
 
-/// Something that a capability needs, or a pattern over such things.
+/// A permission that a capability needs, or a pattern over permissions.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Permission {
     text: Box<str>,
@@ -122,8 +122,8 @@ impl Permission {
         self.scope == Scope::Everything
     }
 
-    /// Whether something matches both. A need that may include a denied permission is denied: `exec` is, if
-    /// `exec:rm` is denied.
+    /// Whether something matches both. A need that may include a denied permission is denied: a
+    /// denial of `exec:rm` also denies `exec`.
     pub(crate) fn overlaps(&self, need: &Self) -> bool {
         self.covers(need) || (self.scope != Scope::Everything && need.covers(self))
     }

@@ -16,7 +16,7 @@ use crate::principal::{CallerPattern, Callers, Principal};
 /// match it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccessPolicy {
-    /// The rules; their order does not matter, as a denial wins over any permission.
+    /// The rules; their order does not matter, because a denial overrides every permission.
     pub rules: Vec<Rule>,
     /// What a caller learns about a capability that the rules deny it.
     pub disclosure: Disclosure,
@@ -71,7 +71,8 @@ impl AccessPolicy {
         needs.iter().find(|need| !applied.decide(need).is_allowed())
     }
 
-    /// What decides about each need of a capability, and about the capability itself where a rule denies it altogether.
+    /// The decision on each need of a capability, and on the capability itself if a rule denies it
+    /// altogether.
     pub fn explain<'a>(
         &'a self,
         principal: Option<&Principal>,
@@ -98,9 +99,9 @@ impl AccessPolicy {
         }
     }
 
-    /// Scopes with which this caller would be permitted what it is denied, none of which can be left out. Those of its own
-    /// scopes that mean something here come first, so that a client that requests exactly these loses nothing. Empty if no
-    /// scope helps.
+    /// A minimal set of scopes that would permit this caller what the policy denies it. The
+    /// caller's own scopes that are known here come first, so that a client that requests exactly
+    /// these loses nothing. Empty if no scope helps.
     pub fn helpful_scopes(
         &self,
         principal: &Principal,

@@ -43,7 +43,7 @@ pub enum IdentifiedBy<'a> {
     Token,
     /// A client certificate.
     Certificate,
-    /// It is no client but a schedule of the configuration.
+    /// A schedule of the configuration, not a client.
     Schedule,
     /// An access token of the authorization server with this issuer identifier.
     OAuth(&'a str),
@@ -152,7 +152,7 @@ impl Principal {
         self
     }
 
-    /// A text that no other principal has, and that stays the same over restarts. It is for keys of tables and files,
+    /// A unique text that stays the same across restarts. It is for keys of tables and files,
     /// not for people.
     pub fn id(&self) -> &Arc<str> {
         &self.0.id
@@ -194,8 +194,8 @@ impl Principal {
         &self.0.permissions
     }
 
-    /// The access token as it came, for token exchange (RFC 8693) alone. Only callers with an OAuth access token have
-    /// one. It must not reach a log, an error or another server.
+    /// The access token as it came, only for token exchange (RFC 8693). Only callers with an OAuth
+    /// access token have one. It must not reach a log, an error or another server.
     pub fn credential(&self) -> Option<&str> {
         self.0.credential.as_deref()
     }

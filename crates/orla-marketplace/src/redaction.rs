@@ -25,7 +25,7 @@ use crate::notice::{LogText, Notice, Progress, SentLog};
 use crate::outcome::Outcome;
 use crate::payload::{JsonText, Payload};
 
-/// What stands in the place of a secret.
+/// The replacement for a secret.
 pub const REDACTED: &str = "[redacted]";
 
 /// The fewest bytes of a value that is looked for. A shorter one would hide words that are not secrets.
@@ -34,7 +34,7 @@ const MIN_VALUE: usize = 4;
 /// The most that building a deterministic automaton may cost: the bytes of all forms times those of the longest one.
 const MAX_DETERMINISTIC: usize = 1 << 20;
 
-/// Replaces secrets in texts. Two of them are equal if they know the same values.
+/// Replaces secrets in texts. Two redactors are equal if they know the same values.
 #[derive(Default)]
 pub struct Redactor {
     values: BTreeSet<String>,
@@ -59,18 +59,18 @@ impl Redactor {
         Self { values, search }
     }
 
-    /// Replaces what any of them replaces.
+    /// A redactor for the secrets of all of these.
     pub fn of_all<'r>(all: impl IntoIterator<Item = &'r Self>) -> Self {
         Self::new(all.into_iter().flat_map(|one| &one.values))
     }
 
-    /// Replaces what either of them replaces.
+    /// A redactor for the secrets of both.
     #[must_use]
     pub fn and(&self, other: &Self) -> Self {
         Self::new(self.values.union(&other.values))
     }
 
-    /// What replaces what either of them replaces, if there is one.
+    /// A redactor for the secrets of both, if there is at least one.
     pub fn united(one: Option<Arc<Self>>, other: Option<&Arc<Self>>) -> Option<Arc<Self>> {
         match (one, other) {
             (Some(one), Some(other)) => Some(Arc::new(one.and(other))),
@@ -83,7 +83,7 @@ impl Redactor {
         self.values.is_empty()
     }
 
-    /// Whether a text has a secret in it.
+    /// Whether a text contains a secret.
     pub fn finds(&self, text: &str) -> bool {
         !self.is_empty() && self.search.as_ref().is_none_or(|search| search.is_match(text))
     }
@@ -171,7 +171,7 @@ impl Redactor {
         }
     }
 
-    /// An error without secrets in what its caller sees.
+    /// An error without secrets in the parts that its caller sees.
     #[must_use]
     pub fn error(&self, mut error: RuntimeError) -> RuntimeError {
         if self.is_empty() {

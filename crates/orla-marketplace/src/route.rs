@@ -40,13 +40,13 @@ fn limits() -> Limits {
 /// The order in which the providers of a capability are tried.
 #[derive(Clone)]
 pub enum Route {
-    /// In the order of the list: the first one that can be reached.
+    /// In the order of the list: the first reachable provider.
     Failover,
     /// Each call begins with the next one.
     RoundRobin,
     /// The one with the fewest running calls first.
     LeastBusy,
-    /// Inputs of the same value begin with the same one.
+    /// Inputs with the same value of the expression begin with the same provider.
     By(Expression),
 }
 
@@ -61,7 +61,7 @@ impl Expression {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// All that is wrong with it.
+    /// All its mistakes.
     pub fn new(text: &str) -> Result<Self, Diagnostics> {
         let macro_steps = limits().steps;
         let options = Options { inputs: vec![INPUT.to_owned()], macro_steps, ..Options::default() };
@@ -116,7 +116,7 @@ impl fmt::Display for Route {
     }
 }
 
-/// A provider that is made of several.
+/// A provider that consists of several providers.
 pub struct Routed {
     route: Route,
     targets: Vec<Target>,

@@ -36,7 +36,8 @@ pub(crate) use walk::MAX_PATTERNS;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", prefix(.path))]
 pub struct SchemaError {
-    /// Where in the declaration, such as `properties.limit.type`; empty for the whole of it.
+    /// The place in the declaration, such as `properties.limit.type`; empty for the whole
+    /// declaration.
     pub path: String,
     /// What was expected there, and what was found.
     pub problem: String,

@@ -2,16 +2,16 @@
 //!
 //! # How it works
 //!
-//! A [`Peer`] can be asked: a supervised process (a capsule) or a server behind HTTP. [`call`] calls one of its
-//! tools, and [`PeerSurface`] serves everything else that it has. Both handle [`input_requests`], with which a
-//! server answers instead of a result (2026-07-28). `Conversation` is the state of one pair of pipes; [`wire`] is
-//! JSON-RPC.
+//! A [`Peer`] takes requests: it is a supervised process (a capsule) or a server behind HTTP.
+//! [`call`] calls one of its tools, and [`PeerSurface`] serves everything else of a peer. Both
+//! handle [`input_requests`], which a server can return instead of a result (2026-07-28).
+//! `Conversation` is the state of one pair of pipes; [`wire`] is JSON-RPC.
 //!
 //! # What is deliberately absent
 //!
-//! The SDK's client. Its types know every standard member of a message and lose the others, as they lose the text
-//! of numbers; its service makes a tree of every result (2.0 ms for 100 KB where the envelope alone costs 0.07
-//! ms). Here a result is the text it came in, from end to end.
+//! The SDK's client. Its types keep only the standard members of a message, and lose the text of
+//! numbers. Its service parses every result into a tree (2.0 ms for 100 KB, where the envelope
+//! alone costs 0.07 ms). Here, a result stays the text in which it arrived.
 
 #![warn(missing_docs)]
 

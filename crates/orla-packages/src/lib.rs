@@ -1,23 +1,24 @@
-//! Software of others: where it comes from, what is locked, and how it is installed.
+//! Third-party packages: their sources, their lock, and their installation.
 //!
 //! - [`source`]: what a person writes to name a source
-//! - [`lock`]: `orla.lock`, which says exactly what a project has
+//! - [`lock`]: `orla.lock`, the exact list of a project's packages
 //! - [`archive`]: bundles and folders as archives, with checks of everything that an archive may do to a machine
 //! - [`bundle`]: the manifest of an `.mcpb` bundle
 //! - [`remote`]: a server behind a URL as an archive
 //! - [`environment`]: programs of npm and PyPI as bundles
 //! - [`oci`]: bundles and folders in OCI registries
-//! - [`publish`]: what a registry is told of a package
+//! - [`publish`]: the description of a package for a registry
 //! - [`registry`]: the API of MCP registries
-//! - [`tools`]: what a package says its tools are
-//! - [`store`]: the directory of what is installed, and its transactions
+//! - [`tools`]: the tools that a package declares
+//! - [`store`]: the directory of installed packages, and its transactions
 //!
-//! Everything but `store` and the folders of `archive` is without I/O. The network is behind [`Fetch`].
+//! Only `store` and the folders of `archive` do I/O. The network is behind [`Fetch`].
 //!
 //! # Invariants
 //!
 //! - Nothing of an archive is written before all of its names, kinds and sizes are checked.
-//! - What is installed is what its archive unpacked to on this machine: a project cannot bring other files in its place.
+//! - An installed package is what its archive unpacked to on this machine: a project cannot
+//!   substitute other files.
 //! - An installation is the old or the new one, whenever the process ends: its directory is named by its content, and the
 //!   lock, which is replaced by one rename, says which directory is meant.
 

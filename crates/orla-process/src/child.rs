@@ -39,8 +39,8 @@ use crate::shebang::FileKind;
 /// The environment of a process.
 pub type Variables = Arc<[(OsString, OsString)]>;
 
-/// Keeps Python from its caches of compiled modules: they lie in a package and are no part of what is attested, so
-/// they may neither run nor change the package.
+/// Stops Python from using its caches of compiled modules. They lie in the package but are not
+/// attested, so they may neither run nor change the package.
 pub const NO_PYTHON_CACHE: (&str, &str) = ("PYTHONPYCACHEPREFIX", "/dev/null");
 
 /// A program on disk, by its absolute path.
@@ -191,8 +191,8 @@ impl Program {
         variables
     }
 
-    /// What it may read in every sandbox because it is its own: its file, its package, the installation of its
-    /// interpreter.
+    /// Its own files, which it may read in every sandbox: its file, its package, the installation
+    /// of its interpreter.
     pub fn own_files(&self, environment: &Arc<Environment>) -> Vec<PathBuf> {
         let own = iter::once(self.path.clone()).chain(self.files.iter().cloned());
         own.chain(self.installation(environment)).collect()
@@ -231,7 +231,8 @@ impl Program {
         read_script(&self.path)
     }
 
-    /// What its files mention of the server's variables and is not passed to it. `args` may name scripts.
+    /// The variables of the server that its files mention and that are not passed to it. `args`
+    /// may name scripts.
     pub fn withheld(&self, args: &[OsString], environment: &Environment) -> BTreeSet<String> {
         let directory = self.directory.as_deref().unwrap_or(Path::new(""));
         let files = iter::once(self.path.clone()).chain(args.iter().map(|arg| directory.join(arg)));

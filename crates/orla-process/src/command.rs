@@ -55,8 +55,8 @@ impl fmt::Debug for Command {
 }
 
 impl Command {
-    /// A text of the process without the values of the variables that were set for it, where these look like
-    /// secrets: some programs print what they do not like, and the text goes to logs and messages.
+    /// A text of the process without the values of its variables that look like secrets: some
+    /// programs print invalid values, and the text goes to logs and messages.
     pub fn without_secrets<'t>(&self, mut text: Cow<'t, str>) -> Cow<'t, str> {
         for (_, value) in self.env.iter().filter(|(name, value)| looks_secret(name, value)) {
             if text.contains(value.as_str()) {
@@ -81,7 +81,7 @@ fn looks_secret(name: &str, value: &str) -> bool {
 }
 
 impl Command {
-    /// What runs, as far as an attestation can vouch for it: a program that is named by its path.
+    /// The content that an attestation can cover: a program that is named by its path.
     pub fn content(&self) -> ContentSource {
         if !self.command.contains('/') {
             return ContentSource::Unknown;

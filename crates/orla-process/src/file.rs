@@ -27,7 +27,8 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
-    /// Of the file at `path`, or where it is a link, of what it leads to; none if it cannot be looked at.
+    /// The version of the file at `path`, or of the target if it is a link; `None` if it cannot be
+    /// examined.
     pub fn of(path: &Path) -> Option<Self> {
         let metadata = fs::metadata(path).ok()?;
         Some(Self {
@@ -58,7 +59,7 @@ impl FileVersion {
     }
 }
 
-/// Opens a file that was a regular one when it was looked at, without ever waiting.
+/// Opens a file that was a regular file when it was examined. Never blocks.
 ///
 /// # Errors
 /// It cannot be opened.

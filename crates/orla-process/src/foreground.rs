@@ -28,8 +28,8 @@ pub struct Ended {
 /// How often it is looked whether a program with a time limit has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// Runs a program to its end. It leads a process group of its own, which is the foreground of the terminal meanwhile, so
-/// that the keys of the terminal that send signals reach it alone.
+/// Runs a program to its end. It leads a process group of its own, which is the foreground of the
+/// terminal meanwhile, so that only it gets the signals of the terminal's keys.
 ///
 /// # Errors
 /// It could not be started; the system's reason.

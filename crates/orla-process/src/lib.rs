@@ -2,24 +2,28 @@
 //!
 //! # How it works
 //!
-//! [`runner`] runs one short program for each call, and [`standby`] starts such programs before they are called.
-//! [`supervisor`] keeps programs running that serve many, in
-//! any protocol. Both start a [`child::Program`] with the variables that [`environment`] passes to it. [`reaper`] ends
-//! what is left when the server dies, and [`init`] reaps orphans where the server is a container's first process.
-//! [`shebang`] and [`start_failure`] say what a program's file is to the kernel, and why it could not start.
-//! [`foreground`] runs one program with the terminal of this process. [`confinement`] confines processes to what their declarations say. [`watch`] notices changes of files.
+//! [`runner`] runs one short program for each call, and [`standby`] starts such programs before
+//! they are called. [`supervisor`] keeps programs running that serve many calls, in any protocol.
+//! Both start a [`child::Program`] with the variables that [`environment`] passes to it.
+//! [`reaper`] ends the remaining processes when the server dies, and [`init`] reaps orphans if the
+//! server is a container's first process. [`shebang`] and [`start_failure`] say how the kernel
+//! treats a program's file, and why it could not start. [`foreground`] runs one program with the
+//! terminal of this process. [`confinement`] confines processes to their declarations. [`watch`]
+//! notices changes of files.
 //!
 //! # Invariants
 //!
-//! - No process, descriptor or zombie of a simple tool outlives its call, and no process its server.
+//! - No process, descriptor or zombie of a simple tool outlives its call. No process outlives the
+//!   server.
 //! - Every buffer, queue and thread pool is bounded ([`limits`]).
 //! - No shell parses an argument.
-//! - No fork of the server: `posix_spawn` alone. Launchers, which have one thread, make processes through `orla-sys`.
+//! - The server never forks: it uses only `posix_spawn`. Launchers, which have one thread, make
+//!   processes through `orla-sys`.
 //!
 //! # What is deliberately absent
 //!
-//! Nothing here knows a protocol, a file format or a tool. What is spoken with a supervised program is a
-//! [`supervisor::Protocol`], which a provider implements.
+//! Nothing here knows a protocol, a file format or a tool. A provider implements the
+//! [`supervisor::Protocol`] for its supervised programs.
 
 #![warn(missing_docs)]
 

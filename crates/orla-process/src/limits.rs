@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Bounds on one child process. Every call has them; there is no unbounded one.
+/// Bounds on one child process. Every call has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// The most that is kept of standard output, and of standard error, in bytes each. What comes
@@ -10,8 +10,8 @@ pub struct Limits {
     pub max_output_bytes: usize,
     /// The time between SIGTERM and SIGKILL. 2 s by default.
     pub grace: Duration,
-    /// How long a process may take to vanish after SIGKILL before the call goes on without it: one
-    /// that the kernel holds in a device driver does not hold the caller. 2 s by default.
+    /// How long a process may take to exit after SIGKILL before the call continues without it: a
+    /// process that is stuck in a device driver does not block the caller. 2 s by default.
     pub kill_wait: Duration,
 }
 
@@ -31,8 +31,8 @@ pub struct PoolLimits {
     /// The most threads, and so the most processes at once. They are started when they are needed.
     /// 64 by default.
     pub max_threads: usize,
-    /// The most calls that wait for a thread. A caller that admits no more than `max_threads` calls at
-    /// once never has any. 4,096 by default.
+    /// The most calls that wait for a thread. There are none if the caller admits at most
+    /// `max_threads` calls at once. 4,096 by default.
     pub max_waiting: usize,
     /// How long a thread without work is kept. 5 s by default.
     pub idle: Duration,

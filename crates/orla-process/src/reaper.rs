@@ -105,7 +105,7 @@ impl Instance {
         Arc::clone(&self.environment.read())
     }
 
-    /// Sets the environment that children are started from. Nothing changes where it is the same.
+    /// Sets the environment that children are started from. The same environment changes nothing.
     pub fn set_environment(&self, environment: Environment) {
         let mut current = self.environment.write();
         if **current != environment {
@@ -124,7 +124,7 @@ impl Instance {
     }
 
     /// Makes sure that the reaper runs. To be called before each start of a child; a failure is
-    /// logged once, and does not keep the child from running.
+    /// logged once, and does not prevent the child from running.
     pub fn watch_over_children(&self) {
         let Some(reaper) = &self.reaper else { return };
         let mut reaper = reaper.lock();

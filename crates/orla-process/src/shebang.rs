@@ -28,7 +28,7 @@ impl FileKind {
         if head.starts_with(b"\x7fELF") || looked_at.contains(&0) { Self::Binary } else { Self::Text }
     }
 
-    /// The interpreter's name as people know it: `python3`; `sh` for text that names none.
+    /// The interpreter's common name: `python3`; `sh` for text without a shebang.
     pub fn interpreter(&self) -> Option<String> {
         match self {
             Self::Script(shebang) => Some(shebang.interpreter().to_string_lossy().into_owned()),
@@ -45,7 +45,7 @@ pub struct Shebang {
     pub program: PathBuf,
     /// Everything after it, which the kernel passes as one argument.
     pub argument: Option<OsString>,
-    /// Whether the line ends in a carriage return, which the kernel takes for a part of the name.
+    /// Whether the line ends in a carriage return, which the kernel treats as part of the name.
     pub carriage_return: bool,
 }
 

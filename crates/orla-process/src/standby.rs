@@ -232,7 +232,8 @@ impl Standby {
 }
 
 impl Standby {
-    /// Ends every waiting process, and starts no more. A process whose input just ends would take that for a call.
+    /// Ends every waiting process, and starts no more. A process would treat the end of its input
+    /// as a call.
     pub fn end(&self) {
         let mut state = self.shared.lock();
         state.is_closing = true;

@@ -34,7 +34,7 @@ pub struct StartFailure {
     pub exit_code: i32,
     /// What completes the sentence "it could not start: …".
     pub reason: String,
-    /// What else there is to know, as a shell would say it on standard error.
+    /// Further details, as a shell would print them on standard error.
     pub detail: Option<String>,
 }
 

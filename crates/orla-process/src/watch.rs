@@ -47,7 +47,7 @@ pub struct Target {
 pub struct Change {
     /// The paths, in order; the first 64 of them.
     pub paths: Vec<PathBuf>,
-    /// Whether there are more than are named, or some notices were lost.
+    /// Whether there are more changes than the named ones, or some notices were lost.
     pub and_more: bool,
 }
 

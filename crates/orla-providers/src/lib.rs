@@ -1,4 +1,4 @@
-//! The executors of the kinds of provider (RTFS capability system §2.2), one module each.
+//! The executors, one module for each kind of provider (RTFS capability system §2.2).
 
 #![warn(missing_docs)]
 

@@ -18,10 +18,10 @@
 //!
 //! # What is deliberately absent
 //!
-//! Nothing here knows the marketplace, a clock, a source of randomness, a file or a socket: what a
-//! function needs of them (an instant, a seed) is an argument. `clippy.toml` forbids what the
-//! standard library has of them, a test pins every crate below this one, and another runs each
-//! function under a filter that ends the process at its first system call.
+//! Nothing here knows the marketplace, a clock, a source of randomness, a file or a socket: a
+//! function takes what it needs of them (an instant, a seed) as an argument. `clippy.toml` forbids
+//! their parts of the standard library, a test pins every crate below this one, and another test
+//! runs each function under a filter that ends the process at its first system call.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -13,7 +13,7 @@
 //!
 //! # Deliberately absent
 //!
-//! Knowledge of configurations: what a reference stands in is the reader's affair.
+//! Knowledge of configurations: callers decide where references may be.
 
 mod command;
 mod key;

@@ -1,4 +1,4 @@
-//! MCP to the outside, over HTTP and stdio.
+//! The server side of MCP, over HTTP and stdio.
 //!
 //! A [`Server`] serves a marketplace: over HTTP it is [bound](Server::bind) to an address, over a
 //! pipe it [serves](Server::serve_stdio) one client. One endpoint serves every revision of the
@@ -7,31 +7,34 @@
 //! # How it works
 //!
 //! The transports, the envelope and the dispatch are written here, on hyper; the protocol's
-//! vocabulary is the official SDK's (`rmcp::model`). The SDK's own transport was measured first: it
-//! reaches half of the requests that a bare handler does, loses the text of numbers, and answers some
-//! malformed requests otherwise than the specification says.
+//! vocabulary is the official SDK's (`rmcp::model`). Measurements ruled out the SDK's own
+//! transport: it reaches half the requests of a bare handler, loses the text of numbers, and
+//! answers some malformed requests in violation of the specification.
 //!
-//! A request goes: guard (`http/`) → `routes` → `mcp/`, `rtfs/`, `a2a/` or `admin/` → marketplace. Pages for people come from outside (`pages`). In `mcp/` it goes:
-//! envelope (`rpc`) → mode (`request_mode`) → `dispatch`, and comes back as plain JSON or as a stream (`exchange`).
-//! `tools/call` and `tools/list` never build a tree: the body's bytes are cut, passed on, and put together again
+//! A request goes: guard (`http/`) → `routes` → `mcp/`, `rtfs/`, `a2a/` or `admin/` → marketplace.
+//! Pages for people come from outside this crate (`pages`). In `mcp/` it goes: envelope (`rpc`) →
+//! mode (`request_mode`) → `dispatch`, and comes back as plain JSON or as a stream (`exchange`).
+//! `tools/call` and `tools/list` never build a tree: they slice, pass on and join the body's bytes
 //! (`tools`). Other methods of MCP go to the surfaces of the marketplace (`surfaces`).
 //!
-//! A provider's request for input goes to the client on the stream of the session's call (`session::client`). Without a
-//! session, it is the result of the call, whose work waits for the next request (`input::requests`, `dispatch::pending`).
-//! Programs have a route of their own (`rtfs::programs`), and so have tasks (`tasks`). Notifications have one source (`notify`).
+//! A provider's request for input goes to the client on the stream of the session's call
+//! (`session::client`). Without a session, it is the result of the call, which waits for the next
+//! request (`input::requests`, `dispatch::pending`). Programs and tasks have their own routes
+//! (`rtfs::programs`, `tasks`). `notify` is the only source of notifications.
 //!
 //! # Invariants
 //!
 //! - A session calls what it last listed; a sessionless request sees the newest snapshot.
-//! - No client's slowness holds up another, nor a running call: every queue is bounded, and nothing
+//! - A slow client delays no other client and no running call: every queue is bounded, and nothing
 //!   that runs a call waits for its reader.
-//! - No client sees another's questions, progress or subscriptions.
-//! - An idle session is memory alone: no task, no channel, no timer.
+//! - A client never sees another client's questions, progress or subscriptions.
+//! - An idle session is only memory: it has no task, no channel and no timer.
 //! - [`Bound::serve`] and [`Server::serve_stdio`] return after all spawned tasks have ended.
 //!
 //! # What is deliberately absent
 //!
-//! Providers and processes: this crate knows the marketplace and MCP, and nothing behind them. JSON-RPC batches, which one old revision had.
+//! Providers and processes: this crate knows only the marketplace and MCP. JSON-RPC batches, which
+//! one old revision had.
 
 mod a2a;
 mod admin;
@@ -102,14 +105,15 @@ impl Server {
         self.core.reconfigure(options);
     }
 
-    /// Lets `observe` see failed authentications. It sees only the first one of a peer that has to wait. The first
-    /// observer stays.
+    /// Lets `observe` see failed authentications. While a peer is rate limited, it sees only the
+    /// first one. The first observer stays.
     pub fn on_unauthenticated(&self, observe: impl Fn(&Unauthenticated) + Send + Sync + 'static) {
         drop(self.core.on_unauthenticated.set(Box::new(observe)));
     }
 
-    /// Goes on with the push notifications that the last server did not send. To be called within a runtime, after
-    /// [`push_with`](Self::push_with) and [`serve_tasks`](Self::serve_tasks), and before those tasks go on.
+    /// Continues the push notifications that the last server did not send. Call it within a
+    /// runtime, after [`push_with`](Self::push_with) and [`serve_tasks`](Self::serve_tasks), and
+    /// before those tasks continue.
     ///
     /// # Errors
     /// The state cannot be read.
@@ -135,7 +139,7 @@ impl Server {
         self.core.serve_tasks(tasks);
     }
 
-    /// The metrics of everything that is served, as the text that `/metrics` has.
+    /// The metrics of everything that is served, as the text of `/metrics`.
     pub fn metrics(&self) -> String {
         self.core.metrics.render(&admin::status::gauges(&self.core, None), |_| true)
     }
@@ -155,8 +159,8 @@ impl Server {
         self.core.show_nodes(Box::new(cluster));
     }
 
-    /// Answers what another node of the cluster [asks](Nodes::ask) in the name of this caller. What cannot be read has an
-    /// empty answer.
+    /// Answers what another node of the cluster [asks](Nodes::ask) in the name of this caller. The
+    /// answer to an unreadable question is empty.
     pub async fn answer_node(&self, caller: Option<&Principal>, question: &Bytes) -> Bytes {
         peers::answer(&self.core, caller, question).await
     }

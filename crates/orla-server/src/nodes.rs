@@ -108,12 +108,12 @@ pub struct NodeRow {
     pub capabilities: Vec<String>,
     /// Calls that run there.
     pub running: usize,
-    /// The places that its calls have of bounds that hold over all nodes.
+    /// The places that its calls hold of cluster-wide bounds.
     #[serde(skip_serializing_if = "is_zero")]
     pub places: usize,
     /// Milliseconds since it was last heard of.
     pub lag_ms: u64,
-    /// For how many milliseconds its copy of the store has not kept up, because its consumer is stuck.
+    /// For how many milliseconds its copy of the store has lagged, because its consumer is stuck.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck_ms: Option<u64>,
 }

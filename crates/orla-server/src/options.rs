@@ -23,7 +23,7 @@ pub struct ServerOptions {
     pub auth: AuthOptions,
     /// How often peers may fail to authenticate.
     pub auth_limits: AuthLimits,
-    /// Certificates: with them, the listener speaks TLS alone. `None` by default.
+    /// Certificates: with them, the listener speaks only TLS. `None` by default.
     pub tls: Option<TlsSettings>,
     /// The largest body of a request, in bytes: 4 MiB.
     pub max_body_bytes: usize,
@@ -31,13 +31,13 @@ pub struct ServerOptions {
     pub body_timeout: Duration,
     /// How long the head of a request may take from its first byte on: 10 s.
     pub header_timeout: Duration,
-    /// How long a connection may say nothing between requests: 5 min.
+    /// How long a connection may be idle between requests: 5 min.
     pub keep_alive: Duration,
     /// The most connections at once; further ones wait to be accepted: 20,000.
     pub max_connections: usize,
     /// How long a session without a call and without an open stream lives: 30 min.
     pub session_idle: Duration,
-    /// The most sessions at once; beyond it a long idle one makes room: 100,000.
+    /// The most sessions at once; beyond it, a long idle one is closed: 100,000.
     pub max_sessions: usize,
     /// The most sessionless requests that wait for answers of their clients at once; further ones fail: 1,024. A caller
     /// with a principal has at most a quarter of them.
@@ -71,9 +71,9 @@ pub struct AgentOptions {
     /// data?}`. If empty, as by default, it is the one that answers prompts, if the caller may use one; otherwise
     /// such texts are refused.
     pub text: String,
-    /// The most tasks that are kept; beyond it the oldest that is over makes room: 1,000.
+    /// The most tasks that are kept; beyond it, the oldest finished task is removed: 1,000.
     pub max_tasks: usize,
-    /// The most bytes of one, its messages and results together: 16 MiB.
+    /// The most bytes of the messages and results of one task: 16 MiB.
     pub max_task_bytes: usize,
     /// How long a task is kept that is over: 1 day.
     pub keep: Duration,
@@ -101,7 +101,7 @@ pub struct Unauthenticated {
     pub peer: IpAddr,
     /// `no token` or `invalid token`.
     pub problem: &'static str,
-    /// What exactly is wrong with the token. It is not for its bearer.
+    /// What exactly is wrong with the token. Its bearer must not see this.
     pub reason: Option<&'static str>,
 }
 

@@ -37,7 +37,8 @@ pub trait Pages: Send + Sync {
 pub struct Visit<'a> {
     /// Its head. The guard has passed its Host and its Origin.
     pub head: &'a Parts,
-    /// Its body, which is read for POST alone, and of strangers only where they may send one.
+    /// Its body, which is read only for POST, and from unknown callers only where they may send
+    /// one.
     pub body: Bytes,
     /// Who asks.
     pub visitor: Visitor,

@@ -18,7 +18,7 @@ const SHARED: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
 pub struct AuthLimits {
     /// Failures that one peer may have in a minute: 20. 0 means any number.
     pub failures_per_minute: usize,
-    /// Whether they count for peers on this machine too. They do not by default.
+    /// Whether the limit applies to peers on this machine too: no by default.
     pub loopback: bool,
 }
 

@@ -8,7 +8,8 @@ use http::StatusCode;
 use orla_marketplace::{AnswerError, JsonText, PendingApproval, Principal, Redactor};
 use serde_json::value::RawValue;
 
-/// A call that waits for an approval, here or at another node, as a caller sees it that made the call or may answer.
+/// A call that waits for an approval, here or at another node, as shown to its caller and to
+/// callers who may answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ApprovalRequest {

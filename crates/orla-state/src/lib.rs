@@ -1,9 +1,10 @@
-//! What outlives a process: ordered records that are written all or none, and durably.
+//! Durable state: ordered records that are written atomically.
 //!
-//! [`StateStore`] is the seam. An engine behind it keeps records in one file, or on other machines; its users cannot
-//! tell which. A record has a key, a value, and a revision that each write changes. Keys are texts whose parts are
-//! separated by `/`, and they are ordered by their bytes. So the parts of a thing are read together, and a key that
-//! contains a time is an index by time.
+//! [`StateStore`] is the interface. An engine behind it keeps records in one file, or on other
+//! machines; its users cannot tell the difference. A record has a key, a value, and a revision
+//! that each write changes. Keys are texts whose parts are separated by `/`, and they are ordered
+//! by their bytes. So a range of keys reads the parts of a thing together, and keys that contain a
+//! time are an index by time.
 
 mod embedded;
 mod limits;

@@ -1,4 +1,5 @@
-//! The calls of the system that need `unsafe`, in a form that is safe to call. Every other crate of the workspace forbids it.
+//! Safe wrappers of system calls that need `unsafe`. Every other crate of the workspace forbids
+//! `unsafe`.
 
 /// Has glibc keep little of what is freed. Without it, glibc learns from each large block that is freed to keep more, up to
 /// 64 MiB for each of its arenas: after a burst, a server keeps hundreds of megabytes.

@@ -9,7 +9,8 @@
 //!
 //! # Invariants
 //!
-//! - A collector that is slow or gone costs no call anything: the queue is bounded, and what does not fit is left out.
+//! - A slow or missing collector does not slow down calls: the queue is bounded, and spans that do
+//!   not fit are left out.
 //!
 //! # What is deliberately absent
 //!

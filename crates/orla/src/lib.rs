@@ -1,6 +1,6 @@
-//! orla, put together: the command line, the configuration, and the wiring of all other crates.
+//! The program orla: the command line, the configuration, and the wiring of all other crates.
 //!
-//! As a library, this crate is the server with executors of one's own: see [`Server`].
+//! As a library, this crate is a server that takes additional executors: see [`Server`].
 //!
 //! Start reading at [`main`], then `commands/serve.rs`, which reads as the story of a server, and
 //! `app.rs`, the wiring of providers and executors.

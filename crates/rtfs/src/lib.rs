@@ -1,8 +1,8 @@
 //! The RTFS language: values, types, and programs that compose capabilities.
 //!
 //! RTFS 2.0 is the typed Lisp in which capabilities are composed. This crate is the language alone:
-//! it does no I/O, knows no clock and no randomness that a program could see, and has no idea what
-//! a capability is. The same program with the same answers gives the same result.
+//! it does no I/O, shows programs no clock and no randomness, and does not know capabilities. The
+//! same program with the same answers gives the same result.
 //!
 //! # What is here
 //!
@@ -12,19 +12,19 @@
 //! - [`text`]: excerpts and suggestions for messages.
 //! - [`read`] and [`compile`]: text to values and to a [`Program`], or all its mistakes, each with its
 //!   line, column and an excerpt.
-//! - [`check()`]: what is wrong with a program that compiles, said before it runs.
+//! - [`check()`]: the mistakes of a program that compiles, found before it runs.
 //! - [`Run`]: a program that runs. [`Run::advance`] runs until it is done, has failed, has used its quota,
-//!   or wants something of its host; what that is, [`Run::events`] says, and [`Run::resolve`] gives the
-//!   answer. [`Limits`] bound it. [`Run::save`] makes bytes of a run, and [`Run::load`] goes on with them in
-//!   another process. [`eval_pure`] is all of that for a text that calls nothing.
+//!   or needs its host. [`Run::events`] says what it needs, and [`Run::resolve`] gives the answer.
+//!   [`Limits`] bound it. [`Run::save`] turns a run into bytes, and [`Run::load`] continues it in
+//!   another process. [`eval_pure`] does all of this for a text that calls nothing.
 //!
 //! # How it works
 //!
 //! A reader makes forms (`syntax`), a compiler makes code for a register machine of them
 //! (`compiler`), and the machine runs it (`machine`) with the standard library (`builtins`),
-//! which is partly written in RTFS. Macros run on the machine while a program is compiled. No native
-//! function calls back into a program: what takes functions is code like any other, so that each call
-//! can be metered, suspended, and named in an error.
+//! which is partly written in RTFS. Macros run on the machine while a program is compiled. Native
+//! functions never call back into a program: functions that take functions are RTFS code, so each
+//! call can be metered, suspended, and named in an error.
 //!
 //! ```
 //! use rtfs::{Event, Limits, Options, Outcome, Run, Source, Value, compile};
@@ -41,7 +41,7 @@
 //!
 //! # What is deliberately absent
 //!
-//! Code that drives a run or talks to people: that is the host's part.
+//! Code that drives a run or talks to people: the host does both.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

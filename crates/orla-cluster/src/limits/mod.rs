@@ -2,20 +2,22 @@
 //!
 //! # How it works
 //!
-//! A count is one record of the store, which says what was taken from its bucket and how many places each node has. Nodes
-//! change it by compare-and-set, so no call is admitted twice for one place. One task of each node (`serve`) does that for
-//! all of its calls: what is asked meanwhile goes into the next batch. What is decided, and what is known of the records,
-//! is in [`Ledger`], which does no I/O.
+//! A count is one record of the store, which says what was taken from its bucket and how many
+//! places each node has. Nodes change it by compare-and-set, so no place is given to two calls.
+//! One task of each node (`serve`) does this for all calls of the node: requests that arrive
+//! meanwhile go into the next batch. [`Ledger`] holds the known records and decides; it does no
+//! I/O.
 //!
-//! A node that has places has a record of its life besides, which it renews. The places of a life whose record is gone are
-//! free. Others remove the record when it has not changed for a lease, after they have asked NATS for everything that was
-//! said. A node that could not renew its record ends the calls that have places before that.
+//! A node with places also has a record of its life, which it renews. The places of a life without
+//! a record are free. Other nodes remove the record when it has not changed for a lease, after
+//! they have asked NATS for the newest state. A node that cannot renew its record ends its calls
+//! with places before that.
 //!
 //! # Invariants
 //!
 //! - Never more calls than a count has places, whichever nodes die, stand still or cannot be heard (property-tested in
 //!   `tests`).
-//! - What cannot be counted is refused.
+//! - A call that cannot be counted is refused.
 //!
 //! # What is deliberately absent
 //!

@@ -1,4 +1,4 @@
-//! Who is there, and what they offer. Pure.
+//! Which nodes are alive, and what they offer. Pure.
 
 mod lease;
 mod offer;

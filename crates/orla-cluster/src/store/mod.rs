@@ -1,21 +1,23 @@
-//! The store of a cluster: the records that all nodes share, behind the seam of `orla-state`.
+//! The store of a cluster: the records that all nodes share, behind the interface of `orla-state`.
 //!
 //! # How it works
 //!
 //! A stream of JetStream keeps the last message of each subject, and a key is a subject (`subject`). So a record is the
 //! last message of its key, its revision is the number of that message, and a removal is a message too, which expires.
 //! Changes are published as one atomic batch, with the condition of each change as the number that the last message of
-//! its subject must have (`plan`, `write`). So the server decides, and a node that was stopped for a minute cannot write
-//! what it read before.
+//! its subject must have (`plan`, `write`). So the server decides, and a node that was stopped for
+//! a minute cannot write stale data.
 //!
 //! Every node has a copy of all keys and small values (`replica`), which a consumer keeps up to date (`feed`). Reads are
-//! local. What this node has written is in its copy when the write returns, and [`StateStore::sync`] waits for what
-//! others have written. Values that fit into no message have messages of their own in a second stream (`values`).
+//! local. The copy contains this node's writes when they return, and [`StateStore::sync`] waits
+//! for the writes of others. Values that do not fit into one message have their own messages in a
+//! second stream (`values`).
 //!
 //! # Invariants
 //!
-//! - The copy goes forward only, and shows all of a batch or nothing.
-//! - A conflict is what the server refused and the copy confirms. Everything else is a failure.
+//! - The copy only moves forward, and shows all of a batch or nothing.
+//! - A conflict is a change that the server refused, as the copy confirms. Every other refusal is
+//!   a failure.
 
 mod feed;
 mod plan;

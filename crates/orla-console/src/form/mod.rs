@@ -8,7 +8,8 @@
 //!
 //! A field that is empty is a value that is absent. An optional object is there if anything in it is. What this cannot
 //! express (an empty text, an empty optional list, a value of another type) has a field of JSON text instead of its
-//! fields. [`Form::of_input`] reads back each part that it made, and takes JSON text where another value came out.
+//! fields. [`Form::of_input`] reads back each part that it made, and uses JSON text if the value
+//! differs.
 //!
 //! # Invariants
 //!
@@ -17,8 +18,8 @@
 //!
 //! # Deliberately absent
 //!
-//! Validation. The validator of the call path checks what was read, and [`Form::blame`] puts what it says beside the
-//! field that it concerns.
+//! Validation. The validator of the call path checks the input, and [`Form::blame`] puts its
+//! messages beside their fields.
 
 mod build;
 mod fields;

@@ -1,4 +1,4 @@
-//! The pages: which one answers a request, one file for each.
+//! The pages, one file for each, and the choice of the page for a request.
 
 mod audit;
 mod call;

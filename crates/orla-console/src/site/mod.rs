@@ -1,4 +1,4 @@
-//! What every page stands on: embedded files, responses, sessions.
+//! The common parts of all pages: embedded files, responses, sessions.
 
 pub(crate) mod assets;
 pub(crate) mod query;

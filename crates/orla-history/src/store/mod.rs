@@ -1,4 +1,4 @@
-//! Where rows are kept.
+//! The stores that keep rows.
 
 mod disk;
 mod memory;

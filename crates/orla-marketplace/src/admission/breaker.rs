@@ -22,7 +22,7 @@ pub struct BreakerLimits {
     pub failures: u32,
     /// How long it is open the first time: 1 s. The time doubles with each probe that fails.
     pub open_min: Duration,
-    /// What that time grows to: 30 s.
+    /// The maximum of that time: 30 s.
     pub open_max: Duration,
 }
 
@@ -32,7 +32,7 @@ impl Default for BreakerLimits {
     }
 }
 
-/// Stands between the calls of one upstream and it.
+/// The circuit breaker of one upstream.
 #[derive(Debug)]
 pub(crate) struct Breaker {
     pub(crate) limits: BreakerLimits,
@@ -55,7 +55,7 @@ enum State {
 enum Health {
     Good,
     Bad,
-    /// The call says nothing of the upstream.
+    /// The call says nothing about the upstream.
     Unknown,
 }
 
@@ -134,7 +134,7 @@ impl Breaker {
     }
 }
 
-/// A call on its way. Dropping it without a result says nothing of the upstream.
+/// A call on its way. Dropping it without a result says nothing about the upstream.
 #[derive(Debug)]
 pub(crate) struct Attempt<'a> {
     breaker: &'a Breaker,

@@ -115,8 +115,8 @@ impl<T> FairQueue<T> {
         self.len += 1;
     }
 
-    /// Takes the next item whose lane has its turn and that `admits` lets through. Within a lane nothing
-    /// overtakes.
+    /// Takes the next item whose lane has its turn and that `admits` lets through. The order
+    /// within a lane is kept.
     pub(crate) fn pop(&mut self, admits: impl Fn(&T) -> bool) -> Option<T> {
         let first = |lane: &mut VecDeque<T>| {
             lane.front().is_some_and(&admits).then(|| lane.pop_front()).flatten()
@@ -157,8 +157,8 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Makes room for a call of `caller`: takes the newest item of the longest lane of the principal with most
-    /// items, if that one has at least two more than `caller`.
+    /// Makes room for a call of `caller`: takes the newest item of the longest lane of the
+    /// principal with the most items, if that principal has at least two more than `caller`.
     pub(crate) fn evict_for(&mut self, caller: &Caller) -> Option<T> {
         let own = self.principals.get(caller).map_or(0, |principal| principal.len);
         let (longest, waiting) =

@@ -25,7 +25,7 @@ use fair_queue::{Caller, FairQueue};
 pub(crate) struct Bounds {
     /// Calls that run at once, at least one.
     pub(crate) running: usize,
-    /// Those of one provider, at least one.
+    /// Calls of one provider that run at once, at least one.
     pub(crate) of_one_provider: usize,
     /// Calls that wait.
     pub(crate) waiting: usize,
@@ -35,7 +35,7 @@ pub(crate) struct Bounds {
 #[derive(Debug)]
 pub(crate) struct Admission {
     state: Mutex<State>,
-    /// Calls that have returned their permits to ask their clients and have not got new ones.
+    /// Calls that returned their permits to ask their clients, and have no new permits yet.
     away: AtomicUsize,
 }
 
@@ -172,7 +172,8 @@ impl Admission {
         Self { state: Mutex::new(state), away: AtomicUsize::new(0) }
     }
 
-    /// Puts other bounds in force. The calls that run go on, and those that wait and can run now are let in.
+    /// Puts other bounds in force. Running calls continue, and waiting calls that can run now are
+    /// let in.
     pub(crate) fn resize(self: &Arc<Self>, bounds: Bounds) {
         let bounds = bounds.normal();
         let before = std::mem::replace(&mut self.state.lock().bounds, bounds);
@@ -296,7 +297,7 @@ pub(crate) struct CallPermit {
 #[derive(Debug, Default)]
 struct Held {
     permit: Option<Permit>,
-    /// It gave its permit back and has none again.
+    /// The call returned its permit, and has no new one yet.
     away: bool,
     /// Questions that wait for their answers.
     asking: usize,

@@ -12,7 +12,8 @@ pub(crate) struct Matter {
 }
 
 impl Matter {
-    /// That of a capability as it is now. Reads its content only if it has changed since it was last read.
+    /// The digests of a capability as it is now. Reads its content only if it has changed since it
+    /// was last read.
     ///
     /// # Errors
     /// Why the manifest has no digest, as one clause.

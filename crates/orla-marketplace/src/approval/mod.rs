@@ -1,16 +1,18 @@
-//! Approvals: calls that a person has to agree to (`approve` of the configuration).
+//! Approvals: calls that a person must approve (`approve` of the configuration).
 //!
 //! # How it works
 //!
-//! It is one step of a call, after its quotas: if an [`ApprovalRule`] concerns the call, the call becomes a [`table`] row
-//! and waits. The question goes to the caller's own client if that can be asked (`question`), and to the front
-//! ends: [`Approvals::pending`] lists the table, and [`Approvals::answer`] answers a row. The first answer counts. The
-//! clocks of the call and of the calls around it stand still meanwhile.
+//! An approval is one step of a call, after its quotas: if an [`ApprovalRule`] concerns the call,
+//! the call becomes a [`table`] row and waits. The question goes to the caller's own client, if it
+//! can be asked (`question`), and to the front ends: [`Approvals::pending`] lists the table, and
+//! [`Approvals::answer`] answers a row. The first answer counts. The clocks of the call and of the
+//! calls around it stand still meanwhile.
 //!
 //! # Invariants
 //!
-//! - An approval is good for one call by the same caller of the same capability, with the same manifest, the same program and
-//!   the same input (`Binding`), under the same rule, and is used once. Everything else asks again.
+//! - An approval is valid for one call by the same caller of the same capability, with the same
+//!   manifest, the same program and the same input (`Binding`), under the same rule, and is used
+//!   once. Any other call asks again.
 //! - What was approved is what runs: a call whose capability changed after the question is refused before each attempt.
 //! - A call does not run after its caller's credential has expired or was withdrawn, whenever it was approved.
 //! - Without an explicit yes the call does not run: silence, a lost client and a full table refuse it.
@@ -65,7 +67,7 @@ type Observer = dyn Fn(&ApprovalRecord) + Send + Sync;
 #[derive(Clone, Default)]
 #[non_exhaustive]
 pub enum Desk {
-    /// No one. A call whose client cannot be asked is refused at once.
+    /// Nobody. A call whose client cannot be asked is refused at once.
     #[default]
     Closed,
     /// The callers to whom a front end shows [`Approvals::pending`].
@@ -100,22 +102,22 @@ impl Answer {
     }
 }
 
-/// Which questions a caller may answer whose rules do not say who answers them.
+/// The questions that a caller may answer if their rules do not say who answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MayAnswer {
     /// None.
     None,
-    /// Those about calls of others.
+    /// Questions about calls of others.
     OfOthers,
     /// All.
     All,
 }
 
-/// A call that waits for an approval, as a caller sees it that made the call or may answer.
+/// A call that waits for an approval, as shown to its caller and to callers who may answer.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct PendingApproval {
-    /// By which it is answered.
+    /// The id under which it is answered.
     pub id: String,
     /// The id of the capability.
     pub capability: String,
@@ -176,9 +178,9 @@ pub struct ApprovalRecord {
     pub input: String,
     /// What was decided.
     pub decision: ApprovalDecision,
-    /// The name of the one who answered, if there was an answer.
+    /// The name of the caller who answered, if there was an answer.
     pub by: Option<String>,
-    /// How the one who answered was identified.
+    /// How that caller was identified.
     pub by_identified_by: Option<String>,
     /// How: `elicitation`, `orla approvals` or `terminal`.
     pub via: Option<&'static str>,
@@ -196,7 +198,7 @@ pub enum ApprovalDecision {
     Expired,
     /// The caller left before there was an answer.
     Withdrawn,
-    /// There was no one to ask, or no room for the question.
+    /// There was nobody to ask, or no room for the question.
     Unasked,
     /// An approval that came after the caller had left was used by the same call.
     Used,
@@ -261,8 +263,8 @@ impl Approvals {
         self.observers.store(Some(Arc::new(before.chain([observer]).collect())));
     }
 
-    /// Lets `accepts` say whether the credential of a caller is still accepted once its call has been approved. Of several
-    /// servers, one has to accept it.
+    /// Lets `accepts` say whether the credential of a caller is still accepted once its call has
+    /// been approved. If there are several servers, one must accept it.
     pub fn check_callers(&self, accepts: impl Fn(&Principal) -> bool + Send + Sync + 'static) {
         let _writing = self.writing.lock();
         let check: Arc<CallerCheck> = Arc::new(accepts);
@@ -362,7 +364,8 @@ impl Approvals {
     /// Waits until the call is approved. Returns what was approved.
     ///
     /// # Errors
-    /// [`RuntimeError::Unapproved`], also if the caller's credential does not hold any longer; or the call was cancelled.
+    /// [`RuntimeError::Unapproved`], also if the caller's credential is no longer valid; or the
+    /// call was cancelled.
     pub(crate) async fn ask(
         &self,
         rule: Arc<ApprovalRule>,
@@ -522,7 +525,7 @@ enum Ended {
     ByOthers(Answer),
     /// The answer of the caller's client or of the person at the terminal.
     Directly(Answer),
-    /// The client gave no answer, and there is no one else to ask.
+    /// The client gave no answer, and there is nobody else to ask.
     Unasked,
     Expired,
 }

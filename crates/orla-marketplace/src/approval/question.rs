@@ -23,7 +23,7 @@ pub(super) fn sentence(capability: &str, caller: &str, input: &str) -> String {
 }
 
 /// Asks the client. `key` is the question's name; it cannot be guessed, so no client answers before it is asked.
-/// Gives `None` if the client gives no answer.
+/// Returns `None` if the client gives no answer.
 pub(super) async fn ask(client: &dyn Client, key: &str, message: &str) -> Option<bool> {
     let form = json!({
         "mode": "form",

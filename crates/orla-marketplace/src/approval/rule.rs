@@ -10,7 +10,7 @@ use crate::id::Pattern;
 use crate::manifest::ANNOTATIONS;
 use crate::principal::{Callers, Principal};
 
-/// Calls that a person has to approve.
+/// A rule that selects calls that a person must approve.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ApprovalRule {
@@ -18,8 +18,8 @@ pub struct ApprovalRule {
     pub name: String,
     /// The capabilities, by id or MCP name.
     pub capabilities: Vec<Pattern>,
-    /// MCP's annotations that the capability must have, with these values. One that a capability does not have does not
-    /// match.
+    /// MCP annotations that the capability must have, with these values. An absent annotation does
+    /// not match.
     pub annotations: Vec<(String, bool)>,
     /// The callers.
     pub to: Callers,
@@ -61,7 +61,7 @@ impl ApprovalRule {
             .all(|(name, value)| has.get(name).and_then(Json::as_bool) == Some(*value))
     }
 
-    /// Whether this caller may answer a question about a call, which is its own or not.
+    /// Whether this caller may answer a question about its own or another caller's call.
     pub(super) fn may_answer(
         &self,
         caller: Option<&Principal>,

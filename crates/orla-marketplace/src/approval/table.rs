@@ -20,7 +20,7 @@ const MAX_OF_ONE_CALLER: usize = 64;
 /// The largest input of a question that stays when its caller leaves, in bytes.
 const MAX_KEPT_INPUT: usize = 64 << 10;
 
-/// What an approval is good for: one call that is the same in all of this.
+/// The scope of an approval: one call with exactly these values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Binding {
     /// The id of the capability.
@@ -111,7 +111,8 @@ impl Table {
         Ok(Opened::Waiting { id, expires, answer })
     }
 
-    /// The caller no longer waits for this question. Gives whether the question had no answer yet.
+    /// The caller no longer waits for this question. Returns whether the question had no answer
+    /// yet.
     pub(super) fn leave(&mut self, id: &str, now: Instant) -> bool {
         self.expire(now);
         let Some((_, state)) = self.0.iter_mut().find(|(question, _)| question.id == id) else {
@@ -131,7 +132,7 @@ impl Table {
         self.0.len() < before
     }
 
-    /// Answers a question. Gives the question if it had not been answered yet; `None` otherwise.
+    /// Answers a question. Returns the question if it had not been answered yet; `None` otherwise.
     pub(super) fn answer(&mut self, id: &str, answer: Answer, now: Instant) -> Option<Question> {
         self.expire(now);
         let at = self.0.iter().position(|(question, _)| question.id == id)?;

@@ -39,8 +39,9 @@ pub fn canonical_json(text: &str) -> Result<String, CanonicalError> {
 
 /// The canonical form of a manifest: one object with everything that clients are shown and that decides on its calls.
 ///
-/// The form leaves out the content, which is signed beside it, and everything that is no part of the promise: the
-/// attestation, the provenance, and the settings of the provider, which the content hash covers.
+/// The form leaves out the content, which is signed beside it, and everything that is not signed:
+/// the attestation, the provenance, and the settings of the provider, which the content hash
+/// covers.
 ///
 /// # Errors
 /// A schema has no canonical form.

@@ -44,7 +44,7 @@ impl PublicKey {
         bytes.map(Self).ok_or(KeyError::Public)
     }
 
-    /// Whether `signature`, in base64, is this key's over `message`.
+    /// Whether `signature`, in base64, is a signature of this key over `message`.
     pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
         let key = UnparsedPublicKey::new(&ED25519, self.0);
         STANDARD.decode(signature).is_ok_and(|signature| key.verify(message, &signature).is_ok())

@@ -1,9 +1,9 @@
-//! Who vouches for a capability, and for what exactly (RTFS capability system §3.1).
+//! Attestations: signatures over capabilities (RTFS capability system §3.1).
 //!
 //! An attestation is a signature over a *statement*: the authority, the time, the expiry, and two hashes in its
 //! metadata. One is the hash of the manifest's canonical form ([`manifest_form`]), the other that of the content
-//! ([`ContentSource`]). So the attestation itself says what it was made for, and if it no longer fits, [`check`]
-//! says which of the two changed.
+//! ([`ContentSource`]). So the attestation itself says what it was made for. If it no longer fits,
+//! [`check`] says which of the two hashes changed.
 //!
 //! # How it works
 //!
@@ -12,8 +12,8 @@
 //!
 //! # Deliberately absent
 //!
-//! No certificates and no chains of trust: a public key stands in the configuration under the name of
-//! its authority. No secret is part of any form or hash.
+//! Certificates and chains of trust: the configuration contains the public keys by the names of
+//! their authorities. No secret is part of any form or hash.
 
 mod canonical;
 mod instant;

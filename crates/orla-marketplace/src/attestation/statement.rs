@@ -49,14 +49,14 @@ impl Subject {
     }
 }
 
-/// Who makes a statement, and how long it holds.
+/// The authority of a statement, and its period of validity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validity {
     /// The authority whose key signs.
     pub authority: String,
     /// When it is made; whole seconds count.
     pub created_at: SystemTime,
-    /// When it ends to hold, if it does.
+    /// When it expires, if it does.
     pub expires_at: Option<SystemTime>,
 }
 
@@ -79,7 +79,7 @@ pub fn sign(subject: &Subject, validity: Validity, key: &SigningKey) -> Capabili
     attestation
 }
 
-/// Why an attestation says nothing for a capability.
+/// Why an attestation is not valid for a capability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Flaw {
@@ -98,7 +98,7 @@ pub enum Flaw {
     /// Its hashes are computed from forms that this version of orla does not use.
     #[error("another version of orla made it: attest the capability again")]
     OtherVersion,
-    /// The manifest is another.
+    /// The manifest is different.
     #[error("its manifest has changed since it was attested")]
     ManifestChanged,
     /// The content is different.
@@ -106,10 +106,10 @@ pub enum Flaw {
     ContentChanged,
 }
 
-/// Whether an attestation holds for a capability in its present state.
+/// Checks whether an attestation is valid for a capability in its present state.
 ///
 /// # Errors
-/// The first reason why it does not.
+/// The first reason why it is not.
 pub fn check(
     attestation: &CapabilityAttestation,
     subject: &Subject,
@@ -134,7 +134,7 @@ pub fn signed(attestation: &CapabilityAttestation, keys: &TrustedKeys) -> Result
     }
 }
 
-/// Whether this is the time that an attestation is for.
+/// Checks whether this time is within the validity of an attestation.
 ///
 /// # Errors
 /// It is too early or too late.

@@ -7,7 +7,7 @@ use crate::error::RuntimeResult;
 use crate::outcome::Outcome;
 use crate::payload::Payload;
 
-/// An answer, when it comes. It may never come: the call then waits for its deadline or its cancellation.
+/// A future answer. It may never come: the call then waits for its deadline or its cancellation.
 pub type Answering = BoxFuture<'static, RuntimeResult<Outcome>>;
 
 /// Answers calls in place of their executors, for example from a recording. All other steps of a call stay as they are.

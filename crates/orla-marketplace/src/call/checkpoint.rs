@@ -5,10 +5,10 @@ use async_trait::async_trait;
 use crate::catalog::Entry;
 use crate::error::RuntimeResult;
 
-/// Learns that a call is about to run, and can hold it up or refuse it.
+/// Learns that a call is about to run, and can delay or refuse it.
 ///
-/// A task writes down that its call runs before the call does, so that after a crash it is known what may have
-/// happened. Calls within the call do not inherit its checkpoint.
+/// A task records the start of its call before the call runs, so that after a crash it is known
+/// what may have happened. Calls within the call do not inherit its checkpoint.
 #[async_trait]
 pub trait Checkpoint: Send + Sync {
     /// Whether the call goes on with one that has begun before. That one was approved, if it had to be, so that no one is

@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until};
 #[derive(Debug)]
 pub(crate) struct Clock {
     state: Mutex<State>,
-    /// Notified when the clock goes on.
+    /// Notified when the clock continues.
     resumed: Notify,
     /// The clock of the call around it.
     outer: Option<Arc<Self>>,
@@ -20,7 +20,7 @@ pub(crate) struct Clock {
 #[derive(Debug)]
 struct State {
     deadline: Instant,
-    /// How many things the clock waits for.
+    /// How many guards stop the clock.
     waits: usize,
     /// When the first of them began.
     since: Instant,
@@ -56,7 +56,7 @@ impl Clock {
         std::iter::successors(Some(self), |clock| clock.outer.as_deref())
     }
 
-    /// The deadline, as if the clock went on now.
+    /// The deadline, as if the clock continued now.
     pub(crate) fn deadline(&self) -> Instant {
         let state = self.state.lock();
         match state.waits {
@@ -65,7 +65,7 @@ impl Clock {
         }
     }
 
-    /// Waits until the deadline has passed by so much.
+    /// Waits until the deadline has passed by this duration.
     pub(crate) async fn passed(&self, by: Duration) {
         loop {
             let resumed = self.resumed.notified();

@@ -2,14 +2,14 @@
 
 use std::sync::Arc;
 
-/// The instances that a call has passed through, by the names that the callers use for them, the first one first.
+/// The instances that a call has passed through, in order, by the names that their callers use.
 ///
-/// One that calls another says it of itself; so a call that goes round in a circle is found by its length.
+/// An instance that calls another adds itself, so the length reveals a call that goes in a circle.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hops(Option<Arc<str>>);
 
 impl Hops {
-    /// Through how many instances a call may go.
+    /// How many instances a call may pass through.
     pub const MAX: usize = 8;
     /// The longest name of one.
     const MAX_NAME: usize = 64;
@@ -28,10 +28,10 @@ impl Hops {
         Ok(Self((!names.is_empty()).then(|| names.join(Self::SEPARATOR).into())))
     }
 
-    /// One more.
+    /// The chain with this instance added.
     ///
     /// # Errors
-    /// A sentence with the chain, if this one is one too many.
+    /// A sentence with the chain, if it would be longer than the limit.
     pub fn through(&self, name: &str) -> Result<Self, String> {
         let name = plain(name);
         if self.names().count() >= Self::MAX {

@@ -1,17 +1,18 @@
 //! The one path on which every capability is called (RTFS capability system §4, RFC 1 §5).
 //!
-//! Read [`CapabilityMarketplace::call`]: everything that happens to a call of any front end stands there, in order.
-//! Executors do none of it. [`CapabilityMarketplace::open`] is the same for streams.
+//! Read [`CapabilityMarketplace::call`]: it contains all steps of a call from any front end, in
+//! order. Executors do not repeat these steps. [`CapabilityMarketplace::open`] is the same for
+//! streams.
 //!
 //! - [`scope`]: a call, and its context for an executor
 //! - [`prepared`]: what each step does
 //! - [`admission`](crate::admission): how many calls run at once, fair queueing, and the circuit breakers of failing
 //!   providers
-//! - [`retry`]: when a call that failed is made again
-//! - [`checkpoint`]: the moment at which a call may run and has not begun
+//! - [`retry`]: when a failed call is retried
+//! - [`checkpoint`]: the moment before a call runs
 //! - [`answers`]: recorded answers instead of executors
 //! - [`clock`]: the time of a call
-//! - [`record`]: what is known of a finished call
+//! - [`record`]: the records of finished calls
 //! - [`observe`]: observers of running calls
 //! - [`stream`]: streams, whose items are read one by one
 //! - [`request`]: the path of requests for prompts, resources and completions
@@ -46,7 +47,7 @@ use stream::OpenStream;
 impl CapabilityMarketplace {
     /// Calls a capability and returns its outcome (RTFS capability system §4).
     ///
-    /// Dropping the future withdraws the call: what it started is ended.
+    /// Dropping the future withdraws the call, and ends everything that it started.
     ///
     /// # Errors
     /// See [`RuntimeError`](crate::RuntimeError); each step has its own variants.
@@ -128,8 +129,9 @@ impl CapabilityMarketplace {
         }
     }
 
-    /// Opens a stream (RTFS capability system §3.2). The path is that of a call up to its permits, but it is not tried
-    /// again, and no permit is held once the stream is open. The stream is recorded when it ends.
+    /// Opens a stream (RTFS capability system §3.2). The path is that of a call up to its permits,
+    /// but opening is not retried, and no permit is held once the stream is open. The stream is
+    /// recorded when it ends.
     ///
     /// # Errors
     /// Those of [`call`](Self::call); [`RuntimeError::Structured`](crate::RuntimeError::Structured) of kind `type` if the capability

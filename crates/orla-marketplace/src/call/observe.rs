@@ -50,6 +50,6 @@ pub enum Ending<'a> {
     Closed,
     /// It failed.
     Failed(&'a RuntimeError),
-    /// Its caller went away.
+    /// Its caller disconnected.
     Abandoned,
 }

@@ -205,8 +205,8 @@ impl PreparedCall<'_> {
         refusal.map_or(Ok(()), |reason| Err(self.undeclared(reason.to_owned())))
     }
 
-    /// Waits while the provider starts or is restarted, and looks the capability up again. Returns whether it is another
-    /// now.
+    /// Waits while the provider starts or is restarted, and looks the capability up again. Returns
+    /// whether it has changed.
     ///
     /// # Errors
     /// The provider is not ready within the call's time, or no longer has the capability.
@@ -283,8 +283,8 @@ impl PreparedCall<'_> {
     /// the structured value.
     ///
     /// # Errors
-    /// The value breaks the schema. A success without any value breaks no schema that its provider declared: an API may
-    /// answer with or without content.
+    /// The value violates the schema. A success without a value never violates a schema of its
+    /// provider: an API may answer with or without content.
     pub(super) async fn validate_output(&self, outcome: Outcome) -> RuntimeResult<Outcome> {
         let Some(schema) = self.entry.output.validator() else { return Ok(outcome) };
         let is_empty = outcome.structured.is_none() && outcome.content.is_none();
@@ -328,7 +328,8 @@ impl PreparedCall<'_> {
         Ok(charge)
     }
 
-    /// Waits until a person has approved the call, if a rule wants that. The call's clock stands still meanwhile.
+    /// Waits until a person has approved the call, if a rule requires that. The call's clock
+    /// stands still meanwhile.
     ///
     /// # Errors
     /// The call was not approved.
@@ -364,8 +365,9 @@ impl PreparedCall<'_> {
         Ok(())
     }
 
-    /// Whether the call may still be made after it has waited: the newest policy permits it, and the capability is as it was
-    /// approved. Neither the call's own snapshot nor the newest one may have another manifest or program under its id.
+    /// Whether the call may still be made after it has waited: the newest policy permits it, and
+    /// the capability is as it was approved. An entry under its id, in the call's own snapshot or
+    /// in the newest one, must have the approved manifest and program.
     ///
     /// # Errors
     /// The policy now denies the call, or the capability has changed since the question.

@@ -211,7 +211,7 @@ impl Recording {
         }
     }
 
-    /// The name of what was called.
+    /// The name of the called capability.
     pub(crate) fn name(&self) -> &str {
         &self.entry.name
     }
@@ -236,8 +236,8 @@ impl Recording {
         }
     }
 
-    /// The call or the stream has ended. Only the first time counts. A call whose program goes on later has not ended: it is
-    /// recorded when it does.
+    /// The call or the stream has ended. Only the first call counts. A call whose program
+    /// continues later has not ended: it is recorded when it ends.
     pub(crate) fn finish(&mut self, result: Result<Option<&Outcome>, &RuntimeError>) {
         if let Err(RuntimeError::Suspended { .. }) = result {
             tracing::debug!(

@@ -18,8 +18,8 @@ use crate::surface::{Item, Subject, Surface, SurfaceError};
 const SHOWN: usize = 200;
 
 impl CapabilityMarketplace {
-    /// Offers a request to one surface of the snapshot after the other, until one does not answer that the
-    /// subject is unknown. Gives that surface and its result.
+    /// Offers a request to the surfaces of the snapshot in order, until one knows the subject.
+    /// Returns that surface and its result.
     ///
     /// # Errors
     /// See [`SurfaceError`]; `NotFound` if no surface has the subject or the policy denies it.

@@ -60,10 +60,10 @@ pub struct CallScope {
     pub retries: Option<u32>,
     /// Learns that the call is about to run. Calls within the call do not inherit it.
     pub checkpoint: Option<Arc<dyn Checkpoint>>,
-    /// Whether the call is that of a task, or within one.
+    /// Whether the call is the call of a task, or within it.
     pub is_task: bool,
-    /// Keeps what the program of the call is answered, so that another process can go on with it. Calls within the
-    /// call do not inherit it.
+    /// Keeps the answers that the program of the call gets, so that another process can continue
+    /// it. Calls within the call do not inherit it.
     pub journal: Option<Arc<dyn Journal>>,
     /// Answers calls in place of their executors.
     pub answers: Option<Arc<dyn Answers>>,
@@ -188,8 +188,8 @@ impl CallContext {
         &self.clock
     }
 
-    /// Stops the time of this call, and of the calls around it, while a person does something that the call waits for. It
-    /// goes on when the guard is dropped.
+    /// Stops the clocks of this call and of the calls around it, while the call waits for a
+    /// person. They continue when the guard is dropped.
     pub fn pause(&self) -> Paused {
         self.clock.pause()
     }
@@ -205,8 +205,9 @@ impl CallContext {
         self.clock.passed(Duration::ZERO).await;
     }
 
-    /// Runs what another instance does for this call: until the caller withdraws it, or `grace` after its time. The other
-    /// instance knows the time too; within `grace`, it returns the output so far.
+    /// Waits for the work of another instance for this call: until the caller withdraws the call,
+    /// or `grace` after its deadline. The other instance knows the deadline too; within `grace`,
+    /// it returns the output so far.
     ///
     /// # Errors
     /// The call was withdrawn, its time is over, or what `run` returns.
@@ -240,7 +241,7 @@ impl CallContext {
         Instant::now() >= self.clock.deadline()
     }
 
-    /// Whether the call's time is over in `duration` at the latest, if its clock goes on.
+    /// Whether the call's time is over within `duration`, if its clock does not stop.
     pub(crate) fn expires_within(&self, duration: Duration) -> bool {
         Instant::now() + duration >= self.clock.deadline()
     }
@@ -263,8 +264,8 @@ impl CallContext {
         Arc::clone(self.scope.shared.as_ref()?).downcast().ok()
     }
 
-    /// Waits for calls within this one ([`Call::within`]). This call lends its permit meanwhile. Otherwise calls
-    /// that wait for calls could hold all permits for ever.
+    /// Waits for calls within this one ([`Call::within`]). This call lends its permit meanwhile.
+    /// Otherwise, calls that wait for other calls could hold all permits for ever.
     pub async fn wait_for<T>(&self, inner: impl Future<Output = T>) -> T {
         let _lent = self.permit.as_ref().map(|permit| permit.lend());
         inner.await

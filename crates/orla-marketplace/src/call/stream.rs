@@ -83,7 +83,7 @@ impl OpenStream {
         Arc::new(Self { handle, recording, charge, lost, redaction, is_over: AtomicBool::new(false) })
     }
 
-    /// The next item; none at the end, and after an error.
+    /// The next item; `None` at the end, and after an error.
     ///
     /// # Errors
     /// See [`StreamHandle::next`].
@@ -131,7 +131,7 @@ impl OpenStream {
         gives
     }
 
-    /// Ends the stream in good order. Once is enough.
+    /// Ends the stream in an orderly way. Further calls have no effect.
     pub async fn close(&self) {
         self.handle.close().await;
         self.ended(Ok(()));

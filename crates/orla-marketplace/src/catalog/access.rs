@@ -9,8 +9,9 @@ use crate::policy::{AccessPolicy, Disclosure};
 use crate::principal::Principal;
 use crate::surface::Item;
 
-/// The policy of a snapshot, and the newest one. What either denies is denied: after a reload, the holder of an older
-/// snapshot is granted nothing that has been denied since, and learns nothing of it.
+/// The policy of a snapshot, and the newest policy. A denial of either counts: after a reload, the
+/// holder of an older snapshot gets nothing that has been denied since, and learns nothing about
+/// it.
 #[derive(Clone, Default)]
 pub(super) struct Access {
     /// Without one, everything is permitted.
@@ -19,12 +20,12 @@ pub(super) struct Access {
 }
 
 impl Access {
-    /// That of the snapshot after this one, which has no policy yet.
+    /// The access of the next snapshot, which has no policy yet.
     pub(super) fn successor(&self) -> Self {
         Self { own: None, newest: Arc::clone(&self.newest) }
     }
 
-    /// Makes the own policy the newest one, also for older snapshots.
+    /// Makes this policy the newest one, also for older snapshots.
     pub(super) fn publish(&self) {
         self.newest.store(self.own.clone());
     }
@@ -57,7 +58,7 @@ impl Access {
             .is_err()
     }
 
-    /// The scopes with which this caller would be permitted what it is denied.
+    /// The scopes that would permit this caller what the policy denies it.
     pub(super) fn helpful_scopes(&self, principal: &Principal, item: &Item) -> Vec<String> {
         let mut scopes = Vec::new();
         let _ = self.each(|policy| {

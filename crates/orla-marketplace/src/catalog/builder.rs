@@ -38,13 +38,13 @@ pub struct CatalogBuilder {
     access: Access,
     /// The snapshot from which unchanged parts are taken over: validators, and the calls that wait.
     previous: Option<Arc<Catalog>>,
-    /// What the regular expressions of each provider's schemas cost so far.
+    /// The cost of the regular expressions in each provider's schemas so far.
     pattern_costs: HashMap<String, u64>,
 }
 
 /// What is to be an entry.
 enum Candidate {
-    /// It is registered as it was.
+    /// It is registered unchanged.
     Same(Arc<Entry>),
     New(Box<Checked>),
 }
@@ -229,18 +229,18 @@ impl CatalogBuilder {
         Arc::make_mut(&mut self.choice).deny = patterns;
     }
 
-    /// Says who may use what; without it, everyone may use everything.
+    /// Sets the policy of who may use what; without it, everyone may use everything.
     pub fn access(&mut self, policy: AccessPolicy) {
         self.access.own = Some(Arc::new(policy));
     }
 
-    /// Lists the capabilities with these ids and no others, in spite of their policies; the others are
-    /// found by search and by their names. What is listed so is allowed, too.
+    /// Lists only the capabilities with these ids, in spite of their policies; a search or their
+    /// names find the others. The listed capabilities are also allowed.
     pub fn list_only(&mut self, ids: &[&'static str]) {
         Arc::make_mut(&mut self.choice).list_only = Some(ids.to_vec());
     }
 
-    /// The snapshot. Its names depend on nothing but the ids in it.
+    /// Builds the snapshot. Its names depend only on the ids in it.
     pub fn build(self) -> Catalog {
         let Self { capabilities, surfaces, limits, choice, access, previous, .. } = self;
         let names = mcp_names(capabilities.keys().map(String::as_str));

@@ -68,7 +68,7 @@ fn full_description(entry: &Entry) -> Json {
     described
 }
 
-/// The same for people and models that read text.
+/// The same description as text, for people and models.
 pub fn description_text(described: &Json) -> String {
     let text = |value: &Json| value.as_str().unwrap_or_default().to_owned();
     let mut out = format!("{} ({})", text(&described["id"]), text(&described["kind"]));

@@ -24,7 +24,7 @@ pub(super) fn example(schema: &Json) -> Json {
 }
 
 struct Maker<'a> {
-    /// What local references lead into.
+    /// The schema that local references refer to.
     root: &'a Json,
     /// How many schemas may still be looked at.
     left: Cell<usize>,

@@ -1,17 +1,19 @@
 //! Discovery for agents: three capabilities through which all others are found, understood and called.
 //!
-//! With them, a client needs no other tools in its list, so a catalogue of thousands costs its context nothing.
-//! [`capability_search`](IDS) returns the best matches for some words, `capability_describe` the types and an
-//! example call of one capability, and `capability_call` calls it.
+//! With them, a client needs no other tools in its list, so a catalogue of thousands takes no
+//! space in its context. [`capability_search`](IDS) returns the best matches for some words,
+//! `capability_describe` the types and an example call of one capability, and `capability_call`
+//! calls it.
 //!
 //! # How it works
 //!
-//! They are capabilities like any other, with their own kind of provider ([`Discovery`]) and executor
+//! They are ordinary capabilities, with their own kind of provider ([`Discovery`]) and executor
 //! ([`DiscoveryExecutor`]). They see the same snapshot as their caller: the one that a session last listed, or
 //! else the newest. They do not find what the access policy denies to the caller.
 //!
-//! A call through `capability_call` is a call within a call. It has at most the same deadline, the same principal,
-//! notices and client, and is one level deeper. Its result is passed through unchanged.
+//! A call through `capability_call` is a nested call, one level deeper. Its deadline is at most
+//! that of the outer call, and it has the same principal, notices and client. Its result is passed
+//! through unchanged.
 
 mod describe;
 mod example;

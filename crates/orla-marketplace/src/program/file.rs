@@ -59,7 +59,7 @@ impl fmt::Debug for ProgramFile {
     }
 }
 
-/// Why a text is no capability: one place in it.
+/// Why a text is not a capability: one mistake and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Where in the text.
@@ -79,11 +79,12 @@ pub struct Made {
     /// The capability; `None` if the file defines no `main` and is a module for others. It is available if there
     /// is no problem.
     pub registration: Option<Registration>,
-    /// All that is wrong with the text.
+    /// All mistakes in the text.
     pub faults: Vec<Fault>,
 }
 
-/// Makes a capability of a file's text; none if it defines no `main`, and so is a module for others.
+/// Makes a capability of a file's text; `None` if it defines no `main`, and so is a module for
+/// others.
 pub fn capability(name: &str, path: &Path, text: &str, modules: Modules) -> Made {
     let mut made = compiled(name, path, text, modules).unwrap_or_else(|faults| {
         let registration = text.contains(MAIN).then(|| unusable(name, path, text));

@@ -3,22 +3,22 @@
 //! # How it works
 //!
 //! [`rtfs::Run`] is a machine without I/O: it computes until it is done or needs its host. [`run`] is that host, a
-//! loop of three lines: advance the machine, start its requests (`host`), and pass it the first answer. So the
-//! calls of `parallel` and `pmap` run at once, and every call of a program is a call like any other: authorised,
-//! validated, recorded.
+//! loop of three lines: advance the machine, start its requests (`host`), and pass it the first
+//! answer. So the calls of `parallel` and `pmap` run at once, and every call of a program is
+//! authorised, validated and recorded like any other.
 //!
-//! A run with a [`Journal`] is durable: another process can go on with it (`restore`).
+//! A run with a [`Journal`] is durable: another process can continue it (`restore`).
 //!
 //! # Invariants
 //!
-//! - A run with a journal makes no call again whose answer the journal knows, and no call that is not idempotent and may
-//!   have been made.
+//! - A run with a journal repeats no call with an answer in the journal, and no call that may have
+//!   been made and is not idempotent.
 //! - A run never holds its thread for longer than [`QUOTA`] steps.
-//! - A run whose time is over ends, and no handler of its program runs: an answer that comes later, or says that the
-//!   time was over, is dropped.
+//! - A run ends when its time is over, and no handler of its program runs: later answers, and
+//!   answers that report the timeout, are dropped.
 //! - When a run ends, for any reason, all of its calls end: they are futures that it owns.
-//! - So do its streams (`streams`): they are closed when the program is done with them, at the latest with the
-//!   run.
+//! - Its streams (`streams`) are closed when the program no longer uses them, and at the latest
+//!   with the run.
 
 mod begins;
 mod check;
@@ -97,8 +97,8 @@ impl Job {
 /// Runs a program to its end within the call that `ctx` belongs to.
 ///
 /// # Errors
-/// What the program threw and did not catch; `limit` when it reached one, the deadline of the call
-/// included; `cancelled` when its caller withdrew it.
+/// An error that the program did not catch; `limit` if it reached a limit or the deadline of the
+/// call; `cancelled` if its caller withdrew it.
 pub async fn run(market: &CapabilityMarketplace, job: Job, ctx: &CallContext) -> Result<Value, Error> {
     let Job { program, inputs, then, limits, trace } = job;
     let mut run = Run::new(program, limits, &inputs);
@@ -109,7 +109,8 @@ pub async fn run(market: &CapabilityMarketplace, job: Job, ctx: &CallContext) ->
 }
 
 /// Drives a run to its end and returns it, so that the next run can use its definitions. If the call has a
-/// [`Journal`], the run goes on where its journal ends, and it may end with [`Journal::is_suspended`].
+/// [`Journal`], the run continues where its journal ends, and it may end with
+/// [`Journal::is_suspended`].
 pub async fn drive(
     market: &CapabilityMarketplace,
     mut run: Run,
@@ -209,7 +210,7 @@ struct Pending<'a> {
     answers: FuturesUnordered<Answering<'a>>,
     /// Streams that are no longer read and are being closed.
     closing: FuturesUnordered<BoxFuture<'a, ()>>,
-    /// What each is.
+    /// The open requests.
     asked: HashMap<Ticket, Open>,
 }
 
@@ -219,9 +220,9 @@ struct Open {
     token: CancellationToken,
     /// What it is, for people.
     what: String,
-    /// What the journal notes of it.
+    /// Its entry in the journal.
     asked: Option<Asked>,
-    /// What it waits for, if it is that.
+    /// What it waits for, if it is a wait.
     wait: Option<Wait>,
 }
 

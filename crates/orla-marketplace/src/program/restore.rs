@@ -7,15 +7,15 @@ use rtfs::{Error, Event, InvalidRun, Outcome, Request, Run, Ticket};
 use super::QUOTA;
 use crate::journal::{Begun, Past};
 
-/// What else is known of a run that goes on.
+/// What else is known about a restored run.
 pub(super) struct Restored {
-    /// What it has asked for and has no answer to, in the order of the tickets.
+    /// Its requests without an answer, in the order of the tickets.
     pub(super) open: Vec<Event>,
     /// The calls of these that must not be made again, because they may have been made.
     pub(super) interrupted: HashSet<Ticket>,
     /// The calls of these that may have been made, and could be made again when they began.
     pub(super) repeated: HashSet<Ticket>,
-    /// What it has asked for and does not want any more.
+    /// Requests that it has withdrawn.
     pub(super) withdrawn: HashSet<Ticket>,
     /// The streams that it has opened. They ended with the process that had them open.
     pub(super) lost: HashSet<Ticket>,

@@ -19,11 +19,12 @@ use crate::trace::Trace;
 /// How long the streams of a run that has ended may take to end in good order.
 const GOODBYE: Duration = Duration::from_secs(1);
 
-/// The open streams of a run, by the tickets that opened them. Those that are left when it is dropped end with it.
+/// The open streams of a run, by the tickets that opened them. Dropping this ends the remaining
+/// streams.
 #[derive(Default)]
 pub(super) struct Streams {
     open: Mutex<HashMap<Ticket, Named>>,
-    /// Those that an earlier process had open.
+    /// Streams that an earlier process had open.
     lost: Mutex<HashSet<Ticket>>,
 }
 
@@ -47,7 +48,7 @@ impl Streams {
         self.open.lock().remove(&ticket)
     }
 
-    /// Declares streams that an earlier process had open. Reading on is an error.
+    /// Declares streams that an earlier process had open. Further reads are an error.
     pub(super) fn lose(&self, lost: HashSet<Ticket>) {
         *self.lost.lock() = lost;
     }

@@ -11,7 +11,7 @@ use super::Connection;
 pub struct A2ACapability {
     /// The agent's id. It names the agent to people; the endpoint alone decides which agent answers.
     pub agent_id: String,
-    /// Its address: that below which its card is found, or that of one of its endpoints.
+    /// Its address: the one below which its card is, or that of one of its endpoints.
     pub endpoint: String,
     /// `http`, `websocket` or `grpc`.
     pub protocol: String,
@@ -57,7 +57,7 @@ impl fmt::Debug for A2ACapability {
 pub struct A2AOptions {
     /// The skill to use, as in the agent's card. It is sent with every message; agents may ignore it.
     pub skill: Option<String>,
-    /// Sent as a bearer token, to the endpoint's origin and those in `origins` alone.
+    /// Sent as a bearer token, only to the endpoint's origin and those in `origins`.
     pub auth_token: Option<String>,
     /// Header fields that are sent to the same addresses as the token.
     pub headers: BTreeMap<String, String>,

@@ -118,8 +118,8 @@ impl Definition {
 }
 
 impl ContentSource {
-    /// A program that is started this way; only its file if nothing else is said. What a name in PATH leads to is
-    /// not known here.
+    /// A program that is started this way; only its file if nothing else is given. A name in PATH
+    /// is not resolved here.
     pub fn of_program<'a>(
         program: &Path,
         args: &[String],

@@ -11,7 +11,7 @@ use std::fmt;
 pub struct HttpCapability {
     /// The origin and the path below which requests go. No caller can change it.
     pub base_url: String,
-    /// Sent as a bearer token, to the base URL's origin alone.
+    /// Sent as a bearer token, only to the base URL's origin.
     pub auth_token: Option<String>,
     /// How long one request may take, in milliseconds; 0 leaves it to the call's own deadline.
     pub timeout_ms: u64,
@@ -68,7 +68,7 @@ pub struct HttpOptions {
     pub headers: BTreeMap<String, String>,
     /// Arguments that are not written as templates, but in one of the styles of OpenAPI.
     pub parameters: Vec<HttpParameter>,
-    /// What of the input becomes the body.
+    /// The part of the input that becomes the body.
     pub body: BodyMapping,
     /// The media type of the body, which decides how it is written. JSON, `application/x-www-form-urlencoded` and
     /// `multipart/form-data` have their own forms. For any other type, text is sent unchanged if the type is
@@ -78,8 +78,8 @@ pub struct HttpOptions {
     pub parts: BTreeMap<String, HttpPart>,
     /// Sent with every request to the base URL's origin, and shown nowhere.
     pub credentials: Vec<HttpCredential>,
-    /// The key of the sign-in that gives the requests their token; `None` for none. A token goes to the base URL's origin
-    /// alone.
+    /// The key of the sign-in that gives the requests their token; `None` for none. A token goes
+    /// only to the base URL's origin.
     pub sign_in: Option<String>,
     /// The media types of answers, wildcards included. Any other type is an error. If empty, any type is accepted.
     pub accept: Vec<String>,
@@ -261,7 +261,7 @@ pub enum CredentialPlace {
 
 /// Which redirects are followed.
 ///
-/// To another origin go neither credentials nor configured headers, and never a body.
+/// Credentials, configured headers and bodies are never sent to another origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Redirects {
     /// None.

@@ -38,7 +38,8 @@ pub use stream::{
 /// that receives a text without the name of a capability passes it to such a capability.
 pub const ANSWERS_PROMPTS: &str = "agent";
 
-/// What implements a capability, and with it how a call is executed (RTFS capability system §3.2).
+/// The implementation of a capability: it decides how a call is executed (RTFS capability system
+/// §3.2).
 ///
 /// This is data. The executor for a kind is found by the [`TypeId`] of the settings struct, so a
 /// new kind is a struct and an executor, and changes nothing here: it comes as [`Custom`].
@@ -80,7 +81,7 @@ impl ProviderType {
         })
     }
 
-    /// What executors are found by: the type of the settings.
+    /// The type of the settings, which is the key to find the executor.
     pub fn settings_type(&self) -> TypeId {
         self.as_any().type_id()
     }
@@ -144,8 +145,9 @@ impl ProviderType {
         }
     }
 
-    /// Whether a call does nothing that outlasts it: it is computed within this process and makes no calls of its own. Such
-    /// a call may be made again at any time. What is internal and not pure is a program, whose calls may do anything.
+    /// Whether a call does nothing that outlasts it: it is computed within this process and makes
+    /// no calls of its own. Such a call may be made again at any time. Programs are internal but
+    /// not pure, because their calls may do anything.
     pub fn is_pure(&self) -> bool {
         match self {
             Self::Local(_) => true,
@@ -162,7 +164,7 @@ impl ProviderType {
         }
     }
 
-    /// Whether another one is certainly the same, without a closer look.
+    /// Whether another provider is certainly the same, without a full comparison.
     pub(crate) fn is_the_same_as(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Local(one), Self::Local(other)) => one == other,

@@ -14,7 +14,7 @@ use crate::id::Pattern;
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct StreamCapabilityImpl {
-    /// What the stream is reached through: an HTTP endpoint, or a program (`plugin_path`).
+    /// The provider of the stream: an HTTP endpoint, or a program (`plugin_path`).
     pub provider: Box<ProviderType>,
     /// In which directions values flow.
     pub stream_type: StreamType,
@@ -149,7 +149,7 @@ pub struct StreamOptions {
     pub env: BTreeMap<String, String>,
     /// Patterns of the server's variables that it gets besides the usual ones.
     pub pass_env: Vec<Pattern>,
-    /// Where it runs.
+    /// Its working directory.
     pub directory: Option<PathBuf>,
     /// What an item is.
     pub items: StreamItems,
@@ -160,13 +160,13 @@ pub struct StreamOptions {
     pub max_item_bytes: usize,
     /// How many values may wait to be sent over HTTP: 16.
     pub buffer: usize,
-    /// How long nothing at all may come of a connection before it counts as cut.
+    /// The longest silence of a connection before it counts as lost.
     pub heartbeat: Option<Duration>,
-    /// How long no item may come before the stream ends with an error.
+    /// The longest time without an item before the stream ends with an error.
     pub idle: Option<Duration>,
-    /// Whether a connection that breaks is opened again even if items may be lost.
+    /// Whether a lost connection is opened again even if items may be lost.
     pub reconnect: bool,
-    /// How often that fails in a row before the stream does: 5.
+    /// How often reconnecting may fail in a row before the stream fails: 5.
     pub max_reconnects: u32,
     /// The type of the input that opens the stream.
     pub opening: Option<TypeExpr>,

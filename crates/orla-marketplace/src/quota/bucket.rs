@@ -13,7 +13,7 @@ pub(super) struct Pace {
     pub(super) period: Duration,
 }
 
-/// What has been taken from a bucket and not been refilled, at a time.
+/// The calls that have been taken from a bucket and not been refilled, at a time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Bucket {
     /// In units.
@@ -36,7 +36,7 @@ impl Bucket {
         Self { spent: (calls * pace.period.as_nanos() as f64).ceil() as u128, at: now }
     }
 
-    /// A bucket in which so many units were missing at a time.
+    /// A bucket in which this many units were missing at a time.
     pub(super) fn of(spent: u128, at: Duration) -> Self {
         Self { spent, at }
     }
@@ -72,7 +72,7 @@ impl Bucket {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// Takes `cost` calls, whether they are there or not.
+    /// Takes `cost` calls, even if there are fewer.
     pub(super) fn take(&mut self, cost: u64, now: Duration, pace: Pace) {
         let spent = self.missing(now, pace).saturating_add(pace.units(cost));
         *self = Self { spent, at: now.max(self.at) };

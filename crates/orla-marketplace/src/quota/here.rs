@@ -104,8 +104,8 @@ impl Default for Here {
 }
 
 impl Here {
-    /// Whether a call would be refused now because of what its rules bound in a time. Nothing is counted. How many calls
-    /// run when its turn comes is not known.
+    /// Checks whether the rates of its rules would refuse a call now. Nothing is counted.
+    /// Concurrency is not checked, because the number of running calls at its turn is unknown.
     pub(super) fn foresee(&self, claims: &[Claim]) -> Result<(), NotTaken> {
         let counts = self.counts.lock();
         let now = self.now();
@@ -128,7 +128,7 @@ impl Here {
         Ok(())
     }
 
-    /// A call that was counted is not made after all. Its places are given back apart from that.
+    /// Takes back the count of a call that is not made. Its places are returned separately.
     pub(super) fn refund(&self, claims: &[Claim]) {
         let mut counts = self.counts.lock();
         let now = self.now();

@@ -3,23 +3,25 @@
 //! # How it works
 //!
 //! A [`QuotaRule`] bounds the calls that its callers make in a time (`bucket`) and at once. [`Quotas`] counts what has been
-//! used, for each rule and caller. It is one step of a call ([`Quotas::charge`]), before any work is done: either all rules
-//! that concern the call admit it and count it, or the first thing that happens is its refusal, and nothing is counted.
-//! A call that fails counts like one that succeeds.
+//! used, for each rule and caller. It is one step of a call ([`Quotas::charge`]), before any work
+//! is done: either all rules that concern the call admit and count it, or the call is refused and
+//! not counted. A failed call counts like a successful one.
 //!
-//! [`Permits`] is where calls are counted: in this process (`here`), or, for rules of the scope `cluster`, over all nodes of
-//! one. What counts there is given with [`Quotas::count_in_cluster`]; without it, such rules refuse every call.
+//! [`Permits`] counts calls: in this process (`here`), or over all nodes for rules of the scope
+//! `cluster`. [`Quotas::count_in_cluster`] sets the counter of the cluster; without one, such
+//! rules refuse every call.
 //!
 //! # Invariants
 //!
 //! - At no time has a caller made more calls than its buckets have had (property-tested in `bucket`), with any number
 //!   of threads: the counts have one lock, which is held for no longer than the arithmetic takes.
 //! - The table is bounded ([`MAX_COUNTS`]). If it is full of counts that still matter, callers without one are refused.
-//! - A reload keeps the counts of every rule that it keeps, also if its bounds change.
+//! - A reload keeps the counts of every rule that it keeps, even if its bounds change.
 //!
 //! # What is deliberately absent
 //!
-//! Files: [`Quotas::stored`] and [`Quotas::restore`] are what a server needs to keep days over a restart.
+//! Files: with [`Quotas::stored`] and [`Quotas::restore`], a server keeps daily counts across a
+//! restart.
 
 mod bucket;
 mod here;
@@ -57,7 +59,7 @@ pub struct Quotas {
     here: Arc<Here>,
     /// Counts over all nodes of the cluster, if this process is one of them.
     cluster: OnceLock<Arc<dyn Permits>>,
-    /// A count that is kept over a restart has changed.
+    /// A count that is kept across a restart has changed.
     changed: Notify,
 }
 
@@ -70,7 +72,7 @@ pub(crate) struct Charge {
     pub(crate) counted: Vec<Arc<str>>,
 }
 
-/// One of the places that the nodes of the cluster have together for the calls of a capability.
+/// A place for a call of a capability, counted over all nodes of the cluster.
 pub(crate) struct Place {
     claim: Claim,
     name: Arc<str>,
@@ -102,7 +104,7 @@ pub struct QuotaUsage {
     pub retry_after: Duration,
 }
 
-/// A count that is kept over a restart.
+/// A count that is kept across a restart.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct StoredCount {
@@ -152,7 +154,7 @@ impl Refused {
 }
 
 impl Place {
-    /// One of so many places for the capability with this id.
+    /// One of `size` places for the capability with this id.
     pub(crate) fn new(id: &str, size: usize) -> Self {
         let rule = QuotaRule::places_in_cluster(id, size);
         let identity = format!("max_concurrency {id}");
@@ -181,7 +183,8 @@ impl Quotas {
         drop(self.cluster.set(permits));
     }
 
-    /// Puts these rules in force. A rule that differs from one of before in its bounds alone continues its counts.
+    /// Puts these rules in force. A rule that differs from an earlier one only in its bounds keeps
+    /// its counts.
     pub fn configure(&self, rules: Vec<QuotaRule>) {
         let before = self.here.ledger.load();
         if before.iter().map(|counted| &counted.rule).eq(&rules) {
@@ -238,7 +241,8 @@ impl Quotas {
     /// to which another node has added the call.
     ///
     /// # Errors
-    /// The rule that refuses the call; of several, the one with the longest wait. Nothing is counted then.
+    /// The rule that refuses the call; if there are several, the rule with the longest wait.
+    /// Nothing is counted then.
     pub(crate) async fn charge(
         &self,
         caller: Option<&Principal>,
@@ -343,8 +347,8 @@ impl Quotas {
         own.collect()
     }
 
-    /// All rules in force with all that has been used, in the order of the rules and the callers' names. A rule that has
-    /// counted nothing has one row.
+    /// All rules in force with their use, in the order of the rules and the callers' names. A rule
+    /// that has counted nothing has one row.
     pub fn usage(&self) -> Vec<QuotaUsage> {
         let mut rows = Vec::new();
         for of in self.ledger().iter() {
@@ -371,12 +375,12 @@ impl Quotas {
         self.ledger().iter().map(refused).collect()
     }
 
-    /// Waits until a count that is kept over a restart has changed since the last time.
+    /// Waits until a count that is kept across a restart has changed since the last time.
     pub async fn changed(&self) {
         self.changed.notified().await;
     }
 
-    /// The counts that are kept over a restart: those of days.
+    /// The counts that are kept across a restart: those of days.
     pub fn stored(&self) -> Vec<StoredCount> {
         let ledger = self.ledger();
         let counts = self.here.counts.lock();

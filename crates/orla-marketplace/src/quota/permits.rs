@@ -18,7 +18,7 @@ use crate::principal::Principal;
 /// The characters of the name of a count.
 const NAME: usize = 32;
 
-/// Counts calls against bounds. The path of a call does not know where.
+/// Counts calls against bounds, in this process or in a cluster.
 #[async_trait]
 pub trait Permits: Send + Sync {
     /// Takes what all of these claims want, or nothing.
@@ -44,14 +44,14 @@ pub trait Permits: Send + Sync {
 #[derive(Debug)]
 pub struct CountedRule {
     pub(super) rule: QuotaRule,
-    /// What its counts in this process have in their keys.
+    /// A part of the keys of its counts in this process.
     pub(super) number: u32,
     pub(super) identity: String,
     /// The calls that it refused.
     pub(super) refused: Arc<AtomicU64>,
 }
 
-/// What one call wants of one count.
+/// The claim of one call on one count.
 #[derive(Clone, Debug)]
 pub struct Claim {
     pub(super) of: Arc<CountedRule>,
@@ -92,14 +92,15 @@ pub enum NotTaken {
 }
 
 impl CountedRule {
-    /// What identifies its counts in all processes: everything but the bounds.
+    /// Identifies its counts in all processes: everything except the bounds.
     pub fn id(&self) -> &str {
         &self.identity
     }
 }
 
 impl Claim {
-    /// What a call of this caller wants of a rule, at the cost of 1; `None` if the rule does not concern the caller.
+    /// The claim of a call of this caller on a rule, at the cost of 1; `None` if the rule does not
+    /// concern the caller.
     pub fn new(rule: QuotaRule, caller: Option<&Principal>) -> Option<Self> {
         let (subject, identity) = (rule.subject(caller)?, rule.identity());
         let of = Arc::new(CountedRule { rule, number: 0, identity, refused: Arc::default() });
@@ -111,12 +112,12 @@ impl Claim {
         &self.of
     }
 
-    /// A text for whoever shares the count, which no others of the rule have.
+    /// A text for the callers that share the count, unique within the rule.
     pub fn caller(&self) -> String {
         self.of.rule.stored_subject(&self.subject)
     }
 
-    /// The name of the count, which no other count of any rule has.
+    /// The name of the count, unique over all rules.
     pub fn name(&self) -> String {
         let mut name = hash_text(format!("{}\0{}", self.of.identity, self.caller()).as_bytes());
         if let Some((_, hex)) = name.split_once(':') {
@@ -160,7 +161,7 @@ impl Claim {
         count
     }
 
-    /// The count without a call that was not made after all. Its place is given back apart from that.
+    /// Takes back the count of a call that is not made. Its place is returned separately.
     pub(super) fn refunded_to(&self, count: &mut Count, now: Duration) {
         if let Some(pace) = self.of.rule.pace() {
             count.bucket.give_back(self.cost, now, pace);

@@ -49,7 +49,7 @@ pub enum Period {
     Minute,
     /// An hour.
     Hour,
-    /// 24 hours. What has been used is kept over a restart ([`Quotas::stored`](super::Quotas::stored)).
+    /// 24 hours. The count is kept across a restart ([`Quotas::stored`](super::Quotas::stored)).
     Day,
 }
 
@@ -66,7 +66,7 @@ pub enum Counting {
     Together,
 }
 
-/// Who shares a count.
+/// The callers that share a count.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
     /// One caller, by the id of its principal; `None` for callers without a principal.
@@ -91,7 +91,8 @@ impl QuotaRule {
         }
     }
 
-    /// At most so many calls at once of the capability with this id, over all nodes of the cluster and for all callers.
+    /// At most `size` calls at once of the capability with this id, over all nodes of the cluster
+    /// and for all callers.
     pub(super) fn places_in_cluster(id: &str, size: usize) -> Self {
         Self {
             capabilities: vec![Pattern::new(id)],
@@ -132,7 +133,7 @@ impl QuotaRule {
         found.map_or(1, |(_, cost)| *cost)
     }
 
-    /// What identifies its counts over a reload and a restart: everything but the bounds.
+    /// Identifies its counts across a reload and a restart: everything except the bounds.
     pub(super) fn identity(&self) -> String {
         let to: Vec<String> = self.to.entries().iter().map(CallerPattern::to_string).collect();
         let capabilities: Vec<&str> = self.capabilities.iter().map(Pattern::as_str).collect();
@@ -150,14 +151,14 @@ impl QuotaRule {
         format!("{to:?} {capabilities:?} {per} {count}{cost}{scope}")
     }
 
-    /// Whether this process keeps its counts over a restart.
+    /// Whether this process keeps its counts across a restart.
     pub(super) fn is_kept(&self) -> bool {
         self.scope == CountScope::Node && self.rate.as_ref().is_some_and(|rate| rate.per == Period::Day)
     }
 }
 
 impl Rate {
-    /// So many calls in a time, of which each counts once.
+    /// This many calls in a period; each counts once.
     pub fn new(calls: u64, per: Period) -> Self {
         Self { calls, per, cost: Vec::new() }
     }

@@ -56,7 +56,8 @@ const MAX_BRACKETS: usize = 8;
 /// module.
 ///
 /// # Errors
-/// What is neither: the path within the declaration, what was expected there, and what was found.
+/// The declaration has none of these forms: the path in it, what was expected there, and what was
+/// found.
 pub fn schema_from_declaration(declared: &Json) -> Result<TypeExpr, SchemaError> {
     let mapping = match declared {
         Json::Object(mapping) => mapping,

@@ -33,7 +33,7 @@ pub fn type_from_json_schema(schema: &Json) -> TypeExpr {
     type_from_schema_text(schema.to_string().into())
 }
 
-/// As [`type_from_json_schema`], of the schema's text. One that is no JSON admits anything.
+/// As [`type_from_json_schema`], of the schema's text. A text that is not JSON admits anything.
 pub fn type_from_schema_text(text: Arc<str>) -> TypeExpr {
     TypeExpr::of_json_schema(text, |text| {
         serde_json::from_str(text).map_or(TypeExpr::ANY, |schema| read(&schema))

@@ -25,10 +25,10 @@ const STEPS_BETWEEN_LOOKS: u64 = 1 << 16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exhausted;
 
-/// Runs a check that may look at [`Metered`] values at most `steps` times.
+/// Runs a check that may read [`Metered`] values at most `steps` times.
 ///
 /// # Errors
-/// The check is not done after so many steps.
+/// The check is not done after this many steps.
 pub(super) fn within<T>(steps: u64, check: impl FnOnce() -> T) -> Result<T, Exhausted> {
     let before = LEFT.replace(steps);
     let result = catch_unwind(AssertUnwindSafe(check));

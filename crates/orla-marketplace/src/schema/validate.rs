@@ -30,8 +30,9 @@ const MAX_VIOLATIONS: usize = 1_000;
 
 /// A JSON Schema that is ready to check data.
 ///
-/// It is known from the start whether a schema can be enforced. Its compiled form takes several times the time and
-/// memory of the schema, so it is made when it is first needed: of thousands of capabilities few are ever called.
+/// Whether a schema can be enforced is known from the start. Its compiled form takes several times
+/// the time and memory of the schema, so it is made when first needed: few of thousands of
+/// capabilities are ever called.
 #[derive(Debug)]
 pub(super) struct JsonValidator {
     schema: Json,

@@ -7,9 +7,9 @@
 //! capabilities in which it occurs and its weight there. That is computed once, so a search adds numbers up and
 //! sorts. All of it is pure.
 //!
-//! A capability need not have all words of a question, but each that it has counts, the rare ones most.
-//! The last word may be the beginning of one, as it may still be being typed; a word that occurs nowhere
-//! stands for the nearest that does.
+//! A capability need not contain all words of a query, but each word that it contains counts, rare
+//! words most. The last word may be the beginning of a word, because the user may still be typing.
+//! A word that occurs nowhere stands for the nearest word that does.
 //!
 //! # What is deliberately absent
 //!

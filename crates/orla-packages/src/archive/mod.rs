@@ -1,8 +1,9 @@
 //! Bundles and folders as archives, with checks of everything that an archive may do to a machine.
 //!
-//! An archive is a zip file. [`Archive::read`] checks all names, kinds and sizes before anything is unpacked: see
-//! [`names`] for what may be in one. [`Archive::unpack`] writes it and stops as soon as a file is larger than it says.
-//! [`pack`] makes the archive of a folder, with the same bytes for the same content.
+//! An archive is a zip file. [`Archive::read`] checks all names, kinds and sizes before anything
+//! is unpacked: see [`names`] for the allowed content. [`Archive::unpack`] writes it and stops as
+//! soon as a file is larger than declared. [`pack`] makes the archive of a folder. The same
+//! content gives the same bytes.
 
 pub mod names;
 mod pack;

@@ -1,10 +1,11 @@
-//! Confined processes: a process may do what its declaration says, and the kernel sees to it (design §13).
+//! Confined processes: the kernel restricts a process to its declaration (design §13).
 //!
 //! # How it works
 //!
-//! [`Sandboxes::of`] makes a [`Sandbox`] of a declaration. Declarations that say the same in one directory share one. A sandbox that
-//! confines has a launcher, a small process of its own (`inside`), which was given the profile and opens compartments of it
-//! (`compartment`). Each runs one program at a time. [`Program`](crate::child::Program) asks its sandbox to start it.
+//! [`Sandboxes::of`] makes a [`Sandbox`] of a declaration. Equal declarations in one directory
+//! share a sandbox. A sandbox that confines has a launcher, a small separate process (`inside`),
+//! which gets the profile and opens compartments of it (`compartment`). Each runs one program at a
+//! time. [`Program`](crate::child::Program) asks its sandbox to start it.
 //!
 //! | what | by what |
 //! |---|---|
@@ -22,7 +23,8 @@
 //! # Invariants
 //!
 //! - What cannot be enforced here makes its capability unavailable, unless the configuration says that it may run unconfined.
-//! - A sandbox is `enforced` only after a probe inside of it was refused what it refuses.
+//! - A sandbox is `enforced` only after a probe inside was refused everything that must be
+//!   refused.
 
 #[cfg(target_os = "linux")]
 mod answers;
@@ -192,7 +194,7 @@ impl Mode {
     }
 }
 
-/// What becomes of a process that cannot be confined as it is declared: `sandbox_fallback`.
+/// What happens to a process that cannot be confined as declared: `sandbox_fallback`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fallback {
     /// It is unavailable.
@@ -211,10 +213,11 @@ pub struct Declared {
     pub limits: Limits,
     /// Instead of the server's own.
     pub fallback: Option<Fallback>,
-    /// Whether others wrote what is run and how. Then permissions alone say what it may read: neither files among its
-    /// arguments nor the installation of an interpreter that a script names by its path are its own.
+    /// Whether the program and its arguments come from others. Then only permissions say what it
+    /// may read: neither files among its arguments nor the installation of an interpreter that a
+    /// script names by its path are its own.
     pub is_foreign: bool,
-    /// Whether a part of it that may confine cannot be read. Then nothing runs.
+    /// Whether a part of it that may confine is unreadable. Then nothing runs.
     pub is_unclear: bool,
 }
 
@@ -230,7 +233,8 @@ impl Declared {
         self.permissions.iter().flatten().cloned().chain(passed)
     }
 
-    /// The declaration that permissions make which are also read by policies: of those that confine, if there are any.
+    /// The declaration of permissions that policies also read: it has those that confine, if there
+    /// are any.
     pub fn of_words(words: &[String]) -> Self {
         let words: Vec<String> =
             words.iter().filter(|word| orla_confine::confines(word)).cloned().collect();
@@ -379,8 +383,8 @@ impl Sandbox {
         self.grants.as_deref()
     }
 
-    /// What a program was probably refused that failed here, going by what it wrote. `directory` is where it ran; without
-    /// one, relative paths are passed over.
+    /// The operation that a failed program was probably refused, judged by its output. `directory`
+    /// is where it ran; without one, relative paths are ignored.
     pub fn refusal(&self, stderr: &str, directory: Option<&Path>) -> Option<Refusal> {
         let grants = self.grants()?;
         let home = std::env::var_os("HOME").map(PathBuf::from);
@@ -402,10 +406,10 @@ impl Sandbox {
         true
     }
 
-    /// Why its processes do not run.
+    /// Checks whether its processes can run.
     ///
     /// # Errors
-    /// They do not; the reason.
+    /// The reason why they cannot.
     pub fn available(&self) -> Result<(), String> {
         match self.level {
             Level::Unavailable => self.status().unconfinable().map_or(Ok(()), Err),
@@ -498,15 +502,17 @@ impl Sandboxes {
         }
     }
 
-    /// Ends the launchers that nothing uses any more, and forgets what could not be confined: that may have changed.
+    /// Ends unused launchers, and forgets which declarations could not be confined, because that
+    /// may have changed.
     pub fn tidy(&self) {
         self.known
             .lock()
             .retain(|_, sandbox| Arc::strong_count(sandbox) > 1 && sandbox.profile.is_some());
     }
 
-    /// The sandbox of a declaration whose paths are relative to `base`; `None` for what declares nothing and is not to be
-    /// confined. Where it is a new one, its launcher is started and tried out, which takes some milliseconds.
+    /// The sandbox of a declaration whose paths are relative to `base`; `None` if nothing is
+    /// declared and nothing is to be confined. The launcher of a new sandbox is started and
+    /// tested, which takes some milliseconds.
     pub fn of(&self, declared: &Declared, base: &Path) -> Option<Arc<Sandbox>> {
         let rules = self.rules();
         match rules.mode {

@@ -15,8 +15,8 @@ pub struct Support {
     pub namespaces: Result<(), String>,
     /// Which control groups there are: `v2`, `hybrid`, `v1` or `none`.
     pub cgroup: &'static str,
-    /// Whether a process can decide on changes of metadata for others (seccomp_unotify(2)), and if not, why. Then confined processes
-    /// are refused all of them.
+    /// Whether a process can decide on changes of metadata for others (seccomp_unotify(2)), and if
+    /// not, why. Then confined processes are refused all such changes.
     pub metadata: Result<(), String>,
 }
 

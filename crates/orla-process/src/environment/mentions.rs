@@ -6,8 +6,8 @@ const QUOTED: [&str; 5] = ["os.environ[", "os.environ.get(", "os.getenv(", "proc
 const BARE: [&str; 3] = ["process.env.", "${", "$"];
 
 /// The names of variables that a script mentions: `$NAME`, `${NAME}`, `os.environ["NAME"]`,
-/// `os.environ.get("NAME"`, `os.getenv("NAME"`, `process.env.NAME`, `process.env["NAME"]`, `ENV["NAME"]`. A name
-/// comes as often as it is mentioned.
+/// `os.environ.get("NAME"`, `os.getenv("NAME"`, `process.env.NAME`, `process.env["NAME"]`,
+/// `ENV["NAME"]`. Repeated mentions are repeated here.
 pub fn mentioned(script: &str) -> impl Iterator<Item = &str> {
     let quoted = QUOTED.iter().flat_map(move |form| after(script, form).filter_map(quoted_name));
     let bare = BARE.iter().flat_map(move |form| after(script, form).filter_map(name));

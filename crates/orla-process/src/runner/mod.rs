@@ -2,16 +2,16 @@
 //!
 //! # How it works
 //!
-//! Each running program has a thread of its own for as long as it runs, taken from a pool that grows
-//! on demand and shrinks when idle (`pool`). The thread starts the program and then sleeps in one
-//! `poll` over the child's exit, its three pipes and a wake-up for cancellation; the deadline is that
-//! poll's timeout (`follow`). This costs less than an async process with a reader task per pipe, and
-//! keeps every decision about one child on one thread: no signal is ever sent to an id that may
-//! already belong to someone else.
+//! Each running program has its own thread, from a pool that grows on demand and shrinks when idle
+//! (`pool`). The thread starts the program and then sleeps in one `poll` over the child's exit,
+//! its three pipes and a wake-up for cancellation; the deadline is that poll's timeout (`follow`).
+//! This costs less than an async process with a reader task per pipe, and keeps every decision
+//! about one child on one thread: no signal is ever sent to an id that may already belong to
+//! someone else.
 //!
-//! At its deadline, or when it is cancelled, the group gets SIGTERM, up to a grace, then SIGKILL. When
-//! the leader ends, the rest of its group is ended with it, what is in the pipes is read, and
-//! only then is the leader reaped.
+//! At its deadline, or when it is cancelled, the group gets SIGTERM, up to a grace, then SIGKILL.
+//! When the leader ends, the runner ends the rest of its group and reads what is left in the
+//! pipes. Only then does it reap the leader.
 //!
 //! # What is deliberately absent
 //!
@@ -48,7 +48,8 @@ pub struct Job {
     pub deadline: Instant,
     /// What it may use.
     pub limits: Limits,
-    /// Reads its standard error while it runs, and says what is kept of it; all of it where absent.
+    /// Reads its standard error while it runs, and selects what is kept; without it, everything is
+    /// kept.
     pub stderr: Option<Box<dyn OutputFilter>>,
 }
 

@@ -55,8 +55,8 @@ impl Runners {
         Arc::new(Self { limits, state: Mutex::default(), ready: Condvar::new() })
     }
 
-    /// Starts a program. The future gives how it ended; dropping it cancels, and a thread sees to the
-    /// end of the program.
+    /// Starts a program. The future returns how the program ended. Dropping the future cancels the
+    /// program; a thread then ends it.
     ///
     /// # Errors
     /// There is no thread for it and none can be started, with the system's reason. Nothing is left
@@ -162,18 +162,19 @@ pub struct Running {
 }
 
 impl Running {
-    /// Asks the program's group to end. What it wrote is still to be had by awaiting.
+    /// Asks the program's group to end. Awaiting still returns its output.
     pub fn cancel(&self) {
         self.control.cancel();
     }
 
-    /// Whether every thread was taken when it came, so that its deadline may pass before it starts.
+    /// Whether every thread was busy when it arrived, so that its deadline may pass before it
+    /// starts.
     pub fn is_queued(&self) -> bool {
         self.is_queued
     }
 
-    /// Takes the program back, if it has not been started yet; it never is then, and there is nothing to
-    /// wait for.
+    /// Takes the program back if it has not started yet. Then it never starts, and there is
+    /// nothing to wait for.
     pub fn withdraw(&self) -> bool {
         self.control.withdraw()
     }

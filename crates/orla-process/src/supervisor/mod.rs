@@ -1,16 +1,17 @@
-//! Keeps programs running that serve many requests: capsules, servers of MCP, plugins.
+//! Keeps programs running that serve many requests: capsules, MCP servers, plugins.
 //!
 //! # How it works
 //!
-//! A [`Service`] says what is started and which [`Protocol`] is spoken with it. A [`Supervisor`] has one [`Supervised`]
-//! for each service. That survives reloads as long as the name does, so that an unchanged service keeps its process and
-//! a changed one never has two. It is a handle to a task (`task`), which owns the process and starts it at the first
-//! use. All decisions of its life are in `state`, a pure function.
+//! A [`Service`] names the program and its [`Protocol`]. A [`Supervisor`] has one [`Supervised`]
+//! for each service. It survives reloads as long as its name stays, so an unchanged service keeps
+//! its process and a changed one never has two. It is a handle to a task (`task`), which owns the
+//! process and starts it at the first use. All decisions of its life are in `state`, a pure
+//! function.
 //!
 //! # Invariants
 //!
-//! - A service never has two processes at once, and is sent requests in READY alone (property-tested).
-//! - A request is sent once: one that was with a process that ended fails.
+//! - A service never has two processes at once, and gets requests only in READY (property-tested).
+//! - A request is sent once: it fails if its process ends.
 //! - No process outlives the last handle, nor the server.
 //! - Nothing here knows what a request means: requests and responses are the protocol's.
 
@@ -111,8 +112,8 @@ impl<S: Service> fmt::Debug for Supervisor<S> {
 }
 
 impl<S: Service> Supervisor<S> {
-    /// No services yet. Their processes carry the mark of `instance`; `changes` counts the moments at which what they
-    /// serve became something else.
+    /// A supervisor without services. Their processes carry the mark of `instance`; `changes`
+    /// counts the changes of what they serve.
     pub fn new(instance: Arc<Instance>, policy: Policy, changes: watch::Sender<u64>) -> Self {
         let services =
             Services { current: Vec::new(), alive: HashMap::new(), process_locks: HashMap::new() };
@@ -128,8 +129,9 @@ impl<S: Service> Supervisor<S> {
     }
 
     /// Takes the services and the policy of a configuration that was loaded. A service whose name stays is carried
-    /// over: unchanged it keeps its process, changed it is restarted, and one that had given up tries again. The others
-    /// end when their last handles are dropped. Starts no process.
+    /// over: an unchanged service keeps its process, a changed one is restarted, and one that had
+    /// given up tries again. The others end when their last handles are dropped. Starts no
+    /// process.
     pub fn load(&self, services: impl IntoIterator<Item = S>, policy: Policy) {
         *self.policy.lock() = policy;
         let mut all = self.services.lock();
@@ -212,7 +214,7 @@ impl<S: Service> Supervisor<S> {
         self.current().into_iter().filter_map(withheld).collect()
     }
 
-    /// What the processes of each run in, if they are confined, by its name.
+    /// The sandbox of each service, if it is confined, by the service's name.
     pub fn sandboxes(&self) -> Vec<(String, Arc<Sandbox>)> {
         let confined = |supervised: Arc<Supervised<S>>| {
             Some((supervised.name().to_owned(), Arc::clone(supervised.service().sandbox()?)))
@@ -220,7 +222,7 @@ impl<S: Service> Supervisor<S> {
         self.current().into_iter().filter_map(confined).collect()
     }
 
-    /// Counts the moments at which what the services serve became something else.
+    /// Counts the changes of what the services serve.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -234,8 +236,9 @@ impl<S: Service> Supervisor<S> {
         }
     }
 
-    /// Waits until it is known what each of them serves, and starts those of which it is not. One that does not become
-    /// ready holds a listing up once, and not for longer than it may take to start.
+    /// Waits until it is known what each service serves, and starts those for which it is unknown.
+    /// A service that does not become ready delays a listing only once, and only for its startup
+    /// timeout.
     pub async fn learn(&self) {
         let unknown: Vec<Arc<Supervised<S>>> =
             self.current().into_iter().filter(|supervised| !supervised.is_settled()).collect();
@@ -247,7 +250,7 @@ impl<S: Service> Supervisor<S> {
         }
     }
 
-    /// Ends every process, gracefully where it lets itself be ended so, and waits for that.
+    /// Ends every process, gracefully if possible, and waits for that.
     pub async fn shutdown(&self) {
         self.stop.cancel();
         self.tasks.close();
@@ -385,8 +388,8 @@ impl<S: Service> Supervised<S> {
         status
     }
 
-    /// Sends a request when the process is ready, which is started if it does not run, and waits for the response.
-    /// Dropping the future cancels the request.
+    /// Starts the process if it does not run, sends a request when it is ready, and waits for the
+    /// response. Dropping the future cancels the request.
     ///
     /// # Errors
     /// See [`NoResponse`].
@@ -419,7 +422,8 @@ impl<S: Service> Supervised<S> {
         }
     }
 
-    /// Whether a request would go to a process that has said what it serves, or never will; also if none is to come.
+    /// Whether a request would go to a process that has said what it serves or never will; also
+    /// true if no process will come.
     pub fn is_current(&self) -> bool {
         *self.shared.current.borrow()
     }

@@ -7,14 +7,15 @@ use bytes::BytesMut;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-/// What is spoken with one process: bytes in, events out; requests in, bytes out. It does no I/O.
+/// The protocol of one process: bytes in, events out; requests in, bytes out. It does no I/O.
 ///
-/// The supervisor makes a new protocol for every process. It writes what is [`unwritten`](Self::unwritten), reads into
-/// the [`room`](Self::room), and takes what that means from [`next`](Self::next). A response does not come out of `next`:
-/// the protocol sends it to the `reply` that came with the request.
+/// The supervisor makes a new protocol for every process. It writes the
+/// [`unwritten`](Self::unwritten) bytes, reads into the [`room`](Self::room), and takes events
+/// from [`next`](Self::next). `next` does not return responses: the protocol sends each to the
+/// `reply` that came with its request.
 ///
 /// Requests are known by their tickets. No two requests of a [`Supervised`](super::Supervised) have the same ticket,
-/// whichever process they went to, so a response that comes late meets no other request.
+/// whichever process they went to, so a late response never matches another request.
 pub trait Protocol: Sized + Send + 'static {
     /// A request of a caller.
     type Request: fmt::Debug + Send;

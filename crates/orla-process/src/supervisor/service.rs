@@ -15,9 +15,10 @@ use super::protocol::Protocol;
 use crate::child::Program;
 use crate::confinement::Sandbox;
 
-/// A program that stays between requests: what is started, and what is spoken with it.
+/// A program that stays alive between requests: how it is started, and its protocol.
 ///
-/// Services with the same name are versions of one service: where they are not equal, the process is restarted.
+/// Services with the same name are versions of one service: if they differ, the process is
+/// restarted.
 pub trait Service: PartialEq + fmt::Debug + Sized + Send + Sync + 'static {
     /// What is spoken with its processes.
     type Protocol: Protocol;

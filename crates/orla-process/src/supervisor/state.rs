@@ -116,7 +116,7 @@ pub struct Policy {
     pub backoff_min: Duration,
     /// The most that a backoff grows to: 30 s.
     pub backoff_max: Duration,
-    /// How long calls in flight may go on when files have changed: 5 s.
+    /// How long calls in flight may continue after files have changed: 5 s.
     pub drain: Duration,
     /// How long a capsule has to be READY for its failures to be forgotten: 60 s.
     pub stable: Duration,

@@ -12,9 +12,10 @@
 //!
 //! # Invariants
 //!
-//! - A message is sent once. What is repeated after a cut is the question how its task stands.
-//! - Credentials and messages go to the configured origin, and to those that are allowed beside it: a card with
-//!   another origin is refused.
+//! - A message is sent once. After a lost connection, only the query for its task's state is
+//!   repeated.
+//! - Credentials and messages go only to the configured origin and the additionally allowed ones:
+//!   a card with another origin is refused.
 //! - When a call ends before its task, the agent is asked to end the task.
 //! - The data of one call is bounded (16 MiB), and what has arrived is returned when the time is over.
 //!

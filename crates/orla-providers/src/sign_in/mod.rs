@@ -1,17 +1,18 @@
-//! Signing in at what orla calls over HTTP: the one door to `orla_oauth` for MCP servers, HTTP APIs, agents and other
-//! instances.
+//! Sign-in at servers that orla calls over HTTP: the only user of `orla_oauth`, for MCP servers,
+//! HTTP APIs, agents and other instances.
 //!
 //! # How it works
 //!
-//! A `Sender` sends requests with the token of a [`Subject`], renews it when it is refused, and sends the request
-//! again, which has not run. Where a caller has to sign in, `person` asks its client to open a link. [`SignIns`] has
-//! the sign-ins of a configuration by their keys; settings of providers name one (`HttpOptions::sign_in`), and it is
-//! looked up with each call, so that a reload takes effect at once and keeps what has not changed. MCP servers have their
-//! own from [`Tokens`], as each is a connection that stays.
+//! A `Sender` sends requests with the token of a [`Subject`]. If a token is refused, it renews the
+//! token and repeats the request, which has not run. If a caller has to sign in, `person` asks its
+//! client to open a link. [`SignIns`] has the sign-ins of a configuration by their keys. Settings
+//! of providers name one (`HttpOptions::sign_in`), which is looked up with each call, so a reload
+//! takes effect at once and keeps unchanged sign-ins. MCP servers have their own from [`Tokens`],
+//! because each is a lasting connection.
 //!
 //! # Invariant
 //!
-//! A provider whose sign-in is not there sends nothing.
+//! A provider whose sign-in is missing sends nothing.
 
 mod person;
 mod sender;

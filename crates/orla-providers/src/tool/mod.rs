@@ -5,7 +5,7 @@
 //! [`arguments`] makes a command line of its JSON, [`orla_process::runner`] runs the program, [`directives`] takes
 //! progress and log messages out of its standard error, and [`mod@result`] says what happened.
 //!
-//! Both stand on the marketplace's public seam: a third party could have written them.
+//! Both use only the marketplace's public interface: a third party could have written them.
 //!
 //! # Invariant
 //!

@@ -3,10 +3,11 @@
 //! # How it works
 //!
 //! The card (`card`) is made from the catalogue: each listed capability is a skill. A message says what to run
-//! (`work`, pure) and becomes a task of [`orla_tasks::Tasks`], like those of HTTP and MCP (`agent`). What only this
-//! protocol knows of it is kept beside it (`records`), and both together are what it shows (`view`, pure; `result`, pure,
-//! makes an artifact of what a call gave; `follow` makes events of changes). There are three bindings: JSON-RPC (`rpc`) and
-//! HTTP+JSON (`rest`) at `/a2a`, and gRPC (`grpc`) on the same port. A question to the caller makes a running task
+//! (`work`, pure) and becomes a task of [`orla_tasks::Tasks`], like those of HTTP and MCP
+//! (`agent`). `records` keeps what only this protocol knows of the task, and `view` shows both
+//! together (pure). `result` makes an artifact of a call's outcome (pure), and `follow` makes
+//! events of changes. There are three bindings: JSON-RPC (`rpc`) and HTTP+JSON (`rest`) at `/a2a`,
+//! and gRPC (`grpc`) on the same port. A question to the caller makes a running task
 //! `input-required`, and the next message of that task is the answer (`question`, pure).
 //!
 //! A text that is not a program is the input of the capability that
@@ -18,7 +19,7 @@
 //! - The agent is created at the first request, so an unused agent costs nothing.
 //! - A caller sees only its own tasks.
 //! - Tasks are bounded in number, bytes and age. Finished ones make room, the oldest first (`kept`).
-//! - A task has one state, that of the service of tasks; nothing here changes it.
+//! - A task has one state, kept by [`orla_tasks::Tasks`]; nothing here changes it.
 //!
 //! # Deliberately absent
 //!

@@ -1,4 +1,4 @@
-//! What operators look at: `/status`, `/quotas`, `/approvals`, `/readyz` and `/metrics`.
+//! The routes for operators: `/status`, `/quotas`, `/approvals`, `/readyz` and `/metrics`.
 
 pub(crate) mod approvals;
 pub(crate) mod quotas;

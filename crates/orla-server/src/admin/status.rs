@@ -162,7 +162,8 @@ impl StatusRow {
         }
     }
 
-    /// The row of a provider that does not run because it cannot be confined: what it would serve is not known.
+    /// The row of a provider that does not run because it cannot be confined. Its capabilities are
+    /// unknown.
     pub fn of_unconfinable(problem: &ProviderProblem) -> Option<Self> {
         let sandbox = problem.sandbox.clone().filter(|sandbox| sandbox.level == "unavailable")?;
         Some(Self {

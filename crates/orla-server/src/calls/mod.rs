@@ -1,4 +1,4 @@
-//! `/calls`: what was called.
+//! `/calls`: the history of calls.
 //!
 //! | request | answer |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | `POST /calls/ID/replay` with `{input?}` | 202 and `{id}`: the call is made again, as a call of this caller |
 //! | `DELETE /calls/ID` | 202: the call is cancelled, if it runs |
 //!
-//! A caller sees its own calls, and those of others with the permission `history:read`. Another's call is one that does not
-//! exist. Errors have the form of those of `/rtfs`.
+//! A caller sees its own calls, and those of others with the permission `history:read`. Another
+//! caller's call looks like one that does not exist. Errors have the same form as at `/rtfs`.
 
 mod request;
 

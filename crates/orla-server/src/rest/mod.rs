@@ -10,8 +10,9 @@
 //! # How it works
 //!
 //! A request is a call like any other: the marketplace authorises, validates, limits and records it. A failure is a problem
-//! document ([`problem`]). An `Idempotency-Key` makes a call at most once and has its answer repeated ([`idempotency`](crate::idempotency)); such
-//! a call goes on if its client disconnects, and any other is withdrawn.
+//! document ([`problem`]). With an `Idempotency-Key`, a call is made at most once and its answer
+//! is repeated ([`idempotency`](crate::idempotency)). Such a call continues if its client
+//! disconnects; any other call is withdrawn.
 
 mod events;
 mod openapi;

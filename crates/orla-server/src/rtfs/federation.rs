@@ -131,7 +131,7 @@ pub(crate) async fn catalogue(
     json_response(StatusCode::OK, text)
 }
 
-/// What other instances see of a capability: itself as a tool, in JSON. `None` if they do not see it.
+/// A capability as other instances see it: a tool, in JSON. `None` if they do not see it.
 pub fn shared_tool(entry: &Entry) -> Option<String> {
     (is_shared(entry) && entry.is_available()).then(|| tool_json(entry))
 }

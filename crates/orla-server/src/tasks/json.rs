@@ -57,7 +57,7 @@ pub enum ResultForm {
 }
 
 /// A task as an object, with the result that [`Tasks::result`](orla_tasks::Tasks::result) gave. Its text is not changed.
-/// A program has its course as `journal`, and the places where it stands as `stands_at`.
+/// A program has its history as `journal`, and its current places as `stands_at`.
 pub fn shown_with_result(
     task: &Task,
     result: Option<&JsonText>,

@@ -9,8 +9,8 @@
 //! | `POST /tasks/ID/events/NAME` with any JSON | 202: the program of the task gets it |
 //!
 //! A caller sees its own tasks, and those of others with the permission `tasks:read`; with `tasks:manage` it may cancel them and
-//! send events to them. A call that would be refused is refused at once and makes no task. Errors have the form of those of
-//! `/rtfs`.
+//! send events to them. A call that would be refused is refused at once, and no task is made.
+//! Errors have the same form as at `/rtfs`.
 
 mod json;
 mod request;

@@ -1,7 +1,9 @@
-//! TLS on the listener: certificates are loaded from files, replaced while the server runs, and name callers.
+//! TLS on the listener: loads certificates from files, replaces them while the server runs, and
+//! identifies callers by client certificates.
 //!
-//! [`Tls`] is what the files give. The listener takes the newest one for each connection ([`Current`]), so a replaced
-//! certificate ends no connection. Files that cannot be used change nothing: the old certificate stays.
+//! [`Tls`] is the content of the files. The listener takes the newest one for each connection
+//! ([`Current`]), so replacing a certificate ends no connection. Files that cannot be used change
+//! nothing: the old certificate stays.
 //!
 //! # What is deliberately absent
 //!

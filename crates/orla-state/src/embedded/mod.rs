@@ -9,9 +9,9 @@
 //!
 //! # Invariants
 //!
-//! - One process has the state: it holds a lock on the directory. SQLite's own locks stay as they are, so that other
-//!   programs can read the file meanwhile.
-//! - A file that is refused is not changed, and nothing is left beside it ([`open`]).
+//! - One process owns the state: it holds a lock on the directory. SQLite's own locks stay as they
+//!   are, so that other programs can read the file meanwhile.
+//! - A refused file is not changed, and no files are left beside it ([`open`]).
 //! - After [`Embedded::close`] everything is in the main file.
 
 mod checkpoint;

@@ -1,13 +1,14 @@
-//! Programs that go on where they were.
+//! Durable programs: they continue where they were.
 //!
 //! The run of a program is a state and the notes since then (`record`); `notes` says what is written together, and
-//! `journal` writes it and reads it. While a run waits for nothing but an instant, an event or a task, it is a few rows
-//! of the store and nothing else: `sleep` has the task begin again when the wait is over.
+//! `journal` writes it and reads it. While a run waits only for an instant, an event or a task, it
+//! is a few rows of the store: `sleep` starts the task again when the wait is over.
 //!
 //! # Invariants
 //!
-//! - Before a call leaves the process, the note that it begins is durable, and all notes before it.
-//! - The notes of a run have consecutive numbers. Of two processes that go on with one run, one fails to write.
+//! - Before a call leaves the process, the note of its start and all earlier notes are durable.
+//! - The notes of a run have consecutive numbers. If two processes continue one run, one of them
+//!   fails to write.
 //! - An event is removed together with the note of the answer that it gave. So one event gives one answer.
 
 mod course;

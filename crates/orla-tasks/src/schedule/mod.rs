@@ -8,9 +8,9 @@
 //!
 //! # Invariants
 //!
-//! - An instant of a schedule starts at most one task, over restarts too: the name and the instant are the idempotency key
-//!   of the task, and the record is written after the task.
-//! - What was missed is bounded by `catch_up`, and what waits by [`plan::MAX_WAITING`].
+//! - An instant of a schedule starts at most one task, even across restarts: the name and the
+//!   instant are the idempotency key of the task, and the record is written after the task.
+//! - `catch_up` bounds the missed instants, and [`plan::MAX_WAITING`] the waiting ones.
 
 mod expression;
 mod plan;

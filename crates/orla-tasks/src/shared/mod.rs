@@ -3,19 +3,20 @@
 //! # How it works
 //!
 //! The record of a task names the life of the node that runs it ([`Runner`]). A node takes a task by writing itself into
-//! the record of one that nobody runs, or whose node is gone; of two that do so at once, the store refuses one. Every
-//! change that a node makes of what it runs needs the record to name it still, and what a program notes needs a record of
-//! its own to do so (`hold_run` in `take.rs`). So a node that was stopped while another took its task can write nothing of
-//! it, and makes no call that it could not note.
+//! the record of one that nobody runs, or whose node is gone; of two that do so at once, the store
+//! refuses one. A node may change a task that it runs only while the record names the node; the
+//! notes of a program need a record of their own that does (`hold_run` in `take.rs`). So a node
+//! that was stopped while another took its task can write nothing of it, and makes no call that it
+//! could not note.
 //!
-//! Each node says that it is there in a record of its own (`nodes`), follows the records of all (`follow.rs`), and takes tasks
-//! (`take.rs`).
+//! Each node shows that it is alive in its own record (`nodes`), follows the records of all nodes
+//! (`follow.rs`), and takes tasks (`take.rs`).
 //!
 //! # Invariants
 //!
-//! - A call that cannot be repeated is begun by one node, whoever else takes its task later.
+//! - A call that cannot be repeated is begun by one node, even if other nodes take its task later.
 //! - A task whose node is gone is taken by another one, or ends as interrupted.
-//! - A node judges others only if it has heard what they said until now.
+//! - A node judges others only after it has received their newest records.
 
 mod nodes;
 

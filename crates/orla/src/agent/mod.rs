@@ -10,8 +10,8 @@
 //!
 //! # Deliberately absent
 //!
-//! No request is repeated, and nothing is kept between runs. Prices are the user's to say: they change faster
-//! than programs.
+//! Repeated requests, and state between runs. Prices: the user sets them, because they change
+//! faster than programs.
 
 mod approval;
 mod calls;

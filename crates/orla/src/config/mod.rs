@@ -12,7 +12,7 @@
 //!
 //! # Deliberately absent
 //!
-//! No layering library: those merge first and forget where a value stood.
+//! A layering library: such libraries merge first and lose the position of a value.
 
 mod access;
 mod address;

@@ -1,8 +1,9 @@
 //! The packages of `orla.lock`, as they are served.
 //!
-//! `orla-packages` knows the lock and the directories. This room makes of them what the program serves: a bundle is an MCP
-//! server, a folder is a package like those of the tools directory. Both are confined to the permissions of the lock, and a
-//! tool that is not what the lock says is unavailable ([`Installed::hold_back`]).
+//! `orla-packages` knows the lock and the directories. This module turns them into capabilities: a
+//! bundle is an MCP server, a folder is a package like those of the tools directory. Both are
+//! confined to the permissions of the lock, and a tool that differs from the lock is unavailable
+//! ([`Installed::hold_back`]).
 
 pub(crate) mod content;
 pub(crate) mod names;

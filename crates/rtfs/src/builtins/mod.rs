@@ -1,8 +1,8 @@
 //! The standard library.
 //!
-//! What takes functions, or may get a lazy sequence, is written in RTFS (`prelude.rtfs`); the rest
-//! are functions of Rust in the tables here. None of them calls back into a program, reads a clock
-//! or keeps anything: the same arguments give the same value.
+//! Functions that take functions, or may get a lazy sequence, are written in RTFS
+//! (`prelude.rtfs`). The others are Rust functions in the tables here. They never call back into a
+//! program, read a clock or keep state: the same arguments give the same value.
 
 mod access;
 mod build;

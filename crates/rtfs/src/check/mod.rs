@@ -1,29 +1,31 @@
-//! The checker: what is wrong with a program, said without running it.
+//! The checker: finds the mistakes of a program without running it.
 //!
-//! [`check`] says all that [`compile`](crate::compile) does and, of a program that compiles, what must go wrong as soon
-//! as it is reached: names that nothing defines, wrong numbers of arguments, values of types that a function,
-//! an annotation or a capability does not take; and what is surely not meant: patterns that nothing
-//! reaches, bindings that nothing uses.
+//! [`check`] reports the errors of [`compile`](crate::compile). In a program that compiles, it
+//! reports code that must fail when it is reached: undefined names, wrong numbers of arguments,
+//! values of types that a function, an annotation or a capability does not take. It also reports
+//! code that is surely a mistake: unreachable patterns, unused bindings.
 //!
 //! # How it works
 //!
-//! It goes through the compiler's forms once, where names are resolved and macros expanded (`walk`), and knows of
-//! each value the kinds that it can be of and perhaps its shape (`ty`): from literals, annotations, the
-//! signatures of the standard library, and what capabilities say of themselves ([`Signatures`]). A test
-//! narrows what it tests (`branch`), and so does every call that succeeds: what is known of a parameter where its
-//! function ends is what the function needs of it, so that callers are checked without annotations.
+//! It walks once over the compiler's forms, in which names are resolved and macros expanded
+//! (`walk`). For each value, it knows the possible kinds and perhaps the shape (`ty`): from
+//! literals, annotations, the signatures of the standard library, and the types of capabilities
+//! ([`Signatures`]). A test narrows the type of its value (`branch`), and so does every call that
+//! succeeds. What is known of a parameter at the end of its function is what the function needs,
+//! so callers are checked without annotations.
 //!
 //! # Invariants
 //!
-//! - Only what cannot succeed is an error: two types clash if no value is of both. What may succeed is let be.
-//! - Where a test guards a form that it may know more of than the checker does, the form is let be (`doubt`).
-//! - What a `catch` may be there for is a warning.
+//! - Only code that cannot succeed is an error: two types clash if no value has both. Code that
+//!   may succeed is not reported.
+//! - A form is not reported if a test that guards it may know more than the checker (`doubt`).
+//! - A mistake that a `catch` may be meant for is a warning.
 //! - The time is linear in the program, findings are at most [`MAX_FINDINGS`], recursion is bounded.
 //!
 //! # Deliberately absent
 //!
-//! Types of loop variables from one iteration to the next, and of what passes through functions that anything can
-//! call: they can be anything.
+//! Types of loop variables from one iteration to the next, and of values that pass through
+//! functions with unknown callers: they can be anything.
 
 mod branch;
 mod call;

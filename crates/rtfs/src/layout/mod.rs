@@ -1,7 +1,8 @@
-//! How a text looks: its tokens, one way to lay it out, and values over several lines.
+//! The layout of texts: tokens, formatting, and values over several lines.
 //!
-//! [`format()`] keeps what a person decided, line breaks, blank lines (one at a time) and comments, and decides
-//! the rest: indentation, the space between forms, closing brackets. It does not break long lines.
+//! [`format()`] keeps the line breaks, blank lines (one at a time) and comments of a text, and
+//! decides the rest: indentation, the space between forms, closing brackets. It does not break
+//! long lines.
 //!
 //! # Invariants
 //!

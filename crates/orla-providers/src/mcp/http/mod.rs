@@ -4,8 +4,9 @@
 //!
 //! A [`Remote`] is a handle. Its task ([`supervisor`]) opens a [`link`] to the server, at the first use, and
 //! keeps it; calls go over the newest link, each in its caller's own task ([`exchange`]), over one pool of
-//! connections. [`sse`](orla_mcp::framing::sse) and [`headers`] are pure. Where the server has a sign-in, the
-//! [`Sender`] adds the token, and [`callers`] holds a connection for each caller that has an own one.
+//! connections. [`sse`](orla_mcp::framing::sse) and [`headers`] are pure. If the server has a
+//! sign-in, the [`Sender`] adds the token, and [`callers`] holds the connections of callers with
+//! their own sign-in.
 
 mod callers;
 mod client;

@@ -1,11 +1,13 @@
 //! A simulation of tasks: their acceptance, their state machine, the notes of programs, their sleep, and a store. Servers end at
-//! any step, writes fail, and answers are lost: those of a server to its clients, and those of the store to a server that goes on.
+//! any step, writes fail, and answers are lost: those of a server to its clients, and those of the
+//! store to a server that continues.
 //!
 //! It is pure and has its own clock: one step is one thing that happens. In one world, clients start a few tasks with keys, ask
 //! again until they are told an id and sometimes afterwards, cancel them and send events. Some tasks are programs, which make
 //! calls, sleep, await events and each other, and let a call race with an instant; the others are one call, which may ask
-//! questions. `ORLA_SIMULATION_STEPS` says how many steps there are (10^6 by default, 10^8 with `cargo xtask simulate`), and
-//! `ORLA_SIMULATION_SEED` with what it begins. A seed that fails is added to [`SEEDS`].
+//! questions. `ORLA_SIMULATION_STEPS` says how many steps there are (10^6 by default, 10^8 with
+//! `cargo xtask simulate`), and `ORLA_SIMULATION_SEED` sets the first seed. A seed that fails is
+//! added to [`SEEDS`].
 //!
 //! The invariants: [`KEY`], [`KEPT`], [`ONCE`], [`FINISHED`], [`NOTED`], [`RESULT`], [`STATE`], [`EVENT`], [`AWAKE`], [`OVER`],
 //! [`PLACES`] and [`SLEPT`].

@@ -1,4 +1,4 @@
-//! `orla calls`: what was called, on a running server or in the file of the history.
+//! `orla calls`: the calls of a running server or in the file of the history.
 
 mod print;
 

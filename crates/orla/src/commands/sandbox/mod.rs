@@ -1,4 +1,4 @@
-//! `orla sandbox`: sandboxes tried by hand, explained, and learned.
+//! `orla sandbox`: tries and explains sandboxes, and learns permissions.
 
 mod explain;
 mod learn;

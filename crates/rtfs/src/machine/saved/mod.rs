@@ -1,26 +1,27 @@
-//! A run as bytes, to go on with in another process.
+//! A run as bytes, to continue it in another process.
 //!
 //! All state of a run is data, so it can be saved at every pause: its strands with their stacks,
 //! callers and handlers, its definitions, its meters, and what it waits for. [`Run::save`] gives the bytes and
 //! [`Run::load`] makes a run of them, given the same program: compiled from the same texts by the same version
 //! of this crate, which a fingerprint checks.
 //!
-//! What was asked of the host and not answered is asked again, under the same tickets: who loads a run decides
-//! whether a call that may have been made already is made once more. For that the run has to keep what it asks
-//! for, from its beginning ([`Run::resumable`]). Open streams are not carried along: reading on is an error
-//! that the program may catch.
+//! Requests to the host without an answer are made again, under the same tickets. The code that
+//! loads a run decides whether a call that may have been made is repeated. For that, the run must
+//! keep its requests from its beginning ([`Run::resumable`]). Open streams are not saved: further
+//! reads are an error that the program may catch.
 //!
 //! # How it works
 //!
-//! First comes a table of all values that are no immediates, each after those that it is made of (`write`); a
-//! value that is shared is there once. Then comes the run, which refers to that table. A place where
-//! `memoize` keeps what it knows may be part of itself; these places are made first and filled last.
+//! First comes a table of all values that are not immediates, each after its parts (`write`); a
+//! shared value is there once. Then comes the run, which refers to that table. A place where
+//! `memoize` keeps what it knows may be part of itself; these places are made first and filled
+//! last.
 //!
 //! # Invariants
 //!
-//! - No bytes make reading panic, run on, or use more memory than the limit of the run: everything is checked
-//!   (`read` for values, `check` for what a run has to be).
-//! - What is read is no deeper, and no more cyclic, than what a program can make.
+//! - No input makes reading panic, run for ever, or use more memory than the limit of the run:
+//!   everything is checked (`read` for values, `check` for the invariants of a run).
+//! - The result is no deeper, and no more cyclic, than values that a program can make.
 
 mod bytes;
 mod check;
