@@ -111,9 +111,7 @@ impl Inquiries {
         let head = Head { from: link.settings.node.clone(), caller: caller.map(Caller::of) };
         let head = serde_json::to_string(&head).unwrap_or_default();
         if head.len() > MAX_HEADER - 1024 {
-            return Err(NoReply::Silent(
-                "what is known of the caller is too large to be sent".to_owned(),
-            ));
+            return Err(NoReply::Silent("the data about the caller is too large to be sent".to_owned()));
         }
         let mut inbox = link.open().map_err(NoReply::Silent)?;
         let reply = link.frames_here(&inbox.token);

@@ -218,7 +218,7 @@ impl Member {
             self.shared.replaced.cancel();
             tracing::error!(
                 node = lease.node,
-                "another instance is this node of the cluster: this one offers nothing any more; give it a `cluster.node` of its own"
+                "another instance is this node of the cluster: this one stops offering capabilities; give it a `cluster.node` of its own"
             );
         }
     }

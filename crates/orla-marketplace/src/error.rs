@@ -377,7 +377,7 @@ pub const ERROR_KINDS: [ErrorKind; 15] = [
     kind(
         "denied",
         "The policy does not allow the call, or a confinement does not; nothing has run",
-        "Ask who administers the server",
+        "Ask the administrator of the server",
     ),
     kind(
         "approval",
@@ -400,7 +400,7 @@ pub const ERROR_KINDS: [ErrorKind; 15] = [
     kind(
         "interrupted",
         "The server ended during a task that must not be repeated. It may have had an effect",
-        "Look at what was done before you start it again",
+        "Check what was done before you start it again",
     ),
     kind(
         "limit",
@@ -419,7 +419,7 @@ pub const ERROR_KINDS: [ErrorKind; 15] = [
     ),
     kind(
         "panicked",
-        "An internal error; this call alone is lost",
+        "An internal error; only this call is lost",
         "Look at the server's log, and report it",
     ),
 ];

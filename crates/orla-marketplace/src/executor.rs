@@ -154,8 +154,7 @@ impl SandboxStatus {
     /// Why the processes do not run, if they cannot be confined as declared; `None` if they run.
     pub fn unconfinable(&self) -> Option<String> {
         let is_unavailable = self.level == "unavailable";
-        is_unavailable
-            .then(|| format!("it cannot be confined as it is declared: {}", self.missing.join("; ")))
+        is_unavailable.then(|| format!("it cannot be confined as declared: {}", self.missing.join("; ")))
     }
 
     /// The status of a capability that does not run for this reason.

@@ -180,7 +180,7 @@ pub fn pypi_requirements(report: &[u8]) -> Result<Vec<Requirement>, String> {
         let (name, version) = (text("/metadata/name"), text("/metadata/version"));
         if item["is_direct"] == true {
             let url = text("/download_info/url");
-            return Err(format!("{name} is needed from {url}, which is no index of packages"));
+            return Err(format!("{name} is needed from {url}, which is not an index of packages"));
         }
         let digest = text("/download_info/archive_info/hashes/sha256");
         Requirement::parse(&format!("{name}@{version} {digest}"))

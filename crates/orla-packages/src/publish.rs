@@ -50,7 +50,7 @@ impl Publication {
         });
         if !is_name {
             return Err(format!(
-                "{:?} is no name of a server: pass --name, such as io.github.owner/server",
+                "{:?} is not the name of a server: pass --name, such as io.github.owner/server",
                 self.name
             ));
         }
@@ -65,7 +65,7 @@ impl Publication {
             || version.contains(char::is_whitespace)
             || version.split('.').any(|part| part.eq_ignore_ascii_case("x"));
         if version.is_empty() || version.len() > MAX_VERSION || version == "latest" || is_range {
-            return Err(format!("{version:?} is no version: pass --version, such as 1.0.0"));
+            return Err(format!("{version:?} is not a version: pass --version, such as 1.0.0"));
         }
         for (what, url) in [("url", Some(&self.url)), ("repository", self.repository.as_ref())] {
             let is_url = url.is_none_or(|url| {
@@ -86,7 +86,7 @@ impl Publication {
     pub fn server_json(&self, sha256: &str) -> Result<Value, String> {
         self.check()?;
         if !is_digest(sha256) {
-            return Err(format!("{sha256:?} is no SHA-256"));
+            return Err(format!("{sha256:?} is not a SHA-256"));
         }
         let mut server = json!({
             "$schema": SCHEMA,

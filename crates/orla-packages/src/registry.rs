@@ -199,8 +199,9 @@ impl<'a> Registry<'a> {
             Err(error) => return Err(self.failed(&error.to_string())),
         };
         let server = self.json(&answer).and_then(|answer| {
-            server_of(&answer)
-                .map_err(|problem| self.failed(&format!("its answer is no server: {problem}")))
+            server_of(&answer).map_err(|problem| {
+                self.failed(&format!("its answer does not describe a server: {problem}"))
+            })
         })?;
         if server.name != name || version.is_some_and(|version| version != server.version) {
             return Err(self.failed(&format!("it answered with {} {}", server.name, server.version)));
@@ -382,8 +383,8 @@ impl Server {
         let host = package.registry_base_url.as_deref().unwrap_or("https://docker.io");
         let host = host.trim_start_matches("https://").trim_end_matches('/');
         let reference = Reference::parse(whole).or_else(|| Reference::parse(&format!("{host}/{whole}")));
-        let mut reference =
-            reference.ok_or_else(|| format!("{}: {whole} is no name of an OCI artifact", self.name))?;
+        let mut reference = reference
+            .ok_or_else(|| format!("{}: {whole} is not the name of an OCI artifact", self.name))?;
         reference.version = reference.version.or_else(|| package.version.clone());
         Ok(reference)
     }
@@ -443,7 +444,7 @@ impl Server {
             let name = variable.name.clone().unwrap_or_default();
             let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
             if !is_name || matches!(&*name, "PATH" | "NODE_OPTIONS" | "PYTHONPATH" | "LD_PRELOAD") {
-                return Err(format!("{}: {name:?} is no variable that it may set", self.name));
+                return Err(format!("{}: {name:?} is not a variable that it may set", self.name));
             }
             let value = variable.value.clone().or_else(|| variable.default.clone());
             launch.variables.push(Variable {

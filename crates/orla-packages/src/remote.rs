@@ -99,7 +99,7 @@ impl Remote {
             let is_name = !name.is_empty()
                 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte));
             if !is_name || value.chars().any(char::is_control) {
-                return Err(format!("{name:?} is no header that can be sent"));
+                return Err(format!("{name:?} is not a header that can be sent"));
             }
             if OF_THE_PROTOCOL.contains(&name.to_ascii_lowercase().as_str()) {
                 return Err(format!(

@@ -124,7 +124,7 @@ impl Source {
             Some((space, server)) if is_part(space) && is_part(server) => {
                 Ok(Self::Registry { name: name.to_owned(), version })
             }
-            _ => refused("it is no source"),
+            _ => refused("it is not a source"),
         }
     }
 

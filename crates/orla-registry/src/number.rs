@@ -50,7 +50,7 @@ impl Number {
                 Ok(Value::from(integer))
             }
             Self::Float(float) if float.is_finite() => Ok(Value::Float(float)),
-            Self::Float(_) => Err(BuiltinError::undefined("the result is no finite number")),
+            Self::Float(_) => Err(BuiltinError::undefined("the result is not a finite number")),
         }
     }
 
@@ -271,7 +271,7 @@ impl From<BigInt> for Number {
 /// The integer that a float without a fraction is.
 pub(crate) fn integer_of(float: f64) -> Result<Number> {
     let integer = num_traits::FromPrimitive::from_f64(float).map(|integer: BigInt| integer.into());
-    integer.ok_or_else(|| BuiltinError::undefined("the result is no finite number"))
+    integer.ok_or_else(|| BuiltinError::undefined("the result is not a finite number"))
 }
 
 pub(crate) fn round_float(float: f64, rounding: Rounding) -> f64 {

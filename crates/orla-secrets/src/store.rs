@@ -67,7 +67,7 @@ pub enum StoreError {
     },
     /// The change would make the store larger than what is read of it.
     #[error(
-        "secret store: {}: the change would make it larger than {MAX_FILE} bytes; remove what is no longer needed",
+        "secret store: {}: the change would make it larger than {MAX_FILE} bytes; remove unused secrets",
         .path.display()
     )]
     Full {

@@ -158,7 +158,7 @@ pub(crate) async fn drain(
         drain: bool,
     }
     let Some(cluster) = core.cluster() else {
-        return refused(StatusCode::NOT_FOUND, "not-found", "this server is no node of a cluster");
+        return refused(StatusCode::NOT_FOUND, "not-found", "this server is not a node of a cluster");
     };
     if !core.market.snapshot().permits_part(principal, "cluster", DRAIN) {
         let what = format!("the policy does not grant {DRAIN}");

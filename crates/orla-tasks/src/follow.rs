@@ -106,7 +106,7 @@ impl Inner {
                     let node = &shared.me.node;
                     tracing::error!(
                         node,
-                        "another instance is this node of the cluster: this one takes no tasks any more"
+                        "another instance is this node of the cluster: this one stops taking tasks"
                     );
                 }
                 // Others have removed it, it was lost with its stream, or a request wrote it whose answer was lost.

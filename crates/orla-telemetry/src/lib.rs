@@ -145,7 +145,7 @@ impl Exporter {
                     if !self.0.is_failing.swap(true, Ordering::Relaxed) {
                         tracing::warn!(
                             error = why,
-                            "traces cannot be sent; calls go on, and it is tried again"
+                            "traces cannot be sent; calls continue, and orla tries again"
                         );
                     }
                     if !may_pass || attempt == RETRIES {

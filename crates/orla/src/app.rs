@@ -348,7 +348,7 @@ impl App {
                     "it has no first line `#!PROGRAM`"
                 };
                 let path = tool.path().display();
-                format!("{path}: {what}, so sh runs it; if it is no tool, `chmod -x` it")
+                format!("{path}: {what}, so sh runs it; if it is not a tool, `chmod -x` it")
             })
         });
         tools.collect()

@@ -121,7 +121,7 @@ pub(crate) enum Command {
     },
     /// Show what would be served
     #[command(
-        after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'\n  orla list --all              built-ins and the rest of what is not listed, too\n  orla list --watch            again when a file changes\n  orla list --url http://127.0.0.1:8080"
+        after_help = "Examples:\n  orla list\n  orla list --json | jq -r '.[].name'\n  orla list --all              also built-ins and other unlisted capabilities\n  orla list --watch            again when a file changes\n  orla list --url http://127.0.0.1:8080"
     )]
     List(List),
     /// Install a package, and lock it
@@ -170,13 +170,13 @@ pub(crate) enum Command {
     /// Start, list, show and cancel tasks: calls that outlive their callers
     #[command(after_help = task::TASK)]
     Task(Task),
-    /// Show what was called, with its data and its times
+    /// Show calls with their data and times
     #[command(after_help = calls::CALLS)]
     Calls(Calls),
     /// Run cases with expected results against what is served here
     #[command(after_help = calls::TEST)]
     Test(Test),
-    /// Have a model answer a prompt, with the help of everything that is served
+    /// Let a model answer a prompt with the served capabilities
     #[cfg(feature = "agent")]
     #[command(after_help = agent::AGENT)]
     Agent(Agent),
@@ -192,7 +192,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Show what this system can confine processes with, and how far each capability is confined
+    /// Show how this system can confine processes, and how far each capability is confined
     #[command(
         after_help = "Exits 1 if the confinement that a capability declares is not in force, else 0."
     )]
@@ -205,14 +205,14 @@ pub(crate) enum Command {
     /// Sign in at a server of mcpServers that has `auth`
     #[command(after_help = identity::LOGIN)]
     Login(Login),
-    /// Remove the tokens of a sign-in, and give them back to the authorization server
+    /// Remove the tokens of a sign-in, and revoke them at the authorization server
     Logout(Logout),
     /// Attest capabilities in their present state: sign their manifests and their content
     #[command(after_help = attest::ATTEST)]
     Attest(Attest),
-    /// Show the attestations of what would be served, and whether they still hold
+    /// Show the attestations of the capabilities, and whether they are valid
     #[command(
-        after_help = "Exits 1 if an attestation does not hold, or if require_attestation is set and one is missing."
+        after_help = "Exits 1 if an attestation is not valid, or if require_attestation is set and one is missing."
     )]
     Verify(Verify),
     /// Keep the secrets that a configuration refers to as `${secret:NAME}`
@@ -290,7 +290,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Show what callers have left of a running server's quotas
+    /// Show the remaining quotas of a running server's callers
     #[command(after_help = "ORLA_TOKEN is sent as the bearer token, if it is set.")]
     Quotas {
         /// The server; http://HOST:PORT of the configuration if absent
@@ -522,7 +522,7 @@ pub(crate) struct Call {
     /// Arguments, as key=value
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) arguments: Vec<String>,
-    /// All arguments as one JSON object; key=value adds to it, and wins over it
+    /// All arguments as one JSON object; key=value adds to it and takes precedence
     #[arg(long, value_name = "OBJECT")]
     pub(crate) json: Option<String>,
     /// Call on a running server instead of here

@@ -34,7 +34,7 @@ fn the_page_of_errors_is_current() {
 fn commands() -> String {
     let mut root = Cli::command();
     root.build();
-    let mut out = "# Commands\n\n`orla help COMMAND` prints what stands here. `cargo test -p orla documentation` with `ORLA_WRITE_DOCS=1` writes this page.\n\
+    let mut out = "# Commands\n\n`orla help COMMAND` prints the same text. `cargo test -p orla documentation` with `ORLA_WRITE_DOCS=1` writes this page.\n\
          \nCompletions for bash, zsh, fish, elvish and PowerShell: `orla completions SHELL`. Manual pages: `orla man DIR` writes them,\n\
          one for each command, so `man orla-call` works if `DIR` is `~/.local/share/man/man1`.\n"
         .to_owned();

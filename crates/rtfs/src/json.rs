@@ -143,9 +143,18 @@ mod tests {
                 "$.items[1].price: 1e400 is beyond the largest number (line 1, column 25)",
             ),
             ("{\"a\": 1,\n \"a\": 2}", "$.a: this key comes twice (line 2, column 6)"),
-            (r#"{"a": "\ud800"}"#, "$.a: half of a surrogate pair is no character (line 1, column 8)"),
-            (r#"["\udc00\ud800"]"#, "$[0]: half of a surrogate pair is no character (line 1, column 3)"),
-            (r#"["\ud800\u0041"]"#, "$[0]: half of a surrogate pair is no character (line 1, column 3)"),
+            (
+                r#"{"a": "\ud800"}"#,
+                "$.a: half of a surrogate pair is not a character (line 1, column 8)",
+            ),
+            (
+                r#"["\udc00\ud800"]"#,
+                "$[0]: half of a surrogate pair is not a character (line 1, column 3)",
+            ),
+            (
+                r#"["\ud800\u0041"]"#,
+                "$[0]: half of a surrogate pair is not a character (line 1, column 3)",
+            ),
             ("", "$: expected a value, got the end of the text (line 1, column 1)"),
             ("[1", "$[1]: expected `,` or `]`, got the end of the text (line 1, column 3)"),
             ("[1,]", "$[1]: expected a value, got ']' (line 1, column 4)"),

@@ -94,7 +94,7 @@ impl ClusterExecutor {
         let wanted = ctx.scope.node.as_deref();
         let mut reason = match wanted {
             Some(node) => format!("node {} of the cluster does not offer it now", excerpt(node, SHOWN)),
-            None => "no node of the cluster offers it in this version any more".to_owned(),
+            None => "no node of the cluster offers this version any longer".to_owned(),
         };
         let mut tried = Vec::new();
         while let Some(candidate) = self.next(&provider.digest, &tried, wanted) {
@@ -177,7 +177,7 @@ impl Attempt<'_> {
         let head = head.write();
         if head.len() > MAX_HEADER - 1024 {
             return Err(NoAnswer::Impossible(
-                "what is known of its caller is too large to be sent".to_owned(),
+                "the data about its caller is too large to be sent".to_owned(),
             ));
         }
         let mut exchange = Exchange::new(link, inbox, there);
@@ -275,7 +275,7 @@ impl Attempt<'_> {
                     }
                     Arrived::NoMemory(over) => return Ok(Err(dropped(ctx, over))),
                     Arrived::TooMuch => {
-                        return Err(NoAnswer::Lost("it sends what is no result".to_owned()));
+                        return Err(NoAnswer::Lost("it sent an invalid result".to_owned()));
                     }
                 }
             }
@@ -283,7 +283,7 @@ impl Attempt<'_> {
         withdrawal.0 = None;
         // The memory is reserved until the outcome has its own.
         let (body, _reserved) = body;
-        self.read(&body).ok_or_else(|| NoAnswer::Lost("it sends what is no result".to_owned()))
+        self.read(&body).ok_or_else(|| NoAnswer::Lost("it sent an invalid result".to_owned()))
     }
 
     /// What the node answered; `None` if it is not an answer.

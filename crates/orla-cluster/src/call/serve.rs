@@ -262,7 +262,7 @@ impl Serving {
         call.timeout = Some(head.timeout());
         call.scope.principal = head.principal(SystemTime::now())?;
         if call.scope.principal.is_none() && !self.link.admits_anonymous.load(Ordering::Relaxed) {
-            return Err("it takes calls of identified callers alone".to_owned());
+            return Err("it takes only calls of identified callers".to_owned());
         }
         call.scope.hops = head.hops()?;
         call.scope.counted = head.counted();

@@ -226,7 +226,7 @@ fn forms(ask: &Ask<'_>, entry: &Entry, form: &Form, raw: &str) -> Markup {
         }
         details open[is_raw] {
             summary { "Input as JSON" }
-            @if let Some(why) = form.why_raw() { p.hint { "There are no fields, because " (plain(why)) "." } }
+            @if let Some(why) = form.why_raw() { p.hint { "The input has no fields, because " (plain(why)) "." } }
             form method="post" action=(action) {
                 (csrf_token(ask))
                 @if is_raw && !form.problems.is_empty() {

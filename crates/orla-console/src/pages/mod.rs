@@ -68,7 +68,7 @@ pub(crate) async fn answer(ask: &Ask<'_>) -> Response<PageBody> {
         },
         (false, ["nodes"]) => match ask.console.inside.nodes() {
             Some(nodes) => nodes::page(ask, &nodes),
-            None => missing(ask, "This server is no node of a cluster."),
+            None => missing(ask, "This server is not a node of a cluster."),
         },
         (true, ["programs", "check"]) => programs::checked(ask).await,
         (false, ["connect"]) => connect::page(ask),

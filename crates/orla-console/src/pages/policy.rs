@@ -80,7 +80,7 @@ fn used(quotas: &[QuotaUsage]) -> Markup {
 
 fn visitor(principal: Option<&Principal>) -> Markup {
     let Some(principal) = principal else {
-        return html! { p.note { "An anonymous caller: this server asks no one who they are." } };
+        return html! { p.note { "An anonymous caller: this server does not identify callers." } };
     };
     let list = |items: Vec<&str>| items.join(", ");
     let rows = [

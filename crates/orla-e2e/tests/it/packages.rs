@@ -134,7 +134,7 @@ fn yes_grants_what_is_allowed_and_no_more() {
     refused(
         &world,
         &["add", "./src/greet", "--yes", "--allow", "fs:read:/srv"],
-        &["wants what is not granted", "net:a.example"],
+        &["wants permissions that are not granted", "net:a.example"],
     );
     refused(&world, &["add", "./src/greet", "--yes", "--allow", "nett"], &["nett"]);
     for word in ["bogus", "bo gus:x", "", "db:"] {

@@ -213,7 +213,7 @@ fn what_cannot_start_fails_the_check() {
     let checked = world.run(&["check"]);
     assert_eq!(checked.code, Some(1), "{checked:?}");
     for words in [
-        "t: it cannot be confined as it is declared: fs:read:/nowhere/data",
+        "t: it cannot be confined as declared: fs:read:/nowhere/data",
         "feed: no-such-program is not in PATH at orla.yaml:2:7",
     ] {
         assert!(checked.stderr.contains(words), "{words}: {checked:?}");

@@ -233,7 +233,7 @@ impl Disk {
                 tracing::warn!(
                     path = %self.path.display(),
                     error,
-                    "the history cannot be written; calls go on, and it is tried again"
+                    "the history cannot be written; calls continue, and orla tries again"
                 );
             }
             Err(_) => {}

@@ -47,7 +47,7 @@ pub use rule::ApprovalRule;
 
 /// Why a call is refused that nobody can be asked about.
 const NO_ONE: &str =
-    "there is no one to ask: call it at a terminal, or on a server, where `orla approvals` answers";
+    "nobody can be asked: call it at a terminal, or on a server, where `orla approvals` answers";
 
 /// The calls that wait for an approval, and the rules.
 pub struct Approvals {
@@ -587,7 +587,7 @@ async fn question_of(
     call: &WaitingCall<'_>,
 ) -> Result<Question, String> {
     let matter = Matter::of(entry).await?;
-    let text = input.json().map_err(|err| format!("its input is no data: {err}"))?.as_str();
+    let text = input.json().map_err(|err| format!("its input cannot be read: {err}"))?.as_str();
     // An input without a canonical form is its own.
     let input_form = canonical_json(text).unwrap_or_else(|_| text.to_owned());
     let number = getrandom::u64().map_err(|_| "the system has no random bytes for its id".to_owned())?;

@@ -243,7 +243,7 @@ impl Recording {
             tracing::debug!(
                 capability = &*self.entry.name,
                 call_id = &*self.call_id,
-                "the call goes on later"
+                "the call continues later"
             );
             self.is_recorded = true;
             if let Some(observed) = self.observed.take() {

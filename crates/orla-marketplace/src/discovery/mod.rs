@@ -178,7 +178,7 @@ const SEARCH: &str = "Finds capabilities by words: what they are called, what th
 const DESCRIBE: &str = "Tells everything about one capability: what it does, the types of its input and output in \
     RTFS notation and as JSON Schema, what it needs permission for, where it comes from, and an example call.";
 const CALL: &str =
-    "Calls one capability, found by capability_search, with an input, and gives its result as it is.";
+    "Calls one capability, found by capability_search, with an input, and returns its result unchanged.";
 
 /// Runs [`Discovery`] providers against a marketplace, which it does not keep alive.
 pub struct DiscoveryExecutor {

@@ -160,7 +160,7 @@ pub async fn drive(
                     }
                     (Next::Nothing, Some(journal)) => {
                         match suspend(journal, &run, pending.waits()).await {
-                            Ok(true) => break Err(Error::new("suspended", "the run goes on later")),
+                            Ok(true) => break Err(Error::new("suspended", "the run continues later")),
                             Ok(false) => {}
                             Err(error) => run.fail(error),
                         }

@@ -55,7 +55,7 @@ pub(super) async fn restore(run: &mut Run, past: Past) -> Result<Restored, Error
     let mut lost = HashSet::new();
     for (ticket, answer) in answers {
         if !wait(run, &mut asked).await? {
-            return Err(misfit("it goes on after the end of the program"));
+            return Err(misfit("it continues after the end of the program"));
         }
         match asked.open.remove(&ticket) {
             None => {
@@ -118,8 +118,7 @@ fn unusable(error: &InvalidRun) -> Error {
 }
 
 fn misfit(why: &str) -> Error {
-    let message = format!(
-        "the run cannot go on where it was: what was kept of it does not fit the program: {why}; start it again"
-    );
+    let message =
+        format!("the run cannot be resumed: its records do not fit the program: {why}; start it again");
     Error::new("not-resumable", message)
 }

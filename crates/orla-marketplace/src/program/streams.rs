@@ -54,7 +54,7 @@ impl Streams {
     }
 
     fn not_lost(&self, ticket: Ticket) -> Result<(), Error> {
-        let message = "this stream is not open any more: the server ended while it was read";
+        let message = "this stream is no longer open: the server ended while it was read";
         let is_lost = self.lost.lock().contains(&ticket);
         if is_lost { Err(Error::new("unavailable", message)) } else { Ok(()) }
     }

@@ -230,7 +230,7 @@ impl Quotas {
     /// # Errors
     /// This process is no node of a cluster that it has joined.
     fn permits(&self, scope: CountScope) -> Result<Arc<dyn Permits>, NotTaken> {
-        let none = || NotTaken::Unavailable("this process is no node of it".to_owned());
+        let none = || NotTaken::Unavailable("this process is not a node of it".to_owned());
         match scope {
             CountScope::Node => Ok(Arc::clone(&self.here) as Arc<dyn Permits>),
             CountScope::Cluster => self.cluster.get().cloned().ok_or_else(none),

@@ -181,7 +181,7 @@ impl Scanner {
             let is_meant =
                 message == NOT_EXECUTABLE && looked_at <= MAX_PLAIN && is_meant_as_tool(&path);
             if is_meant {
-                let message = "describes itself in a metadata block, but is not executable, so it is no tool (chmod +x makes it one)".to_owned();
+                let message = "describes itself in a metadata block, but is not executable, so it is not a tool (chmod +x makes it one)".to_owned();
                 discovery.warnings.push(Finding { path: path.clone(), at: None, message });
             }
             discovery.skipped.push(Finding { path, at: None, message });

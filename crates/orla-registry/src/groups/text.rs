@@ -229,7 +229,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
     Builtin {
         name: "text.pad",
         title: "Pad",
-        description: "The text filled up to a width; one that is as long or longer stays as it is.",
+        description: "The text padded to a width; a text of that length or more is unchanged.",
         parameters: &[
             INPUT,
             required("width", COUNT, "The width in characters."),

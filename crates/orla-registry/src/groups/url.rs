@@ -230,7 +230,7 @@ fn decode(args: &Arguments<'_>) -> Result<Value> {
     let decoded = percent_decode_str(&spaced).decode_utf8();
     decoded
         .map(|text| Value::from(&*text))
-        .map_err(|_| BuiltinError::content("text", "what it stands for is no UTF-8"))
+        .map_err(|_| BuiltinError::content("text", "the decoded text is not UTF-8"))
 }
 
 fn encode(args: &Arguments<'_>) -> Result<Value> {

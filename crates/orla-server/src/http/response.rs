@@ -112,7 +112,7 @@ pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
         StatusCode::PAYLOAD_TOO_LARGE => format!("the body is larger than {max} bytes"),
         StatusCode::REQUEST_TIMEOUT => "the body took too long".to_owned(),
         StatusCode::UNSUPPORTED_MEDIA_TYPE => {
-            "bodies with a Content-Encoding are not read: send it as it is".to_owned()
+            "bodies with a Content-Encoding are not read: send the body without encoding".to_owned()
         }
         StatusCode::SERVICE_UNAVAILABLE => {
             "the server is busy: the requests in progress hold as much memory as they may (max_memory_bytes); \

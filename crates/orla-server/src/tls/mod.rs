@@ -251,7 +251,7 @@ fn stamp(settings: &TlsSettings) -> Vec<Stamp> {
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |problem: String| TlsError { path: path.to_owned(), problem };
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();
-    let found = read.map_err(|err| failed(format!("is no PEM file of certificates: {err}")))?;
+    let found = read.map_err(|err| failed(format!("is not a PEM file of certificates: {err}")))?;
     if found.is_empty() {
         return Err(failed("has no certificate in PEM".to_owned()));
     }

@@ -392,9 +392,8 @@ impl Journal for RunJournal {
         let read =
             rows.map_err(str::to_owned).and_then(|rows| Notes::read(self.parts.id.clone(), &rows));
         let (notes, past) = read.map_err(|why| {
-            let message = format!(
-                "the run cannot go on where it was: what was kept of it cannot be used: {why}; start it again"
-            );
+            let message =
+                format!("the run cannot be resumed: its records cannot be used: {why}; start it again");
             Error::new("not-resumable", message)
         })?;
         *self.notes.lock() = Some(notes);
@@ -543,7 +542,7 @@ impl Journal for RunJournal {
 
 /// A record of the run is not as this process wrote it.
 fn taken_over() -> StateError {
-    StateError::new("another process goes on with the run")
+    StateError::new("another process continues the run")
 }
 
 /// An instant in milliseconds. The row of a timer is never due before it.
@@ -598,7 +597,7 @@ fn broken(why: &str) -> Error {
 
 fn too_large(max: usize) -> Error {
     let message = format!(
-        "what is kept of the program is larger than {max} bytes : keep less in it, or split it into several tasks"
+        "the records of the program are larger than {max} bytes: keep less in it, or split it into several tasks"
     );
     Error::new("limit", message)
 }

@@ -17,7 +17,7 @@ pub(crate) struct Attest {
     /// The authority of the key [default: its name in trusted_keys]
     #[arg(long, value_name = "NAME")]
     pub(crate) authority: Option<String>,
-    /// After how many days the attestations end to hold [default: never]
+    /// After how many days the attestations expire [default: never]
     #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub(crate) expires: Option<u32>,
     /// Where to write them [default: `attestations` of the configuration, orla.attestations.json]

@@ -75,7 +75,7 @@ pub(crate) enum CallsCommand {
         /// The call
         id: String,
     },
-    /// Cancel a call that runs, with the whole tree of calls that it is in
+    /// Cancel a running call, with the whole tree of calls around it
     #[command(after_help = "Example:\n  orla calls --running\n  orla calls cancel 1f2e3d4c-7")]
     Cancel {
         /// The call
@@ -94,7 +94,7 @@ pub(crate) enum CallsCommand {
 
 pub(super) const CALLS: &str = "\
 A running server keeps its last 1,000 calls in memory, and more in a file where `history.path` or `state_dir` is \
-configured. docs/history.md says what is kept. What runs is asked of the server. ORLA_TOKEN is sent as the bearer token, if it \
+configured. docs/history.md says what is kept. Running calls always come from a server. ORLA_TOKEN is sent as the bearer token, if it \
 is set.
 
 Examples:
@@ -113,7 +113,7 @@ pub(crate) struct Test {
     /// Print a JSON array
     #[arg(long)]
     pub(crate) json: bool,
-    /// Write the outputs that are not the expected ones into the files
+    /// Write outputs that differ into the files
     #[arg(long)]
     pub(crate) update: bool,
     /// Answer the calls that a case makes from its recording, not from providers

@@ -26,11 +26,11 @@ pub(crate) enum Cluster {
         #[command(flatten)]
         settings: Settings,
     },
-    /// Have a node take no more calls of others; it finishes those that it runs
+    /// Stop a node from taking calls of other nodes; it finishes its running calls
     Drain {
         /// The name of the node
         node: String,
-        /// Have it take calls again
+        /// Let it take calls again
         #[arg(long)]
         undo: bool,
         /// A server of the cluster; http://HOST:PORT of the configuration if absent

@@ -15,8 +15,8 @@ Sources:
   oci:HOST/NAME:TAG           an .mcpb bundle or a folder of tools in an OCI registry; @sha256:… is exact
   io.github.owner/server      a server of the registry; with @VERSION, that version
 
-What it is, what it runs and what it wants is shown first. orla.lock is for version control; `orla sync` installs \
-what it names.
+The command first shows the package, the programs that it runs and the permissions that it wants. orla.lock is for \
+version control; `orla sync` installs the packages in it.
 
 Examples:
   orla add ./greet
@@ -27,7 +27,7 @@ Examples:
   orla publish tools/greet --dry-run
   orla publish greet.sh --name io.github.owner/greet --version 1.0.0 --description 'Greets.' --url https://example.com/greet.mcpb
 
-`orla add` and every program that knows .mcpb bundles can install what is written; the others need orla in PATH to run it.";
+`orla add` and every program that knows .mcpb bundles can install the bundle; clients other than orla need orla in PATH to run it.";
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Add {
@@ -65,10 +65,10 @@ pub(crate) struct Consent {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Sync {
-    /// Fetch nothing: what is not in the cache is an error
+    /// Use only the cache; a missing archive is an error
     #[arg(long)]
     pub(crate) offline: bool,
-    /// Agree without being asked that archives of the lock get what is set for their sources
+    /// Give archives of the lock the settings of their sources without asking
     #[arg(long)]
     pub(crate) yes: bool,
     #[command(flatten)]
@@ -103,7 +103,7 @@ pub(crate) struct Publish {
     /// Pack the files that git ignores, too
     #[arg(long)]
     pub(crate) ignored: bool,
-    /// Replace files that are there with other content
+    /// Replace existing files that differ
     #[arg(long)]
     pub(crate) force: bool,
     /// Print server.json, and write nothing

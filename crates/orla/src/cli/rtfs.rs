@@ -11,7 +11,7 @@ use super::Settings;
 pub(crate) struct Rtfs {
     #[command(subcommand)]
     pub(crate) command: Option<RtfsCommand>,
-    /// The program; `-` is standard input; without one, a dialogue at the terminal
+    /// The program; `-` is standard input; without one, an interactive prompt
     #[arg(conflicts_with_all = ["expression", "jsonl"])]
     pub(crate) file: Option<PathBuf>,
     /// The program itself
@@ -35,7 +35,7 @@ pub(crate) struct Rtfs {
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum RtfsCommand {
-    /// Lay programs out in place, comments and line breaks kept
+    /// Format programs in place; keeps comments and line breaks
     Fmt {
         /// Only list files that are not formatted, and exit 1 if there are any
         #[arg(long)]

@@ -11,7 +11,7 @@ pub(crate) enum Sandbox {
     /// Run a command with the given permissions and nothing else
     #[command(after_help = SANDBOX_RUN)]
     Run(SandboxRun),
-    /// Say in plain sentences what a capability may do, and by what that is enforced
+    /// Explain in plain sentences what a capability may do, and how that is enforced
     #[command(after_help = SANDBOX_EXPLAIN)]
     Explain(SandboxExplain),
     /// Run a capability once, unconfined, and propose the smallest permissions for what it did
@@ -52,7 +52,7 @@ pub(crate) struct SandboxLearn {
     /// The arguments of the call, as of `orla call`
     #[arg(last = true, value_name = "ARGUMENT")]
     pub(crate) arguments: Vec<String>,
-    /// Run a package of others unconfined without asking
+    /// Run an installed package unconfined without asking
     #[arg(long)]
     pub(crate) yes: bool,
     /// Print JSON

@@ -24,7 +24,7 @@ pub(crate) enum TaskCommand {
     Run(TaskRun),
     /// List tasks, the newest first
     List(TaskList),
-    /// Show a task: its state, what it says, its result
+    /// Show a task: its state, its messages, its result
     Show {
         /// The task
         id: String,
@@ -38,7 +38,7 @@ pub(crate) enum TaskCommand {
         /// The task
         id: String,
     },
-    /// Cancel a task: what it runs is ended
+    /// Cancel a task and end its call
     Cancel {
         /// The task
         id: String,
@@ -48,7 +48,7 @@ pub(crate) enum TaskCommand {
     Event {
         /// The task
         id: String,
-        /// What the event is called
+        /// The name of the event
         name: String,
         /// Its value [default: null]
         #[arg(value_name = "JSON")]
@@ -64,7 +64,7 @@ pub(crate) struct TaskRun {
     /// Arguments, as key=value
     #[arg(value_name = "KEY=VALUE")]
     pub(crate) arguments: Vec<String>,
-    /// All arguments as one JSON object; key=value adds to it, and wins over it
+    /// All arguments as one JSON object; key=value adds to it and takes precedence
     #[arg(long, value_name = "OBJECT")]
     pub(crate) json: Option<String>,
     /// A program in RTFS to run instead of a capability; `-` is standard input

@@ -20,7 +20,7 @@ pub(crate) fn status(url: Option<&str>, as_json: bool, source: &Source) -> Resul
     let mut status = runtime.block_on(status::get(&server))?;
     let Value::Array(mut nodes) = status["cluster"]["nodes"].take() else {
         return Err(Failure::failed(
-            "the server is no node of a cluster: set `cluster` in its configuration",
+            "the server is not a node of a cluster: set `cluster` in its configuration",
         ));
     };
     for node in nodes.iter().filter(|node| is_cut_off(node)) {

@@ -54,7 +54,7 @@ async fn here(config: &Config, id: &str) -> Result<Value, Failure> {
         let near = catalog.similar(id).into_iter().next();
         Failure::failed(match near {
             Some(near) => format!("{id} is not served; did you mean {near}?"),
-            None => format!("{id} is not served; `orla search WORDS` finds what is"),
+            None => format!("{id} is not served; `orla search WORDS` finds served capabilities"),
         })
     })
 }

@@ -78,7 +78,7 @@ fn place(config: &Config, name: &str) -> Result<Place, Failure> {
             )
         }
         (Some(_), None) => {
-            let problem = "it is a process; only what is reached over HTTP has a sign-in";
+            let problem = "it is a process; only providers over HTTP have a sign-in";
             return Err(failed(problem.to_owned()));
         }
         (None, None) => {

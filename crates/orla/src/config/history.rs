@@ -73,7 +73,7 @@ impl Config {
 pub(super) fn keys() -> Vec<Key<Config>> {
     vec![
         key("path", PATH, |c: &mut Config| &mut c.history.path,
-            "file that keeps calls over a restart; by default `history.db` in `state_dir` if that is configured, and otherwise memory").restart(|c| &mut c.history.path),
+            "file that keeps calls across restarts; by default `history.db` in `state_dir` if that is configured, and otherwise memory").restart(|c| &mut c.history.path),
         key("keep", Span(MAX_KEEP), |c| &mut c.history.keep,
             "how long a call is kept"),
         key("max_rows", Count(1_usize, 1_000_000_000), |c: &mut Config| &mut c.history.max_rows,

@@ -263,7 +263,7 @@ impl<'t> Reader<'t> {
                     Some(Ok(char)) => char,
                     _ => {
                         self.at = start;
-                        return Err(self.problem("half of a surrogate pair is no character"));
+                        return Err(self.problem("half of a surrogate pair is not a character"));
                     }
                 }
             }

@@ -119,9 +119,9 @@ fn a_folder_gets_no_secret_and_no_file_that_it_names() {
 fn a_folder_gets_the_variables_that_are_granted() {
     let world = capsule("").env("TOOLS", "hello").env("TOKEN", "t0k3n");
     manifest(&world, "runtime: {mode: capsule, pass_env: ['*']}\npermissions: []\n");
-    refused(&world, &ADD, &["wants what is not granted", "env:*"]);
+    refused(&world, &ADD, &["wants permissions that are not granted", "env:*"]);
     manifest(&world, "runtime: {mode: capsule, pass_env: [TOKEN]}\n");
-    refused(&world, &ADD, &["wants what is not granted", "env:TOKEN"]);
+    refused(&world, &ADD, &["wants permissions that are not granted", "env:TOKEN"]);
     assert!(!world.path("orla.lock").exists());
     ok(&world, &["add", "./src/greet", "--yes", "--allow", "env:TOKEN"]);
     assert!(world.read("orla.lock").contains("permissions: [\"env:TOKEN\"]"));
@@ -178,7 +178,7 @@ fn executables_without_a_manifest_are_tools() {
     world.write("src/kit/kit", crate::sh("cat \"$(dirname \"$0\")/data\""), 0o755);
     world.write("src/kit/data", "beside", 0o644);
     let add = ["add", "./src/kit", "--yes"];
-    refused(&world, &add, &["wants what is not granted", "env:OTHER", "env:TOKEN", "fs:read:/srv"]);
+    refused(&world, &add, &["wants permissions that are not granted", "env:OTHER", "env:TOKEN", "fs:read:/srv"]);
     let all = ["--allow", "env:OTHER", "--allow", "env:TOKEN", "--allow", "fs:read:/srv"];
     let added = ok(&world, &[&add[..], &all].concat());
     assert!(added.contains("greet"), "{added}");

@@ -77,7 +77,7 @@ fn a_file_that_describes_itself_and_is_not_executable_is_named() {
     let directory = plain(directory, "notes.md", &format!("Write it so:\n\n{block}"));
     let found = directory.scan();
     assert_eq!(names(&found), ["fine"]);
-    let said = "describes itself in a metadata block, but is not executable, so it is no tool (chmod +x makes it one)";
+    let said = "describes itself in a metadata block, but is not executable, so it is not a tool (chmod +x makes it one)";
     assert_eq!(
         directory.shown(&found.warnings),
         [format!("count.js: {said}"), format!("count.py: {said}")]

@@ -248,7 +248,7 @@ mod tests {
             ("people[*].name | [0]", r#""a""#),
             (
                 "`[1, {\"a\": \"`x`\"}]`",
-                "expression: the literal is no JSON: the string does not end (at character 1)",
+                "expression: the literal is not JSON: the string does not end (at character 1)",
             ),
             ("`{\"a\": \"\\`\"}`", r#"{"a":"`"}"#),
             ("'it\\'s'", r#""it's""#),

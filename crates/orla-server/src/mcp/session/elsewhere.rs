@@ -535,7 +535,7 @@ pub(crate) async fn unsubscribed(core: &Core, session: &Session, uri: &str) -> b
     if instance != cluster.instance() {
         let asked = Asked::Unsubscribe { session: session.id.to_string(), uri: uri.to_owned() };
         if let Err(error) = ask(cluster, &instance, session, &asked, PATIENCE).await {
-            tracing::debug!(%error, "a subscription goes on at another node");
+            tracing::debug!(%error, "a subscription continues at another node");
         }
     }
     true

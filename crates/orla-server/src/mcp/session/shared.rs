@@ -249,7 +249,7 @@ pub(crate) async fn save(core: &Core, session: &Session) {
     let Ok(value) = serde_json::to_vec(&shown) else { return };
     let put = Change::put(key(session.id), value).expecting(expect);
     let Ok(written) = timeout(WAIT, shared.store.write(vec![put])).await else {
-        tracing::debug!("a session is known to this server alone for now: the state does not answer");
+        tracing::debug!("for now, only this server knows a session: the state does not answer");
         return;
     };
     match written {
@@ -260,7 +260,7 @@ pub(crate) async fn save(core: &Core, session: &Session) {
         // It was changed by a request on another server at the same moment, or has ended.
         Err(WriteError::Conflict { .. }) => {}
         Err(WriteError::Failed(error)) => {
-            tracing::debug!(%error, "a session is known to this server alone for now");
+            tracing::debug!(%error, "for now, only this server knows a session");
         }
     }
 }
@@ -271,7 +271,7 @@ pub(crate) async fn end(core: &Core, id: SessionId) {
     let changes = vec![Change::put(key(id), ENDED), Change::remove(listening_key(id))];
     let ended = shared.store.write(changes);
     if !timeout(WAIT, ended).await.is_ok_and(|ended| ended.is_ok()) {
-        tracing::warn!("an ended session may go on on another server: the state does not answer");
+        tracing::warn!("an ended session may continue on another server: the state does not answer");
     }
 }
 

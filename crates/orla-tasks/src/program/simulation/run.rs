@@ -238,7 +238,7 @@ impl Run {
                 Went::On
             }
             Then::Nothing => {
-                assert!(written, "another process goes on with the run");
+                assert!(written, "another process continues the run");
                 Went::On
             }
         };

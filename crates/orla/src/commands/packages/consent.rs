@@ -51,7 +51,7 @@ impl Asked<'_> {
         if !missing.is_empty() && (consent.yes || !is_asked()) {
             let words: Vec<String> = missing.iter().map(|word| format!("--allow {word}")).collect();
             return Err(Failure::failed(format!(
-                "{} wants what is not granted: {}; pass {} to grant it",
+                "{} wants permissions that are not granted: {}; pass {}",
                 self.entry.name,
                 missing.iter().map(|word| word.as_str()).collect::<Vec<_>>().join(", "),
                 words.join(" ")
@@ -144,7 +144,7 @@ impl Asked<'_> {
                 (_, Fallback::Allow) => {
                     "as far as this machine can (`sandbox_fallback: allow`), to its own directory and what is granted"
                 }
-                _ => "to the system's files for reading, its own directory, and what is granted",
+                _ => "to the system's files for reading, its own directory, and the granted permissions",
             },
         );
         screen

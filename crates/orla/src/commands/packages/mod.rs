@@ -276,7 +276,7 @@ async fn update_one(
     }
     // What is installed may have other tools all the same, and they can be accepted.
     let (archive, unreachable) = if origin.is_gone(config) {
-        let what = format!("{}: {} is no longer there; what is installed stays", old.name, old.source);
+        let what = format!("{}: {} no longer exists; the installed version stays", old.name, old.source);
         render::note(&what);
         (Fetched::installed(store, old)?, Ok(()))
     } else {
@@ -478,7 +478,7 @@ fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result
     }
     if !is_yes && !is_asked() {
         render::note(&format!(
-            "{}: what is set for its source is not given to this archive before you agree: `orla sync --yes`",
+            "{}: this archive gets no settings of its source before you agree: `orla sync --yes`",
             entry.name
         ));
         return Ok(());

@@ -310,7 +310,7 @@ pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u
         (Source::Registry { .. }, Some(exact)) if exact.starts_with("oci:") => {
             let reference = exact.strip_prefix("oci:").and_then(Reference::parse);
             let reference =
-                reference.ok_or_else(|| Failure::failed(format!("{exact} is no artifact")))?;
+                reference.ok_or_else(|| Failure::failed(format!("{exact} is not an artifact")))?;
             let pulled = oci::pull(&Http, &reference, entry.registry.as_deref()).await;
             return pulled.map(|artifact| artifact.archive).map_err(Failure::failed);
         }

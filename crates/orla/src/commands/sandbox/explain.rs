@@ -90,10 +90,12 @@ fn sentences(
             format!("{name} is a component, confined by what it is linked with.")
         }
         "enforced" => {
-            format!("{name} is confined: a probe in its sandbox was refused what is not listed here.")
+            format!(
+                "{name} is confined: a probe in its sandbox was refused everything that is not listed here."
+            )
         }
         "unavailable" => {
-            format!("{name} does not run, because it cannot be confined as it is declared.")
+            format!("{name} does not run, because it cannot be confined as declared.")
         }
         _ if is_open => format!("{name} has limits and no permissions, so only its limits hold."),
         _ => format!("{name} is not confined: it may do what the user may who runs orla."),

@@ -131,7 +131,7 @@ fn filter(list: &TaskList) -> Result<Filter, Failure> {
     let mut filter = Filter::default();
     for word in &list.state {
         let state =
-            word.parse().map_err(|()| Failure::usage(format!("{word:?} is no state of a task")))?;
+            word.parse().map_err(|()| Failure::usage(format!("{word:?} is not a state of a task")))?;
         filter.states.push(state);
     }
     filter.capability.clone_from(&list.capability);

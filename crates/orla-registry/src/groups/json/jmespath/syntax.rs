@@ -178,7 +178,7 @@ impl<'a> Lexer<'a> {
                 let quoted = self.quoted('`')?;
                 let inner = quoted[1..quoted.len() - 1].replace("\\`", "`");
                 let value = value_from_json(inner.trim()).map_err(|error| {
-                    let what = format!("the literal is no JSON: {}", error.problem);
+                    let what = format!("the literal is not JSON: {}", error.problem);
                     problem(self.text, self.at - quoted.len(), &what)
                 })?;
                 Ok(Token::Literal(value))
@@ -198,7 +198,7 @@ impl<'a> Lexer<'a> {
             }
             escaped = c == '\\' && !escaped;
         }
-        Err(problem(self.text, start, "what is quoted does not end"))
+        Err(problem(self.text, start, "the quoted text does not end"))
     }
 }
 

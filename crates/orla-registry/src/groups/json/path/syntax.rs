@@ -455,7 +455,7 @@ impl<'a> Reader<'a> {
                 }
                 match char::decode_utf16(units).next() {
                     Some(Ok(c)) => c,
-                    _ => return Err(self.problem(place, "half of a surrogate pair is no character")),
+                    _ => return Err(self.problem(place, "half of a surrogate pair is not a character")),
                 }
             }
             _ => return Err(self.problem(place, "unknown escape")),
