@@ -147,7 +147,7 @@ pub struct Limits {
     pub timeout: Duration,
     /// Calls that run at once: 64. A call whose client is being asked is not counted.
     pub max_concurrency: usize,
-    /// Calls of one provider that run at once, so that a slow one leaves permits to the others: 48.
+    /// Calls of one of several providers that run at once, so that a slow one leaves permits to the others: 48.
     pub max_provider_calls: usize,
     /// Calls that wait for their turn: 1,024.
     pub max_queue: usize,
@@ -162,10 +162,14 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Those of all calls together.
-    fn bounds(&self) -> Bounds {
+    /// The bounds of all calls of these entries together. An only provider leaves permits to nobody, so it may use all of them.
+    fn bounds(&self, entries: &[Arc<Entry>]) -> Bounds {
         let Self { max_concurrency, max_provider_calls, max_queue, .. } = *self;
-        Bounds { running: max_concurrency, of_one_provider: max_provider_calls, waiting: max_queue }
+        let external = entries.iter().filter(|entry| !entry.manifest.provider.is_internal());
+        let mut providers = external.map(|entry| &entry.provider);
+        let is_only_one = providers.next().is_none_or(|first| providers.all(|other| other == first));
+        let of_one_provider = if is_only_one { max_concurrency } else { max_provider_calls };
+        Bounds { running: max_concurrency, of_one_provider, waiting: max_queue }
     }
 
     /// Those of a capability, of which `size` calls may run at once.
@@ -397,7 +401,8 @@ impl Catalog {
     /// Applies the bounds of this snapshot to running and waiting calls, including those of
     /// `previous`.
     pub(crate) fn publish_bounds(&self, previous: &Self) {
-        self.admissions().for_each(|admission| admission.resize(self.limits.bounds()));
+        let bounds = self.limits.bounds(&self.entries);
+        self.admissions().for_each(|admission| admission.resize(bounds));
         let of_one = |entry: &Entry| {
             let size = entry.policy.max_concurrency.unwrap_or(usize::MAX);
             self.limits.bounds_of_one(size)

@@ -496,8 +496,9 @@ pub(crate) fn limits(config: &Config) -> Limits {
     let mut limits = Limits::default();
     limits.timeout = config.timeout;
     limits.max_concurrency = config.max_concurrency;
-    // At least one call, as an admission makes sure.
-    limits.max_provider_calls = (config.max_concurrency as f64 * config.max_provider_share) as usize;
+    // Rounded up, so that one provider uses all of a few permits.
+    let share = config.max_concurrency as f64 * config.max_provider_share;
+    limits.max_provider_calls = share.ceil() as usize;
     limits.max_memory_bytes = match config.max_memory_bytes {
         0 => memory::available() / 4,
         bytes => bytes,

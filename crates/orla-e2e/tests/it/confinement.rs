@@ -397,6 +397,27 @@ except OSError: print('refused')
     assert_eq!(tried(&server, "t"), "refused");
 }
 
+#[test]
+fn requests_to_a_file_system_create_nothing_where_a_program_may_only_read() {
+    // Btrfs makes a subvolume or a snapshot through a descriptor that is open to read, and FAT sets the mode of a file.
+    let code = "python3 -c \"
+import errno, fcntl, os
+def t(name, request):
+    try: fcntl.ioctl(os.open('.', os.O_RDONLY), request, bytes(4096)); print(name + '=passed')
+    except OSError as err: print(name + ('=refused' if err.errno == errno.EPERM else '=passed'))
+t('subvolume', 0x5000940e)
+t('snapshot', 0x50009401)
+t('fat', 0x40047211)
+t('clone', 0x40049409)
+\"";
+    let server = world()
+        .tool("none", probe("permissions: []", code))
+        .tool("open", probe("title: Unconfined", code))
+        .serve();
+    assert_eq!(tried(&server, "none"), "subvolume=refused snapshot=refused fat=refused clone=passed");
+    assert_eq!(tried(&server, "open"), "subvolume=passed snapshot=passed fat=passed clone=passed");
+}
+
 /// The launchers of a server.
 pub(crate) fn launchers_of(server: u32) -> Vec<i32> {
     let all = std::fs::read_dir("/proc")

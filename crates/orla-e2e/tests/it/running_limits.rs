@@ -123,12 +123,32 @@ fn two_hundred_calls_at_once_run_eight_at_a_time() {
     server.assert_no_tool_is_left();
 }
 
+#[test]
+fn an_only_tool_may_run_all_calls_and_one_of_several_leaves_room() {
+    let waits = || sh("while [ ! -e go ]; do sleep 0.02; done; echo ok");
+    for (others, running) in [(false, 4), (true, 3)] {
+        let world = world().tool("t", waits()).config("max_concurrency: 4\n");
+        let server = if others { world.tool("other", sh("echo other")) } else { world }.serve();
+        let mut clients: Vec<_> = (0..4).map(|_| server.client()).collect();
+        let pending: Vec<_> =
+            clients.iter_mut().map(|client| client.begin_call("t", json!({}))).collect();
+        eventually("as many run as may", || server.tool_processes().len() >= running);
+        if others {
+            assert_eq!(server.client().call("other", json!({})).stdout(), "other\n");
+        }
+        server.write("go", "", 0o644);
+        for (client, pending) in clients.iter_mut().zip(pending) {
+            assert_eq!(client.finish_call(pending).unwrap().stdout(), "ok\n");
+        }
+    }
+}
+
 /// X12
 #[test]
 fn beyond_the_queue_a_call_is_told_that_the_server_is_busy() {
     let server = world()
         .tool("t", sh("while [ ! -e go ]; do sleep 0.02; done; echo ok"))
-        .config("max_concurrency: 2\nmax_provider_share: 1\nmax_queue: 3\n")
+        .config("max_concurrency: 2\nmax_queue: 3\n")
         .serve();
     let mut clients: Vec<_> = (0..12).map(|_| server.client()).collect();
     let mut pending = Vec::new();

@@ -149,7 +149,7 @@ fn a_killed_server_loses_no_task_and_repeats_only_what_may_be_repeated() {
         .tool("may", waits("may", true))
         .tool("mustnot", waits("mustnot", false))
         .tool("queued", waits("queued", false))
-        .config("max_concurrency: 2\nmax_provider_share: 1\n")
+        .config("max_concurrency: 2\n")
         .serve();
     let key = json!({"capability": "may", "input": {"n": 1}, "key": "k"});
     let may = start(&server, &key);

@@ -259,7 +259,7 @@ impl CatalogBuilder {
         let keyed = |key: fn(&Entry) -> Arc<str>| {
             entries.iter().enumerate().map(|(at, entry)| (key(entry), at)).collect::<HashMap<_, _>>()
         };
-        let (bounds, before) = (limits.bounds(), previous.as_ref());
+        let (bounds, before) = (limits.bounds(&entries), previous.as_ref());
         let admission = kept(before.map(|catalog| &catalog.admission), bounds);
         let internal = kept(before.map(|catalog| &catalog.internal), bounds);
         let breakers = shared.breakers;

@@ -49,7 +49,7 @@ fn keys() -> Vec<Key<Config>> {
         key("max_concurrency", Count(1, 65_536), |c| &mut c.max_concurrency,
             "maximum number of [calls that run at once](#calls-at-once); a call that waits for an answer of its client does not count"),
         key("max_provider_share", Share, |c| &mut c.max_provider_share,
-            "share of `max_concurrency` that one provider may use, rounded down to at least one call"),
+            "share of `max_concurrency` that one of several providers may use, rounded up to whole calls"),
         key("max_prestarted", Count(0, 4096), |c| &mut c.prestarted.max_processes,
             "maximum number of [prestarted processes](tools.md#prestarted-tools) that wait at the same time, of all tools together"),
         key("prestart_idle", Seconds(30 * DAY), |c| &mut c.prestarted.max_idle,

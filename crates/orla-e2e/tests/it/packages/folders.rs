@@ -178,7 +178,11 @@ fn executables_without_a_manifest_are_tools() {
     world.write("src/kit/kit", crate::sh("cat \"$(dirname \"$0\")/data\""), 0o755);
     world.write("src/kit/data", "beside", 0o644);
     let add = ["add", "./src/kit", "--yes"];
-    refused(&world, &add, &["wants permissions that are not granted", "env:OTHER", "env:TOKEN", "fs:read:/srv"]);
+    refused(
+        &world,
+        &add,
+        &["wants permissions that are not granted", "env:OTHER", "env:TOKEN", "fs:read:/srv"],
+    );
     let all = ["--allow", "env:OTHER", "--allow", "env:TOKEN", "--allow", "fs:read:/srv"];
     let added = ok(&world, &[&add[..], &all].concat());
     assert!(added.contains("greet"), "{added}");
