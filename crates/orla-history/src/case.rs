@@ -1,9 +1,10 @@
 //! A call as a case for `orla test`. No I/O.
 
+use orla_marketplace::json::RawObject;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::call::{Body, Detail, Node, Row};
-use crate::redact::{Items, Members};
 
 /// Kinds of capabilities that compute within the process: a case runs them, and does not replay their answers.
 const COMPUTED: [&str; 4] = ["local", "rtfs", "program", "discovery"];
@@ -82,7 +83,9 @@ fn loosen(json: &str, depth: usize, out: &mut String) {
             out.push(',');
         }
     };
-    if let Some(Members(members)) = is('{').then(|| serde_json::from_str(json).ok()).flatten() {
+    if is('{')
+        && let Ok(RawObject(members)) = serde_json::from_str(json)
+    {
         out.push('{');
         for (at, (name, value)) in members.iter().enumerate() {
             separate(out, at);
@@ -91,7 +94,9 @@ fn loosen(json: &str, depth: usize, out: &mut String) {
             loosen(value.get(), depth + 1, out);
         }
         out.push('}');
-    } else if let Some(Items(items)) = is('[').then(|| serde_json::from_str(json).ok()).flatten() {
+    } else if is('[')
+        && let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json)
+    {
         out.push('[');
         for (at, value) in items.iter().enumerate() {
             separate(out, at);

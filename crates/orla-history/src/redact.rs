@@ -10,8 +10,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use orla_marketplace::REDACTED;
+use orla_marketplace::json::RawObject;
 use percent_encoding::percent_decode_str;
-use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -148,7 +148,7 @@ impl<'a> Walk<'a> {
             patterns.iter().filter(first).map(|rest| &rest[1..]).collect()
         };
         if json.starts_with('{') {
-            let Ok(Members(members)) = serde_json::from_str(json) else { return self.blot(json) };
+            let Ok(RawObject(members)) = serde_json::from_str(json) else { return self.blot(json) };
             self.out.push('{');
             let names_credential = members
                 .iter()
@@ -170,7 +170,9 @@ impl<'a> Walk<'a> {
             }
             self.out.push('}');
         } else {
-            let Ok(Items(items)) = serde_json::from_str(json) else { return self.blot(json) };
+            let Ok(items) = serde_json::from_str::<Vec<&RawValue>>(json) else {
+                return self.blot(json);
+            };
             self.out.push('[');
             for (at, value) in items.iter().enumerate() {
                 if at > 0 {
@@ -320,56 +322,6 @@ fn texts(value: &Value, note: &mut impl FnMut(&str)) {
         Value::Array(items) => items.iter().for_each(|item| texts(item, note)),
         Value::Object(members) => members.values().for_each(|member| texts(member, note)),
         Value::Null | Value::Bool(_) => {}
-    }
-}
-
-/// The members of an object in their order, with the text of their values.
-pub(crate) struct Members(pub(crate) Vec<(String, Box<RawValue>)>);
-
-impl<'de> serde::Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Object;
-        impl<'de> Visitor<'de> for Object {
-            type Value = Members;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(Object)
-    }
-}
-
-/// The texts of the items of an array.
-pub(crate) struct Items(pub(crate) Vec<Box<RawValue>>);
-
-impl<'de> serde::Deserialize<'de> for Items {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Array;
-        impl<'de> Visitor<'de> for Array {
-            type Value = Items;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an array")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Items, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = seq.next_element()? {
-                    items.push(item);
-                }
-                Ok(Items(items))
-            }
-        }
-        deserializer.deserialize_seq(Array)
     }
 }
 

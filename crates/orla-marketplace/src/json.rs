@@ -3,8 +3,56 @@
 pub use rtfs::json::{JsonError, string_length, value_from_json, value_to_json};
 pub(crate) use rtfs::json::{MAX_PATH, push_index, push_key};
 
+use std::borrow::Cow;
+use std::collections::HashSet;
+use std::fmt;
+
 use rtfs::json::push_string;
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value as Json;
+use serde_json::value::RawValue;
+
+/// The members of a JSON object in the order in which they are written, each with the text of its value. A name that comes
+/// twice is here twice.
+#[derive(Debug)]
+pub struct RawObject<'a>(pub Vec<(Cow<'a, str>, &'a RawValue)>);
+
+impl RawObject<'_> {
+    /// The names that an earlier member has.
+    pub fn repeated(&self) -> impl Iterator<Item = &str> {
+        let mut seen = HashSet::with_capacity(self.0.len());
+        self.0.iter().map(|(name, _)| &**name).filter(move |name| !seen.insert(*name))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for RawObject<'a> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        /// Borrows where the text has no escapes.
+        #[derive(Deserialize)]
+        struct Name<'a>(#[serde(borrow)] Cow<'a, str>);
+
+        struct Members;
+
+        impl<'de> Visitor<'de> for Members {
+            type Value = RawObject<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut members = Vec::new();
+                while let Some((Name(name), value)) = map.next_entry()? {
+                    members.push((name, value));
+                }
+                Ok(RawObject(members))
+            }
+        }
+
+        from.deserialize_map(Members)
+    }
+}
 
 /// Removes the white space around the tokens of valid JSON text, and so all line breaks. Replaces needless escapes
 /// (`\u00e9`, `\/`) by the characters themselves: some writers escape everything beyond ASCII, which is hard to
@@ -64,6 +112,18 @@ mod tests {
         ];
         for (json, compacted) in cases {
             assert_eq!(compact(json), compacted);
+        }
+    }
+
+    #[test]
+    fn an_object_has_its_members_as_they_are_written() {
+        let text = r#" {"b": 1.10, "a\n": [1e400, {"x": 2}], "b":null} "#;
+        let object: RawObject<'_> = serde_json::from_str(text).unwrap();
+        let members: Vec<_> = object.0.iter().map(|(name, value)| (&**name, value.get())).collect();
+        assert_eq!(members, [("b", "1.10"), ("a\n", r#"[1e400, {"x": 2}]"#), ("b", "null")]);
+        assert_eq!(object.repeated().collect::<Vec<_>>(), ["b"]);
+        for text in ["[1]", "{} {}", "7", "{\"\\ud800\": 1}"] {
+            assert!(serde_json::from_str::<RawObject<'_>>(text).is_err(), "{text}");
         }
     }
 

@@ -4,12 +4,10 @@
 //! written, numbers and order included.
 
 use std::borrow::Cow;
-use std::fmt;
 
 use bytes::Bytes;
 use orla_marketplace::JsonText;
-use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use orla_marketplace::json::RawObject;
 use serde_json::value::RawValue;
 
 /// The members of an object, in the order they were written.
@@ -19,7 +17,8 @@ pub struct Object<'a>(Vec<(Cow<'a, str>, Cow<'a, str>)>);
 impl<'a> Object<'a> {
     /// Reads a text that is one JSON object.
     pub fn parse(text: &'a str) -> Option<Self> {
-        serde_json::from_str(text).ok()
+        let RawObject(members) = serde_json::from_str(text).ok()?;
+        Some(Self(members.into_iter().map(|(name, value)| (name, value.get().into())).collect()))
     }
 
     /// The text of the first member with this key.
@@ -96,34 +95,6 @@ pub fn push_text(out: &mut Vec<u8>, text: &str) {
     // Writing a string to memory does not fail.
     let _ = serde_json::to_writer(out, text);
 }
-
-impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Members;
-
-        impl<'de> Visitor<'de> for Members {
-            type Value = Object<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(Key(name)) = map.next_key()? {
-                    let value: &RawValue = map.next_value()?;
-                    members.push((name, Cow::Borrowed(value.get())));
-                }
-                Ok(Object(members))
-            }
-        }
-
-        from.deserialize_map(Members)
-    }
-}
-
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[cfg(test)]
 mod tests {

@@ -6,15 +6,14 @@
 //! the same form.
 
 use std::collections::HashMap;
-use std::fmt;
 
 use rtfs::TypeExpr;
-use serde::de::{MapAccess, Visitor};
 use serde::ser::Error as _;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Serialize, Serializer};
 use serde_json::Value as Json;
 use serde_json::value::RawValue;
 
+use crate::json::RawObject;
 use crate::manifest::CapabilityManifest;
 use crate::schema::json_schema_of;
 
@@ -102,7 +101,7 @@ impl Serialize for Element<'_> {
         let text = self.raw.get();
         match text.as_bytes().first() {
             Some(b'{') => {
-                let Members(members) = serde_json::from_str(text).map_err(S::Error::custom)?;
+                let RawObject(members) = serde_json::from_str(text).map_err(S::Error::custom)?;
                 serializer.collect_map(members.into_iter().map(|(key, value)| (key, inner(value))))
             }
             Some(b'[') => {
@@ -152,31 +151,6 @@ fn decimal(number: &str) -> (String, i64) {
     // No double has an exponent that is too long for an integer.
     let exponent = exponent.parse().unwrap_or(i64::MAX);
     (digits.to_owned(), exponent.saturating_add(zeros - length(fraction)))
-}
-
-/// The members of an object, with repeated keys.
-struct Members<'a>(Vec<(String, &'a RawValue)>);
-
-impl<'de> Deserialize<'de> for Members<'de> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfAnObject;
-        impl<'de> Visitor<'de> for OfAnObject {
-            type Value = Members<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-        deserializer.deserialize_map(OfAnObject)
-    }
 }
 
 #[cfg(test)]

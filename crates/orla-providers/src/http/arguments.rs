@@ -1,13 +1,11 @@
 //! The input of a call as named arguments, each as the JSON text it came in.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
 use std::fmt;
 
+use orla_marketplace::json::RawObject;
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{RuntimeError, Violation};
-use serde::Deserialize;
-use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// The members of an object, in their order.
@@ -17,13 +15,15 @@ pub(super) struct Arguments<'a>(Vec<(Cow<'a, str>, &'a RawValue)>);
 impl<'a> Arguments<'a> {
     /// The members of `json`, or why it has none.
     pub(super) fn parse(json: &'a str) -> Result<Self, Refused> {
-        serde_json::from_str(json).map_err(|err| {
-            if json.starts_with('{') {
-                Refused::new("input", "each argument once", &err.to_string())
-            } else {
-                Refused::new("input", "an object", json)
-            }
-        })
+        let members: RawObject<'_> =
+            serde_json::from_str(json).map_err(|err| match json.starts_with('{') {
+                true => Refused::new("input", "a JSON object", &err.to_string()),
+                false => Refused::new("input", "an object", json),
+            })?;
+        if let Some(name) = members.repeated().next() {
+            return Err(Refused::argument(name, "one value", "the name twice"));
+        }
+        Ok(Self(members.0))
     }
 
     /// An argument; an absent one and `null` are the same.
@@ -44,36 +44,6 @@ impl<'a> Arguments<'a> {
         self.0.iter().map(|(name, raw)| (&**name, *raw))
     }
 }
-
-impl<'de: 'a, 'a> Deserialize<'de> for Arguments<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Members;
-        impl<'de> Visitor<'de> for Members {
-            type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-                let mut members: Self::Value = Vec::new();
-                let mut known = HashSet::new();
-                while let Some((Key(key), value)) = map.next_entry()? {
-                    if !known.insert(key.clone()) {
-                        return Err(A::Error::custom(format!("`{key}` comes twice")));
-                    }
-                    members.push((key, value));
-                }
-                Ok(members)
-            }
-        }
-        deserializer.deserialize_map(Members).map(Self)
-    }
-}
-
-/// A key, borrowed if it has no escapes.
-#[derive(Deserialize)]
-struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
 /// An argument in the forms that URLs, headers and form fields have.
 #[derive(Debug, PartialEq)]
@@ -164,10 +134,7 @@ mod tests {
     fn what_is_no_object_or_says_a_thing_twice_is_refused() {
         for (json, message) in [
             ("[1]", "input: expected an object, got [1]"),
-            (
-                r#"{"a":1,"a":2}"#,
-                "input: expected each argument once, got `a` comes twice at line 1 column 13",
-            ),
+            (r#"{"a":1,"a":2}"#, "input.a: expected one value, got the name twice"),
         ] {
             assert_eq!(Arguments::parse(json).unwrap_err().to_string(), message);
         }

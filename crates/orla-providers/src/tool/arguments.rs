@@ -16,12 +16,9 @@
 //! A key is never taken for more than one option: `-rf` becomes `---rf`, `a=b` becomes `--a=b`.
 
 use std::borrow::Cow;
-use std::collections::HashSet;
-use std::fmt;
 
 use orla_marketplace::Violation;
-use orla_marketplace::json::compact;
-use serde::de::{Deserializer as _, MapAccess, Visitor};
+use orla_marketplace::json::{RawObject, compact};
 use serde_json::value::RawValue;
 
 use orla_marketplace::rtfs::text::excerpt;
@@ -229,42 +226,19 @@ impl Mapper {
 
 /// The members of a JSON object in the order in which they are written.
 fn members(json: &str) -> Result<Vec<(Cow<'_, str>, &RawValue)>, Vec<Violation>> {
-    struct Members;
-    impl<'de> Visitor<'de> for Members {
-        type Value = Vec<(Cow<'de, str>, &'de RawValue)>;
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            f.write_str("an object")
-        }
-        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
-            let mut members = Vec::new();
-            while let Some(Key(key)) = map.next_key()? {
-                members.push((key, map.next_value()?));
-            }
-            Ok(members)
-        }
-    }
-    /// Borrows where the text has no escapes.
-    #[derive(serde::Deserialize)]
-    struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
-
     let violation = |path: String, expected: &str, got: String| {
         vec![Violation { path, expected: expected.to_owned(), got }]
     };
     if !json.trim_start().starts_with('{') {
         return Err(violation("input".to_owned(), "an object", shown(json.trim())));
     }
-    let mut reader = serde_json::Deserializer::from_str(json);
-    let members = reader
-        .deserialize_map(Members)
-        .and_then(|members| reader.end().map(|()| members))
+    let members: RawObject<'_> = serde_json::from_str(json)
         .map_err(|err| violation("input".to_owned(), "a JSON object", err.to_string()))?;
-    let mut seen = HashSet::with_capacity(members.len());
     let twice: Vec<Violation> = members
-        .iter()
-        .filter(|(key, _)| !seen.insert(key))
-        .flat_map(|(key, _)| violation(format!("input.{key}"), "one value", "the name twice".to_owned()))
+        .repeated()
+        .flat_map(|key| violation(format!("input.{key}"), "one value", "the name twice".to_owned()))
         .collect();
-    if twice.is_empty() { Ok(members) } else { Err(twice) }
+    if twice.is_empty() { Ok(members.0) } else { Err(twice) }
 }
 
 /// The elements of a JSON array.

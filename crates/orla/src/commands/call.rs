@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use orla_marketplace::json::{JsonError, value_from_json};
+use orla_marketplace::json::{JsonError, RawObject, value_from_json};
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
     Call, JsonText, LogLevel, Notice, Outcome, Payload, Progress, RuntimeError, is_waiting_message,
@@ -291,35 +291,12 @@ pub(super) fn input(object: Option<&str>, arguments: &[String]) -> Result<JsonTe
 
 /// The members of an object as they were written.
 fn object_members(text: &str) -> Result<Vec<(String, String)>, String> {
-    struct Members(Vec<(String, String)>);
-    impl<'de> serde::Deserialize<'de> for Members {
-        fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-            struct Visitor;
-            impl<'de> serde::de::Visitor<'de> for Visitor {
-                type Value = Members;
-                fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                    f.write_str("a JSON object")
-                }
-                fn visit_map<A: serde::de::MapAccess<'de>>(
-                    self,
-                    mut map: A,
-                ) -> Result<Members, A::Error> {
-                    let mut members = Vec::new();
-                    while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
-                        members.push((key, value.get().to_owned()));
-                    }
-                    Ok(Members(members))
-                }
-            }
-            deserializer.deserialize_map(Visitor)
-        }
-    }
     // Numbers that only a text can hold are passed on; the value is made only to find errors.
-    let members: Members = serde_json::from_str(text).map_err(|_| match value_from_json(text) {
+    let RawObject(members) = serde_json::from_str(text).map_err(|_| match value_from_json(text) {
         Err(JsonError { problem, .. }) => format!("{problem}; write an object such as {EXAMPLE}"),
         Ok(_) => format!("expected an object such as {EXAMPLE}, got {}", excerpt(text.trim(), SHOWN)),
     })?;
-    Ok(members.0)
+    Ok(members.into_iter().map(|(name, value)| (name.into_owned(), value.get().to_owned())).collect())
 }
 
 #[cfg(test)]
