@@ -95,8 +95,7 @@ impl Principal {
         }))
     }
 
-    /// The principal with this [id](Self::id), without groups and scopes. An id without its kind, as older versions
-    /// stored it, is the name of a token.
+    /// The principal with this [id](Self::id), without groups and scopes. Any other text is the name of a token.
     pub fn from_id(id: &str) -> Self {
         if let Some(name) = id.strip_prefix(CERTIFICATE) {
             return Self::certificate(name);
@@ -429,11 +428,6 @@ mod tests {
         let principal = Principal::oauth("https://id.example", "ada").with_credential("s3cr3t");
         assert_eq!(principal.credential(), Some("s3cr3t"));
         assert!(!format!("{principal:?} {principal:#?}").contains("s3cr3t"));
-    }
-
-    #[test]
-    fn a_stored_name_of_an_older_version_is_a_token() {
-        assert_eq!(Principal::from_id("ada"), Principal::token("ada"));
     }
 
     proptest! {

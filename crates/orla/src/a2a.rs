@@ -38,21 +38,6 @@ pub(crate) async fn resume(server: &Server, config: &Config, own: &ServerState) 
     server.resume_push().await.map_err(|err| Failure::usage(err.to_string()))
 }
 
-/// Says which keys have no effect.
-pub(crate) fn log_unused(config: &Config) {
-    let tasks = !config.a2a.tasks.as_os_str().is_empty();
-    if tasks {
-        tracing::warn!(
-            "`a2a.tasks` has no effect: the agent keeps its tasks in `state_dir`; remove the key"
-        );
-    }
-    if config.a2a.max_bytes > 0 {
-        tracing::warn!(
-            "`a2a.max_bytes` has no effect: `a2a.max_tasks` and `a2a.max_task_bytes` bound the tasks; remove the key"
-        );
-    }
-}
-
 /// Sends push notifications.
 struct Sender(WebHooks);
 

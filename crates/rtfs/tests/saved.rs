@@ -366,25 +366,3 @@ fn a_request_says_which_steps_and_branches_it_is_in_also_after_a_load() {
     }
     assert!(matches!(run.advance(u64::MAX), Outcome::Done(_)));
 }
-
-#[test]
-fn a_run_that_was_saved_before_there_were_scopes_is_loaded() {
-    let program = program("(+ 1 (call :echo 1))");
-    let mut run = Run::new(program.clone(), limits(), &[]).resumable();
-    assert_eq!(scopes(&mut run), [""]);
-    let mut bytes = run.save().unwrap();
-    let mut remove = |around: &[u8], at: usize, n: usize| {
-        let found = bytes.windows(around.len()).rposition(|window| window == around).unwrap();
-        bytes.drain(found + at..found + at + n);
-    };
-    // Calls, the next ticket and the next scope.
-    remove(&[1, 2, 1], 2, 1);
-    // The strand: its ticket, depth, scopes and steps beyond them, error, branches; what is ready, and what waits.
-    remove(&[1, 1, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0], 3, 2);
-    bytes[7] = 2;
-    let mut run = Run::load(program, limits(), &bytes).unwrap();
-    assert_eq!(scopes(&mut run), [""]);
-    run.resolve(Ticket(1), Ok(2.into()));
-    let Outcome::Done(value) = run.advance(u64::MAX) else { panic!("not done") };
-    assert_eq!(value, Value::Int(3));
-}

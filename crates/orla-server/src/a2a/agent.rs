@@ -116,11 +116,7 @@ impl Agent {
     }
 
     pub(super) async fn kept(&self) -> Result<&Kept, StateError> {
-        let read = || async {
-            self.records.list_earlier().await?;
-            Ok(Kept::new(self.records.rows(None).await?))
-        };
-        self.kept.get_or_try_init(read).await
+        self.kept.get_or_try_init(async || Ok(Kept::new(self.records.rows(None).await?))).await
     }
 
     /// A task from now on. `None` if the viewer has none of this id.

@@ -4,27 +4,20 @@
 //! |---|---|
 //! | `a2a/ID` | a [`Record`], JSON |
 //! | `a2a-list/OWNER/ID` | the [`Listed`] of the record, JSON: the tasks of a caller |
-//! | `a2a-listed` | empty: records of versions that had no list were given one |
 //!
 //! Both are written with the task, and removed after it.
 
 use std::sync::Arc;
 
-use a2a::{Task, TaskPushNotificationConfig, TaskState};
-use chrono::{SubsecRound as _, Utc};
+use a2a::{Task, TaskPushNotificationConfig};
 use orla_marketplace::Principal;
 use orla_state::{Change, Expect, Pages, Revision, StateError, StateStore, WriteError};
 use orla_tasks::TaskId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::view;
-
 const RECORDS: &str = "a2a/";
 const LISTS: &str = "a2a-list/";
-const IS_LISTED: &str = "a2a-listed";
-/// Records that are read at once.
-const PAGE: usize = 64;
 /// Rows of a list that are read at once.
 const ROWS: usize = 1000;
 
@@ -49,7 +42,7 @@ pub(super) struct Record {
     /// The node that posts to them; empty if no other has this state.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) node: String,
-    /// Whether a task has its id. A message that was refused is none, and what earlier versions wrote.
+    /// Whether a task has its id. A message that was refused is none.
     #[serde(default)]
     pub(super) is_task: bool,
     /// The key of a question, and what is wrong with the last answer to it.
@@ -198,56 +191,6 @@ impl Records {
         self.write(changes).await.map(drop)
     }
 
-    /// Gives the records of earlier versions a list, once. Their tasks were kept in them, and none goes on.
-    ///
-    /// # Errors
-    /// The state cannot be read or written.
-    pub(super) async fn list_earlier(&self) -> Result<(), StateError> {
-        self.0.sync().await?;
-        if self.0.get(IS_LISTED).await?.is_some() {
-            return Ok(());
-        }
-        let mut pages = Pages::below(&*self.0, RECORDS, PAGE);
-        let mut has_records = false;
-        loop {
-            let rows = pages.next().await?;
-            if rows.is_empty() {
-                break;
-            }
-            has_records = true;
-            for row in rows {
-                let Ok(mut record) = serde_json::from_slice::<Record>(&row.value) else { continue };
-                if record.is_task {
-                    continue;
-                }
-                // The first versions kept the name of a token alone.
-                let owner = record.owner.take();
-                record.owner = owner.map(|owner| Principal::from_id(&owner).id().to_string());
-                if record.task.status.state.is_terminal() {
-                    // The server that ended it has told them.
-                    record.told = record.hooks.iter().filter_map(|hook| hook.id.clone()).collect();
-                }
-                let task = &mut record.task;
-                if !task.status.state.is_terminal() {
-                    let ended = Some(super::result::ended());
-                    task.status = view::status(
-                        &task.id,
-                        &task.context_id,
-                        TaskState::Failed,
-                        ended,
-                        Utc::now().trunc_subsecs(3),
-                    );
-                }
-                self.write(record.changes(Expect::Anything)?).await?;
-            }
-        }
-        // A state that nothing was written to is not made for this.
-        if has_records {
-            self.write(vec![Change::put(IS_LISTED, "")]).await?;
-        }
-        Ok(())
-    }
-
     /// `false` if a record was not as expected.
     async fn write(&self, changes: Vec<Change>) -> Result<bool, StateError> {
         match self.0.write(changes).await {
@@ -266,49 +209,4 @@ fn key(id: &str) -> String {
 fn list_of(owner: Option<&str>) -> String {
     let hash = Sha256::digest(owner.unwrap_or_default());
     format!("{LISTS}{}/", hex::encode(&hash[..16]))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use orla_state::Memory;
-    use serde_json::json;
-
-    const IDS: [&str; 2] =
-        ["0198c0de-0000-4000-8000-000000000001", "0198c0de-0000-4000-8000-000000000002"];
-
-    #[tokio::test]
-    async fn the_records_of_earlier_versions_are_listed_and_what_was_at_work_has_failed() {
-        let state = Arc::new(Memory::default());
-        let ada = Principal::token("ada");
-        let earlier = |id: &str, state: &str| {
-            let status = json!({"state": state, "timestamp": "2026-07-28T12:00:00Z"});
-            let task = json!({"id": id, "contextId": "c", "status": status});
-            let hook = json!({"id": "h", "taskId": id, "url": "https://example.com"});
-            Change::put(key(id), json!({"task": task, "owner": "ada", "hooks": [hook]}).to_string())
-        };
-        let (over, at_work) = ("TASK_STATE_COMPLETED", "TASK_STATE_WORKING");
-        state.write(vec![earlier(IDS[0], over), earlier(IDS[1], at_work)]).await.unwrap();
-        state.write(vec![Change::put("a2a/x", "nothing of the kind")]).await.unwrap();
-        let records = Records::new(Arc::<Memory>::clone(&state));
-        for _ in 0..2 {
-            records.list_earlier().await.unwrap();
-            let rows = records.rows(Some(Some(&ada))).await.unwrap();
-            assert_eq!(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>(), IDS);
-            assert!(rows.iter().all(|row| row.listed.ended_at.is_some()));
-            // Who was told of an end is not told again, and who was not is.
-            let posts: Vec<_> = rows.iter().map(|row| row.listed.posts.as_deref()).collect();
-            assert_eq!(posts, [None, Some("")]);
-            assert!(records.rows(Some(None)).await.unwrap().is_empty());
-        }
-        let status = async |id| records.get(id).await.unwrap().unwrap().task.status;
-        assert_eq!(status(IDS[0]).await.state, TaskState::Completed);
-        let failed = status(IDS[1]).await;
-        assert_eq!(failed.state, TaskState::Failed);
-        assert_eq!(failed.message.unwrap().parts, super::super::result::ended());
-        for row in records.rows(None).await.unwrap() {
-            records.remove(&row).await.unwrap();
-        }
-        assert!(records.get(IDS[0]).await.unwrap().is_none());
-    }
 }

@@ -29,9 +29,6 @@ const RETRY_AFTER: &str = "retry_after_ms";
 /// How the error of a cancelled call ends.
 const CANCELLED: &str = "cancelled";
 
-/// What happened to a task of an earlier version that was at work.
-const SERVER_ENDED: &str = "The server ended while the task was at work.";
-
 /// What an answer is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
@@ -155,11 +152,6 @@ pub(super) fn failed(error: &Failure, given: Option<&Given>) -> Vec<Part> {
         parts.push(data(json!({ RETRY_AFTER: wait })));
     }
     parts
-}
-
-/// The message of a task of an earlier version whose server ended.
-pub(super) fn ended() -> Vec<Part> {
-    failure("unavailable", SERVER_ENDED.to_owned())
 }
 
 fn failure(kind: &str, text: String) -> Vec<Part> {

@@ -2,8 +2,7 @@
 //!
 //! A record of notes is a version, and then notes to its end. Numbers have seven bits in each byte, the least significant
 //! first. What is read is foreign: every length is checked against the bytes that are there, and everything else is
-//! refused. Records of version 1, which do not say which steps and branches something is in, are read as well, and those of
-//! version 2, whose states do not say how long the run had run. A record of any other version is refused as such.
+//! refused. Records of version 2, whose states do not say how long the run had run, are read as well. A record of any other version is refused as such.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -14,9 +13,7 @@ use orla_marketplace::rtfs::{Part, Position, Scope, Ticket};
 /// The version of the records.
 const VERSION: u8 = 3;
 /// The oldest version that is read.
-const OLDEST: u8 = 1;
-/// The first version that says which steps and branches something is in.
-const SCOPES: u8 = 2;
+const OLDEST: u8 = 2;
 /// The first version whose states say how far the run was.
 const USED: u8 = 3;
 /// The forms that have branches, by number. Steps have the number after them.
@@ -315,7 +312,7 @@ impl<'b> Input<'b> {
         let at = Position { line: self.small()?, column: self.small()? };
         let at = (at.line > 0).then_some(at);
         let began = self.time()?;
-        let scope = if self.version >= SCOPES { self.scope()? } else { None };
+        let scope = self.scope()?;
         Ok(Asked { ticket, action, name, at, began, scope })
     }
 
@@ -422,26 +419,6 @@ mod tests {
                 let _ = (read(&bytes), read_saved(&bytes));
             }
         }
-    }
-
-    #[test]
-    fn a_record_of_version_1_is_read() {
-        // Version, wait, ticket, action, name, line, column, time.
-        let record = [1, 2, 7, 9, 4, b'p', b'a', b'i', b'd', 1, 20, 0];
-        let asked = Asked {
-            ticket: Ticket(7),
-            action: Action::AwaitEvent,
-            name: "paid".into(),
-            at: Some(Position { line: 1, column: 20 }),
-            began: UNIX_EPOCH,
-            scope: None,
-        };
-        assert_eq!(read(&record), Ok(vec![Note::Waits(asked.clone())]));
-        // Version, number of the next record, length and notes, state.
-        let saved = [&[1, 3, record.len() as u8 - 1], &record[1..], b"run"].concat();
-        let open = vec![Note::Waits(asked)];
-        assert_eq!(used(&saved), None);
-        assert_eq!(read_saved(&saved), Ok(Saved { next: 3, open, used: None, state: b"run".to_vec() }));
     }
 
     #[test]

@@ -204,7 +204,6 @@ async fn serve(source: Source) -> Result<(), Failure> {
     if let Some(error) = calls_followed.unkept {
         tracing::error!(%error, "the history is kept in memory alone");
     }
-    crate::a2a::log_unused(&config);
     if let Some(error) = alone {
         tracing::warn!(%error, "the cluster cannot be joined yet: only what is on this node is served");
     }

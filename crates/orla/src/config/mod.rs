@@ -275,10 +275,6 @@ impl ProgramConfig {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct A2aConfig {
     pub(crate) options: AgentOptions,
-    /// A key of earlier versions, without effect.
-    pub(crate) tasks: PathBuf,
-    /// A key of earlier versions, without effect.
-    pub(crate) max_bytes: usize,
     /// Whether push notifications may go to this machine and to local networks.
     pub(crate) allow_private_push: bool,
 }

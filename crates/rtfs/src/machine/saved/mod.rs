@@ -43,10 +43,6 @@ const NAME: &[u8; 7] = b"rtfsrun";
 
 /// The version of the format.
 const VERSION: u8 = 3;
-/// The oldest version that can be read.
-const OLDEST: u8 = 2;
-/// The first version with the steps and branches that strands are in.
-const SCOPES: u8 = 3;
 
 /// Why a run cannot be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,8 +128,7 @@ impl Run {
         if input.take(NAME.len())? != NAME {
             return Err(InvalidRun("it does not begin like one"));
         }
-        let version = input.byte()?;
-        if !(OLDEST..=VERSION).contains(&version) {
+        if input.byte()? != VERSION {
             return Err(InvalidRun("it was saved in another version of the format"));
         }
         if input.fixed()? != program.fingerprint() {
@@ -141,7 +136,7 @@ impl Run {
                 "it is one of another program, or of another version of the language",
             ));
         }
-        let mut run = read::run(program, limits, &mut input, version)?;
+        let mut run = read::run(program, limits, &mut input)?;
         if !input.is_empty() {
             return Err(InvalidRun("something follows its end"));
         }

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use super::InvalidRun;
 use super::bytes::Input;
 use super::write::{FORK_KINDS, HOST_OPS, node, reference};
-use super::{InvalidRun, SCOPES};
 use crate::error::{Error, Origin};
 use crate::function::{Closure, Code, Native};
 use crate::lazy::{Range, Seq, State, StreamHandle};
@@ -36,7 +36,6 @@ pub(super) fn run(
     program: Arc<Program>,
     limits: Limits,
     input: &mut Input<'_>,
-    version: u8,
 ) -> Result<Run, InvalidRun> {
     let mut run = Run::idle(program, limits, Vec::new()).resumable();
     let values = Values::read(&run, input)?;
@@ -46,7 +45,7 @@ pub(super) fn run(
         run.globals.push(global);
     }
     for _ in 0..input.count(200)? {
-        let strand = if input.flag()? { Some(strand(&run, &values, input, version)?) } else { None };
+        let strand = if input.flag()? { Some(strand(&run, &values, input)?) } else { None };
         if strand.is_none() {
             run.free.push(run.strands.len());
         }
@@ -61,9 +60,7 @@ pub(super) fn run(
     run.steps_left = input.number()?.min(limits.steps);
     run.calls = input.number()?;
     run.next_ticket = input.number()?;
-    if version >= SCOPES {
-        run.next_scope = input.number()?;
-    }
+    run.next_scope = input.number()?;
     run.context.fresh = input.number()?;
     run.finishing = input.flag()?;
     run.root = input.small()?;
@@ -174,7 +171,7 @@ fn place(input: &mut Input<'_>) -> Result<Option<Position>, InvalidRun> {
     })
 }
 
-fn strand(run: &Run, values: &Values, input: &mut Input<'_>, version: u8) -> Result<Strand, InvalidRun> {
+fn strand(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Strand, InvalidRun> {
     let used = input.count(16)?;
     let mut stack = Vec::with_capacity(used + WINDOW);
     for _ in 0..used {
@@ -201,9 +198,9 @@ fn strand(run: &Run, values: &Values, input: &mut Input<'_>, version: u8) -> Res
     let slot = input.size()?;
     let ticket = input.optional()?;
     let outer_depth = input.size()?;
-    let (scope, deeper) = if version >= SCOPES { scope(input)? } else { (None, 0) };
+    let (scope, deeper) = scope(input)?;
     let failure = failure(run, values, input)?;
-    let join = if input.flag()? { Some(join(run, values, input, version)?) } else { None };
+    let join = if input.flag()? { Some(join(run, values, input)?) } else { None };
     // As far as a stack may be used before it grows.
     let top = base.saturating_add(2 * WINDOW).max(used);
     input.reserve(top.saturating_sub(used).saturating_mul(16))?;
@@ -245,7 +242,7 @@ fn scope(input: &mut Input<'_>) -> Result<(Option<Arc<Scope>>, u64), InvalidRun>
     Ok((scope, input.number()?))
 }
 
-fn join(run: &Run, values: &Values, input: &mut Input<'_>, version: u8) -> Result<Join, InvalidRun> {
+fn join(run: &Run, values: &Values, input: &mut Input<'_>) -> Result<Join, InvalidRun> {
     let kind = *FORK_KINDS
         .get(usize::from(input.byte()?))
         .ok_or(InvalidRun("a strand waits in no known way"))?;
@@ -254,7 +251,7 @@ fn join(run: &Run, values: &Values, input: &mut Input<'_>, version: u8) -> Resul
         results.push(values.value(input)?);
     }
     let left = input.size()?;
-    let number = if version >= SCOPES { input.number()? } else { 0 };
+    let number = input.number()?;
     let mut children = Vec::new();
     for _ in 0..input.count(8)? {
         children.push(input.size()?);
