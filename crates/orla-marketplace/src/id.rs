@@ -29,15 +29,17 @@ pub fn mcp_names<'a>(ids: impl IntoIterator<Item = &'a str>) -> BTreeMap<&'a str
         taken.insert((*id).to_owned());
     }
     for (id, name) in sorted {
-        let name = if id == name { name } else { unused(&name, &taken) };
+        let name = if id == name { name } else { unused(&name, |name| taken.contains(name)) };
         taken.insert(name.clone());
         names.insert(id, name);
     }
     names
 }
 
-fn unused(name: &str, taken: &HashSet<String>) -> String {
-    if !taken.contains(name) {
+/// A name of MCP if it is not taken; else the first of `NAME_2`, `NAME_3`, … that is not, cut to the length that names may
+/// have.
+pub fn unused(name: &str, is_taken: impl Fn(&str) -> bool) -> String {
+    if !is_taken(name) {
         return name.to_owned();
     }
     let mut number = 2_u64;
@@ -45,7 +47,7 @@ fn unused(name: &str, taken: &HashSet<String>) -> String {
         let suffix = format!("_{number}");
         let stem = &name[..name.len().min(MAX_NAME - suffix.len())];
         let candidate = format!("{stem}{suffix}");
-        if !taken.contains(&candidate) {
+        if !is_taken(&candidate) {
             return candidate;
         }
         number += 1;

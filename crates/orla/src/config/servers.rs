@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use orla_document::{Key as Name, Kind as Shape, Node, Position};
-use orla_marketplace::id::{Pattern, is_name_char};
+use orla_marketplace::id::{Pattern, is_name_char, unused};
 use orla_marketplace::rtfs::text::nearest;
 use orla_oauth::AuthSettings;
 use orla_process::confinement::{Declared, misspelt_key};
@@ -151,7 +151,7 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
                 reader.problem(name.at, || format!("{place}: given twice, first on line {line}"));
                 continue;
             }
-            settings.name = unused(&settings.name, &known);
+            settings.name = unused(&settings.name, |name| known.contains_key(name));
             let called = &settings.name;
             reader.warning(name.at, || {
                 format!("{place}: another server has this name in MCP; its tools are called {called}__…")
@@ -172,17 +172,6 @@ pub(super) fn safe_name(name: &str) -> String {
             format!("{}_{hash:08x}", &safe[..MAX_NAME - 9])
         }
         _ => safe,
-    }
-}
-
-fn unused(name: &str, known: &HashMap<String, Position>) -> String {
-    let mut number = 2_u64;
-    loop {
-        let candidate = format!("{name}_{number}");
-        if !known.contains_key(&candidate) {
-            return candidate;
-        }
-        number += 1;
     }
 }
 

@@ -34,6 +34,7 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use orla_document::Position;
+use orla_marketplace::id::{mcp_name, unused};
 use orla_marketplace::rtfs::text::nearest;
 use orla_marketplace::{CallContext, Item, JsonText, Principal, Subject, Surface, SurfaceError};
 use serde_json::{Map, Value, json};
@@ -114,7 +115,8 @@ pub(crate) fn load(dir: &Path, asked_for: bool) -> Loaded {
                 continue;
             }
         };
-        let name = unused(&name_of(&path), &mut taken);
+        let name = unused(&name_of(&path), |name| taken.contains(name));
+        taken.insert(name.clone());
         let (prompt, problems) = parse(&name, &path, &text);
         loaded.problems.extend(problems);
         loaded.prompts.extend(prompt);
@@ -132,17 +134,7 @@ fn is_prompt(path: &Path) -> bool {
 
 fn name_of(path: &Path) -> String {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-    orla_marketplace::id::mcp_name(&stem.replace('.', "_"))
-}
-
-fn unused(name: &str, taken: &mut HashSet<String>) -> String {
-    // Names are ASCII, and have at most 64 characters.
-    let short = &name[..name.len().min(56)];
-    let numbered = (2_u32..).map(|number| format!("{short}_{number}"));
-    let free = std::iter::once(name.to_owned()).chain(numbered).find(|name| !taken.contains(name));
-    let name = free.unwrap_or_default();
-    taken.insert(name.clone());
-    name
+    mcp_name(&stem.replace('.', "_"))
 }
 
 /// The text of a prompt's file; `None` where it is not a regular file.
