@@ -4,7 +4,7 @@
 use std::any::{Any, TypeId};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -24,6 +24,18 @@ use crate::{CapabilityMarketplace, Limits};
 
 /// How long a test waits for something. Only a failure takes so long, so it allows for a machine that is busy with other work.
 pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Waits until something holds; panics with `what` if it does not.
+///
+/// # Panics
+/// It does not hold within [`PATIENCE`].
+pub async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
 
 /// Runs [`Canned`] providers.
 #[derive(Debug, Default)]

@@ -13,6 +13,7 @@ use orla_marketplace::{
     Call, CapabilityMarketplace, Catalog, JsonText, Notice, NoticeSink, Outcome, Payload,
     ProviderStatus, RuntimeError, RuntimeResult, SurfaceError, SurfaceNotice,
 };
+
 use tokio::time::{Instant, sleep};
 
 use orla_marketplace::Source as _;
@@ -23,7 +24,7 @@ use tokio_util::task::TaskTracker;
 
 use super::*;
 
-use orla_marketplace::testing::PATIENCE;
+use orla_marketplace::testing::{PATIENCE, eventually};
 
 /// A capsule that answers `tools/call` and nothing else. PRE, POST and CALL are replaced.
 const BARE: &str = r#"#!/usr/bin/env python3
@@ -217,14 +218,6 @@ impl World {
 
 fn call(target: &str, arguments: &str) -> Call {
     Call::to(target).with(Payload::from_json(JsonText::parse(arguments.to_owned()).unwrap()))
-}
-
-async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
 }
 
 fn is_alive(pid: u32) -> bool {

@@ -5,9 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
 
-use orla_marketplace::testing::PATIENCE;
+use orla_marketplace::testing::{PATIENCE, eventually};
 use parking_lot::Mutex;
 
 /// A request as it came.
@@ -101,7 +100,7 @@ impl Server {
 
     /// Waits until so many connections have ended.
     pub(crate) async fn eventually_ended(&self, count: usize) {
-        until(|| self.seen.ended.load(Ordering::Relaxed) >= count).await;
+        eventually("it ended", || self.seen.ended.load(Ordering::Relaxed) >= count).await;
     }
 }
 
@@ -109,15 +108,6 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.seen.stop.store(true, Ordering::Relaxed);
         let _ = TcpStream::connect(self.address);
-    }
-}
-
-/// Waits until something holds, or fails the test.
-pub(crate) async fn until(mut condition: impl FnMut() -> bool) {
-    let end = Instant::now() + PATIENCE;
-    while !condition() {
-        assert!(Instant::now() < end, "it did not happen");
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use orla_confine::Reach;
+use orla_marketplace::testing::eventually;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, CredentialPlace, HttpCapability, HttpCredential, JsonText, Outcome,
     Payload, ProviderType, Redirects, RuntimeError, RuntimeResult,
@@ -406,7 +407,7 @@ async fn a_call_that_nobody_waits_for_ends_its_request() {
 fn cancel_when(ctx: &CallContext, condition: impl Fn() -> bool) -> impl Future<Output = ()> {
     let token = ctx.scope.cancellation.clone();
     async move {
-        server::until(condition).await;
+        eventually("the call is under way", condition).await;
         token.cancel();
     }
 }

@@ -14,11 +14,11 @@ use orla_marketplace::{
 use orla_process::Instance;
 use orla_process::supervisor::Policy;
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::*;
 
-use orla_marketplace::testing::PATIENCE;
+use orla_marketplace::testing::{PATIENCE, eventually};
 const FAKE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/src/mcp/fake_server.py");
 
 /// Servers, and a marketplace that serves what they are known to serve.
@@ -113,14 +113,6 @@ pub(super) fn call(target: &str, arguments: &str) -> Call {
 
 pub(super) fn text_of(outcome: &Outcome) -> String {
     outcome.last_text().unwrap()
-}
-
-pub(super) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !is_so() {
-        assert!(Instant::now() < deadline, "not in time: {what}");
-        sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// A client that answers everything with its name.

@@ -1,12 +1,13 @@
 //! The executor against servers on loopback that say what a test wants.
 
+use orla_marketplace::testing::eventually;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, JsonText, Outcome, Payload, ProviderType, RemoteRTFSCapability,
     RuntimeError, RuntimeResult, Source,
 };
 
 use super::{RemoteRTFSExecutor, RemoteSettings, Remotes};
-use crate::http::test_server::{Server, answer, redirect, until, wait_for_end};
+use crate::http::test_server::{Server, answer, redirect, wait_for_end};
 
 async fn call(remote: &RemoteRTFSCapability, ctx: &CallContext) -> RuntimeResult<Outcome> {
     let input = Payload::from_json(JsonText::parse(r#"{"n": 1.10}"#).unwrap());
@@ -47,12 +48,12 @@ async fn a_call_that_is_dropped_or_withdrawn_or_too_slow_ends_its_request() {
     let begun = || server.asked().len();
     tokio::select! {
         _ = call(&remote, &dropped) => panic!("it has no answer"),
-        () = until(|| begun() == 1) => {}
+        () = eventually("the call", || begun() == 1) => {}
     }
     server.eventually_ended(1).await;
     let withdrawn = CallContext::for_tests("slow");
     let (result, ()) = tokio::join!(call(&remote, &withdrawn), async {
-        until(|| begun() == 2).await;
+        eventually("the call", || begun() == 2).await;
         withdrawn.scope.cancellation.cancel();
     });
     assert!(matches!(result, Err(RuntimeError::Cancelled { .. })));
@@ -119,13 +120,16 @@ async fn a_catalogue_is_followed_through_changes_and_failures() {
     assert!(changes.has_changed().unwrap());
     changes.mark_unchanged();
     assert!(remotes.problems(None)[0].text.starts_with("remote gone: "), "{:?}", remotes.problems(None));
-    until(|| remotes.registrations().len() == 2).await;
+    eventually("two capabilities", || remotes.registrations().len() == 2).await;
     let ids: Vec<String> = remotes.registrations().into_iter().map(|one| one.manifest.id).collect();
     assert_eq!(ids, ["b.x", "b.y"]);
     // Settings that stay keep what is known; those that go end their request.
     remotes.load([RemoteSettings::new("b", server.url())]);
     assert_eq!(remotes.registrations().len(), 2);
-    until(|| server.asked().iter().any(|asked| asked.path().contains("after=b-2"))).await;
+    eventually("the next question", || {
+        server.asked().iter().any(|asked| asked.path().contains("after=b-2"))
+    })
+    .await;
     remotes.load([]);
     server.eventually_ended(1).await;
     let ended = tokio::time::timeout(orla_marketplace::testing::PATIENCE, remotes.shutdown()).await;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::routing::post;
+use orla_marketplace::testing::eventually;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, HttpCapability, JsonText, Notice, NoticeSink, Outcome, Payload,
     PluginCapability, ProviderType, RuntimeError, RuntimeResult, StreamCapabilityImpl, StreamHandle,
@@ -14,7 +15,7 @@ use orla_marketplace::{
 use tokio_tungstenite::tungstenite::{self, Message};
 
 use super::StreamExecutor;
-use crate::http::test_server::{Answer, Server, answer, until};
+use crate::http::test_server::{Answer, Server, answer};
 
 fn executor() -> StreamExecutor {
     StreamExecutor::new()
@@ -173,7 +174,10 @@ async fn v5_a_flood_waits_and_ends_when_nobody_wants_it_any_more() {
     assert!(handle.next().await.unwrap().is_ok());
     // It comes to rest: what is sent waits in the connection, and not here.
     let mut before = usize::MAX;
-    until(|| std::mem::replace(&mut before, SENT.load(Ordering::Relaxed)) == before && before > 0).await;
+    eventually("it waits", || {
+        std::mem::replace(&mut before, SENT.load(Ordering::Relaxed)) == before && before > 0
+    })
+    .await;
     assert!(before < 64 * 1024 * 1024, "{before}");
     drop(handle);
     tokio::time::timeout(orla_marketplace::testing::PATIENCE, server.eventually_ended(1)).await.unwrap();
@@ -301,7 +305,7 @@ async fn an_endless_program_ends_with_its_stream() {
     let state = || std::fs::read_to_string(process.join("stat")).unwrap_or_default();
     assert!(!state().is_empty());
     drop(handle);
-    let gone = until(|| state().is_empty() || state().contains(") Z "));
+    let gone = eventually("its end", || state().is_empty() || state().contains(") Z "));
     tokio::time::timeout(orla_marketplace::testing::PATIENCE, gone).await.unwrap();
 }
 
@@ -377,7 +381,7 @@ async fn a_web_socket_goes_both_ways() {
     }
     handle.send(Payload::from_value("bye".into())).await.unwrap();
     assert!(handle.next().await.is_none(), "the other end has said goodbye");
-    until(|| ended.load(Ordering::Relaxed) == 1).await;
+    eventually("the first end", || ended.load(Ordering::Relaxed) == 1).await;
     let finished = open(&stream).await;
     for n in 0..50 {
         finished.send(Payload::from_value(n.into())).await.unwrap();
@@ -385,10 +389,10 @@ async fn a_web_socket_goes_both_ways() {
     assert!(finished.finish().await);
     let (items, error) = all(&*finished).await;
     assert_eq!((items.len(), error.is_none()), (50, true), "what was under way has come");
-    until(|| ended.load(Ordering::Relaxed) == 2).await;
+    eventually("the second end", || ended.load(Ordering::Relaxed) == 2).await;
     let dropped = open(&stream).await;
     drop(dropped);
-    until(|| ended.load(Ordering::Relaxed) == 3).await;
+    eventually("the third end", || ended.load(Ordering::Relaxed) == 3).await;
     let transform = over_http(&url, StreamTransport::WebSocket, StreamType::Transform);
     assert_eq!(called(&transform, r#"{"send": [1, 2]}"#).await, r#"{"items":[1,2],"ended_by":"limit"}"#);
     let page = Server::start(|_, to| answer(to, "200 OK", "", b"hello"));

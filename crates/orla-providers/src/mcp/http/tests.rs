@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use orla_marketplace::testing::eventually;
 use orla_marketplace::{Call, Notice, Source, SurfaceError, SurfaceNotice};
 use tokio_util::sync::CancellationToken;
 
 use super::super::settings::{Reach, ServerSettings};
-use super::super::tests::{Named, World, call, eventually, json, listener, quick, text_of, with_client};
+use super::super::tests::{Named, World, call, json, listener, quick, text_of, with_client};
 use super::fake::{Fake, Manner};
 
 fn settings(url: String) -> ServerSettings {
