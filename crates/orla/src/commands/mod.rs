@@ -34,6 +34,9 @@ pub(crate) mod token;
 pub(crate) mod verify;
 mod watch;
 
+use std::fs;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -45,7 +48,7 @@ use tokio::runtime::{Builder, Runtime};
 use crate::Failure;
 use crate::cli::Cli;
 use crate::config::schema::schema as config_schema;
-use crate::config::{Config, Source};
+use crate::config::{Config, Source, reason};
 use crate::logging::Logging;
 use crate::render;
 
@@ -67,7 +70,7 @@ pub(crate) fn schema() -> Result<(), Failure> {
 /// `orla man DIR`.
 pub(crate) fn manual(dir: &Path) -> Result<(), Failure> {
     let failed = |err| Failure::failed(format!("{}: {err}", dir.display()));
-    std::fs::create_dir_all(dir).map_err(failed)?;
+    fs::create_dir_all(dir).map_err(failed)?;
     let root = Cli::command().disable_help_subcommand(true);
     clap_mangen::generate_to(root, dir).map_err(failed)
 }
@@ -78,6 +81,22 @@ pub(crate) fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
     clap_complete::generate(shell, &mut Cli::command(), "orla", &mut script);
     render::out(&String::from_utf8_lossy(&script));
     Ok(())
+}
+
+/// Writes a file, and the directories above it, unless it exists. Returns whether it did.
+fn write_new(path: &Path, text: &str, is_executable: bool) -> Result<bool, Failure> {
+    let failed = |err: io::Error| {
+        Failure::failed(format!("{} cannot be written: {}", path.display(), reason(&err)))
+    };
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(failed)?;
+    }
+    let mode = if is_executable { 0o755 } else { 0o644 };
+    match fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path) {
+        Ok(mut new) => new.write_all(text.as_bytes()).map(|()| true).map_err(failed),
+        Err(err) if err.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(err) => Err(failed(err)),
+    }
 }
 
 /// Prints a command's answer for programs.
@@ -172,7 +191,5 @@ fn server_runtime() -> Result<Runtime, Failure> {
 }
 
 fn built(builder: &mut Builder) -> Result<Runtime, Failure> {
-    builder
-        .build()
-        .map_err(|err| Failure::failed(format!("no runtime: {}", crate::config::reason(&err))))
+    builder.build().map_err(|err| Failure::failed(format!("no runtime: {}", reason(&err))))
 }

@@ -1,13 +1,11 @@
 //! `orla init`: an example of everything, in files that work as they are.
 
 use std::fs;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use crate::Failure;
-use crate::config::{DEFAULT_FILES, reason};
-use crate::render;
+use super::write_new;
+use crate::config::DEFAULT_FILES;
+use crate::{Failure, render};
 
 struct File {
     path: &'static str,
@@ -32,7 +30,9 @@ pub(crate) fn run(dir: &Path) -> Result<(), Failure> {
         });
         let verdict = match taken {
             Some(name) => format!("kept   {}", dir.join(name).display()),
-            None if write(&path, file)? => format!("wrote  {}", path.display()),
+            None if write_new(&path, file.text, file.executable)? => {
+                format!("wrote  {}", path.display())
+            }
             None => format!("kept   {}", path.display()),
         };
         report.push_str(&verdict);
@@ -45,22 +45,6 @@ pub(crate) fn run(dir: &Path) -> Result<(), Failure> {
          orla connect claude-code --write     let a client start it (orla connect --help lists more)\n"
     ));
     Ok(())
-}
-
-/// Writes a file unless it exists. Returns whether it did.
-fn write(path: &Path, file: &File) -> Result<bool, Failure> {
-    let failed = |err: &std::io::Error| {
-        Failure::failed(format!("{} cannot be written: {}", path.display(), reason(err)))
-    };
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(|err| failed(&err))?;
-    }
-    let mode = if file.executable { 0o755 } else { 0o644 };
-    match fs::OpenOptions::new().write(true).create_new(true).mode(mode).open(path) {
-        Ok(mut new) => new.write_all(file.text.as_bytes()).map(|()| true).map_err(|err| failed(&err)),
-        Err(err) if err.kind() == ErrorKind::AlreadyExists => Ok(false),
-        Err(err) => Err(failed(&err)),
-    }
 }
 
 #[cfg(test)]

@@ -6,14 +6,13 @@
 //! Existing files are never changed: a name that is taken is an error before anything is written.
 
 use std::fs;
-use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
+use super::write_new;
 use crate::cli::{Kind, Language};
-use crate::config::{Source, reason};
+use crate::config::Source;
 use crate::{Failure, render};
 
 /// Writes a skeleton below `dir`, or into the tools directory of the configuration, and prints the next steps.
@@ -208,20 +207,9 @@ fn taken(dir: &Path, name: &str) -> Option<PathBuf> {
 }
 
 fn write(path: PathBuf, file: &File) -> Result<PathBuf, Failure> {
-    let failed = |err: &std::io::Error| match err.kind() {
-        ErrorKind::AlreadyExists => Failure::failed(format!("{} exists already", path.display())),
-        _ => Failure::failed(format!("{} cannot be written: {}", path.display(), reason(err))),
-    };
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent).map_err(|err| failed(&err))?;
-    }
-    let mode = if file.is_executable { 0o755 } else { 0o644 };
-    let mut options = fs::OpenOptions::new();
-    let new = options.write(true).create_new(true).mode(mode).open(&path);
-    let written = new.and_then(|mut new| new.write_all(file.text.as_bytes()));
-    match written {
-        Ok(()) => Ok(path),
-        Err(err) => Err(failed(&err)),
+    match write_new(&path, &file.text, file.is_executable)? {
+        true => Ok(path),
+        false => Err(Failure::failed(format!("{} exists already", path.display()))),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Skeletons are written to a directory, read as the server reads them, and run as it runs them.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
