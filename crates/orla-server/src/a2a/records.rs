@@ -34,7 +34,6 @@ pub(super) struct Record {
     /// The id of its owner; `None` if callers are anonymous.
     pub(super) owner: Option<String>,
     /// Its push configurations.
-    #[serde(default)]
     pub(super) hooks: Vec<TaskPushNotificationConfig>,
     /// The ids of the push configurations that were told of its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -43,7 +42,6 @@ pub(super) struct Record {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) node: String,
     /// Whether a task has its id. A message that was refused is none.
-    #[serde(default)]
     pub(super) is_task: bool,
     /// The key of a question, and what is wrong with the last answer to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

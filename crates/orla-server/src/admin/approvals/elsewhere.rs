@@ -34,22 +34,9 @@ const MAX_OPEN: Duration = Duration::from_secs(366 * 24 * 3600);
 enum Asked {
     /// The calls that the caller sees, after the first so many. `several`: the node that asks has several callers, so that
     /// none of them approves its own calls.
-    List {
-        skip: usize,
-        #[serde(default = "yes")]
-        several: bool,
-    },
+    List { skip: usize, several: bool },
     /// The answer of the caller.
-    Decide {
-        id: String,
-        approve: bool,
-        #[serde(default = "yes")]
-        several: bool,
-    },
-}
-
-fn yes() -> bool {
-    true
+    Decide { id: String, approve: bool, several: bool },
 }
 
 /// A part of a list.
