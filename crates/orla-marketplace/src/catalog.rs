@@ -337,6 +337,11 @@ impl Catalog {
         self.access.permits(principal, &entry.manifest.id, &entry.name, &entry.needs)
     }
 
+    /// The capabilities that this caller may call, in the order of their MCP names, including unlisted and unavailable ones.
+    pub fn permitted(&self, principal: Option<&Principal>) -> impl Iterator<Item = &Arc<Entry>> {
+        self.entries.iter().filter(move |entry| self.permits(principal, entry).is_ok())
+    }
+
     /// Whether this caller may use a prompt or a resource of a [`Surface`].
     ///
     /// # Errors

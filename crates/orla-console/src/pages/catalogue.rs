@@ -21,20 +21,18 @@ pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {
     let words = ask.queried("q").unwrap_or_default();
     let is_all = ask.queried("all").is_some();
     let first = ask.queried("from").and_then(|from| from.parse::<usize>().ok()).unwrap_or_default();
-    let admits = |entry: &Entry| catalog.permits(ask.principal.as_ref(), entry).is_ok();
+    let permitted = || catalog.permitted(ask.principal.as_ref());
     let found: Vec<Arc<Entry>> = match words {
-        "" => {
-            let entries = catalog.entries().iter().filter(|entry| is_all || entry.is_listed());
-            entries.filter(|entry| admits(entry)).cloned().collect()
-        }
+        "" => permitted().filter(|entry| is_all || entry.is_listed()).cloned().collect(),
         words => {
-            let hits = catalog.search_where(words, ROWS, |entry| admits(entry));
+            let admits = |entry: &Entry| catalog.permits(ask.principal.as_ref(), entry).is_ok();
+            let hits = catalog.search_where(words, ROWS, admits);
             hits.into_iter().map(|hit| hit.entry).collect()
         }
     };
     let hidden = match is_all || !words.is_empty() {
         true => 0,
-        false => catalog.entries().iter().filter(|entry| !entry.is_listed() && admits(entry)).count(),
+        false => permitted().filter(|entry| !entry.is_listed()).count(),
     };
     let problems = ask.console.market.problems_for(&catalog, ask.principal.as_ref(), None);
     let address = |from: usize| {

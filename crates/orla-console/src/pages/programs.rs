@@ -1,13 +1,12 @@
 //! A place to try programs in RTFS: checked, completed and run, and their problems shown under their lines.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use http::{Response, StatusCode};
 use maud::{Markup, html};
 use orla_marketplace::program::IDS;
 use orla_marketplace::program::complete::{Completed, Words, completed};
-use orla_marketplace::{Call, Entry, JsonText, Payload};
+use orla_marketplace::{Call, JsonText, Payload};
 use orla_server::PageBody;
 use serde_json::{Value, json};
 
@@ -131,8 +130,7 @@ fn byte_of(text: &str, units: usize) -> Option<usize> {
 
 /// The names that may stand in a program of the visitor.
 fn words(ask: &Ask<'_>) -> Words {
-    let permits = |entry: &&Arc<Entry>| ask.catalog.permits(ask.principal.as_ref(), entry).is_ok();
-    let permitted = ask.catalog.entries().iter().filter(permits);
+    let permitted = ask.catalog.permitted(ask.principal.as_ref());
     Words::new([], permitted.map(|entry| entry.manifest.id.as_str()))
 }
 
@@ -171,11 +169,10 @@ fn shown(
         return missing(ask, "Programs are not served to you.");
     }
     let is_bad = !problem.is_empty() || found.is_some_and(|found| !found.is_empty());
-    let saved = ask.catalog.entries().iter().filter(|entry| {
-        entry.manifest.provider.kind() == "rtfs"
-            && !IDS.contains(&&*entry.manifest.id)
-            && ask.catalog.permits(ask.principal.as_ref(), entry).is_ok()
-    });
+    let saved = ask
+        .catalog
+        .permitted(ask.principal.as_ref())
+        .filter(|entry| entry.manifest.provider.kind() == "rtfs" && !IDS.contains(&&*entry.manifest.id));
     let saved: Vec<_> = saved.take(100).collect();
     let body = html! {
         p.note { "A program in RTFS calls what is served to you, within the limits of the server. It runs as one call, with its calls below it in the history." }

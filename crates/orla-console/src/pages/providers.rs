@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures_util::stream::unfold;
 use http::Response;
 use maud::{Markup, html};
-use orla_marketplace::{Catalog, Entry, Principal, Redactor};
+use orla_marketplace::{Catalog, Principal, Redactor};
 use orla_server::{PageBody, StatusRow};
 
 use super::run::event;
@@ -41,8 +41,7 @@ async fn gathered(ask: &Ask<'_>) -> Option<Gathered> {
     let principal = ask.principal.clone();
     let gathered = tokio::task::spawn_blocking(move || {
         let mut providers: BTreeMap<(&'static str, String), Provider> = BTreeMap::new();
-        let permitted = |entry: &&Arc<Entry>| catalog.permits(principal.as_ref(), entry).is_ok();
-        for entry in catalog.entries().iter().filter(permitted) {
+        for entry in catalog.permitted(principal.as_ref()) {
             let kind = entry.manifest.provider.kind();
             let id = &entry.manifest.id;
             // What has no provider of its own in its id is a provider itself, except for tools and what is built in.

@@ -155,12 +155,9 @@ impl State {
     fn list(&self, ctx: &CallContext) -> String {
         let Some(market) = self.marketplace.upgrade() else { return r#"{"resources":[]}"#.to_owned() };
         let catalog = market.snapshot();
-        let sources = catalog
-            .entries()
-            .iter()
-            .filter(|entry| entry.is_available() && is_source(&entry.manifest.provider));
+        let permitted = catalog.permitted(ctx.scope.principal.as_ref());
         let sources =
-            sources.filter(|entry| catalog.permits(ctx.scope.principal.as_ref(), entry).is_ok());
+            permitted.filter(|entry| entry.is_available() && is_source(&entry.manifest.provider));
         let described = |entry: &Arc<Entry>| {
             json!({"uri": format!("{SCHEME}{}", entry.manifest.id), "name": entry.name,
                 "description": entry.manifest.description, "mimeType": "application/json"})

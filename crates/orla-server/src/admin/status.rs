@@ -247,7 +247,7 @@ struct Status {
 pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     let catalog = core.market.snapshot();
     let (listed, unlisted): (Vec<&Arc<Entry>>, Vec<_>) =
-        permitted(&catalog, principal).partition(|entry| entry.is_listed());
+        catalog.permitted(principal).partition(|entry| entry.is_listed());
     let silent = core.market.provider_problems_for(&catalog, principal, None);
     let mut capabilities: Vec<_> =
         listed.into_iter().map(|entry| StatusRow::of(&core.market, entry)).collect();
@@ -316,14 +316,6 @@ fn tasks(core: &Core) -> Vec<(&'static str, u64)> {
     counts.into_iter().flatten().map(|(state, count)| (state.as_str(), count)).collect()
 }
 
-/// The capabilities that this caller may use.
-fn permitted<'a>(
-    catalog: &'a Catalog,
-    principal: Option<&Principal>,
-) -> impl Iterator<Item = &'a Arc<Entry>> {
-    catalog.entries().iter().filter(move |entry| catalog.permits(principal, entry).is_ok())
-}
-
 /// The present values for `/metrics`, as far as this caller may see them.
 pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
@@ -334,11 +326,11 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
         memory_held: number(core.market.memory().held()),
         sessions: number(core.sessions.count()),
         pending: number(core.pending.count()),
-        capabilities: number(permitted(&newest, principal).filter(|entry| entry.is_listed()).count()),
+        capabilities: number(newest.permitted(principal).filter(|entry| entry.is_listed()).count()),
         generation: newest.generation(),
         reloads: newest.generation().saturating_sub(1),
         uptime_ms: uptime_ms(core),
-        providers: providers(&core.market, permitted(&newest, principal)),
+        providers: providers(&core.market, newest.permitted(principal)),
         quota_refusals: core.market.quotas().refusals(),
         approvals_waiting: number(core.market.approvals().waiting()),
         tasks: tasks(core),

@@ -20,9 +20,8 @@ pub(super) fn document(
 ) -> String {
     let mut paths = Map::new();
     let mut components = Components::default();
-    let entries = catalog.entries().iter();
-    let shown = entries.filter(|entry| if all { entry.is_available() } else { entry.is_offered() });
-    for entry in shown.filter(|entry| catalog.permits(caller, entry).is_ok()) {
+    let permitted = catalog.permitted(caller);
+    for entry in permitted.filter(|entry| if all { entry.is_available() } else { entry.is_offered() }) {
         let path = format!("{PATH}/{}", utf8_percent_encode(&entry.name, SEGMENT));
         paths.insert(path, json!({"post": operation(entry, &mut components)}));
     }

@@ -119,8 +119,8 @@ pub(crate) async fn catalogue(
         }
     }
     let catalog = core.market.snapshot();
-    let shown = catalog.entries().iter().filter(|entry| is_shared(entry) && entry.is_available());
-    let shown = shown.filter(|entry| catalog.permits(principal, entry).is_ok());
+    let shown = catalog.permitted(principal);
+    let shown = shown.filter(|entry| is_shared(entry) && entry.is_available());
     let shown: Vec<String> = shown.map(|entry| listed(entry, &instance)).collect();
     let text = format!(
         r#"{{"version":{},"instance":{},"capabilities":[{}]}}"#,
