@@ -23,9 +23,14 @@ impl Reloader {
         Self { source, config, logging }
     }
 
-    /// Reads everything again. Returns the configuration that is now in force, or `None` if the old one stays;
-    /// both are logged.
-    pub(crate) fn reload(&mut self, app: &mut App) -> Option<&Config> {
+    /// The configuration in force.
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Reads everything again. Returns whether a new configuration is in force; else the old one stays. Both are
+    /// logged.
+    pub(crate) fn reload(&mut self, app: &mut App) -> bool {
         let began = Instant::now();
         let mut config = match self.source.load() {
             Ok(config) => config,
@@ -33,7 +38,7 @@ impl Reloader {
                 for problem in &problems {
                     tracing::error!(error = %problem, "the new configuration is invalid, the old one stays");
                 }
-                return None;
+                return false;
             }
         };
         let kept = config.keep_restart_keys(&self.config);
@@ -44,12 +49,12 @@ impl Reloader {
             for problem in &problems {
                 tracing::error!(error = %problem, "the new configuration is invalid, the old one stays");
             }
-            return None;
+            return false;
         }
         let old = app.marketplace().snapshot();
         if let Err(problem) = app.load(&config) {
             tracing::error!(error = problem, "reload failed, the old tools stay");
-            return None;
+            return false;
         }
         self.logging.change(config.log_level, config.log_format);
         self.logging.redact(app.marketplace().redaction());
@@ -69,7 +74,7 @@ impl Reloader {
         );
         app.findings().log();
         self.config = config;
-        Some(&self.config)
+        true
     }
 }
 

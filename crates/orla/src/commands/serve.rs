@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use orla_cluster::ClusterError;
 use orla_console::{Console, Inside};
 use orla_history::History;
 use orla_marketplace::Desk;
@@ -17,6 +18,7 @@ use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
 use orla_server::{Server, ServerOptions, Tls};
 use orla_tasks::{Schedules, Tasks};
+use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -26,12 +28,13 @@ use crate::cli::{Cli, Serve};
 use crate::config::{Config, DEFAULT_FILES, Source, Transport};
 use crate::governance::attestations_file;
 use crate::governance::audit::{Audit, HELD};
+use crate::history::Followed;
 use crate::logging::Logging;
 use crate::nodes::{Answers, ClusterNodes, sharing};
 use crate::packages::store_of;
 use crate::quota_days::QuotaDays;
 use crate::reload::Reloader;
-use crate::signals::{Signal, Signals};
+use crate::signals::{Signal, Signals, Stop};
 use crate::state::{self, ServerState};
 use crate::telemetry::{Prepared, Sending};
 use crate::{Failure, fatal, render};
@@ -116,211 +119,352 @@ fn packages_in(dir: &Path) -> Vec<PathBuf> {
     paths.filter(|path| packages::is_package(path)).collect()
 }
 
-/// Nothing listens before the whole configuration is known to be valid, and errors until then are plain text. From
-/// `listening` on, everything is in the log.
+/// Starts a server, serves until it ends, and ends it in order.
 async fn serve(source: Source) -> Result<(), Failure> {
     // First of all: an early signal to reload must not end the process.
     let mut signals = Signals::install().map_err(|err| Failure::failed(err.to_string()))?;
-    let mut config = super::load(&source)?;
-    crate::itself::leave_out(&mut config);
+    let mut server = Running::start(source).await?;
+    let end = server.run(&mut signals).await;
+    server.end(end, &mut signals).await
+}
+
+/// A server that listens.
+struct Running {
+    reloader: Reloader,
+    files: Files,
+    /// Whether files that were read before they were watched are to be read again.
+    is_reload_due: bool,
+    facts: Arc<Facts>,
+    schedules: Option<Schedules>,
+    tasks: Option<Tasks>,
+    server: Server,
+    days: QuotaDays,
+    audit: Option<Audit>,
+    /// What was called; `None` if nothing is kept.
+    history: Option<History>,
+    /// What follows calls, kept or not.
+    calls: Option<History>,
+    sending: Sending,
+    app: App,
+    /// Ends the transport.
+    shutdown: CancellationToken,
+    /// Ends after the transport, and after all that calls need.
+    serving: JoinHandle<()>,
+}
+
+/// Why a server ends.
+enum End {
+    /// Standard input has ended, or the server broke down; a socket never ends by itself.
+    Serving(Result<(), JoinError>),
+    Signal(Stop),
+}
+
+impl Running {
+    /// Nothing listens before the whole configuration is known to be valid, and errors until then are plain text. From
+    /// `listening` on, everything is in the log.
+    async fn start(source: Source) -> Result<Self, Failure> {
+        let mut config = super::load(&source)?;
+        crate::itself::leave_out(&mut config);
+        check_tls(&config)?;
+        // Watched before it is read, so that no change is missed in between.
+        let mut files = Files::default();
+        let watched = files.follow(&config, Vec::new());
+        let app = App::build(&config)?;
+        // Where packages have secrets from is known only now, so they are read again.
+        let is_reload_due = matches!(files.follow(&config, app.secret_files()), Ok(true));
+        // Before the first call.
+        let (followed, telemetry) = follow_calls(&config, &app)?;
+        let Followed { history, calls, unkept } = followed;
+
+        let facts = Facts::new(&source);
+        facts.update(&config, &app);
+        facts.show(&config, &app);
+        let pages = Arc::clone(&facts) as Arc<dyn Inside>;
+        let console = Console::new(Arc::clone(app.marketplace()), history.clone(), pages);
+        let audit = audit_of(&config)?;
+        let days = QuotaDays::open(&config, app.marketplace().quotas());
+        let server = server_of(&config, &app, &console);
+        let state = state::of_server(&config).await?;
+        let tasks = open_tasks(&config, &app, &state);
+        let alone = keep_state(&server, &app, &state).await?;
+        if let Some(history) = &history {
+            server.serve_history(history.clone());
+        }
+        let schedules = tasks.clone().map(Schedules::new);
+        if let Some(tasks) = &tasks {
+            tasks.hold();
+            server.serve_tasks(tasks.clone());
+            console.show_tasks(tasks.clone());
+        }
+        if let Some(schedules) = &schedules {
+            schedules.configure(config.owned_schedules());
+            server.show_schedules(schedules.clone());
+        }
+
+        let shutdown = CancellationToken::new();
+        let (address, transport) = transport(&server, &config, &shutdown).await?;
+        let logging = Logging::start(config.log_level, config.log_format);
+        logging.redact(app.marketplace().redaction());
+        if let Some(audit) = &audit {
+            audit.observe(app.marketplace());
+            audit.observe_server(&server);
+            audit.started(app.marketplace());
+        }
+        let pages = console_address(&config, &address);
+        tracing::info!(address, console = pages, "listening");
+        // A client that can connect finds this line in the log.
+        logging.flush();
+        let without_tasks = match &state {
+            ServerState::InUse(why) if tasks.is_none() => Some(why.clone()),
+            ServerState::InUse(_) | ServerState::Usable(_) => None,
+        };
+        Remarks { unkept, alone, unwatched: watched.err(), without_tasks }.log(&config, &app);
+
+        if let Some(tasks) = &tasks {
+            crate::a2a::resume(&server, &config, &state).await?;
+            tasks.resume().await.map_err(|err| Failure::usage(err.to_string()))?;
+        }
+        if let Some(schedules) = &schedules {
+            schedules.serve();
+        }
+        let tracker = TaskTracker::new();
+        let tasks_end = tasks.clone();
+        let serving = until_closed(transport, &app, shutdown.clone(), console, tasks_end, state);
+        let serving = tracker.spawn(serving);
+        let sending = telemetry.start(&server);
+        tracker.spawn(days.follow());
+        for following in app.follow_providers() {
+            tracker.spawn(following);
+        }
+        tracker.spawn(crate::memory::return_after_bursts(Arc::clone(app.marketplace().memory())));
+        app.start_eager(&config);
+        let reloader = Reloader::new(source, config, logging);
+        Ok(Self {
+            reloader,
+            files,
+            is_reload_due,
+            facts,
+            schedules,
+            tasks,
+            server,
+            days,
+            audit,
+            history,
+            calls,
+            sending,
+            app,
+            shutdown,
+            serving,
+        })
+    }
+
+    /// Serves until the server is to end, and reloads whenever that is wanted.
+    async fn run(&mut self, signals: &mut Signals) -> End {
+        loop {
+            tokio::select! {
+                biased;
+                ended = &mut self.serving => return End::Serving(ended),
+                signal = signals.next() => if let Signal::Stop(stop) = signal { return End::Signal(stop) },
+                () = self.files.changed() => {}
+                () = self.facts.reload_wanted() => {}
+                () = ready(()), if std::mem::take(&mut self.is_reload_due) => {}
+            }
+            self.reload();
+        }
+    }
+
+    /// Reads everything again, until no file that matters has changed before it was watched.
+    fn reload(&mut self) {
+        while self.reloader.reload(&mut self.app) {
+            self.apply();
+            match self.files.follow(self.reloader.config(), self.app.secret_files()) {
+                // The set of files has changed: changes from before they were watched are read now.
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(err) => return log_unwatched(&err),
+            }
+        }
+    }
+
+    /// Puts a new configuration in force everywhere.
+    fn apply(&self) {
+        let config = self.reloader.config();
+        self.server.reconfigure(options(config));
+        self.facts.update(config, &self.app);
+        if let Some(tasks) = &self.tasks {
+            tasks.configure(config.task_options.clone());
+        }
+        if let Some(schedules) = &self.schedules {
+            schedules.configure(config.owned_schedules());
+        }
+        match &self.history {
+            Some(history) => {
+                history.configure(crate::history::options(config, history.is_in_file()));
+            }
+            None if config.history.enabled => {
+                tracing::warn!(key = "history", "a change of this key needs a restart");
+            }
+            None => {}
+        }
+        if let Some(audit) = &self.audit {
+            audit.reloaded(self.app.marketplace());
+        }
+        self.app.start_eager(config);
+    }
+
+    /// Ends what still runs, and then writes down what is to outlast the server.
+    async fn end(mut self, end: End, signals: &mut Signals) -> Result<(), Failure> {
+        let (finished, reason) = match end {
+            End::Serving(ended) => (finish(&ended), "end of input"),
+            End::Signal(stop) => {
+                tracing::info!(signal = stop.name(), "stopping");
+                self.shutdown.cancel();
+                let finished = tokio::select! {
+                    biased;
+                    ended = &mut self.serving => finish(&ended),
+                    again = signals.stop() => {
+                        // What still runs is ended by the reaper as soon as this process is gone.
+                        tracing::warn!(signal = again.name(), "stopped at once");
+                        Err(Failure::failed_silently())
+                    }
+                };
+                (finished, stop.name())
+            }
+        };
+        self.days.end();
+        end_calls(self.calls, self.sending).await;
+        end_audit(self.audit, reason).await;
+        finished
+    }
+}
+
+/// What was found before there was a log.
+struct Remarks {
+    /// Why the history is kept in memory alone.
+    unkept: Option<orla_history::OpenError>,
+    /// Why the cluster cannot be joined yet.
+    alone: Option<ClusterError>,
+    /// Why files cannot be watched.
+    unwatched: Option<orla_process::watch::Error>,
+    /// Why there are no tasks.
+    without_tasks: Option<String>,
+}
+
+impl Remarks {
+    fn log(self, config: &Config, app: &App) {
+        app.findings().log();
+        if let Some(error) = self.unkept {
+            tracing::error!(%error, "the history is kept in memory alone");
+        }
+        if let Some(error) = self.alone {
+            tracing::warn!(%error, "the cluster cannot be joined yet: only what is on this node is served");
+        }
+        if let Some(error) = self.unwatched {
+            log_unwatched(&error);
+        }
+        if let Some(why) = self.without_tasks {
+            tracing::warn!("{why}: this server has no tasks");
+        }
+    }
+}
+
+/// Checks that the certificate and its key can be used, if the server is to use them.
+fn check_tls(config: &Config) -> Result<(), Failure> {
     if let Some(tls) = config.tls().filter(|_| config.transport == Transport::Http) {
         Tls::load(tls)
             .map_err(|err| Failure::usage(config.problem("auth", err.to_string()).to_string()))?;
     }
-    // Watched before it is read, so that no change is missed in between.
-    let mut files = Files::default();
-    let followed = files.follow(&config, Vec::new());
-    let mut app = App::build(&config)?;
-    // Where packages have secrets from is known only now, so they are read again.
-    let mut is_more_followed = matches!(files.follow(&config, app.secret_files()), Ok(true));
+    Ok(())
+}
+
+/// Follows the calls for the history, and prepares what is to be sent of them.
+fn follow_calls(config: &Config, app: &App) -> Result<(Followed, Prepared), Failure> {
     let telemetry = config.telemetry(&|name| std::env::var_os(name)).map_err(Failure::usage)?;
-    let is_traced = telemetry.traces.is_some();
-    let calls_followed = crate::history::of_server(app.marketplace(), &config, is_traced)?;
-    let history = calls_followed.history;
-    // Before the first call.
-    let telemetry = Prepared::new(telemetry, calls_followed.calls.as_ref())?;
-    let facts = Facts::new(&source);
-    facts.update(&config, &app);
-    facts.show(&config, &app);
-    let pages = Arc::clone(&facts) as Arc<dyn Inside>;
-    let console = Console::new(Arc::clone(app.marketplace()), history.clone(), pages);
-    let audit = audit_of(&config)?;
-    let days = QuotaDays::open(&config, app.marketplace().quotas());
-    let server = Server::new(Arc::clone(app.marketplace()), options(&config));
+    let followed = crate::history::of_server(app.marketplace(), config, telemetry.traces.is_some())?;
+    let telemetry = Prepared::new(telemetry, followed.calls.as_ref())?;
+    Ok((followed, telemetry))
+}
+
+/// A server that does not listen yet.
+fn server_of(config: &Config, app: &App, console: &Console) -> Server {
+    let server = Server::new(Arc::clone(app.marketplace()), options(config));
     server.serve_pages(Arc::new(console.clone()));
     if config.transport == Transport::Http {
         // On a pipe, only the client itself can be asked.
         app.marketplace().approvals().set_desk(Desk::Open);
     }
-    crate::a2a::prepare(&server, &config);
+    crate::a2a::prepare(&server, config);
     crate::authorization_servers::prepare(&server);
-    let shutdown = CancellationToken::new();
-    let state = state::of_server(&config).await?;
-    let (market, task_options) = (Arc::clone(app.marketplace()), config.task_options.clone());
-    let tasks = match (app.cluster(), &state) {
-        (Some(cluster), _) => {
-            Some(Tasks::open_shared(cluster.store(), market, task_options, sharing(cluster)))
-        }
-        (None, ServerState::Usable(store)) => Some(Tasks::open(Arc::clone(store), market, task_options)),
-        (None, ServerState::InUse(_)) => None,
-    };
-    let mut alone = None;
-    if let Some(cluster) = app.cluster() {
-        cluster.answer_with(Arc::new(Answers(server.clone())));
-        alone = cluster.start().await.map_err(|err| Failure::usage(format!("cluster: {err}")))?;
-        server.share_sessions(cluster.store());
-        server.keep_answers(cluster.store());
-        server.show_nodes(ClusterNodes(Arc::clone(cluster)));
-    }
-    if let (ServerState::Usable(store), None) = (&state, app.cluster()) {
-        server.keep_answers(Arc::clone(store));
-    }
-    if let Some(history) = &history {
-        server.serve_history(history.clone());
-    }
-    let schedules = tasks.clone().map(Schedules::new);
-    if let Some(tasks) = &tasks {
-        tasks.hold();
-        server.serve_tasks(tasks.clone());
-        console.show_tasks(tasks.clone());
-    }
-    if let Some(schedules) = &schedules {
-        schedules.configure(config.owned_schedules());
-        server.show_schedules(schedules.clone());
-    }
-    let (address, serving) = transport(&server, &config, &shutdown).await?;
-    let logging = Logging::start(config.log_level, config.log_format);
-    logging.redact(app.marketplace().redaction());
-    if let Some(audit) = &audit {
-        audit.observe(app.marketplace());
-        audit.observe_server(&server);
-        audit.started(app.marketplace());
-    }
-    let pages = console_address(&config, &address);
-    tracing::info!(address, console = pages, "listening");
-    // A client that can connect finds this line in the log.
-    logging.flush();
-    app.findings().log();
-    if let Some(error) = calls_followed.unkept {
-        tracing::error!(%error, "the history is kept in memory alone");
-    }
-    if let Some(error) = alone {
-        tracing::warn!(%error, "the cluster cannot be joined yet: only what is on this node is served");
-    }
-    log_unwatched(followed.err());
+    server
+}
 
-    match &state {
-        ServerState::InUse(why) if tasks.is_none() => tracing::warn!("{why}: this server has no tasks"),
-        ServerState::InUse(_) | ServerState::Usable(_) => {}
+/// Opens the tasks of the cluster or of this server; there are none if another process uses the state.
+fn open_tasks(config: &Config, app: &App, state: &ServerState) -> Option<Tasks> {
+    let (market, options) = (Arc::clone(app.marketplace()), config.task_options.clone());
+    match (app.cluster(), state) {
+        (Some(cluster), _) => {
+            Some(Tasks::open_shared(cluster.store(), market, options, sharing(cluster)))
+        }
+        (None, ServerState::Usable(store)) => Some(Tasks::open(Arc::clone(store), market, options)),
+        (None, ServerState::InUse(_)) => None,
     }
-    if let Some(tasks) = &tasks {
-        crate::a2a::resume(&server, &config, &state).await?;
-        tasks.resume().await.map_err(|err| Failure::usage(err.to_string()))?;
-    }
-    if let Some(schedules) = &schedules {
-        schedules.serve();
-    }
-    let tracker = TaskTracker::new();
-    // Providers end after the calls that need them.
-    let providers_end = app.end_providers();
-    let (running, drain) = (tasks.clone(), ServerOptions::default().drain);
-    let (cluster, leaves) = (app.cluster().cloned(), shutdown.clone());
-    let mut serving = tracker.spawn(async move {
+}
+
+/// Joins the cluster, if there is one, and has the server keep its answers there, or else in its own state. Returns why
+/// the cluster cannot be joined yet.
+async fn keep_state(
+    server: &Server,
+    app: &App,
+    state: &ServerState,
+) -> Result<Option<ClusterError>, Failure> {
+    let Some(cluster) = app.cluster() else {
+        if let ServerState::Usable(store) = state {
+            server.keep_answers(Arc::clone(store));
+        }
+        return Ok(None);
+    };
+    cluster.answer_with(Arc::new(Answers(server.clone())));
+    let alone = cluster.start().await.map_err(|err| Failure::usage(format!("cluster: {err}")))?;
+    server.share_sessions(cluster.store());
+    server.keep_answers(cluster.store());
+    server.show_nodes(ClusterNodes(Arc::clone(cluster)));
+    Ok(alone)
+}
+
+/// Serves until the transport ends, and then ends everything, each part after those that need it.
+fn until_closed(
+    mut transport: Serving,
+    app: &App,
+    shutdown: CancellationToken,
+    console: Console,
+    tasks: Option<Tasks>,
+    state: ServerState,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (cluster, providers_end) = (app.cluster().cloned(), app.end_providers());
+    let drain = ServerOptions::default().drain;
+    async move {
         let leave = async {
             if let Some(cluster) = &cluster {
                 cluster.leave(drain).await;
             }
         };
-        let mut serving = serving;
         tokio::select! {
-            () = &mut serving => leave.await,
+            () = &mut transport => leave.await,
             // Other nodes send no calls any more while this one ends.
-            () = leaves.cancelled() => {
-                tokio::join!(serving, leave);
+            () = shutdown.cancelled() => {
+                tokio::join!(transport, leave);
             }
         }
         console.close().await;
         // On stdio, calls of tasks outlive the client. They end before the providers that they need.
-        if let Some(tasks) = running {
+        if let Some(tasks) = tasks {
             tasks.close(drain).await;
         }
         providers_end.await;
         if let ServerState::Usable(store) = state {
             store.close().await;
         }
-    });
-    let sending = telemetry.start(&server);
-    tracker.spawn(days.follow());
-    for following in app.follow_providers() {
-        tracker.spawn(following);
     }
-    tracker.spawn(crate::memory::return_after_bursts(Arc::clone(app.marketplace().memory())));
-    app.start_eager(&config);
-    let mut reloader = Reloader::new(source, config, logging);
-    let stop = loop {
-        tokio::select! {
-            biased;
-            // Standard input has ended; a socket never ends by itself.
-            ended = &mut serving => {
-                let finished = finish(&ended);
-                days.end();
-                end_calls(calls_followed.calls, sending).await;
-                end_audit(audit, "end of input").await;
-                return finished;
-            }
-            signal = signals.next() => if let Signal::Stop(stop) = signal { break stop },
-            () = files.changed() => {}
-            () = facts.reload_wanted() => {}
-            () = ready(()), if std::mem::take(&mut is_more_followed) => {}
-        }
-        while let Some(config) = reloader.reload(&mut app) {
-            server.reconfigure(options(config));
-            facts.update(config, &app);
-            if let Some(tasks) = &tasks {
-                tasks.configure(config.task_options.clone());
-            }
-            if let Some(schedules) = &schedules {
-                schedules.configure(config.owned_schedules());
-            }
-            match &history {
-                Some(history) => {
-                    history.configure(crate::history::options(config, history.is_in_file()));
-                }
-                None if config.history.enabled => {
-                    tracing::warn!(key = "history", "a change of this key needs a restart");
-                }
-                None => {}
-            }
-            if let Some(audit) = &audit {
-                audit.reloaded(app.marketplace());
-            }
-            app.start_eager(config);
-            match files.follow(config, app.secret_files()) {
-                // The set of files has changed: changes from before they were watched are read now.
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(err) => {
-                    log_unwatched(Some(err));
-                    break;
-                }
-            }
-        }
-    };
-    tracing::info!(signal = stop.name(), "stopping");
-    shutdown.cancel();
-    let finished = tokio::select! {
-        biased;
-        ended = &mut serving => finish(&ended),
-        again = signals.stop() => {
-            // What still runs is ended by the reaper as soon as this process is gone.
-            tracing::warn!(signal = again.name(), "stopped at once");
-            Err(Failure::failed_silently())
-        }
-    };
-    days.end();
-    end_calls(calls_followed.calls, sending).await;
-    end_audit(audit, stop.name()).await;
-    finished
 }
 
 /// Opens the audit log, if one is configured.
@@ -359,7 +503,7 @@ async fn end_audit(audit: Option<Audit>, reason: &'static str) {
     }
 }
 
-fn finish(ended: &Result<(), tokio::task::JoinError>) -> Result<(), Failure> {
+fn finish(ended: &Result<(), JoinError>) -> Result<(), Failure> {
     match ended {
         Ok(()) => tracing::info!("stopped"),
         Err(err) => fatal!(error = %err, "the server broke down"),
@@ -455,10 +599,8 @@ fn is_own_log(path: &Path) -> bool {
     id(path).is_some_and(|file| id(Path::new("/dev/stderr")) == Some(file))
 }
 
-fn log_unwatched(error: Option<orla_process::watch::Error>) {
-    if let Some(error) = error {
-        tracing::error!(%error, "files cannot be watched: SIGHUP still reloads");
-    }
+fn log_unwatched(error: &orla_process::watch::Error) {
+    tracing::error!(%error, "files cannot be watched: SIGHUP still reloads");
 }
 
 fn targets(config: &Config, secrets: Vec<PathBuf>) -> Vec<Target> {
