@@ -576,6 +576,69 @@ impl Source {
     }
 }
 
+impl Command {
+    /// Takes the flags that every command has out of it; none if it reads no configuration, or that of a server.
+    pub(crate) fn take_settings(&mut self) -> Settings {
+        let settings = match self {
+            Self::List(List { settings, .. })
+            | Self::Add(Add { settings, .. })
+            | Self::Remove { settings, .. }
+            | Self::Update(Update { settings, .. })
+            | Self::Outdated { settings, .. }
+            | Self::Sync(Sync { settings, .. })
+            | Self::Publish(Publish { settings, .. })
+            | Self::Search(Search { settings, .. })
+            | Self::Describe(Describe { settings, .. })
+            | Self::Call(Call { settings, .. })
+            | Self::Rtfs(
+                Rtfs { command: Some(RtfsCommand::Check(CheckPrograms { settings, .. })), .. }
+                | Rtfs { settings, .. },
+            )
+            | Self::Cluster {
+                command: Cluster::Status { settings, .. } | Cluster::Drain { settings, .. },
+            }
+            | Self::Task(Task { settings, .. })
+            | Self::Calls(Calls { settings, .. })
+            | Self::Test(Test { settings, .. })
+            | Self::Check { settings, .. }
+            | Self::Doctor(Doctor { settings, .. })
+            | Self::Sandbox {
+                command:
+                    Sandbox::Run(SandboxRun { settings, .. })
+                    | Sandbox::Explain(SandboxExplain { settings, .. })
+                    | Sandbox::Learn(SandboxLearn { settings, .. }),
+            }
+            | Self::Login(Login { settings, .. })
+            | Self::Logout(Logout { settings, .. })
+            | Self::Attest(Attest { settings, .. })
+            | Self::Verify(Verify { settings, .. })
+            | Self::Audit { command: Audit::Verify { settings, .. } }
+            | Self::Token {
+                command:
+                    Token::Create(TokenCreate { settings, .. })
+                    | Token::List { settings, .. }
+                    | Token::Revoke { settings, .. },
+            }
+            | Self::Policy { command: Policy::Explain(PolicyExplain { settings, .. }) }
+            | Self::Connect(Connect { settings, .. })
+            | Self::Approvals { settings, .. }
+            | Self::Quotas { settings, .. }
+            | Self::Status { settings, .. } => settings,
+            #[cfg(feature = "agent")]
+            Self::Agent(Agent { settings, .. }) => settings,
+            Self::Serve(_)
+            | Self::Dev { .. }
+            | Self::Secret { .. }
+            | Self::Schema
+            | Self::Init { .. }
+            | Self::New { .. }
+            | Self::Completions { .. }
+            | Self::Man { .. } => return Settings::default(),
+        };
+        std::mem::take(settings)
+    }
+}
+
 impl Cli {
     /// The sources of a server's configuration. A flag after the command wins over one before it.
     pub(crate) fn serve_source(mut before: Serve, after: Option<Serve>) -> Source {

@@ -60,7 +60,7 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use cli::{Audit, Cli, Command, Sandbox};
+use cli::{Audit, Cli, Cluster, Command, Policy, Sandbox, Token};
 use config::{Problem, Source};
 
 pub use async_trait::async_trait;
@@ -132,162 +132,77 @@ fn command_line(base: Source) -> Result<(), Failure> {
 }
 
 fn run(cli: Cli) -> Result<(), Failure> {
-    let before = cli.serve;
-    match cli.command {
-        Some(Command::Schema) => commands::schema(),
-        Some(Command::Init { dir }) => commands::init::run(&dir),
-        Some(Command::New { kind, name, language, dir }) => {
-            commands::new::run(kind, &name, language, dir, &Cli::serve_source(before, None))
+    let Cli { serve: before, command } = cli;
+    let Some(mut command) = command else {
+        return commands::serve::run(Cli::serve_source(before, None));
+    };
+    let source = Cli::source(before.clone(), command.take_settings());
+    match command {
+        Command::Serve(after) => commands::serve::run(Cli::serve_source(before, Some(after))),
+        Command::Dev { dir, serve } => commands::serve::dev(dir, before, serve),
+        Command::Schema => commands::schema(),
+        Command::Init { dir } => commands::init::run(&dir),
+        Command::New { kind, name, language, dir } => {
+            commands::new::run(kind, &name, language, dir, &source)
         }
-        Some(Command::Connect(mut connect)) => {
-            let settings = std::mem::take(&mut connect.settings);
-            commands::connect::run(&connect, &Cli::source(before, settings))
-        }
-        Some(Command::Completions { shell }) => commands::completions(shell),
-        Some(Command::Man { dir }) => commands::manual(&dir),
-        Some(Command::List(list)) => {
-            let source = Cli::source(before, list.settings.clone());
-            commands::list::run(&list, &source)
-        }
-        Some(Command::Doctor(doctor)) => {
-            let source = Cli::source(before, doctor.settings.clone());
-            commands::doctor::run(&doctor, &source)
-        }
-        Some(Command::Sandbox { command: Sandbox::Run(run) }) => {
-            let source = Cli::source(before, run.settings.clone());
-            commands::sandbox::run(&run, &source)
-        }
-        Some(Command::Sandbox { command: Sandbox::Explain(explain) }) => {
-            let source = Cli::source(before, explain.settings.clone());
-            commands::sandbox::explain(&explain, &source)
-        }
-        Some(Command::Sandbox { command: Sandbox::Learn(learn) }) => {
-            let source = Cli::source(before, learn.settings.clone());
-            commands::sandbox::learn(&learn, &source)
-        }
-        Some(Command::Add(add)) => {
-            let source = Cli::source(before, add.settings.clone());
-            commands::packages::add(&add, &source)
-        }
-        Some(Command::Remove { name, settings }) => {
-            commands::packages::remove(&name, &Cli::source(before, settings))
-        }
-        Some(Command::Update(update)) => {
-            let source = Cli::source(before, update.settings.clone());
-            commands::packages::update(&update, &source)
-        }
-        Some(Command::Outdated { json, settings }) => {
-            commands::packages::outdated(json, &Cli::source(before, settings))
-        }
-        Some(Command::Sync(sync)) => {
-            let source = Cli::source(before, sync.settings.clone());
-            commands::packages::sync(&sync, &source)
-        }
-        Some(Command::Publish(publish)) => {
-            let source = Cli::source(before, publish.settings.clone());
-            commands::packages::publish(&publish, &source)
-        }
-        Some(Command::Search(search)) => {
-            let source = Cli::source(before, search.settings.clone());
-            commands::search::run(&search, &source)
-        }
-        Some(Command::Describe(describe)) => {
-            let source = Cli::source(before, describe.settings.clone());
-            commands::describe::run(&describe, &source)
-        }
-        Some(Command::Check { url, settings }) => {
-            commands::check::run(url.as_deref(), &Cli::source(before, settings))
-        }
-        Some(Command::Call(call)) => {
-            let source = Cli::source(before, call.settings.clone());
-            commands::call::run(&call, &source)
-        }
+        Command::Connect(connect) => commands::connect::run(&connect, &source),
+        Command::Completions { shell } => commands::completions(shell),
+        Command::Man { dir } => commands::manual(&dir),
+        Command::List(list) => commands::list::run(&list, &source),
+        Command::Doctor(doctor) => commands::doctor::run(&doctor, &source),
+        Command::Sandbox { command } => match command {
+            Sandbox::Run(run) => commands::sandbox::run(&run, &source),
+            Sandbox::Explain(explain) => commands::sandbox::explain(&explain, &source),
+            Sandbox::Learn(learn) => commands::sandbox::learn(&learn, &source),
+        },
+        Command::Add(add) => commands::packages::add(&add, &source),
+        Command::Remove { name, .. } => commands::packages::remove(&name, &source),
+        Command::Update(update) => commands::packages::update(&update, &source),
+        Command::Outdated { json, .. } => commands::packages::outdated(json, &source),
+        Command::Sync(sync) => commands::packages::sync(&sync, &source),
+        Command::Publish(publish) => commands::packages::publish(&publish, &source),
+        Command::Search(search) => commands::search::run(&search, &source),
+        Command::Describe(describe) => commands::describe::run(&describe, &source),
+        Command::Check { url, .. } => commands::check::run(url.as_deref(), &source),
+        Command::Call(call) => commands::call::run(&call, &source),
         #[cfg(feature = "agent")]
-        Some(Command::Agent(agent)) => {
-            let source = Cli::source(before, agent.settings.clone());
-            commands::agent::run(&agent, &source)
-        }
-        Some(Command::Rtfs(rtfs)) => {
-            let settings = match &rtfs.command {
-                Some(cli::RtfsCommand::Check(check)) => &check.settings,
-                _ => &rtfs.settings,
-            };
-            let source = Cli::source(before, settings.clone());
-            commands::rtfs::run(&rtfs, &source)
-        }
-        Some(Command::Status { url, json, watch, settings }) => {
-            let source = Cli::source(before, settings);
-            match watch {
-                true => commands::status::watch(url.as_deref(), &source),
-                false => commands::status::run(url.as_deref(), json, &source),
+        Command::Agent(agent) => commands::agent::run(&agent, &source),
+        Command::Rtfs(rtfs) => commands::rtfs::run(&rtfs, &source),
+        Command::Status { url, json, watch, .. } => match watch {
+            true => commands::status::watch(url.as_deref(), &source),
+            false => commands::status::run(url.as_deref(), json, &source),
+        },
+        Command::Cluster { command } => match command {
+            Cluster::Drain { node, undo, url, .. } => {
+                commands::cluster::drain(&node, !undo, url.as_deref(), &source)
             }
-        }
-        Some(Command::Cluster { command: cli::Cluster::Drain { node, undo, url, settings } }) => {
-            let source = Cli::source(before, settings);
-            commands::cluster::drain(&node, !undo, url.as_deref(), &source)
-        }
-        Some(Command::Cluster { command: cli::Cluster::Status { url, json, settings } }) => {
-            commands::cluster::status(url.as_deref(), json, &Cli::source(before, settings))
-        }
-        Some(Command::Task(task)) => {
-            let source = Cli::source(before, task.settings.clone());
-            commands::task::run(&task, &source)
-        }
-        Some(Command::Calls(calls)) => {
-            let source = Cli::source(before, calls.settings.clone());
-            commands::calls::run(&calls, &source)
-        }
-        Some(Command::Test(test)) => {
-            let source = Cli::source(before, test.settings.clone());
-            commands::test::run(&test, &source)
-        }
-        Some(Command::Approvals { answer, url, json, settings }) => {
-            let source = Cli::source(before, settings);
-            commands::approvals::run(answer.as_ref(), url.as_deref(), json, &source)
-        }
-        Some(Command::Quotas { url, json, settings }) => {
-            commands::quotas::run(url.as_deref(), json, &Cli::source(before, settings))
-        }
-        Some(Command::Login(login)) => {
-            let source = Cli::source(before, login.settings.clone());
-            commands::login::login(&login, &source)
-        }
-        Some(Command::Logout(logout)) => {
-            let source = Cli::source(before, logout.settings.clone());
-            commands::login::logout(&logout, &source)
-        }
-        Some(Command::Attest(attest)) => {
-            let source = Cli::source(before, attest.settings.clone());
-            commands::attest::run(&attest, &source)
-        }
-        Some(Command::Verify(verify)) => {
-            let source = Cli::source(before, verify.settings.clone());
-            commands::verify::run(&verify, &source)
-        }
-        Some(Command::Secret { command }) => commands::secret::run(&command),
-        Some(Command::Audit { command: Audit::Verify { file, key, heads, settings } }) => {
-            let source = Cli::source(before, settings);
-            commands::audit::verify(file.as_deref(), key, heads.as_deref(), &source)
-        }
-        Some(Command::Token { command }) => match command {
-            cli::Token::Create(create) => {
-                let source = Cli::source(before, create.settings.clone());
-                commands::token::create(&create, &source)
-            }
-            cli::Token::List { json, settings } => {
-                commands::token::list(json, &Cli::source(before, settings))
-            }
-            cli::Token::Revoke { name, settings } => {
-                commands::token::revoke(&name, &Cli::source(before, settings))
+            Cluster::Status { url, json, .. } => {
+                commands::cluster::status(url.as_deref(), json, &source)
             }
         },
-        Some(Command::Policy { command: cli::Policy::Explain(explain) }) => {
-            let source = Cli::source(before, explain.settings.clone());
+        Command::Task(task) => commands::task::run(&task, &source),
+        Command::Calls(calls) => commands::calls::run(&calls, &source),
+        Command::Test(test) => commands::test::run(&test, &source),
+        Command::Approvals { answer, url, json, .. } => {
+            commands::approvals::run(answer.as_ref(), url.as_deref(), json, &source)
+        }
+        Command::Quotas { url, json, .. } => commands::quotas::run(url.as_deref(), json, &source),
+        Command::Login(login) => commands::login::login(&login, &source),
+        Command::Logout(logout) => commands::login::logout(&logout, &source),
+        Command::Attest(attest) => commands::attest::run(&attest, &source),
+        Command::Verify(verify) => commands::verify::run(&verify, &source),
+        Command::Secret { command } => commands::secret::run(&command),
+        Command::Audit { command: Audit::Verify { file, key, heads, .. } } => {
+            commands::audit::verify(file.as_deref(), key, heads.as_deref(), &source)
+        }
+        Command::Token { command } => match command {
+            Token::Create(create) => commands::token::create(&create, &source),
+            Token::List { json, .. } => commands::token::list(json, &source),
+            Token::Revoke { name, .. } => commands::token::revoke(&name, &source),
+        },
+        Command::Policy { command: Policy::Explain(explain) } => {
             commands::policy::explain(&explain, &source)
         }
-        Some(Command::Dev { dir, serve }) => commands::serve::dev(dir, before, serve),
-        Some(Command::Serve(after)) => commands::serve::run(Cli::serve_source(before, Some(after))),
-        None => commands::serve::run(Cli::serve_source(before, None)),
     }
 }
 
