@@ -3,15 +3,12 @@
 //! Everything is allowed that is not listed: programs of all kinds run here, and what they may reach is decided by
 //! namespaces and Landlock. The lists are of what these do not cover, and of what only serves to attack a kernel.
 
-use std::collections::BTreeMap;
 use std::io;
 
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule,
-};
+use seccompiler::{BpfProgram, SeccompCmpOp};
 
 use super::connects::Connects;
+use super::refusals::Refusals;
 use super::{metadata, sockets};
 
 /// The filters of a profile, compiled.
@@ -115,24 +112,15 @@ impl Filters {
         bounds_memory: bool,
         runs_any_file: bool,
     ) -> io::Result<Self> {
-        let arch = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
-        let filter = |rules, errno: i32| {
-            let action = SeccompAction::Errno(errno.unsigned_abs());
-            let filter = SeccompFilter::new(rules, SeccompAction::Allow, action, arch)
-                .map_err(io::Error::other)?;
-            BpfProgram::try_from(filter).map_err(io::Error::other)
-        };
-        let refused = REFUSED.iter().chain(REFUSED_HERE);
-        let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-            refused.map(|number| (*number, Vec::new())).collect();
-        rules.insert(SYS_OPEN_TREE_ATTR, Vec::new());
+        let mut refusals = Refusals::of(REFUSED.iter().chain(REFUSED_HERE).copied());
+        refusals.refuse(SYS_OPEN_TREE_ATTR);
         // Flags of files; their other metadata are decided on by [`metadata`].
-        rules.insert(SYS_FILE_SETATTR, Vec::new());
+        refusals.refuse(SYS_FILE_SETATTR);
         // As no namespace does it, the copy of a process asks in this way whether it is alone in there.
         let alone = u64::from(libc::CLONE_THREAD.unsigned_abs());
-        rules.insert(libc::SYS_unshare, vec![rule(&[(0, SeccompCmpOp::Ne, alone)])?]);
+        refusals.refuse_if(libc::SYS_unshare, &[(0, SeccompCmpOp::Ne, alone)])?;
         // The rest of System V is checked for after each program; queues of POSIX show nowhere.
-        rules.insert(libc::SYS_mq_open, Vec::new());
+        refusals.refuse(libc::SYS_mq_open);
         // A sibling would be a child of the spawner.
         let namespaces = libc::CLONE_PARENT
             | libc::CLONE_NEWNS
@@ -145,45 +133,43 @@ impl Filters {
         let bits = (0..32)
             .map(|bit| 1_u64 << bit)
             .filter(|bit| u64::from(namespaces.unsigned_abs()) & bit != 0);
-        let clones =
-            bits.map(|bit| rule(&[(0, SeccompCmpOp::MaskedEq(bit), bit)])).collect::<io::Result<_>>()?;
-        rules.insert(libc::SYS_clone, clones);
-        let ioctls = TERMINAL.iter().chain(&FILE_FLAGS);
-        let ioctls =
-            ioctls.map(|request| rule(&[(1, SeccompCmpOp::Eq, *request)])).collect::<io::Result<_>>()?;
-        rules.insert(libc::SYS_ioctl, ioctls);
-        rules.extend(sockets::rules(connects.network, !connects.unix.is_empty())?);
+        for bit in bits {
+            refusals.refuse_if(libc::SYS_clone, &[(0, SeccompCmpOp::MaskedEq(bit), bit)])?;
+        }
+        for request in TERMINAL.iter().chain(&FILE_FLAGS) {
+            refusals.refuse_if(libc::SYS_ioctl, &[(1, SeccompCmpOp::Eq, *request)])?;
+        }
+        sockets::refuse(&mut refusals, connects.network, !connects.unix.is_empty())?;
         // Leases and notices of directories hold up other processes; hints change files that may only be read.
-        let requests = [libc::F_SETLEASE, libc::F_NOTIFY, F_SET_RW_HINT, F_SET_FILE_RW_HINT];
-        let requests =
-            requests.map(|request| rule(&[(1, SeccompCmpOp::Eq, u64::from(request.unsigned_abs()))]));
-        rules.insert(libc::SYS_fcntl, requests.into_iter().collect::<io::Result<_>>()?);
+        for request in [libc::F_SETLEASE, libc::F_NOTIFY, F_SET_RW_HINT, F_SET_FILE_RW_HINT] {
+            let request = u64::from(request.unsigned_abs());
+            refusals.refuse_if(libc::SYS_fcntl, &[(1, SeccompCmpOp::Eq, request)])?;
+        }
         // The limits of another process, such as those of the one that watches over this one.
-        rules.insert(libc::SYS_prlimit64, vec![rule(&[(0, SeccompCmpOp::Ne, 0)])?]);
-        rules.extend(privileged_files()?);
+        refusals.refuse_if(libc::SYS_prlimit64, &[(0, SeccompCmpOp::Ne, 0)])?;
+        refuse_privileged_files(&mut refusals)?;
         if !runs_any_file {
             // Landlock does not cover files in memory, and `vm.memfd_noexec` can be set by root alone.
-            let executable = rule(&[(1, SeccompCmpOp::MaskedEq(MFD_NOEXEC_SEAL), 0)])?;
-            rules.insert(libc::SYS_memfd_create, vec![executable]);
+            let executable = (1, SeccompCmpOp::MaskedEq(MFD_NOEXEC_SEAL), 0);
+            refusals.refuse_if(libc::SYS_memfd_create, &[executable])?;
         }
         if bounds_memory {
             // Memory that belongs to no process.
-            for number in [libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_shmget] {
-                rules.insert(number, Vec::new());
+            for call in [libc::SYS_memfd_create, libc::SYS_memfd_secret, libc::SYS_shmget] {
+                refusals.refuse(call);
             }
             // Shared memory stays when it is no longer mapped, and then counts for no process.
             let shared = (libc::MAP_SHARED | libc::MAP_ANONYMOUS).unsigned_abs().into();
-            rules.insert(libc::SYS_mmap, vec![rule(&[(3, SeccompCmpOp::MaskedEq(shared), shared)])?]);
+            refusals.refuse_if(libc::SYS_mmap, &[(3, SeccompCmpOp::MaskedEq(shared), shared)])?;
         }
         // Their flags are in memory, where no filter sees them; libraries fall back to clone and openat.
-        let unknown = [libc::SYS_clone3, libc::SYS_openat2].map(|number| (number, Vec::new()));
-        let unknown = BTreeMap::from(unknown);
-        let mut all = vec![filter(rules, libc::EPERM)?, filter(unknown, libc::ENOSYS)?];
+        let unknown = Refusals::of([libc::SYS_clone3, libc::SYS_openat2]);
+        let mut all = vec![refusals.compile(libc::EPERM)?, unknown.compile(libc::ENOSYS)?];
         if cfg!(target_arch = "x86_64") {
             all.push(without_x32());
         }
-        let metadata = metadata::CALLS.iter().map(|number| (*number, Vec::new())).collect();
-        Ok(Self { programs: all, metadata: filter(metadata, libc::EPERM)? })
+        let metadata = Refusals::of(metadata::CALLS.iter().copied());
+        Ok(Self { programs: all, metadata: metadata.compile(libc::EPERM)? })
     }
 
     /// Puts them in force for this thread and for what it starts. They cannot be taken back. Whether changes of metadata are decided
@@ -197,40 +183,33 @@ impl Filters {
 
 /// Refuses new files that run with the rights of their owner or group. Run outside of the sandbox, such a file would
 /// have the rights of the server.
-fn privileged_files() -> io::Result<BTreeMap<i64, Vec<SeccompRule>>> {
+fn refuse_privileged_files(refusals: &mut Refusals) -> io::Result<()> {
     let bits = [u64::from(libc::S_ISUID), u64::from(libc::S_ISGID)];
-    let makes = [libc::O_CREAT, libc::O_TMPFILE].map(|flags| u64::from(flags.unsigned_abs()));
-    let with_mode = |argument: u8| {
-        let rules = bits.iter().map(|bit| rule(&[(argument, SeccompCmpOp::MaskedEq(*bit), *bit)]));
-        rules.collect::<io::Result<Vec<_>>>()
+    let mut with_mode = |call: i64, mode: u8| {
+        let mut bits = bits.iter();
+        bits.try_for_each(|bit| refusals.refuse_if(call, &[(mode, SeccompCmpOp::MaskedEq(*bit), *bit)]))
     };
-    // The mode means something only where a file is made.
-    let opens = |flags: u8, mode: u8| {
-        let all = makes.iter().flat_map(|made| bits.iter().map(move |bit| (*made, *bit)));
-        let rules = all.map(|(made, bit)| {
-            let makes = (flags, SeccompCmpOp::MaskedEq(made), made);
-            rule(&[makes, (mode, SeccompCmpOp::MaskedEq(bit), bit)])
-        });
-        rules.collect::<io::Result<Vec<_>>>()
-    };
-    let mut rules =
-        BTreeMap::from([(libc::SYS_openat, opens(2, 3)?), (libc::SYS_mknodat, with_mode(2)?)]);
+    with_mode(libc::SYS_mknodat, 2)?;
     #[cfg(target_arch = "x86_64")]
-    rules.extend([
-        (libc::SYS_open, opens(1, 2)?),
-        (libc::SYS_creat, with_mode(1)?),
-        (libc::SYS_mknod, with_mode(1)?),
-    ]);
-    Ok(rules)
-}
-
-/// A rule on arguments. The kernel ignores the upper half of all that are compared here.
-pub(super) fn rule(conditions: &[(u8, SeccompCmpOp, u64)]) -> io::Result<SeccompRule> {
-    let conditions = conditions.iter().map(|(argument, operator, value)| {
-        SeccompCondition::new(*argument, SeccompCmpArgLen::Dword, operator.clone(), *value)
-    });
-    let conditions: Result<Vec<_>, _> = conditions.collect();
-    SeccompRule::new(conditions.map_err(io::Error::other)?).map_err(io::Error::other)
+    for call in [libc::SYS_creat, libc::SYS_mknod] {
+        with_mode(call, 1)?;
+    }
+    // The mode means something only where a file is made.
+    let makes = [libc::O_CREAT, libc::O_TMPFILE].map(|flags| u64::from(flags.unsigned_abs()));
+    let opens = [
+        (libc::SYS_openat, 2, 3),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_open, 1, 2),
+    ];
+    for (call, flags, mode) in opens {
+        for made in makes {
+            for bit in bits {
+                let makes = (flags, SeccompCmpOp::MaskedEq(made), made);
+                refusals.refuse_if(call, &[makes, (mode, SeccompCmpOp::MaskedEq(bit), bit)])?;
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The x32 ABI has the same calls under other numbers, which the other filters do not know.

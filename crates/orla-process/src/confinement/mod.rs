@@ -45,6 +45,8 @@ mod network_probe;
 #[cfg(target_os = "linux")]
 mod proxy;
 #[cfg(target_os = "linux")]
+mod refusals;
+#[cfg(target_os = "linux")]
 mod resolve;
 #[cfg(target_os = "linux")]
 mod sockets;
