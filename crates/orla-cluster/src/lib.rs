@@ -50,5 +50,5 @@ pub use error::ClusterError;
 pub use inquiry::{Answerer, NoReply};
 pub use orders::OrderError;
 pub use presence::{MAX_NAME, NodeStatus, is_name};
-pub use provider::KIND;
+pub use provider::is_of_nodes;
 pub use settings::{ClusterSettings, TlsFiles};

@@ -25,7 +25,7 @@ use crate::learner::{Learner, part_key};
 use crate::link::{Buckets, Link};
 use crate::orders;
 use crate::presence::{LEASE, Lease, MAX_OFFER, Offered, Offers, VERSION};
-use crate::provider::KIND;
+use crate::provider::is_of_nodes;
 use crate::shared::Shared;
 use crate::store::ClusterStore;
 
@@ -245,7 +245,7 @@ impl Member {
         let Some(market) = self.market.upgrade() else { return Offers::default() };
         let snapshot = market.snapshot();
         let entries = snapshot.entries().iter().filter(|entry| {
-            entry.manifest.provider.kind() != KIND && self.link.settings.shares(&entry.manifest.id)
+            !is_of_nodes(&entry.manifest.provider) && self.link.settings.shares(&entry.manifest.id)
         });
         let offered = entries.filter_map(|entry| {
             let (manifest, tool) = (&entry.manifest, (self.describe)(entry)?);

@@ -11,9 +11,6 @@ use orla_mcp::object::trusted;
 
 use crate::presence::Offered;
 
-/// The kind of the provider, in lists and logs.
-pub const KIND: &str = "cluster";
-
 /// The settings of a capability that other nodes offer.
 #[derive(Debug)]
 pub(crate) struct ClusterProvider {
@@ -35,7 +32,7 @@ impl CustomProvider for ClusterProvider {
     }
 
     fn kind(&self) -> &'static str {
-        KIND
+        "cluster"
     }
 
     fn requires(&self) -> Vec<String> {
@@ -45,6 +42,11 @@ impl CustomProvider for ClusterProvider {
     fn timeout(&self) -> Option<Duration> {
         self.timeout
     }
+}
+
+/// Whether a capability here is one that other nodes run.
+pub fn is_of_nodes(provider: &ProviderType) -> bool {
+    provider.settings::<ClusterProvider>().is_ok()
 }
 
 /// A capability here that other nodes run. `None` if it does not describe itself as a tool.
@@ -102,7 +104,7 @@ mod tests {
             "inputSchema": {"type": "object"}}"#;
         let Registration { manifest, .. } = registration(&offered(tool), &needs).unwrap();
         assert_eq!((manifest.id.as_str(), manifest.description.as_str()), ("x", "Does x."));
-        assert_eq!((manifest.provider.kind(), manifest.is_idempotent()), (KIND, true));
+        assert_eq!((manifest.provider.kind(), manifest.is_idempotent()), ("cluster", true));
         let provider: &ClusterProvider = manifest.provider.settings().unwrap();
         assert!(provider.is_idempotent);
         assert_eq!(manifest.provider.timeout(), Some(Duration::from_secs(300)));

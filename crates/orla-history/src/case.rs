@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::call::{Body, Detail, Node, Row};
 
 /// Kinds of capabilities that compute within the process: a case runs them, and does not replay their answers.
-const COMPUTED: [&str; 4] = ["local", "rtfs", "program", "discovery"];
+const COMPUTED: [&str; 3] = ["local", "rtfs", "discovery"];
 
 /// Levels in which matchers are put.
 const MAX_DEPTH: usize = 100;

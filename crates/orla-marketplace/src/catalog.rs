@@ -466,7 +466,7 @@ impl Entry {
 
     /// Whether its calls may reach other capabilities: programs, and the tools that find and call others.
     pub fn reaches_others(&self) -> bool {
-        matches!(self.manifest.provider.kind(), "rtfs" | "discovery")
+        self.manifest.provider.reaches_others()
     }
 
     /// Whether it is listed, available or not. Others are found by search and by name only.

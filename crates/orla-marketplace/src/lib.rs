@@ -90,11 +90,11 @@ pub use permission::{NoPermission, Permission};
 pub use policy::{AccessPolicy, Decision, Disclosure, Rule};
 pub use principal::{ANONYMOUS, CallerPattern, Callers, IdentifiedBy, NoCallers, Principal};
 pub use provider::{
-    A2ACapability, A2AOptions, ANSWERS_PROMPTS, BodyMapping, Connection, CredentialPlace,
-    CustomProvider, HttpCapability, HttpCredential, HttpOptions, HttpParameter, HttpPart,
-    LocalCapability, MCPCapability, McpOptions, ParameterPlace, ParameterStyle, PluginCapability,
-    PluginOptions, ProviderType, Redirects, RemoteOptions, RemoteRTFSCapability, SendAs,
-    StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
+    A2ACapability, A2AOptions, BodyMapping, Connection, CredentialPlace, CustomProvider, HttpCapability,
+    HttpCredential, HttpOptions, HttpParameter, HttpPart, LocalCapability, MCPCapability, McpOptions,
+    ParameterPlace, ParameterStyle, PluginCapability, PluginOptions, ProviderType, Redirects,
+    RemoteOptions, RemoteRTFSCapability, SendAs, StreamCapabilityImpl, StreamItems, StreamOptions,
+    StreamTransport, StreamType,
 };
 pub use quota::{
     Claim, Count, CountScope, CountedRule, Counting, MAX_COUNTS, NotTaken, Period, Permits, QuotaRule,

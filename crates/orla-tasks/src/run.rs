@@ -710,7 +710,7 @@ impl Mark {
 pub(crate) fn repeat(entry: &Entry) -> Repeat {
     let provider = &entry.manifest.provider;
     match entry.manifest.is_idempotent() {
-        _ if provider.kind() == "rtfs" && !provider.is_pure() => Repeat::Journaled,
+        _ if provider.is_journaled() => Repeat::Journaled,
         true => Repeat::Freely,
         false => Repeat::Never,
     }

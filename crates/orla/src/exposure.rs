@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use orla_marketplace::{ANSWERS_PROMPTS, Catalog, CatalogBuilder, Entry, discovery, program};
+use orla_marketplace::{Catalog, CatalogBuilder, Entry, ProviderType, discovery, program};
 
 /// What clients see when they list. All can be found and called either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,13 +33,14 @@ impl Exposure {
     }
 
     /// The number of served capabilities, for people: the listed ones, or, if these are only the way to the rest,
-    /// the rest without built-ins.
+    /// the rest without built-ins. A file in the language is a user's own.
     pub(crate) fn count(self, catalog: &Catalog) -> usize {
         let is_own = |entry: &&Arc<Entry>| {
             let provider = &entry.manifest.provider;
-            // A file in the language is a user's own; its kind is that of the language's tools.
-            let is_language = provider.settings::<program::Language>().is_ok();
-            !is_language && !matches!(provider.kind(), "discovery" | "local" | ANSWERS_PROMPTS)
+            let is_built_in = matches!(provider, ProviderType::Local(_))
+                || provider.settings::<discovery::Discovery>().is_ok()
+                || provider.settings::<program::Language>().is_ok();
+            !is_built_in && !provider.answers_prompts()
         };
         match self {
             Self::All => catalog.offered().count(),

@@ -93,7 +93,7 @@ pub(crate) fn sharing(cluster: &Arc<Cluster>) -> Sharing {
     let draining = Arc::clone(cluster);
     Sharing {
         node: cluster.node().to_owned(),
-        runs: Box::new(|entry| entry.manifest.provider.kind() != orla_cluster::KIND),
+        runs: Box::new(|entry| !orla_cluster::is_of_nodes(&entry.manifest.provider)),
         admits: {
             let cluster = Arc::clone(cluster);
             Box::new(move |task: Foreign<'_>| {

@@ -172,7 +172,7 @@ impl Sources {
             self.declared.iter().map(|one| Tool { registration: one.value.clone(), at: Some(one.at) }),
         );
         let is_far =
-            |registration: &Registration| registration.manifest.provider.kind() == orla_cluster::KIND;
+            |registration: &Registration| orla_cluster::is_of_nodes(&registration.manifest.provider);
         let (mut far, mut near, mut near_sources) = (Vec::new(), Vec::new(), Vec::new());
         for source in providers {
             let registrations = source.registrations();

@@ -6,6 +6,7 @@ use http::{Response, StatusCode};
 use maud::{Markup, html};
 use orla_marketplace::program::IDS;
 use orla_marketplace::program::complete::{Completed, Words, completed};
+use orla_marketplace::program::file::ProgramFile;
 use orla_marketplace::{Call, JsonText, Payload};
 use orla_server::PageBody;
 use serde_json::{Value, json};
@@ -172,7 +173,7 @@ fn shown(
     let saved = ask
         .catalog
         .permitted(ask.principal.as_ref())
-        .filter(|entry| entry.manifest.provider.kind() == "rtfs" && !IDS.contains(&&*entry.manifest.id));
+        .filter(|entry| entry.manifest.provider.settings::<ProgramFile>().is_ok());
     let saved: Vec<_> = saved.take(100).collect();
     let body = html! {
         p.note { "A program in RTFS calls what is served to you, within the limits of the server. It runs as one call, with its calls below it in the history." }

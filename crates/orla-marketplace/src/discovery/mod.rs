@@ -87,6 +87,10 @@ impl CustomProvider for Discovery {
         *self != Self::Call
     }
 
+    fn reaches_others(&self) -> bool {
+        true
+    }
+
     fn content(&self) -> ContentSource {
         ContentSource::Program
     }

@@ -180,6 +180,14 @@ impl CustomProvider for ProgramFile {
         true
     }
 
+    fn is_journaled(&self) -> bool {
+        true
+    }
+
+    fn reaches_others(&self) -> bool {
+        true
+    }
+
     /// An attestation of a file does not cover what the file imports.
     fn content(&self) -> ContentSource {
         if self.imports { ContentSource::Unknown } else { ContentSource::File(self.path.clone()) }

@@ -30,6 +30,14 @@ impl CustomProvider for Language {
         *self == Self::Check
     }
 
+    fn is_journaled(&self) -> bool {
+        *self == Self::Run
+    }
+
+    fn reaches_others(&self) -> bool {
+        true
+    }
+
     fn content(&self) -> ContentSource {
         ContentSource::Program
     }

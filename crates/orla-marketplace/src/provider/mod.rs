@@ -34,10 +34,6 @@ pub use stream::{
     SendAs, StreamCapabilityImpl, StreamItems, StreamOptions, StreamTransport, StreamType,
 };
 
-/// The kind of a provider that answers a prompt in words: its capability takes `{"prompt": TEXT}`. A front end
-/// that receives a text without the name of a capability passes it to such a capability.
-pub const ANSWERS_PROMPTS: &str = "agent";
-
 /// The implementation of a capability: it decides how a call is executed (RTFS capability system
 /// §3.2).
 ///
@@ -86,7 +82,7 @@ impl ProviderType {
         self.as_any().type_id()
     }
 
-    /// The kind as one word, for lists and logs.
+    /// The kind as one word, for lists and logs. Nothing may depend on it: a custom provider can give any word.
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Local(_) => "local",
@@ -154,6 +150,22 @@ impl ProviderType {
             Self::Custom(custom) => custom.is_pure(),
             _ => false,
         }
+    }
+
+    /// Whether its calls can keep a journal, with which a call that was interrupted continues: those of programs can.
+    pub fn is_journaled(&self) -> bool {
+        self.custom().is_some_and(CustomProvider::is_journaled)
+    }
+
+    /// Whether its calls may reach other capabilities: programs, and the tools that find and call others.
+    pub fn reaches_others(&self) -> bool {
+        self.custom().is_some_and(CustomProvider::reaches_others)
+    }
+
+    /// Whether it answers a prompt in words: its capability takes `{"prompt": TEXT}`. A front end that receives a text
+    /// without the name of a capability passes it to such a capability.
+    pub fn answers_prompts(&self) -> bool {
+        self.custom().is_some_and(CustomProvider::answers_prompts)
     }
 
     /// The instances that a federated capability comes from, the nearest first.
@@ -244,6 +256,21 @@ pub trait CustomProvider: Debug + Send + Sync {
 
     /// Whether a call does nothing that outlasts it; see [`ProviderType::is_pure`].
     fn is_pure(&self) -> bool {
+        false
+    }
+
+    /// Whether calls can keep a journal; see [`ProviderType::is_journaled`].
+    fn is_journaled(&self) -> bool {
+        false
+    }
+
+    /// Whether calls may reach other capabilities; see [`ProviderType::reaches_others`].
+    fn reaches_others(&self) -> bool {
+        false
+    }
+
+    /// Whether it answers prompts; see [`ProviderType::answers_prompts`].
+    fn answers_prompts(&self) -> bool {
         false
     }
 

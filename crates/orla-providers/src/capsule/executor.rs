@@ -76,6 +76,12 @@ pub fn is_unlearned(provider: &ProviderType) -> bool {
     capsule.is_ok_and(|capsule| capsule.tool.is_none() && capsule.capsule.0.info().is_none())
 }
 
+/// Whether this is of a capsule, be it one that cannot be served.
+pub fn is_capsule(provider: &ProviderType) -> bool {
+    provider.settings::<CapsuleProvider>().is_ok()
+        || provider.settings::<ToolProvider>().is_ok_and(|tool| tool.is_capsule)
+}
+
 /// The directory of the package that a capability is of, if it is of one.
 pub fn package_of(provider: &ProviderType) -> Option<PathBuf> {
     let capsule = provider.settings::<CapsuleProvider>();

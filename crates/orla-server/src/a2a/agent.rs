@@ -16,9 +16,7 @@ use a2a::{
 use chrono::{SubsecRound as _, Utc};
 use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
-use orla_marketplace::{
-    ANSWERS_PROMPTS, Call, Catalog, Entry, JsonText, Principal, RuntimeError, whole_millis,
-};
+use orla_marketplace::{Call, Catalog, Entry, JsonText, Principal, RuntimeError, whole_millis};
 use orla_mcp::call_result::call_result_json;
 use orla_state::{Expect, StateError};
 use orla_tasks::{Failure, NewTask, State, TaskError, TaskId, Tasks, Viewer};
@@ -548,7 +546,7 @@ impl Caller {
     /// The capability that answers texts: the configured one, or else the one that answers prompts, if this caller
     /// may use it.
     fn texts<'a>(&self, configured: &'a str, catalog: &'a Catalog) -> Option<Texts<'a>> {
-        let takes_prompt = |entry: &Entry| entry.manifest.provider.kind() == ANSWERS_PROMPTS;
+        let takes_prompt = |entry: &Entry| entry.manifest.provider.answers_prompts();
         if !configured.is_empty() {
             let takes_prompt = catalog.get(configured).is_some_and(|entry| takes_prompt(entry));
             return Some(Texts { name: configured, takes_prompt });

@@ -24,7 +24,9 @@ use std::sync::Arc;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use hyper::body::Incoming;
-use orla_marketplace::{Call, JsonText, Outcome, Payload, Principal, RuntimeError, RuntimeResult};
+use orla_marketplace::{
+    Call, JsonText, Outcome, Payload, Principal, ProviderType, RuntimeError, RuntimeResult,
+};
 use orla_mcp::call_result::{call_result_json, plain_json};
 use orla_tasks::{NewTask, Task, TaskError, Viewer};
 use percent_encoding::percent_decode_str;
@@ -113,7 +115,8 @@ pub(crate) async fn serve(
     }
     let catalog = core.market.catalog_for(&call).await;
     let entry = catalog.visible(principal.as_ref(), &target);
-    let is_stream = entry.is_some_and(|entry| entry.manifest.provider.kind() == "stream");
+    let is_stream =
+        entry.is_some_and(|entry| matches!(entry.manifest.provider, ProviderType::Stream(_)));
     let wants_events = names(&parts.headers, "text/event-stream");
     match is_stream {
         true if wants_events || !names(&parts.headers, "application/json") => {

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use orla_marketplace::{Catalog, Entry, JsonText, Principal};
+use orla_marketplace::{Catalog, Entry, JsonText, Principal, ProviderType};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::{Map, Value, json};
 
@@ -117,7 +117,7 @@ fn operation(entry: &Entry, components: &mut Components) -> Value {
         None => json!({}),
     };
     let mut content = json!({"application/json": {"schema": output}});
-    if manifest.provider.kind() == "stream" {
+    if matches!(manifest.provider, ProviderType::Stream(_)) {
         content["text/event-stream"] = json!({"schema": {"type": "string"}});
     }
     let problem = json!({"$ref": "#/components/responses/Problem"});

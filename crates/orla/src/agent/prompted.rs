@@ -22,9 +22,9 @@ use genai::chat::{ChatMessage, ToolCall};
 use orla_marketplace::attestation::{ContentSource, Definition};
 use orla_marketplace::schema::type_from_json_schema;
 use orla_marketplace::{
-    ANSWERS_PROMPTS, CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace,
-    CustomProvider, HttpCapability, JsonText, Notice, NoticeSink, Outcome, Payload, Progress,
-    ProviderType, Registration, RuntimeError, RuntimeResult, TITLE,
+    CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace, CustomProvider,
+    HttpCapability, JsonText, Notice, NoticeSink, Outcome, Payload, Progress, ProviderType,
+    Registration, RuntimeError, RuntimeResult, TITLE,
 };
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -74,7 +74,11 @@ impl CustomProvider for Prompted {
     }
 
     fn kind(&self) -> &'static str {
-        ANSWERS_PROMPTS
+        "agent"
+    }
+
+    fn answers_prompts(&self) -> bool {
+        true
     }
 
     fn requires(&self) -> Vec<String> {

@@ -28,7 +28,7 @@ use orla_marketplace::{
     CapabilityAttestation, CapabilityManifest, CapabilityProvenance, ProviderType, Registration,
 };
 use orla_providers::builtin::SOURCE;
-use orla_providers::capsule::is_unlearned;
+use orla_providers::capsule::{is_capsule, is_unlearned};
 use orla_providers::mcp::{Reach, ServerSettings};
 use parking_lot::Mutex;
 
@@ -256,8 +256,7 @@ impl Rules {
             let provider = &manifest.provider;
             return is_unlearned(provider) && self.vouched(provider.content(), None).is_ok();
         }
-        manifest.provider.kind() == "capsule"
-            && self.attestations.keys().any(|id| id.starts_with(&of_it))
+        is_capsule(&manifest.provider) && self.attestations.keys().any(|id| id.starts_with(&of_it))
     }
 
     /// Why the attestation of the capability with this id did not hold when it was loaded.

@@ -382,7 +382,8 @@ impl InstalledPackage {
             }
             PackageKind::Bundle | PackageKind::Remote => {
                 let rest = manifest.id.strip_prefix(self.entry.name.as_str());
-                manifest.provider.kind() == "mcp" && rest.is_some_and(|rest| rest.starts_with('.'))
+                let is_mcp = matches!(manifest.provider, ProviderType::MCP(_));
+                is_mcp && rest.is_some_and(|rest| rest.starts_with('.'))
             }
         }
     }
