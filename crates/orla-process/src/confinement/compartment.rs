@@ -56,7 +56,7 @@ use super::inside::{
 use super::metadata::Metadata;
 use super::usage::Watch;
 use super::wire::Message;
-use super::{NO_LIMIT, READY, answers, usage};
+use super::{NO_LIMIT, READY, REFUSED, answers, usage};
 
 /// Below the mount point: where programs have their temporary directories.
 const TEMPORARY: &str = "tmp";
@@ -75,7 +75,8 @@ pub(super) fn serve(rules: &Rules, mount_point: PathBuf, socket: OwnedFd) -> io:
     answer(&socket, READY)?;
     while let Some((request, fds)) = receive(&socket)? {
         match compartment.start(request, fds) {
-            Ok(program) => {
+            Ok(None) => answer(&socket, REFUSED)?,
+            Ok(Some(program)) => {
                 answer(&socket, program.as_raw_nonzero().get().to_le_bytes())?;
                 if !compartment.follow(program, &socket)? {
                     return Ok(());
@@ -131,8 +132,8 @@ impl<'a> Compartment<'a> {
         Ok(Self { rules, mount_point, first, rulesets: HashMap::new(), starter: Starter::default() })
     }
 
-    /// Starts a program.
-    fn start(&mut self, request: Message, fds: Vec<OwnedFd>) -> io::Result<Pid> {
+    /// Starts a program, or probes the profile: `None` if that holds.
+    fn start(&mut self, request: Message, fds: Vec<OwnedFd>) -> io::Result<Option<Pid>> {
         let request = Request::of(request)?;
         let mut fds = fds.into_iter();
         let mut next = || fds.next().ok_or(io::Error::from(io::ErrorKind::InvalidData));
@@ -141,7 +142,8 @@ impl<'a> Compartment<'a> {
         let place = self.temporary_directory(&request)?;
         let ruleset = if self.rules.is_open { None } else { Some(self.ruleset(&request)?) };
         if let Some(expected) = request.probe {
-            return Err(self.probe(ruleset.as_ref(), &place, expected)?);
+            self.probe(ruleset.as_ref(), &place, expected)?;
+            return Ok(None);
         }
         let program = request.exec(self.rules, &place, sealed.as_ref())?;
         if usage::is_watched(&self.rules.limits) {
@@ -150,29 +152,36 @@ impl<'a> Compartment<'a> {
         let rules = self.rules;
         let restrict = || request.restrict(rules, ruleset.as_ref(), &streams, sealed.as_ref());
         let program = self.starter.start(&program, &restrict)?;
-        Pid::from_raw(program.as_raw()).ok_or_else(|| io::ErrorKind::InvalidData.into())
+        let program = Pid::from_raw(program.as_raw()).ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Some(program))
     }
 
-    /// Tries out the profile in a copy of this process. Gives what it found, as an error.
+    /// Tries out the profile in a copy of this process.
+    ///
+    /// # Errors
+    /// The profile does not hold.
     fn probe(
         &self,
         ruleset: Option<&RulesetCreated>,
         place: &Path,
         expected: Probe,
-    ) -> io::Result<io::Error> {
+    ) -> io::Result<()> {
         let (mut found, finding) = io::pipe()?;
         match orla_sys::fork()? {
             Fork::Parent(_) => {
                 drop(finding);
                 let mut said = Vec::new();
                 found.read_to_end(&mut said)?;
-                Ok(said_error(&said))
+                if said == REFUSED.as_bytes() { Ok(()) } else { Err(said_error(&said)) }
             }
             Fork::Child => {
                 let bait = self.mount_point.join(BAIT);
-                let err = enforce(ruleset).err();
-                let err = err.unwrap_or_else(|| probe(self.rules, &bait, place, expected));
-                let _ = rustix::io::write(&finding, &error_said(&err));
+                let probed = enforce(ruleset).and_then(|()| probe(self.rules, &bait, place, expected));
+                let said = match probed {
+                    Ok(()) => REFUSED.into(),
+                    Err(err) => error_said(&err),
+                };
+                let _ = rustix::io::write(&finding, &said);
                 std::process::exit(1)
             }
         }

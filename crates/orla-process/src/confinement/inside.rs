@@ -420,8 +420,11 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     Ok(())
 }
 
-/// Tries what the profile refuses. Says `refused` or what was possible.
-pub(super) fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -> io::Error {
+/// Tries what the profile refuses.
+///
+/// # Errors
+/// What was possible, or refused for another reason than the profile.
+pub(super) fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -> io::Result<()> {
     let mut wrong = Vec::new();
     let mut refused = |what: &str, tried: io::Result<()>| match tried {
         Err(err) if matches!(err.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {}
@@ -454,7 +457,7 @@ pub(super) fn probe(rules: &Rules, bait: &Path, place: &Path, expected: Probe) -
     allowed("reading /usr", fs::read_dir("/usr").map(drop));
     wrong.extend(network_probe::probe(rules.network));
     match wrong.is_empty() {
-        true => io::Error::other(super::REFUSED),
-        false => io::Error::other(wrong.join("; ")),
+        true => Ok(()),
+        false => Err(io::Error::other(wrong.join("; "))),
     }
 }

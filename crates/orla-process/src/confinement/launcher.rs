@@ -293,7 +293,13 @@ impl Launcher {
         for path in start.read.iter_mut().chain(&mut start.run) {
             *path = self.real(path)?;
         }
-        self.send(&start, "")
+        let (ends, pipes) = streams(start.streams)?;
+        let (compartment, answer) = self.send(&start, ends, "")?;
+        // Where it is an error, the compartment goes.
+        let pid = pid_of(&answer)?;
+        let exit = pidfd_open(pid, PidfdFlags::empty())?;
+        let occupied = Occupied { compartment, idle: Arc::clone(&self.idle), exit };
+        Ok(Child::guarded(pid, Box::new(occupied), pipes))
     }
 
     /// The real path of what a program may read or run because it is its own.
@@ -336,15 +342,21 @@ impl Launcher {
             streams: Streams::Piped,
             sealed: None,
         };
-        match self.send(&start, expected) {
-            Ok(_) => Err(io::Error::other("the probe of the profile gave no answer")),
-            Err(err) if err.to_string() == REFUSED => Ok(()),
-            Err(err) => Err(io::Error::other(format!("a probe inside of the profile: {err}"))),
-        }
+        let sent = streams(start.streams).and_then(|(ends, _)| self.send(&start, ends, expected));
+        let probed = sent.and_then(|(_, answer)| match answer == REFUSED.as_bytes() {
+            true => Ok(()),
+            false => Err(said_error(&answer)),
+        });
+        probed.map_err(|err| io::Error::other(format!("a probe inside of the profile: {err}")))
     }
 
-    fn send(&self, start: &Start<'_>, probe: &str) -> io::Result<Child> {
-        let (ends, pipes) = streams(start.streams)?;
+    /// Sends a start to a compartment, with the standard streams. Gives the compartment and its answer.
+    fn send(
+        &self,
+        start: &Start<'_>,
+        streams: [OwnedFd; 3],
+        probe: &str,
+    ) -> io::Result<(Compartment, Vec<u8>)> {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         let program = [
             bytes(start.file),
@@ -359,15 +371,12 @@ impl Launcher {
             .with(start.env.iter().flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]))
             .with(start.read.iter().map(|path| bytes(path)))
             .with(start.run.iter().map(|path| bytes(path)));
-        let fds: Vec<_> = ends.iter().map(AsFd::as_fd).chain(start.sealed).collect();
+        let fds: Vec<_> = streams.iter().map(AsFd::as_fd).chain(start.sealed).collect();
         let compartment = self.request(&message, &fds, self.mount_point(start)?)?;
         drop(fds);
-        drop(ends);
-        // Where it is an error, the compartment goes.
-        let pid = pid_of(&answer(&compartment.socket)?)?;
-        let exit = pidfd_open(pid, PidfdFlags::empty())?;
-        let occupied = Occupied { compartment, idle: Arc::clone(&self.idle), exit };
-        Ok(Child::guarded(pid, Box::new(occupied), pipes))
+        drop(streams);
+        let answer = answer(&compartment.socket)?;
+        Ok((compartment, answer))
     }
 
     /// Sends a start to a compartment that takes it.

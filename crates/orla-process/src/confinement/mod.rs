@@ -82,7 +82,7 @@ const READY: &str = "ready";
 /// How long a launcher and a broker may take for an answer.
 #[cfg(target_os = "linux")]
 const ANSWER: std::time::Duration = std::time::Duration::from_secs(30);
-/// What a probe says that was refused everything it should be refused.
+/// The answer of a probe that was refused everything it should be refused: neither an error nor a process id.
 #[cfg(target_os = "linux")]
 const REFUSED: &str = "refused";
 
