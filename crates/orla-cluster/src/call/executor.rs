@@ -12,8 +12,8 @@ use futures_util::stream::FuturesUnordered;
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::{
     CallContext, CapabilityExecutor, CapabilityManifest, CapabilityMarketplace, Hops, MemoryBudget,
-    NotSent, Outcome, OverBudget, Payload, ProviderStatus, ProviderType, RuntimeError, RuntimeResult,
-    rtfs,
+    NotSent, Outcome, OverBudget, Payload, ProviderStatus, ProviderType, Reservation, RuntimeError,
+    RuntimeResult, rtfs,
 };
 use orla_mcp::federation;
 
@@ -54,6 +54,16 @@ enum NoAnswer {
     Lost(String),
     /// It would be the same at every node.
     Impossible(String),
+}
+
+/// How a call at a node ends.
+enum End {
+    /// The node has answered. The memory is reserved until the outcome has its own.
+    Answer(Bytes, Option<Reservation>),
+    /// It gives no answer, and there is nothing to withdraw.
+    Over(NoAnswer),
+    /// The call may still run there, and is withdrawn.
+    Withdrawn(Result<RuntimeResult<Outcome>, NoAnswer>),
 }
 
 impl ClusterExecutor {
@@ -188,102 +198,103 @@ impl Attempt<'_> {
         link.send(subject, Some(reply), &head, first).await.map_err(NoAnswer::NotBegun)?;
         candidate.sent.fetch_add(1, Ordering::Relaxed);
         let mut withdrawal = Withdrawal(Some(Arc::clone(&out)));
-        let body = {
-            let (sending, beating) = (out.send_chunks(others, sent), out.beat());
-            tokio::pin!(sending, beating);
-            let (mut is_sent, mut result, mut asked) = (false, None, FuturesUnordered::new());
-            loop {
-                let (kind, number, payload) = tokio::select! {
-                    biased;
-                    received = exchange.next() => match received {
-                        Received::Frame(kind, number, payload) => (kind, number, payload),
-                        Received::NoResponders => {
-                            withdrawal.0 = None;
-                            return Err(NoAnswer::NotBegun("it is gone".to_owned()));
-                        }
-                        Received::Lost(why) => return Err(NoAnswer::Lost(why.to_owned())),
-                    },
-                    Some((number, answer)) = asked.next(), if !asked.is_empty() => {
-                        // An answer that does not arrive is missed there.
-                        drop(out.send(Kind::Answer, number, answer).await);
-                        continue;
-                    }
-                    done = &mut sending, if !is_sent => {
+        let end = self.follow(&mut exchange, out.send_chunks(others, sent), memory).await;
+        if !matches!(end, End::Withdrawn(_)) {
+            withdrawal.disarm();
+        }
+        match end {
+            End::Answer(body, _reserved) => {
+                self.read(&body).ok_or_else(|| NoAnswer::Lost("it sent an invalid result".to_owned()))
+            }
+            End::Over(why) => Err(why),
+            End::Withdrawn(result) => result,
+        }
+    }
+
+    /// Sends the rest of the input, answers what the node asks, and collects its answer.
+    async fn follow(
+        &self,
+        exchange: &mut Exchange,
+        sending: impl Future<Output = Result<(), String>>,
+        memory: &Arc<MemoryBudget>,
+    ) -> End {
+        let &Self { link, provider, ctx, .. } = self;
+        let out = Arc::clone(&exchange.out);
+        let beating = out.beat();
+        tokio::pin!(sending, beating);
+        let (mut is_sent, mut result, mut asked) = (false, None, FuturesUnordered::new());
+        loop {
+            let received = tokio::select! {
+                biased;
+                received = exchange.next() => received,
+                Some((number, answer)) = asked.next(), if !asked.is_empty() => {
+                    // An answer that does not arrive is missed there.
+                    drop(out.send(Kind::Answer, number, answer).await);
+                    continue;
+                }
+                done = &mut sending, if !is_sent => match done {
+                    Ok(()) => {
                         is_sent = true;
-                        done.map_err(NoAnswer::Lost)?;
                         continue;
                     }
-                    () = &mut beating => continue,
-                };
-                let arrived = match kind {
-                    Kind::Notice => {
-                        read_notice(&payload)
-                            .into_iter()
-                            .for_each(|notice| ctx.scope.notices.send(notice));
-                        continue;
-                    }
-                    // It has more open questions than it may ask.
-                    Kind::Question if asked.len() >= MAX_QUESTIONS => {
-                        drop(out.send(Kind::Answer, number, questions::unasked()).await);
-                        continue;
-                    }
-                    Kind::Question => {
-                        let (client, max) = (ctx.scope.client.clone(), link.chunk());
-                        let noted = ctx.scope.checkpoint.clone().map(|it| (it, provider.is_idempotent));
-                        asked.push(async move {
-                            (number, questions::ask(client, noted, payload, max).await)
-                        });
-                        continue;
-                    }
-                    Kind::Refused => {
-                        withdrawal.0 = None;
-                        return Err(NoAnswer::NotBegun(text(&payload)));
-                    }
-                    Kind::Busy => {
-                        withdrawal.0 = None;
-                        let error = self.read(&payload).and_then(RuntimeResult::err);
-                        return Err(match error.filter(RuntimeError::never_ran) {
-                            Some(error) => NoAnswer::Busy(error),
-                            None => NoAnswer::NotBegun("it is busy".to_owned()),
-                        });
-                    }
-                    Kind::Gone => {
-                        withdrawal.0 = None;
-                        return Err(NoAnswer::Lost("it ends".to_owned()));
-                    }
-                    Kind::Result => {
-                        let total = usize::try_from(number).ok().filter(|total| *total <= MAX_BYTES);
-                        let Some(total) = total else {
-                            let what = format!("its result has more than {MAX_BYTES} bytes");
-                            return Err(NoAnswer::Impossible(what));
-                        };
-                        match Assembly::new(total, memory) {
-                            Ok(assembly) => result.insert(assembly).add(payload),
-                            Err(over) => Arrived::NoMemory(over),
+                    Err(why) => return End::Withdrawn(Err(NoAnswer::Lost(why))),
+                },
+                () = &mut beating => continue,
+            };
+            match received {
+                Received::Frame(Kind::Notice, _, payload) => {
+                    let notices = read_notice(&payload).into_iter();
+                    notices.for_each(|notice| ctx.scope.notices.send(notice));
+                }
+                // It has more open questions than it may ask.
+                Received::Frame(Kind::Question, number, _) if asked.len() >= MAX_QUESTIONS => {
+                    drop(out.send(Kind::Answer, number, questions::unasked()).await);
+                }
+                Received::Frame(Kind::Question, number, payload) => {
+                    let (client, max) = (ctx.scope.client.clone(), link.chunk());
+                    let noted = ctx.scope.checkpoint.clone().map(|it| (it, provider.is_idempotent));
+                    asked.push(
+                        async move { (number, questions::ask(client, noted, payload, max).await) },
+                    );
+                }
+                Received::Frame(Kind::Refused, _, payload) => {
+                    return End::Over(NoAnswer::NotBegun(text(&payload)));
+                }
+                Received::Frame(Kind::Busy, _, payload) => {
+                    let error = self.read(&payload).and_then(RuntimeResult::err);
+                    return End::Over(match error.filter(RuntimeError::never_ran) {
+                        Some(error) => NoAnswer::Busy(error),
+                        None => NoAnswer::NotBegun("it is busy".to_owned()),
+                    });
+                }
+                Received::Frame(Kind::Gone, ..) => {
+                    return End::Over(NoAnswer::Lost("it ends".to_owned()));
+                }
+                Received::Frame(kind @ (Kind::Result | Kind::Chunk), number, payload) => {
+                    match arrive(&mut result, kind, number, payload, memory) {
+                        Ok(Arrived::Whole(body)) => {
+                            return End::Answer(body, result.map(Assembly::into_reserved));
                         }
-                    }
-                    Kind::Chunk => match &mut result {
-                        Some(result) => result.add(payload),
-                        None => Arrived::TooMuch,
-                    },
-                    _ => continue,
-                };
-                match arrived {
-                    Arrived::Whole(body) => break (body, result.map(Assembly::into_reserved)),
-                    Arrived::Part(bytes) => {
-                        drop(out.send(Kind::Credit, bytes as u64, Bytes::new()).await);
-                    }
-                    Arrived::NoMemory(over) => return Ok(Err(dropped(ctx, over))),
-                    Arrived::TooMuch => {
-                        return Err(NoAnswer::Lost("it sent an invalid result".to_owned()));
+                        Ok(Arrived::Part(bytes)) => {
+                            drop(out.send(Kind::Credit, bytes as u64, Bytes::new()).await);
+                        }
+                        Ok(Arrived::NoMemory(over)) => {
+                            return End::Withdrawn(Ok(Err(dropped(ctx, over))));
+                        }
+                        Ok(Arrived::TooMuch) => {
+                            let why = "it sent an invalid result".to_owned();
+                            return End::Withdrawn(Err(NoAnswer::Lost(why)));
+                        }
+                        Err(why) => return End::Withdrawn(Err(why)),
                     }
                 }
+                Received::Frame(..) => {}
+                Received::NoResponders => {
+                    return End::Over(NoAnswer::NotBegun("it is gone".to_owned()));
+                }
+                Received::Lost(why) => return End::Withdrawn(Err(NoAnswer::Lost(why.to_owned()))),
             }
-        };
-        withdrawal.0 = None;
-        // The memory is reserved until the outcome has its own.
-        let (body, _reserved) = body;
-        self.read(&body).ok_or_else(|| NoAnswer::Lost("it sent an invalid result".to_owned()))
+        }
     }
 
     /// What the node answered; `None` if it is not an answer.
@@ -293,6 +304,33 @@ impl Attempt<'_> {
             federation::Request { ctx: self.ctx, instance: &instance, capability: &self.provider.id };
         federation::read(request, body)
     }
+}
+
+/// Takes a part of an answer, whose first frame says how long it is.
+///
+/// # Errors
+/// It is too long.
+fn arrive(
+    result: &mut Option<Assembly>,
+    kind: Kind,
+    number: u64,
+    payload: Bytes,
+    memory: &Arc<MemoryBudget>,
+) -> Result<Arrived, NoAnswer> {
+    if kind == Kind::Result {
+        let total = usize::try_from(number).ok().filter(|total| *total <= MAX_BYTES);
+        let total = total.ok_or_else(|| {
+            NoAnswer::Impossible(format!("its result has more than {MAX_BYTES} bytes"))
+        })?;
+        match Assembly::new(total, memory) {
+            Ok(assembly) => *result = Some(assembly),
+            Err(over) => return Ok(Arrived::NoMemory(over)),
+        }
+    }
+    Ok(match result {
+        Some(result) => result.add(payload),
+        None => Arrived::TooMuch,
+    })
 }
 
 /// The error of a call whose result there is no memory for.
@@ -309,6 +347,13 @@ fn text(payload: &[u8]) -> String {
 
 /// Withdraws a call unless it is over.
 struct Withdrawal(Option<Arc<Out>>);
+
+impl Withdrawal {
+    /// The call is over.
+    fn disarm(&mut self) {
+        self.0 = None;
+    }
+}
 
 impl Drop for Withdrawal {
     fn drop(&mut self) {
