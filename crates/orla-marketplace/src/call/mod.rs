@@ -59,7 +59,7 @@ impl CapabilityMarketplace {
         let result = async {
             // Policy, depth, node, attestation, availability, task support.
             prepared.authorize().await?;
-            // What a process that starts says of the capability counts.
+            // The provider may have changed the capability while it started.
             if prepared.settle().await? {
                 prepared.authorize().await?;
             }

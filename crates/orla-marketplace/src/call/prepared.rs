@@ -70,8 +70,7 @@ pub(super) struct PreparedCall<'m> {
     permit: Arc<CallPermit>,
     /// Cluster-wide counts that already include the call.
     counted: Vec<Arc<str>>,
-    /// Cancelled when a cluster-wide quota or permit of the call is lost.
-    losses: [Option<CancellationToken>; 2],
+    losses: Losses,
     /// What was approved and under which rule, if the call needed an approval.
     approved: Option<(Matter, String)>,
 }
@@ -80,7 +79,14 @@ pub(super) struct PreparedCall<'m> {
 pub(super) struct Permits {
     _running: RunningCall,
     _own: Option<Permit>,
-    _in_cluster: Option<Charge>,
+    in_cluster: Option<Charge>,
+}
+
+/// What is cancelled when the cluster no longer counts the call, by what counted it.
+#[derive(Default)]
+struct Losses {
+    quota: Option<CancellationToken>,
+    permit: Option<CancellationToken>,
 }
 
 /// The circuit of the capability's upstream, if it has one.
@@ -94,6 +100,9 @@ pub(super) struct Retries {
 
 impl CapabilityMarketplace {
     /// Looks up the capability in the call's snapshot, and computes the context of the call.
+    ///
+    /// # Errors
+    /// There is no such capability, its provider wants a sign-in, or the call ends before it is found.
     pub(super) async fn prepare(&self, call: Call) -> RuntimeResult<PreparedCall<'_>> {
         let limit = call.timeout.unwrap_or(Duration::MAX);
         // Made only if it has to wait.
@@ -134,8 +143,6 @@ impl CapabilityMarketplace {
             ctx.scope.notices = ctx.scope.notices.redacted(redactor);
         }
         let counted = ctx.scope.counted.clone();
-        let losses = [None, None];
-        let approved = None;
         Ok(PreparedCall {
             market: self,
             catalog,
@@ -145,8 +152,8 @@ impl CapabilityMarketplace {
             ctx,
             permit,
             counted,
-            losses,
-            approved,
+            losses: Losses::default(),
+            approved: None,
         })
     }
 
@@ -232,8 +239,10 @@ impl PreparedCall<'_> {
         Ok(is_another)
     }
 
+    /// Checks that the call runs on the node that it asks for.
+    ///
     /// # Errors
-    /// The call is to run on another node than the one that would run it.
+    /// It asks for another one.
     fn on_named_node(&self) -> RuntimeResult<()> {
         let Some(node) = &self.ctx.scope.node else { return Ok(()) };
         if self.executor()?.chooses_nodes() || self.market.node() == Some(&**node) {
@@ -243,7 +252,7 @@ impl PreparedCall<'_> {
         Err(self.unavailable(format!("it runs only on this node; the call asks for node {node}")))
     }
 
-    /// Why the call cannot be made, because it is that of a task, or because it is not.
+    /// The reason if the capability runs only as a task and this is a direct call, or the reverse.
     fn task_refusal(&self) -> Option<&'static str> {
         let scope = &self.ctx.scope;
         match self.entry.manifest.task_support()? {
@@ -257,8 +266,10 @@ impl PreparedCall<'_> {
         }
     }
 
+    /// Checks that the policies permit the call to its caller.
+    ///
     /// # Errors
-    /// A policy denies the call to its caller.
+    /// One denies it.
     fn check_policy(&self) -> RuntimeResult<()> {
         let (catalog, principal) = (&self.catalog, self.ctx.scope.principal.as_ref());
         catalog.permits(principal, &self.entry).map_err(|permission| RuntimeError::Denied {
@@ -268,6 +279,10 @@ impl PreparedCall<'_> {
         })
     }
 
+    /// Checks the input against its schema.
+    ///
+    /// # Errors
+    /// It does not fit, or the time of the call is over.
     pub(super) async fn validate_input(&self) -> RuntimeResult<()> {
         let Some(schema) = self.entry.input.validator() else { return Ok(()) };
         let deadline = self.ctx.deadline;
@@ -323,7 +338,7 @@ impl PreparedCall<'_> {
         let caller = self.ctx.scope.principal.as_ref();
         let charging = quotas.charge(caller, &entry.manifest.id, &entry.name, &self.counted);
         let charge = self.in_time(charging).await?.map_err(|refused| refused.of_call(self.id()))?;
-        self.losses[0] = charge.lost();
+        self.losses.quota = charge.lost();
         self.ctx.scope.counted.extend(charge.counted.iter().cloned());
         Ok(charge)
     }
@@ -372,11 +387,9 @@ impl PreparedCall<'_> {
     /// # Errors
     /// The policy now denies the call, or the capability has changed since the question.
     pub(super) async fn authorize_again(&self) -> RuntimeResult<()> {
-        let (newest, (matter, rule)) = {
-            self.check_policy()?;
-            let Some(approved) = &self.approved else { return Ok(()) };
-            (self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone), approved)
-        };
+        self.check_policy()?;
+        let Some((matter, rule)) = &self.approved else { return Ok(()) };
+        let newest = self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone);
         let newest = newest.filter(|newest| !Arc::ptr_eq(newest, &self.entry));
         for entry in [Some(&self.entry), newest.as_ref()].into_iter().flatten() {
             let now = self.in_time(Matter::of(entry)).await?;
@@ -396,6 +409,9 @@ impl PreparedCall<'_> {
 
     /// Waits for the permits to run: the capability's own, then one of the server's. The clock of a call that has a
     /// checkpoint stands still meanwhile: nothing of it has happened, and no caller waits for it.
+    ///
+    /// # Errors
+    /// Too many calls wait, the call would wait for itself, or its time is over.
     pub(super) async fn admit(&mut self, recording: &mut Recording) -> RuntimeResult<Permits> {
         let permits = {
             let mut entering = pin!(self.permits());
@@ -411,8 +427,8 @@ impl PreparedCall<'_> {
         if self.ctx.scope.checkpoint.is_some() {
             self.ctx.deadline = self.ctx.clock().deadline();
         }
-        if let Some(place) = &permits._in_cluster {
-            self.losses[1] = place.lost();
+        if let Some(place) = &permits.in_cluster {
+            self.losses.permit = place.lost();
             let counted = &mut self.ctx.scope.counted;
             // A call that is made again has been in this count before.
             for name in &place.counted {
@@ -449,7 +465,7 @@ impl PreparedCall<'_> {
             None => None,
         };
         let permit = self.enter(self.catalog.admission_of(&self.entry)).await?;
-        Ok(Permits { _running: self.permit.hold(permit), _own: own, _in_cluster: in_cluster })
+        Ok(Permits { _running: self.permit.hold(permit), _own: own, in_cluster })
     }
 
     /// The cluster-wide permit that the call needs, if the concurrency of its capability is bounded there.
@@ -461,15 +477,15 @@ impl PreparedCall<'_> {
 
     /// Waits until a cluster-wide quota or permit of the call is lost.
     async fn lost(&self) {
-        let loss = |at: usize| async move {
-            match &self.losses[at] {
+        async fn loss(lost: Option<&CancellationToken>) {
+            match lost {
                 Some(lost) => lost.cancelled().await,
                 None => std::future::pending().await,
             }
-        };
+        }
         tokio::select! {
-            () = loss(0) => {}
-            () = loss(1) => {}
+            () = loss(self.losses.quota.as_ref()) => {}
+            () = loss(self.losses.permit.as_ref()) => {}
         }
     }
 
@@ -486,8 +502,10 @@ impl PreparedCall<'_> {
         if Instant::now() >= ctx.clock().deadline() { Err(self.timed_out()) } else { Ok(permit) }
     }
 
+    /// Passes the circuit breaker of the upstream, if it has one.
+    ///
     /// # Errors
-    /// The circuit breaker of the upstream is open: it failed several times in a row.
+    /// It is open: the upstream failed several times in a row.
     pub(super) fn circuit(&self) -> RuntimeResult<Circuit<'_>> {
         let attempt = self.entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
         attempt.map(Circuit).map_err(|wait| {
@@ -512,6 +530,9 @@ impl PreparedCall<'_> {
     }
 
     /// Runs the executor once. The outcome counts towards `max_memory_bytes` until it is dropped.
+    ///
+    /// # Errors
+    /// The executor's own; the time of the call is over, or the cluster no longer counts it.
     pub(super) async fn execute(&self) -> RuntimeResult<Outcome> {
         if let Some(answering) = self.recorded_answer() {
             return self.in_time(answering).await?;
@@ -596,6 +617,9 @@ impl PreparedCall<'_> {
 
     /// Records the result, and returns the part that the caller may see: the policy may hide that a denied
     /// capability exists.
+    ///
+    /// # Errors
+    /// That of the result, or that there is no such capability.
     pub(super) fn finish<T: Recorded>(
         &self,
         mut recording: Recording,

@@ -160,12 +160,7 @@ impl<'a> Compartment<'a> {
     ///
     /// # Errors
     /// The profile does not hold.
-    fn probe(
-        &self,
-        ruleset: Option<&RulesetCreated>,
-        place: &Path,
-        expected: Probe,
-    ) -> io::Result<()> {
+    fn probe(&self, ruleset: Option<&RulesetCreated>, place: &Path, expected: Probe) -> io::Result<()> {
         let (mut found, finding) = io::pipe()?;
         match orla_sys::fork()? {
             Fork::Parent(_) => {
