@@ -1,0 +1,486 @@
+//! Idempotency keys: a call with a key is made at most once, and its answer is repeated for a day.
+//!
+//! # How it works
+//!
+//! A key belongs to its caller. Before the call, the key is noted in the state together with the fingerprint of the
+//! capability and the input; after it, the answer replaces the note. A second request waits for the first one if that still
+//! runs in this process. A note without an answer and without a call that runs is what a process left that was killed:
+//! whether its call ran is unknown, and it is not made again.
+//!
+//! If several servers share the state, the note names the one that makes the call, and changes every few seconds while the
+//! call runs. A request with the key at another one waits for the answer; a note that has not changed for [`LEASE`] is
+//! that of a server that is gone.
+//!
+//! An answer is not kept if nothing of the call has run (the server was busy, a quota refused it): the key is free again.
+
+mod form;
+mod record;
+mod usage;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use http::StatusCode;
+use orla_marketplace::{JsonText, Principal};
+use orla_state::{Change, Expect, Query, Record, Revision, StateError, StateStore, WriteError};
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use record::{Head, KEPT_MS, Standing, TIMES, TimeRow, owner, standing};
+use usage::{Amount, MAX_KEYS, Usage};
+
+/// The most bytes of a key.
+pub(crate) const MAX_KEY: usize = 256;
+/// The most bytes of an answer that is kept.
+const MAX_ANSWER: usize = 1 << 20;
+/// How many expired keys a new one removes.
+const REMOVED_AT_ONCE: usize = 32;
+/// How often a note is tried if others remove the same expired keys at this moment.
+const ATTEMPTS: usize = 16;
+
+/// How often the note of a call that runs changes, if several servers share the state.
+const RENEW: Duration = Duration::from_secs(3);
+/// A note that has not changed for so long is that of a server that is gone.
+const LEASE: Duration = Duration::from_secs(10);
+/// How often what is kept is counted anew at most, where other servers add and remove too.
+const RECOUNT: Duration = Duration::from_secs(10);
+/// How often a note of another server is looked at.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// The answers that are kept.
+pub(crate) struct Answers {
+    store: Arc<dyn StateStore>,
+    /// What tells this process from others, if several share the state.
+    instance: Option<String>,
+    tracker: TaskTracker,
+    /// The calls that run in this process, by their place in the store.
+    running: Mutex<HashMap<String, CancellationToken>>,
+    /// How much is kept, once it is counted.
+    usage: OnceCell<Mutex<Usage>>,
+}
+
+/// The answer to a call.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptAnswer {
+    pub(crate) status: StatusCode,
+    /// Whole seconds until the call can be made again.
+    pub(crate) retry_after: Option<u64>,
+    pub(crate) body: Bytes,
+}
+
+/// A request with a key.
+pub(crate) struct Attempt {
+    place: String,
+    fingerprint: String,
+}
+
+/// What is to be done for a request with a key.
+pub(crate) enum Claim {
+    /// The call is to be made.
+    New(Reserved),
+    /// It was made.
+    Answered(KeptAnswer),
+}
+
+/// Why a request with a key makes no call.
+pub(crate) enum Refused {
+    /// The caller used the key for another call.
+    Conflict,
+    /// The server ended before the call was answered.
+    Interrupted,
+    /// The answer was too large to be kept.
+    TooLarge,
+    /// Too many keys are kept.
+    Full,
+    /// The state cannot be used.
+    State(StateError),
+    /// This server ends.
+    Ending,
+}
+
+/// What becomes of a key when its call has ended.
+pub(crate) enum Ended<'a> {
+    /// The answer is repeated.
+    Answered(&'a KeptAnswer),
+    /// Nothing of the call has run: the key is free again.
+    NeverRan,
+    /// It is unknown whether the call was made.
+    Unknown,
+}
+
+/// A key whose call is to be made. If it is dropped without [`end`](Self::end), the call is taken for interrupted.
+pub(crate) struct Reserved {
+    answers: Arc<Answers>,
+    attempt: Attempt,
+    reserved_at: u64,
+    /// The revision of the note, as this process wrote it last.
+    revision: Arc<AsyncMutex<Option<Revision>>>,
+    /// Cancelled when the note is not renewed any more.
+    answered: CancellationToken,
+    ended: CancellationToken,
+}
+
+impl Attempt {
+    pub(crate) fn new(caller: Option<&Principal>, key: &str, id: &str, input: &JsonText) -> Self {
+        let owner = caller.map(|caller| &**caller.id()).unwrap_or_default();
+        Self { place: record::place(owner, key), fingerprint: form::fingerprint(id, input) }
+    }
+}
+
+impl Answers {
+    pub(crate) fn new(store: Arc<dyn StateStore>) -> Arc<Self> {
+        Arc::new(Self {
+            instance: store.changed_keys().map(|_| instance_id()),
+            store,
+            tracker: TaskTracker::new(),
+            running: Mutex::default(),
+            usage: OnceCell::new(),
+        })
+    }
+
+    /// Claims a key, and waits while another request with it runs.
+    pub(crate) async fn claim(self: &Arc<Self>, attempt: Attempt) -> Result<Claim, Refused> {
+        let ended = loop {
+            let other = {
+                let mut running = self.running.lock();
+                match running.get(&attempt.place) {
+                    Some(other) => other.clone(),
+                    None => {
+                        let ended = CancellationToken::new();
+                        running.insert(attempt.place.clone(), ended.clone());
+                        break ended;
+                    }
+                }
+            };
+            // The kept note says whether it is the same call.
+            if let Some(record) = self.store.get(&attempt.place).await?
+                && let Some((head, _)) = Head::parse(&record.value)
+                && head.fingerprint != attempt.fingerprint
+            {
+                return Err(Refused::Conflict);
+            }
+            other.cancelled().await;
+        };
+        let revision = Arc::default();
+        let (answers, answered) = (Arc::clone(self), ended.child_token());
+        let mut reserved = Reserved { answers, attempt, reserved_at: now(), revision, answered, ended };
+        // The note of another server, and when it was first seen so.
+        let mut seen: Option<(Revision, Instant)> = None;
+        loop {
+            let now = now();
+            let record = self.store.get(&reserved.attempt.place).await?;
+            let instance = self.instance.as_deref();
+            match standing(record.as_ref(), &reserved.attempt.fingerprint, instance, now) {
+                Standing::Free => {}
+                Standing::Answered(answer) => return Ok(Claim::Answered(answer)),
+                Standing::Refused(refused) => return Err(refused),
+                Standing::Elsewhere => {
+                    if let Some(note) = &record
+                        && self.is_abandoned(note, &mut seen).await?
+                    {
+                        return Err(Refused::Interrupted);
+                    }
+                    tokio::time::sleep(LOOK).await;
+                    continue;
+                }
+            }
+            reserved.reserved_at = now;
+            if self.reserve(&reserved, record).await? {
+                self.renew(&reserved);
+                return Ok(Claim::New(reserved));
+            }
+        }
+    }
+
+    /// Whether the server that noted a call is gone: its note has not changed for a lease. `seen` is the revision of the note
+    /// as it was looked at before, and when that was first so.
+    async fn is_abandoned(
+        &self,
+        note: &Record,
+        seen: &mut Option<(Revision, Instant)>,
+    ) -> Result<bool, StateError> {
+        let (revision, first) = *seen.get_or_insert((note.revision, Instant::now()));
+        if revision == note.revision && first.elapsed() < LEASE {
+            return Ok(false);
+        }
+        *seen = None;
+        if revision != note.revision {
+            return Ok(false);
+        }
+        // What it has said may not have come here yet.
+        self.store.sync().await?;
+        let newest = self.store.get(&note.key).await?;
+        Ok(newest.is_some_and(|newest| newest.revision == revision))
+    }
+
+    /// Changes the note of a call now and then while it runs, if several servers share the state.
+    fn renew(self: &Arc<Self>, reserved: &Reserved) {
+        if self.instance.is_none() {
+            return;
+        }
+        let (answers, revision, answered) =
+            (Arc::clone(self), Arc::clone(&reserved.revision), reserved.answered.clone());
+        let place = reserved.attempt.place.clone();
+        let value = reserved.head().record(&[]);
+        self.tracker.spawn(async move {
+            loop {
+                tokio::select! {
+                    () = answered.cancelled() => return,
+                    () = tokio::time::sleep(RENEW) => {}
+                }
+                let mut revision = revision.lock().await;
+                let Some(expected) = *revision else { return };
+                let put = Change::put(&*place, value.clone()).expecting(Expect::Revision(expected));
+                // The answer does not wait for a write that hangs. Made later, that finds another revision.
+                let written = tokio::select! {
+                    written = answers.store.write(vec![put]) => written,
+                    () = answered.cancelled() => return,
+                };
+                match written {
+                    Ok(revisions) => *revision = revisions.first().copied(),
+                    // An earlier renewal was made whose answer was lost; or the note is not of this call any more.
+                    Err(WriteError::Conflict { .. }) => match answers.store.get(&place).await {
+                        Ok(Some(record)) if record.value == value => *revision = Some(record.revision),
+                        Ok(_) => return,
+                        Err(error) => tracing::debug!(%error, "the note of a call cannot be read"),
+                    },
+                    Err(WriteError::Failed(error)) => {
+                        tracing::debug!(%error, "the note of a call is not renewed");
+                    }
+                }
+            }
+        });
+    }
+
+    async fn usage(&self) -> Result<&Mutex<Usage>, StateError> {
+        self.usage.get_or_try_init(|| async { self.counted().await.map(Mutex::new) }).await
+    }
+
+    async fn counted(&self) -> Result<Usage, StateError> {
+        let mut usage = Usage { counted: Some(Instant::now()), ..Usage::default() };
+        for record in self.store.list(Query::below(TIMES, MAX_KEYS)).await? {
+            if let Some(row) = TimeRow::parse(&record) {
+                usage.add(owner(row.place), Amount { keys: 1, bytes: row.bytes });
+            }
+        }
+        Ok(usage)
+    }
+
+    /// Whether a caller may keep more. What other servers have removed is not known before it is counted anew.
+    async fn has_room(&self, owner: &str, more: Amount) -> Result<bool, StateError> {
+        let usage = self.usage().await?;
+        let is_old = {
+            let usage = usage.lock();
+            if usage.has_room(owner, more) {
+                return Ok(true);
+            }
+            usage.counted.is_none_or(|counted| counted.elapsed() >= RECOUNT)
+        };
+        if self.instance.is_none() || !is_old {
+            return Ok(false);
+        }
+        let anew = self.counted().await?;
+        let mut usage = usage.lock();
+        *usage = anew;
+        Ok(usage.has_room(owner, more))
+    }
+
+    /// Notes that the call is about to be made, and removes expired keys. `false` if another server has noted it meanwhile.
+    async fn reserve(&self, reserved: &Reserved, mut old: Option<Record>) -> Result<bool, Refused> {
+        let own = &*reserved.attempt.place;
+        let usage = self.usage().await?;
+        for _ in 0..ATTEMPTS {
+            let mut changes = Vec::new();
+            let mut removed = Vec::new();
+            // The record of the key's earlier use.
+            if let Some((head, body)) = old.as_ref().and_then(|old| Head::parse(&old.value)) {
+                changes.push(Change::remove(TimeRow::key(head.at, own)));
+                removed.push((owner(own).to_owned(), body.len()));
+            }
+            let oldest = self.store.list(Query::below(TIMES, REMOVED_AT_ONCE)).await?;
+            for (record, row) in
+                oldest.iter().filter_map(|record| Some((record, TimeRow::parse(record)?)))
+            {
+                if reserved.reserved_at.saturating_sub(row.at) >= KEPT_MS && row.place != own {
+                    // If the key is used again at this moment, or another request removes it, this is another revision.
+                    let expected = Expect::Revision(record.revision);
+                    changes.push(Change::remove(&*record.key).expecting(expected));
+                    changes.push(Change::remove(row.place));
+                    removed.push((owner(row.place).to_owned(), row.bytes));
+                }
+            }
+            let before = old.as_ref().map(|old| old.revision);
+            let expect = before.map_or(Expect::Absent, Expect::Revision);
+            let position = changes.len();
+            changes.push(Change::put(own, reserved.head().record(&[])).expecting(expect));
+            changes.push(reserved.time_row(0));
+            let more = Amount { keys: 1, bytes: 0 };
+            if removed.is_empty() && !self.has_room(owner(own), more).await? {
+                return Err(Refused::Full);
+            }
+            match self.store.write(changes).await {
+                Ok(revisions) => {
+                    *reserved.revision.lock().await = revisions.get(position).copied();
+                    let mut usage = usage.lock();
+                    for (owner, bytes) in removed {
+                        usage.remove(&owner, Amount { keys: 1, bytes });
+                    }
+                    usage.add(owner(own), Amount { keys: 1, bytes: 0 });
+                    return Ok(true);
+                }
+                Err(WriteError::Conflict { .. }) => {
+                    self.store.sync().await?;
+                    old = self.store.get(own).await?;
+                    if old.as_ref().map(|old| old.revision) != before {
+                        return Ok(false);
+                    }
+                }
+                Err(WriteError::Failed(error)) => return Err(error.into()),
+            }
+        }
+        Err(StateError::new("too many requests remove expired idempotency keys").into())
+    }
+}
+
+impl From<StateError> for Refused {
+    fn from(error: StateError) -> Self {
+        Self::State(error)
+    }
+}
+
+impl Reserved {
+    /// Notes how the call ended. It is logged if that fails: the key then stays taken, and the call is not repeated.
+    pub(crate) async fn end(self, ended: Ended<'_>) {
+        if let Err(error) = self.note_end(ended).await {
+            tracing::error!(%error, "the answer to a request with an idempotency key was not kept");
+        }
+    }
+
+    /// The note of the call.
+    fn head(&self) -> Head {
+        Head {
+            fingerprint: self.attempt.fingerprint.clone(),
+            at: self.reserved_at,
+            status: 0,
+            retry_after: None,
+            is_cut: false,
+            instance: self.answers.instance.clone(),
+        }
+    }
+
+    async fn note_end(&self, ended: Ended<'_>) -> Result<(), WriteError> {
+        let place = &*self.attempt.place;
+        // It is not renewed any more.
+        self.answered.cancel();
+        *self.revision.lock().await = None;
+        let answer = match ended {
+            Ended::Unknown => return Ok(()),
+            Ended::NeverRan => {
+                let changes =
+                    vec![Change::remove(place), Change::remove(TimeRow::key(self.reserved_at, place))];
+                self.answers.store.write(changes).await?;
+                let usage = self.answers.usage().await.map_err(WriteError::Failed)?;
+                usage.lock().remove(owner(place), Amount { keys: 1, bytes: 0 });
+                return Ok(());
+            }
+            Ended::Answered(answer) => answer,
+        };
+        let usage = self.answers.usage().await.map_err(WriteError::Failed)?;
+        let size = Amount { keys: 0, bytes: answer.body.len() };
+        let has_room = self.answers.has_room(owner(place), size).await.map_err(WriteError::Failed)?;
+        let is_kept = {
+            let mut usage = usage.lock();
+            // Another request may have taken it.
+            let is_kept = size.bytes <= MAX_ANSWER && has_room && usage.has_room(owner(place), size);
+            if is_kept {
+                usage.add(owner(place), size);
+            }
+            is_kept
+        };
+        let head = Head {
+            fingerprint: self.attempt.fingerprint.clone(),
+            at: self.reserved_at,
+            status: answer.status.as_u16(),
+            retry_after: answer.retry_after,
+            is_cut: !is_kept,
+            instance: None,
+        };
+        let body: &[u8] = if is_kept { &answer.body } else { &[] };
+        let changes = vec![Change::put(place, head.record(body)), self.time_row(body.len())];
+        let written = self.answers.store.write(changes).await;
+        if written.is_err() && is_kept {
+            usage.lock().remove(owner(place), size);
+        }
+        written.map(drop)
+    }
+
+    fn time_row(&self, bytes: usize) -> Change {
+        let place = &self.attempt.place;
+        Change::put(TimeRow::key(self.reserved_at, place), format!("{place} {bytes}"))
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.answers.running.lock().remove(&self.attempt.place);
+        self.ended.cancel();
+    }
+}
+
+impl Refused {
+    /// The status of the answer, its kind, and what to do, for the caller.
+    pub(crate) fn described(&self) -> (StatusCode, &'static str, &'static str) {
+        match self {
+            Self::Conflict => (
+                StatusCode::CONFLICT,
+                "conflict",
+                "this Idempotency-Key was used for another call: use another key for another input",
+            ),
+            Self::Interrupted => (
+                StatusCode::CONFLICT,
+                "interrupted",
+                "the server ended before it answered the call with this Idempotency-Key, so it is unknown whether \
+                 the call was made: find out, and use another key to make it again",
+            ),
+            Self::TooLarge => (
+                StatusCode::CONFLICT,
+                "conflict",
+                "the call with this Idempotency-Key was made, and its answer was too large to be kept",
+            ),
+            Self::Full => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "busy",
+                "too many idempotency keys are in use; try again later, or without a key",
+            ),
+            Self::Ending => {
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", "the server ends; repeat the request")
+            }
+            Self::State(error) => {
+                tracing::error!(%error, "a request with an idempotency key failed");
+                let what = "the server cannot keep answers now; try again later, or without a key";
+                (StatusCode::SERVICE_UNAVAILABLE, "unavailable", what)
+            }
+        }
+    }
+}
+
+/// What tells this process from others.
+fn instance_id() -> String {
+    let mut bytes = [0; 16];
+    // Without randomness, the notes of others are taken for those of this process: their calls are not waited for.
+    let _ = getrandom::fill(&mut bytes);
+    hex::encode(bytes)
+}
+
+fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests;
