@@ -5,7 +5,7 @@
 //! A key belongs to its caller. Before the call, the key is noted in the state together with the fingerprint of the
 //! capability and the input; after it, the answer replaces the note. A second request waits for the first one if that still
 //! runs in this process. A note without an answer and without a call that runs is what a process left that was killed:
-//! whether its call ran is unknown, and it is not made again.
+//! whether its call ran is unknown, and it is not made again. The same holds for a record that cannot be read.
 //!
 //! If several servers share the state, the note names the one that makes the call, and changes every few seconds while the
 //! call runs. A request with the key at another one waits for the answer; a note that has not changed for [`LEASE`] is
@@ -93,6 +93,8 @@ pub(crate) enum Refused {
     Conflict,
     /// The server ended before the call was answered.
     Interrupted,
+    /// Another version of orla made the record of the key, or it is damaged.
+    Unreadable,
     /// The answer was too large to be kept.
     TooLarge,
     /// Too many keys are kept.
@@ -175,8 +177,14 @@ impl Answers {
             let now = now();
             let record = self.store.get(&reserved.attempt.place).await?;
             let instance = self.instance.as_deref();
-            match standing(record.as_ref(), &reserved.attempt.fingerprint, instance, now) {
+            let value = record.as_ref().map(|record| &record.value);
+            match standing(value, &reserved.attempt.fingerprint, instance, now) {
                 Standing::Free => {}
+                Standing::Unreadable => {
+                    let key = &*reserved.attempt.place;
+                    tracing::error!(key, "the record of an idempotency key cannot be read");
+                    return Err(Refused::Unreadable);
+                }
                 Standing::Answered(answer) => return Ok(Claim::Answered(answer)),
                 Standing::Refused(refused) => return Err(refused),
                 Standing::Elsewhere => {
@@ -446,6 +454,12 @@ impl Refused {
                 "interrupted",
                 "the server ended before it answered the call with this Idempotency-Key, so it is unknown whether \
                  the call was made: find out, and use another key to make it again",
+            ),
+            Self::Unreadable => (
+                StatusCode::CONFLICT,
+                "interrupted",
+                "the server cannot read what it kept for this Idempotency-Key, so it is unknown whether the call was \
+                 made: find out, and use another key to make it again",
             ),
             Self::TooLarge => (
                 StatusCode::CONFLICT,

@@ -51,20 +51,21 @@ pub(super) enum Standing {
     Answered(KeptAnswer),
     /// Another process has noted the call, and may be making it.
     Elsewhere,
+    /// Nobody knows. The record may be the note of a call that ran, so it stays until its [`TimeRow`] is a day old.
+    Unreadable,
     /// The call is not made.
     Refused(Refused),
 }
 
 /// What the record of a key says of a request with this fingerprint, in the process `instance`.
 pub(super) fn standing(
-    record: Option<&Record>,
+    record: Option<&Bytes>,
     fingerprint: &str,
     instance: Option<&str>,
     now: u64,
 ) -> Standing {
-    let Some((head, body)) = record.and_then(|record| Head::parse(&record.value)) else {
-        return Standing::Free;
-    };
+    let Some(record) = record else { return Standing::Free };
+    let Some((head, body)) = Head::parse(record) else { return Standing::Unreadable };
     if now.saturating_sub(head.at) >= KEPT_MS {
         return Standing::Free;
     }
@@ -113,4 +114,73 @@ pub(super) fn place(caller: &str, key: &str) -> String {
 /// The caller to whom a key belongs, by its place.
 pub(super) fn owner(place: &str) -> &str {
     place.strip_prefix(ANSWERS).and_then(|rest| rest.split('/').next()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 3 * KEPT_MS;
+
+    fn head() -> Head {
+        Head {
+            fingerprint: "f".to_owned(),
+            at: NOW - 1,
+            status: 0,
+            retry_after: None,
+            is_cut: false,
+            instance: None,
+        }
+    }
+
+    fn elsewhere() -> Head {
+        Head { instance: Some("other".to_owned()), ..head() }
+    }
+
+    /// What a record says to a request of the process `own`, which may share its state with others.
+    fn said(record: impl Into<Bytes>, own: Option<&str>) -> String {
+        match standing(Some(&record.into()), "f", own, NOW) {
+            Standing::Free => "free".to_owned(),
+            Standing::Answered(answer) => format!("{} {:?}", answer.status.as_u16(), answer.body),
+            Standing::Elsewhere => "elsewhere".to_owned(),
+            Standing::Unreadable => "unreadable".to_owned(),
+            Standing::Refused(Refused::Conflict) => "conflict".to_owned(),
+            Standing::Refused(Refused::TooLarge) => "too large".to_owned(),
+            Standing::Refused(Refused::Interrupted) => "interrupted".to_owned(),
+            Standing::Refused(_) => "refused for another reason".to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_record_says_what_is_to_be_done() {
+        let answered = Head { status: 200, ..head() };
+        let cases = [
+            (answered.record(b"7"), Some("own"), "200 b\"7\""),
+            (head().record(b""), None, "interrupted"),
+            (head().record(b""), Some("own"), "interrupted"),
+            (elsewhere().record(b""), None, "interrupted"),
+            (elsewhere().record(b""), Some("other"), "interrupted"),
+            (elsewhere().record(b""), Some("own"), "elsewhere"),
+            (Head { is_cut: true, status: 200, ..head() }.record(b""), None, "too large"),
+            (Head { fingerprint: "g".to_owned(), ..elsewhere() }.record(b""), Some("own"), "conflict"),
+            (Head { at: NOW - KEPT_MS, status: 200, ..head() }.record(b"7"), None, "free"),
+            (Head { at: NOW - KEPT_MS, ..elsewhere() }.record(b""), Some("own"), "free"),
+        ];
+        for (record, own, expected) in cases {
+            assert_eq!(said(record.clone(), own), expected, "{}", String::from_utf8_lossy(&record));
+        }
+        assert!(matches!(standing(None, "f", None, NOW), Standing::Free));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_does_not_free_its_key() {
+        let whole = head().record(b"");
+        for end in 0..whole.len() {
+            assert_eq!(said(whole[..end].to_vec(), None), "unreadable", "{end}");
+        }
+        for record in ["{}\n", "\n", "[1]\n7", "{\"fingerprint\":\"f\",\"at\":\"2026\",\"status\":0}\n"]
+        {
+            assert_eq!(said(record, None), "unreadable", "{record}");
+        }
+    }
 }

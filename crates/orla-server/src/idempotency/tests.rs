@@ -153,6 +153,32 @@ async fn what_was_never_answered_is_not_repeated() {
     assert!(matches!(answers.claim(attempt("k", "{}")).await, Err(Refused::Interrupted)));
 }
 
+#[tokio::test]
+async fn a_note_that_cannot_be_read_is_not_overwritten_before_its_day_is_over() {
+    let answers = answers();
+    used(&answers, 0..1, KEPT_MS - 60_000).await;
+    let place = attempt("old0", "{}").place;
+    let unreadable = Change::put(&*place, "{\"form\":2}\n");
+    answers.store.write(vec![unreadable]).await.unwrap();
+    for _ in 0..2 {
+        assert!(matches!(answers.claim(attempt("old0", "{}")).await, Err(Refused::Unreadable)));
+    }
+    // Another key does not remove it either.
+    new_of(&answers, "other").await.end(Ended::NeverRan).await;
+    assert_eq!(answers.store.get(&place).await.unwrap().unwrap().value, "{\"form\":2}\n");
+}
+
+#[tokio::test]
+async fn a_note_that_cannot_be_read_is_removed_after_its_day() {
+    let answers = answers();
+    used(&answers, 0..1, KEPT_MS + 1).await;
+    let place = attempt("old0", "{}").place;
+    answers.store.write(vec![Change::put(&*place, "")]).await.unwrap();
+    new_of(&answers, "other").await.end(Ended::NeverRan).await;
+    assert!(answers.store.get(&place).await.unwrap().is_none());
+    assert!(matches!(answers.claim(attempt("old0", "{}")).await, Ok(Claim::New(_))));
+}
+
 /// What is in the store for keys that were used `ago` milliseconds ago.
 async fn used(answers: &Arc<Answers>, keys: std::ops::Range<usize>, ago: u64) {
     for key in keys {

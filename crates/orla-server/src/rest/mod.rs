@@ -178,10 +178,10 @@ async fn keyed(
             Ok(Claim::New(claim)) => claim,
             Ok(Claim::Answered(answer)) => return repeated(&own, call, answer).await,
             // The server ended between noting the key and answering; the task that it accepted is there.
-            Err(Refused::Interrupted) if way == Way::Task => match earlier(&own, &call, &key).await {
-                Some(task) => return task,
-                None => return Refused::Interrupted.into_answer(),
-            },
+            Err(refused @ (Refused::Interrupted | Refused::Unreadable)) if way == Way::Task => {
+                let task = earlier(&own, &call, &key).await;
+                return task.unwrap_or_else(|| refused.into_answer());
+            }
             Err(refused) => return refused.into_answer(),
         };
         let mut answering = std::pin::pin!(async {
