@@ -345,11 +345,14 @@ impl Job {
             (Task::CallTool { tool, arguments, task }, _) => {
                 let asked = tasks::start::Asked { task: task.as_ref(), declares: declares_tasks };
                 let capabilities = caller.client_capabilities(input.capabilities);
+                // Whether it is a task and the call itself are decided in one snapshot.
                 let catalog = match &caller.session {
                     Some(session) => Some(tools_of(core, session, &tool).await),
                     None => None,
                 };
-                match tasks::start::mode(core, caller.of_tasks(), catalog, &tool, asked).await? {
+                let mode =
+                    tasks::start::mode(core, caller.of_tasks(), catalog.clone(), &tool, asked).await?;
+                match mode {
                     tasks::start::Mode::Plain => {}
                     tasks::start::Mode::Task { .. } if meta.node.is_some() => {
                         let what = "the call of a task cannot be given a node (_meta[\"orla/node\"])";
@@ -361,6 +364,7 @@ impl Job {
                     }
                 }
                 let mut call = caller.call(tool, arguments, wanted, meta.traceparent, asks);
+                call.scope.catalog = catalog;
                 call.scope.node = meta.node;
                 let continues =
                     declares_tasks.then_some(tasks::start::Start { keep_ms: None, capabilities });
@@ -597,15 +601,11 @@ async fn list_tools(
 async fn call_tool(
     core: &Core,
     id: &Id,
-    mut call: Call,
+    call: Call,
     caller: &Caller,
     asks: &ClientChannel,
     continues: Option<tasks::start::Start>,
 ) -> Result<Bytes, ErrorData> {
-    call.scope.catalog = match &caller.session {
-        Some(session) => Some(tools_of(core, session, &call.target).await),
-        None => None,
-    };
     let form = match &call.scope.catalog {
         Some(catalog) => core.listings.of(catalog).session_form(catalog, &call.target),
         None => Form::Sessionless,
