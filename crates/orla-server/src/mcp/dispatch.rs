@@ -47,7 +47,7 @@ use pending::InputFields;
 pub(crate) struct Job {
     pub(crate) id: Id,
     pub(crate) method: Box<str>,
-    task: Task,
+    operation: Operation,
     meta: Meta,
     /// The members that belong to the input requests of its provider.
     pub(crate) input: InputFields,
@@ -55,16 +55,18 @@ pub(crate) struct Job {
     declares_tasks: bool,
 }
 
-enum Task {
+/// What a request asks for, by its method.
+enum Operation {
     CallTool {
         tool: String,
         arguments: Payload,
         /// `params.task`, unchecked.
-        task: Option<JsonText>,
+        task_params: Option<JsonText>,
     },
     ListTools {
         cursor: Option<JsonText>,
     },
+    /// A list of prompts, resources or templates.
     List {
         cursor: Option<JsonText>,
     },
@@ -73,9 +75,17 @@ enum Task {
         name: String,
         params: JsonText,
     },
-    Other {
-        params: JsonText,
-    },
+    Ping,
+    Discover,
+    // With their `params`.
+    Complete(JsonText),
+    SetLevel(JsonText),
+    Subscribe(JsonText),
+    Unsubscribe(JsonText),
+    Listen(JsonText),
+    /// `tasks/*`.
+    Tasks(JsonText),
+    Unknown,
     Refused(ErrorData),
 }
 
@@ -136,12 +146,12 @@ impl Reply {
 
 /// Answers one request.
 pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
-    if caller.is_modern() && job.may_ask() {
+    if caller.is_sessionless() && job.may_ask() {
         return pending::answer(core, job, caller).await;
     }
-    let asks = ClientChannel::Session(caller.session_client(&core, &job));
+    let channel = ClientChannel::Session(caller.session_client(&core, &job));
     // Boxed, because the others, which have a box of their own, would otherwise reserve room for it.
-    Box::pin(finished(&core, job, &caller, asks)).await
+    Box::pin(run_caught(&core, job, &caller, channel)).await
 }
 
 /// Answers a sessionless request whose provider may ask its client. Its questions go to `requests`.
@@ -151,14 +161,14 @@ pub(crate) async fn answer_sessionless(
     caller: Caller,
     requests: Arc<InputRequests>,
 ) -> Reply {
-    finished(&core, job, &caller, ClientChannel::InputRequests(requests)).await
+    run_caught(&core, job, &caller, ClientChannel::InputRequests(requests)).await
 }
 
 /// Runs a request to its answer. A panic on the way is an error of this request alone.
-async fn finished(core: &Arc<Core>, job: Job, caller: &Caller, asks: ClientChannel) -> Reply {
+async fn run_caught(core: &Arc<Core>, job: Job, caller: &Caller, channel: ClientChannel) -> Reply {
     let (id, method, revision) = (job.id.clone(), job.method.clone(), caller.revision);
-    let ran = AssertUnwindSafe(job.run(core, caller, &asks)).catch_unwind().await;
-    asks.end();
+    let ran = AssertUnwindSafe(job.run(core, caller, &channel)).catch_unwind().await;
+    channel.end();
     match ran {
         Ok(Ok(message)) => Reply { step_up: caller.step_up(core), ..Reply::ok(message) },
         Ok(Err(error)) => {
@@ -236,24 +246,33 @@ impl Job {
     /// Copies what the request needs out of its body.
     pub(crate) fn of(request: rpc::Request<'_>, meta: Meta, body: &Bytes) -> Self {
         let rpc::Request { id, method, params } = request;
-        let task = match &*method {
-            "tools/call" => call_task(&params, body),
-            "tools/list" => Task::ListTools { cursor: cursor(&params, body) },
-            list if surfaces::is_list(list) => Task::List { cursor: cursor(&params, body) },
-            "prompts/get" | "resources/read" => Task::Get {
+        let whole = || rpc::whole_params(body);
+        let operation = match &*method {
+            "tools/call" => call_of(&params, body),
+            "tools/list" => Operation::ListTools { cursor: cursor(&params, body) },
+            list if surfaces::is_list(list) => Operation::List { cursor: cursor(&params, body) },
+            "prompts/get" | "resources/read" => Operation::Get {
                 name: params
                     .name
                     .or(params.uri)
                     .and_then(|name| rpc::text(name).ok())
                     .unwrap_or_default()
                     .into_owned(),
-                params: rpc::whole_params(body),
+                params: whole(),
             },
-            _ => Task::Other { params: rpc::whole_params(body) },
+            "completion/complete" => Operation::Complete(whole()),
+            "ping" => Operation::Ping,
+            "logging/setLevel" => Operation::SetLevel(whole()),
+            "resources/subscribe" => Operation::Subscribe(whole()),
+            "resources/unsubscribe" => Operation::Unsubscribe(whole()),
+            "server/discover" => Operation::Discover,
+            "subscriptions/listen" => Operation::Listen(whole()),
+            method if method.starts_with("tasks/") => Operation::Tasks(whole()),
+            _ => Operation::Unknown,
         };
         let shared = |raw: Option<&RawValue>| raw.map(|raw| JsonText::slice_of(body, raw));
-        let input = match task {
-            Task::CallTool { .. } | Task::Get { .. } if meta.has_capabilities => InputFields {
+        let input = match operation {
+            Operation::CallTool { .. } | Operation::Get { .. } if meta.has_capabilities => InputFields {
                 capabilities: shared(params.declared()),
                 responses: shared(params.input_responses),
                 state: shared(params.request_state),
@@ -261,22 +280,22 @@ impl Job {
             _ => InputFields::default(),
         };
         let declares_tasks = meta.has_capabilities && tasks::is_declared(params.declared());
-        Self { id, method: method.into(), task, meta, input, declares_tasks }
+        Self { id, method: method.into(), operation, meta, input, declares_tasks }
     }
 
     /// What the request is about: a tool's or a prompt's name, a resource's address.
     pub(crate) fn subject(&self) -> &str {
-        match &self.task {
-            Task::CallTool { tool, .. } => tool,
-            Task::Get { name, .. } => name,
+        match &self.operation {
+            Operation::CallTool { tool, .. } => tool,
+            Operation::Get { name, .. } => name,
             _ => "",
         }
     }
 
     /// The arguments of a call.
     pub(crate) fn arguments(&self) -> Option<&Payload> {
-        match &self.task {
-            Task::CallTool { arguments, .. } => Some(arguments),
+        match &self.operation {
+            Operation::CallTool { arguments, .. } => Some(arguments),
             _ => None,
         }
     }
@@ -284,28 +303,30 @@ impl Job {
     /// Whether the request may be answered with questions to the client
     /// (MCP 2026-07-28, multi round-trip requests).
     fn may_ask(&self) -> bool {
-        matches!(self.task, Task::CallTool { .. } | Task::Get { .. })
+        matches!(self.operation, Operation::CallTool { .. } | Operation::Get { .. })
     }
 
     /// The notifications that the client wants while this request runs.
     pub(crate) fn notice_options(&self, session: Option<&Session>) -> NoticeOptions {
-        match self.task {
-            Task::CallTool { .. } | Task::Get { .. } | Task::Other { .. } => NoticeOptions {
+        match self.operation {
+            Operation::ListTools { .. } | Operation::List { .. } | Operation::Refused(_) => {
+                NoticeOptions::default()
+            }
+            _ => NoticeOptions {
                 progress_token: self.meta.progress_token.clone(),
                 log_level: session.map(Session::log_level).or(self.meta.log_level),
             },
-            _ => NoticeOptions::default(),
         }
     }
 
     /// Whether the request is a stream of notifications rather than a question.
     pub(crate) fn is_subscription(&self) -> bool {
-        &*self.method == "subscriptions/listen"
+        matches!(self.operation, Operation::Listen(_))
     }
 
     /// Whether the request runs a capability or a surface, and so may take long.
     pub(crate) fn may_be_slow(&self) -> bool {
-        !matches!(self.task, Task::ListTools { .. } | Task::Refused(_))
+        !matches!(self.operation, Operation::ListTools { .. } | Operation::Refused(_))
     }
 
     /// Checks the headers that repeat a tool's arguments (sessionless, over HTTP).
@@ -315,7 +336,7 @@ impl Job {
         headers: &HeaderMap,
         principal: Option<&Principal>,
     ) -> Result<(), Refused> {
-        let Task::CallTool { tool, arguments, .. } = &self.task else { return Ok(()) };
+        let Operation::CallTool { tool, arguments, .. } = &self.operation else { return Ok(()) };
         let catalog = core.market.snapshot();
         if catalog.visible(principal, tool).is_none() {
             // The call reports the problem.
@@ -334,24 +355,25 @@ impl Job {
         self,
         core: &Arc<Core>,
         caller: &Caller,
-        asks: &ClientChannel,
+        channel: &ClientChannel,
     ) -> Result<Bytes, ErrorData> {
-        let Self { id, method, task, meta, input, declares_tasks } = self;
-        let wanted = NoticeOptions {
+        let Self { id, method, operation, meta, input, declares_tasks } = self;
+        let notices = NoticeOptions {
             progress_token: meta.progress_token,
             log_level: caller.session.as_deref().map(Session::log_level).or(meta.log_level),
         };
-        match (task, &*method) {
-            (Task::CallTool { tool, arguments, task }, _) => {
-                let asked = tasks::start::Asked { task: task.as_ref(), declares: declares_tasks };
+        let has_session = caller.session.is_some();
+        match operation {
+            Operation::CallTool { tool, arguments, task_params } => {
+                let asked = tasks::start::Asked { task: task_params.as_ref(), declares: declares_tasks };
                 let capabilities = caller.client_capabilities(input.capabilities);
                 // Whether it is a task and the call itself are decided in one snapshot.
                 let catalog = match &caller.session {
                     Some(session) => Some(tools_of(core, session, &tool).await),
                     None => None,
                 };
-                let mode =
-                    tasks::start::mode(core, caller.of_tasks(), catalog.clone(), &tool, asked).await?;
+                let mode = tasks::start::mode(core, caller.task_caller(), catalog.clone(), &tool, asked)
+                    .await?;
                 match mode {
                     tasks::start::Mode::Plain => {}
                     tasks::start::Mode::Task { .. } if meta.node.is_some() => {
@@ -360,94 +382,104 @@ impl Job {
                     }
                     tasks::start::Mode::Task { tasks, keep_ms } => {
                         let start = tasks::start::Start { keep_ms, capabilities };
-                        return start.run(tasks, caller.of_tasks(), &id, &tool, arguments).await;
+                        return start.run(tasks, caller.task_caller(), &id, &tool, arguments).await;
                     }
                 }
-                let mut call = caller.call(tool, arguments, wanted, meta.traceparent, asks);
+                let mut call = caller.call(tool, arguments, notices, meta.traceparent, channel);
                 call.scope.catalog = catalog;
                 call.scope.node = meta.node;
                 let continues =
                     declares_tasks.then_some(tasks::start::Start { keep_ms: None, capabilities });
-                call_tool(core, &id, call, caller, asks, continues).await
+                call_tool(core, &id, call, caller, channel, continues).await
             }
-            (Task::ListTools { cursor }, _) => list_tools(core, &id, cursor.as_ref(), caller).await,
-            (Task::List { cursor }, method) => {
-                let catalog = caller.surfaces(core, cursor.is_none());
-                let call = caller.about(wanted, meta.traceparent, asks);
-                caller.ask(core, &catalog, call).list(&id, method, cursor.as_ref()).await
+            Operation::ListTools { cursor } => list_tools(core, &id, cursor.as_ref(), caller).await,
+            Operation::List { cursor } => {
+                let catalog = match cursor {
+                    None => caller.relist_surfaces(core),
+                    Some(_) => caller.surfaces(core),
+                };
+                let call = caller.surface_call(notices, meta.traceparent, channel);
+                caller.ask(core, &catalog, call).list(&id, &method, cursor.as_ref()).await
             }
-            (Task::Refused(error), _) => Err(error),
-
-            (Task::Other { .. }, "ping") if caller.session.is_some() => Ok(rpc::result(&id, b"{}")),
-            (Task::Other { .. }, "server/discover") if caller.is_modern() => Ok(discover(core, &id)),
-            (Task::Other { params }, "subscriptions/listen") if caller.is_modern() => {
-                let call = caller.about(wanted, meta.traceparent, asks);
-                let watched =
-                    tasks::watch::Watched::of(core, caller.of_tasks(), &params, declares_tasks).await?;
-                listen::listen(core, &id, &params, call, caller, watched).await
+            Operation::Get { params, .. } => {
+                let catalog = caller.surfaces(core);
+                let call = caller.surface_call(notices, meta.traceparent, channel);
+                let answer = caller.ask(core, &catalog, call).request(&id, &method, &params).await;
+                answer.map_err(|error| channel.missing().unwrap_or(error))
             }
-            (Task::Other { params }, "logging/setLevel") if caller.session.is_some() => {
-                set_level(&id, &params, caller)
-            }
-            (Task::Other { params }, "completion/complete") => {
-                let call = caller.about(wanted, meta.traceparent, asks);
+            Operation::Complete(params) => {
+                let call = caller.surface_call(notices, meta.traceparent, channel);
                 complete(core, &id, &params, call, caller).await
             }
-            (Task::Get { params, .. }, method) => {
-                let catalog = caller.surfaces(core, false);
-                let call = caller.about(wanted, meta.traceparent, asks);
-                let answer = caller.ask(core, &catalog, call).request(&id, method, &params).await;
-                answer.map_err(|error| asks.missing().unwrap_or(error))
-            }
-            (Task::Other { params }, "resources/subscribe") if caller.session.is_some() => {
-                let call = caller.about(wanted, meta.traceparent, asks);
-                listen::subscribe(core, &id, &params, call, caller).await
-            }
-            (Task::Other { params }, "resources/unsubscribe") if caller.session.is_some() => {
-                listen::unsubscribe(core, &id, &params, caller).await
-            }
-            (Task::Other { params }, method) if method.starts_with("tasks/") => {
+            Operation::Tasks(params) => {
                 let request = tasks::methods::Request {
                     id: &id,
-                    method,
+                    method: &method,
                     params: &params,
                     declares: declares_tasks,
-                    client: asks.client(),
+                    client: channel.client(),
                 };
-                request.answer(core, caller.of_tasks()).await
+                request.answer(core, caller.task_caller()).await
             }
-            (Task::Other { .. }, _) => Err(method_not_found(&method)),
+            Operation::Refused(error) => Err(error),
+
+            Operation::Ping if has_session => Ok(rpc::result(&id, b"{}")),
+            Operation::SetLevel(params) if has_session => set_level(&id, &params, caller),
+            Operation::Subscribe(params) if has_session => {
+                let call = caller.surface_call(notices, meta.traceparent, channel);
+                listen::subscribe(core, &id, &params, call, caller).await
+            }
+            Operation::Unsubscribe(params) if has_session => {
+                listen::unsubscribe(core, &id, &params, caller).await
+            }
+
+            Operation::Discover if !has_session => Ok(discover(core, &id)),
+            Operation::Listen(params) if !has_session => {
+                let call = caller.surface_call(notices, meta.traceparent, channel);
+                let watched =
+                    tasks::watch::Watched::of(core, caller.task_caller(), &params, declares_tasks)
+                        .await?;
+                listen::listen(core, &id, &params, call, caller, watched).await
+            }
+
+            Operation::Ping
+            | Operation::SetLevel(_)
+            | Operation::Subscribe(_)
+            | Operation::Unsubscribe(_)
+            | Operation::Discover
+            | Operation::Listen(_)
+            | Operation::Unknown => Err(method_not_found(&method)),
         }
     }
 }
 
 impl Caller {
-    fn is_modern(&self) -> bool {
+    fn is_sessionless(&self) -> bool {
         self.revision.is_sessionless()
     }
 
     fn cache_hint(&self, core: &Core) -> Option<CacheHint> {
-        self.is_modern().then(|| core.cache_hint())
+        self.is_sessionless().then(|| core.cache_hint())
     }
 
     fn call(
         &self,
         target: String,
         input: Payload,
-        wanted: NoticeOptions,
+        notices: NoticeOptions,
         traceparent: Option<Arc<str>>,
-        asks: &ClientChannel,
+        channel: &ClientChannel,
     ) -> Call {
         let mut call = Call::to(target).with(input);
         call.scope.cancellation = self.cancellation.clone();
         call.scope.principal.clone_from(&self.principal);
         call.scope.traceparent = traceparent;
-        call.scope.client = asks.client();
-        let audience = match asks {
+        call.scope.client = channel.client();
+        let audience = match channel {
             ClientChannel::InputRequests(requests) => requests.audience.clone(),
             ClientChannel::Session(_) => {
-                let outlet = self.outlet.as_ref().filter(|_| wanted.anything());
-                outlet.map(|outlet| NoticeReceiver::new(wanted, Arc::clone(outlet)))
+                let outlet = self.outlet.as_ref().filter(|_| notices.anything());
+                outlet.map(|outlet| NoticeReceiver::new(notices, Arc::clone(outlet)))
             }
         };
         if let Some(audience) = audience {
@@ -457,7 +489,7 @@ impl Caller {
     }
 
     /// The client as a request about tasks sees it.
-    fn of_tasks(&self) -> TaskCaller<'_> {
+    fn task_caller(&self) -> TaskCaller<'_> {
         TaskCaller {
             revision: self.revision,
             principal: self.principal.as_ref(),
@@ -482,8 +514,13 @@ impl Caller {
     }
 
     /// What a request to surfaces carries.
-    fn about(&self, wanted: NoticeOptions, traceparent: Option<Arc<str>>, asks: &ClientChannel) -> Call {
-        self.call(String::new(), Payload::empty(), wanted, traceparent, asks)
+    fn surface_call(
+        &self,
+        notices: NoticeOptions,
+        traceparent: Option<Arc<str>>,
+        channel: &ClientChannel,
+    ) -> Call {
+        self.call(String::new(), Payload::empty(), notices, traceparent, channel)
     }
 
     /// The session's client as this request sees it, if it can be asked.
@@ -506,18 +543,21 @@ impl Caller {
         }))
     }
 
-    /// The snapshot for everything except tools: the one that the session last listed, or else the newest. Listing
-    /// again moves the session.
-    fn surfaces(&self, core: &Core, lists_anew: bool) -> Arc<Catalog> {
+    /// The snapshot for everything except tools: the one that the session last listed, or else the newest.
+    fn surfaces(&self, core: &Core) -> Arc<Catalog> {
         match &self.session {
             None => core.market.snapshot(),
-            Some(session) if lists_anew => {
-                let newest = core.market.snapshot();
-                session.move_surfaces_to(&newest);
-                newest
-            }
             Some(session) => session.surfaces(),
         }
+    }
+
+    /// Moves the session's surfaces to the newest snapshot, for a list that begins.
+    fn relist_surfaces(&self, core: &Core) -> Arc<Catalog> {
+        let newest = core.market.snapshot();
+        if let Some(session) = &self.session {
+            session.move_surfaces_to(&newest);
+        }
+        newest
     }
 
     /// A request to the surfaces of a snapshot.
@@ -603,7 +643,7 @@ async fn call_tool(
     id: &Id,
     call: Call,
     caller: &Caller,
-    asks: &ClientChannel,
+    channel: &ClientChannel,
     continues: Option<tasks::start::Start>,
 ) -> Result<Bytes, ErrorData> {
     let form = match &call.scope.catalog {
@@ -624,7 +664,7 @@ async fn call_tool(
             if let (Some(start), Some(tasks)) = (continues, core.tasks())
                 && let Some(input) = tasks::start::continuation(&outcome)
             {
-                return start.run(tasks, caller.of_tasks(), id, &target, input).await;
+                return start.run(tasks, caller.task_caller(), id, &target, input).await;
             }
             Ok(tools::success(id, &outcome, form))
         }
@@ -632,7 +672,7 @@ async fn call_tool(
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
         // What it gave all the same is the caller's.
-        Err(error) => match (asks.missing().filter(|_| gave_nothing(&error)), error) {
+        Err(error) => match (channel.missing().filter(|_| gave_nothing(&error)), error) {
             (Some(missing), _) => Err(missing),
             (None, RuntimeError::Refused { code, message, data, .. }) => {
                 Err(surfaces::refused(code, message, data.as_ref()))
@@ -679,7 +719,7 @@ async fn complete(
     let mut result = match surfaces::complete_tool(&tools, params, caller.principal.as_ref()) {
         Some(completed) => completed?,
         None => {
-            let catalog = caller.surfaces(core, false);
+            let catalog = caller.surfaces(core);
             if surfaces::serves(&catalog, "completion/complete") {
                 return caller
                     .ask(core, &catalog, call)
@@ -689,7 +729,7 @@ async fn complete(
             surfaces::no_completion()
         }
     };
-    result.result_type = caller.is_modern().then_some(ResultType::COMPLETE);
+    result.result_type = caller.is_sessionless().then_some(ResultType::COMPLETE);
     Ok(serialized(id, &result))
 }
 
@@ -705,8 +745,9 @@ fn set_level(id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, Error
     Ok(rpc::result(id, b"{}"))
 }
 
-fn call_task(params: &Params<'_>, body: &Bytes) -> Task {
-    let invalid = |what: String| Task::Refused(ErrorData::invalid_params(what, None));
+/// The operation of a `tools/call`.
+fn call_of(params: &Params<'_>, body: &Bytes) -> Operation {
+    let invalid = |what: String| Operation::Refused(ErrorData::invalid_params(what, None));
     let tool = match params.name.map(rpc::text) {
         Some(Ok(name)) => name,
         Some(Err(_)) => return invalid("tools/call: name must be a string".into()),
@@ -723,8 +764,8 @@ fn call_task(params: &Params<'_>, body: &Bytes) -> Task {
             ));
         }
     };
-    let task = params.task.map(|raw| JsonText::slice_of(body, raw));
-    Task::CallTool { tool: tool.into_owned(), arguments, task }
+    let task_params = params.task.map(|raw| JsonText::slice_of(body, raw));
+    Operation::CallTool { tool: tool.into_owned(), arguments, task_params }
 }
 
 fn cursor(params: &Params<'_>, body: &Bytes) -> Option<JsonText> {
