@@ -584,7 +584,7 @@ pub(crate) fn initialize(core: &Core, id: &Id, revision: Revision) -> Bytes {
         .with_server_info(implementation())
         .with_instructions(instructions(&catalog))
         .with_protocol_version(revision.version());
-    if revision < Revision::V2025_11_25 || core.tasks().is_none() {
+    if !revision.has_tasks() || core.tasks().is_none() {
         return serialized(id, &result);
     }
     // The SDK has no type for the tasks of this revision.

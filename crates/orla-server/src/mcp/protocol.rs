@@ -49,6 +49,11 @@ impl Revision {
         self >= Self::V2026_07_28
     }
 
+    /// Whether clients of this revision may know tasks.
+    pub(crate) fn has_tasks(self) -> bool {
+        self >= Self::V2025_11_25
+    }
+
     /// Whether a stream may begin with an event that has an id and no data. Older clients take every
     /// event for a message and stumble over it.
     pub(crate) fn knows_priming(self) -> bool {

@@ -26,8 +26,8 @@ pub(crate) enum RequestMode {
     Initialize { requested: String },
     /// It belongs to a session.
     Session,
-    /// It needs no session.
-    Sessionless,
+    /// It needs no session, and is answered as this revision says.
+    Sessionless { revision: Revision },
 }
 
 /// A request that is refused before anything looks at its method.
@@ -85,11 +85,10 @@ pub(crate) fn of_http_request(
         }
         _ => {}
     }
-    let mode = of_request(method, meta)?;
     if header.is_some_and(is_sessionless) {
         check_standard_headers(headers, method, params)?;
     }
-    check_version(mode, meta)
+    of_request(method, meta)
 }
 
 /// The mode of a request over a pipe, where there are no headers.
@@ -107,7 +106,7 @@ pub(crate) fn of_piped_request(
     if method == "server/discover" && meta.protocol_version.is_none() {
         return Err(missing(meta));
     }
-    check_version(of_request(method, meta)?, meta)
+    of_request(method, meta)
 }
 
 /// Whether a message without a `_meta` of its own (a notification, an answer) is sessionless.
@@ -180,26 +179,20 @@ fn initialize_version(method: &str, params: &Params<'_>) -> Result<Option<String
     }
 }
 
+/// A sessionless request names a version that is served, and has all the `_meta` it needs.
 fn of_request(method: &str, meta: &Meta) -> Result<RequestMode, Refused> {
     let Some(version) = &meta.protocol_version else { return Ok(RequestMode::Session) };
-    if meta.has_capabilities || is_sessionless(version) || method == "server/discover" {
-        return Ok(RequestMode::Sessionless);
+    if !meta.has_capabilities && !is_sessionless(version) && method != "server/discover" {
+        return Ok(RequestMode::Session);
     }
-    Ok(RequestMode::Session)
-}
-
-/// A sessionless request names a version that is served, and has all the `_meta` it needs.
-fn check_version(mode: RequestMode, meta: &Meta) -> Result<RequestMode, Refused> {
-    if mode == RequestMode::Sessionless {
-        let version = meta.protocol_version.as_deref().unwrap_or_default();
-        if Revision::parse(version).is_none() {
-            return Err(Refused::bad(unsupported(version)));
-        }
-        if !meta.has_capabilities {
-            return Err(missing(meta));
-        }
+    let Some(revision) = Revision::parse(version) else {
+        return Err(Refused::bad(unsupported(version)));
+    };
+    if !meta.has_capabilities {
+        return Err(missing(meta));
     }
-    Ok(mode)
+    // One that names an older revision, and has the `_meta` of a sessionless request, is answered as the first such revision.
+    Ok(RequestMode::Sessionless { revision: revision.max(Revision::V2026_07_28) })
 }
 
 fn missing(meta: &Meta) -> Refused {
@@ -293,6 +286,8 @@ mod tests {
 
     const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 
+    const SESSIONLESS: RequestMode = RequestMode::Sessionless { revision: Revision::V2026_07_28 };
+
     fn classify(headers: &[(&str, &str)], method: &str, params: &str) -> Result<RequestMode, i32> {
         let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#);
         let Ok(Message::Request(request)) = rpc::parse(body.as_bytes()) else {
@@ -319,7 +314,7 @@ mod tests {
             (vec![v26, ("mcp-method", "tools/list")], asks("2026-07-28"), Err(-32020)),
             (vec![("mcp-protocol-version", "2025-03-26")], asks("2025-06-18"), Err(-32600)),
             (vec![], String::new(), Err(-32602)),
-            (vec![v26, ("mcp-method", "initialize")], META.to_owned(), Ok(RequestMode::Sessionless)),
+            (vec![v26, ("mcp-method", "initialize")], META.to_owned(), Ok(SESSIONLESS)),
         ];
         for (headers, params, expected) in cases {
             assert_eq!(classify(&headers, "initialize", &params), expected, "{headers:?} {params}");
@@ -331,12 +326,17 @@ mod tests {
         let v26 = ("mcp-protocol-version", "2026-07-28");
         let list = ("mcp-method", "tools/list");
         let cases = [
-            (vec![v26, list], META, Ok(RequestMode::Sessionless)),
+            (vec![v26, list], META, Ok(SESSIONLESS)),
             (vec![], META, Err(-32020)),
             (vec![v26], META, Err(-32020)),
             (vec![v26, ("mcp-method", "TOOLS/LIST")], META, Err(-32020)),
             (vec![v26, list, list], META, Err(-32020)),
             (vec![("mcp-protocol-version", "2025-11-25"), list], META, Err(-32020)),
+            (
+                vec![("mcp-protocol-version", "2025-11-25"), list],
+                r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2025-11-25","io.modelcontextprotocol/clientCapabilities":{}}"#,
+                Ok(SESSIONLESS),
+            ),
             (vec![v26, list], "", Err(-32602)),
             (
                 vec![v26, list],
@@ -367,12 +367,12 @@ mod tests {
             }
             classify(&headers, "tools/call", &format!(r#""name":{body},{META}"#))
         };
-        assert_eq!(call("ls", r#""ls""#), Ok(RequestMode::Sessionless));
-        assert_eq!(call("=?base64?w6k=?=", r#""é""#), Ok(RequestMode::Sessionless));
+        assert_eq!(call("ls", r#""ls""#), Ok(SESSIONLESS));
+        assert_eq!(call("=?base64?w6k=?=", r#""é""#), Ok(SESSIONLESS));
         assert_eq!(call("=?base64?w6k?=", r#""é""#), Err(-32020));
         assert_eq!(call("rm", r#""ls""#), Err(-32020));
         assert_eq!(call("", r#""ls""#), Err(-32020));
         // No name to compare: the call itself will say that it needs one.
-        assert_eq!(call("", "1"), Ok(RequestMode::Sessionless));
+        assert_eq!(call("", "1"), Ok(SESSIONLESS));
     }
 }

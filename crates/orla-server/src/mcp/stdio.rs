@@ -157,7 +157,7 @@ impl Pipe {
         ) {
             Err(refused) => return self.refuse(Some(&request.id), &refused.error),
             Ok(RequestMode::Initialize { requested }) => return self.initialize(&request, &requested),
-            Ok(RequestMode::Sessionless) => (None, Revision::V2026_07_28),
+            Ok(RequestMode::Sessionless { revision }) => (None, revision),
             Ok(RequestMode::Session) => match &self.session {
                 Some(session) => (Some(Arc::clone(session)), session.revision),
                 None if &*request.method == "ping" => return self.send(rpc::result(&request.id, b"{}")),

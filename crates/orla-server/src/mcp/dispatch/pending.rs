@@ -81,7 +81,7 @@ type Work = BoxFuture<'static, Reply>;
 /// Answers a sessionless request whose provider may ask its client.
 pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
     let began = Instant::now();
-    let id = job.id.clone();
+    let (id, revision) = (job.id.clone(), caller.revision);
     let target = Target {
         method: job.method.clone(),
         name: job.subject().into(),
@@ -93,7 +93,7 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
         Ok(()) if job.input.state.is_some() => resume(&core, &job, &caller, &target).await,
         Ok(()) => begin(&core, job, caller, &target, began).await,
     };
-    answered.unwrap_or_else(|error| Reply::error(Some(&id), &error, Revision::V2026_07_28))
+    answered.unwrap_or_else(|error| Reply::error(Some(&id), &error, revision))
 }
 
 async fn begin(
@@ -103,7 +103,7 @@ async fn begin(
     target: &Target,
     began: Instant,
 ) -> Result<Reply, ErrorData> {
-    let id = job.id.clone();
+    let (id, revision) = (job.id.clone(), caller.revision);
     let capabilities = job.input.capabilities.clone().unwrap_or_else(orla_mcp::object::empty);
     let early = job.input.responses.clone();
     let cancellation = caller.cancellation.clone();
@@ -126,6 +126,7 @@ async fn begin(
     let pending = PendingRequest {
         requests,
         id: id.clone(),
+        revision,
         principal: target.principal.clone(),
         limit,
         deadline: began + limit,
@@ -218,6 +219,7 @@ struct PendingRequest {
     requests: Arc<InputRequests>,
     /// The id of the work's answer.
     id: Id,
+    revision: Revision,
     principal: Option<Principal>,
     /// The time of the work, besides its waits for approvals.
     limit: Duration,
@@ -412,7 +414,7 @@ async fn go_on(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut w
     };
     let lost = || {
         let what = "the request that it continues did not end in time";
-        Reply::error(Some(&pending.id), &ErrorData::internal_error(what, None), Revision::V2026_07_28)
+        Reply::error(Some(&pending.id), &ErrorData::internal_error(what, None), pending.revision)
     };
     pending.state.lock().answer = Some(answer.unwrap_or_else(lost));
     pending.done.notify_one();

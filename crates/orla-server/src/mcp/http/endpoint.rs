@@ -17,7 +17,7 @@ use crate::http::body::{self, Body};
 use crate::http::response::{
     accepts, closing, events, is_json, json, not_allowed, text, why_unreadable,
 };
-use crate::mcp::dispatch::{self, Caller, Job, Reply};
+use crate::mcp::dispatch::{self, Caller, Job};
 use crate::mcp::input::questions::askable;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::notify::stream::{EventId, Stream, event};
@@ -99,10 +99,10 @@ pub(crate) async fn post(
                 RequestMode::Initialize { requested } => {
                     initialize(core, settings, principal, headers, &request, &requested).await
                 }
-                RequestMode::Sessionless => {
+                RequestMode::Sessionless { revision } => {
                     let job = Job::of(request, meta, &body);
                     drop(body);
-                    sessionless(core, principal, headers, job).await
+                    sessionless(core, revision, principal, headers, job).await
                 }
                 RequestMode::Session => {
                     match session_of(core, settings, principal.as_ref(), headers, Some(&request.id)) {
@@ -119,9 +119,10 @@ pub(crate) async fn post(
     }
 }
 
-/// A request of the sessionless revision: it ends with its connection.
+/// A sessionless request: it ends with its connection.
 async fn sessionless(
     core: &Arc<Core>,
+    revision: Revision,
     principal: Option<Principal>,
     headers: &HeaderMap,
     job: Job,
@@ -133,7 +134,7 @@ async fn sessionless(
     let stream = wants_stream.then(Stream::passing);
     let token = CancellationToken::new();
     let caller = Caller {
-        revision: Revision::V2026_07_28,
+        revision,
         session: None,
         principal,
         outlet: stream.clone().map(|stream| stream as Arc<dyn Outlet>),
@@ -364,7 +365,7 @@ fn is_sessionless(headers: &HeaderMap) -> bool {
 
 /// An error of the protocol as a response.
 fn refuse(status: StatusCode, id: Option<&Id>, error: &ErrorData) -> Response<Body> {
-    json(status, Reply::error(id, error, Revision::V2025_11_25).message)
+    json(status, rpc::error(id, error))
 }
 
 /// A body that could not be read. Its rest stays unread, so the connection is closed.

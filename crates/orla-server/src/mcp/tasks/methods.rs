@@ -13,7 +13,6 @@ use rmcp::model::ErrorData;
 
 use super::wire::{self, View};
 use super::{TaskCaller, refused, undeclared, watch};
-use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{self, Id};
 use crate::mcp::surfaces::method_not_found;
 use crate::mcp::tools::{Form, cursor_after, read_cursor};
@@ -42,17 +41,17 @@ impl Request<'_> {
     /// # Errors
     /// The method does not exist in the client's revision, the extension is not declared, or the task is unknown.
     pub(crate) async fn answer(self, core: &Core, caller: TaskCaller<'_>) -> Result<Bytes, ErrorData> {
-        let is_modern = caller.revision.is_sessionless();
+        let is_sessionless = caller.revision.is_sessionless();
         let exists = match self.method {
             "tasks/get" | "tasks/cancel" => true,
-            "tasks/update" => is_modern,
-            "tasks/result" | "tasks/list" => !is_modern,
+            "tasks/update" => is_sessionless,
+            "tasks/result" | "tasks/list" => !is_sessionless,
             _ => false,
         };
-        if !exists || (!is_modern && caller.revision < Revision::V2025_11_25) {
+        if !exists || !caller.revision.has_tasks() {
             return Err(method_not_found(self.method));
         }
-        if is_modern && !self.declares {
+        if is_sessionless && !self.declares {
             return Err(undeclared("tasks"));
         }
         let tasks = core.tasks().ok_or_else(|| method_not_found(self.method))?;
@@ -66,9 +65,9 @@ impl Request<'_> {
             return Err(ErrorData::invalid_params(what, None));
         };
         match self.method {
-            "tasks/get" => self.get(tasks, viewer, &id, is_modern).await,
+            "tasks/get" => self.get(tasks, viewer, &id, is_sessionless).await,
             "tasks/update" => self.update(tasks, viewer, &id).await,
-            "tasks/cancel" => self.cancel(tasks, viewer, &id, is_modern).await,
+            "tasks/cancel" => self.cancel(tasks, viewer, &id, is_sessionless).await,
             _ => self.result(core, tasks, caller, &id).await,
         }
     }
@@ -78,10 +77,10 @@ impl Request<'_> {
         tasks: &Tasks,
         viewer: Viewer<'_>,
         id: &str,
-        is_modern: bool,
+        is_sessionless: bool,
     ) -> Result<Bytes, ErrorData> {
         let task = tasks.get(id, viewer).await.map_err(|error| refused(&error))?;
-        if !is_modern {
+        if !is_sessionless {
             return Ok(rpc::result(self.id, view(tasks, &task, None).session_task().as_bytes()));
         }
         let result = result_of(tasks, &task).await?;
@@ -115,10 +114,10 @@ impl Request<'_> {
         tasks: &Tasks,
         viewer: Viewer<'_>,
         id: &str,
-        is_modern: bool,
+        is_sessionless: bool,
     ) -> Result<Bytes, ErrorData> {
         match tasks.cancel(id, viewer).await {
-            Ok(_) | Err(TaskError::Over(_)) if is_modern => {
+            Ok(_) | Err(TaskError::Over(_)) if is_sessionless => {
                 Ok(rpc::result(self.id, br#"{"resultType":"complete"}"#))
             }
             Ok(task) => Ok(rpc::result(self.id, view(tasks, &task, None).session_task().as_bytes())),

@@ -13,7 +13,6 @@ use rmcp::model::{ErrorCode, ErrorData};
 
 use super::methods::view;
 use super::{TaskCaller, refused, undeclared};
-use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{self, Id, kind_of};
 use crate::mcp::tools::{self, Form};
 use crate::state::Core;
@@ -72,7 +71,7 @@ pub(crate) async fn mode<'a>(
             _ => Ok(Mode::Plain),
         };
     }
-    let Some(tasks) = core.tasks().filter(|_| caller.revision >= Revision::V2025_11_25) else {
+    let Some(tasks) = core.tasks().filter(|_| caller.revision.has_tasks()) else {
         return Ok(Mode::Plain);
     };
     match (asked.task, support) {
