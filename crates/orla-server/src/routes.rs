@@ -21,8 +21,7 @@ use crate::http::body::Body;
 use crate::http::guard::Denied;
 use crate::http::json_body;
 use crate::http::response::{json, names, not_allowed, text};
-use crate::mcp::http::endpoint;
-use crate::mcp::session::shared;
+use crate::mcp::http::endpoint::HttpRequest;
 use crate::metrics;
 use crate::nodes;
 use crate::options::Unauthenticated;
@@ -212,21 +211,16 @@ async fn answer(
         "/" if visits::is_browser_at_root(parts) => {
             text(StatusCode::NOT_FOUND, "not found: the console is off, and MCP is at /mcp\n")
         }
-        "/mcp" | "/" | "/mcp/" => match parts.method {
-            // Boxed, for hyper keeps room for the largest future on every connection, idle ones too.
-            Method::POST => {
-                Box::pin(endpoint::post(core, settings, principal, parts, body, &mut log.method)).await
+        "/mcp" | "/" | "/mcp/" => {
+            let request = HttpRequest { core, settings, principal, headers: &parts.headers };
+            match parts.method {
+                // Boxed, for hyper keeps room for the largest future on every connection, idle ones too.
+                Method::POST => Box::pin(request.post(body, &mut log.method)).await,
+                Method::GET => Box::pin(request.get()).await,
+                Method::DELETE => Box::pin(request.delete()).await,
+                _ => not_allowed("GET, POST, DELETE, OPTIONS"),
             }
-            Method::GET => {
-                Box::pin(shared::settle(core, principal.as_ref(), &parts.headers)).await;
-                endpoint::get(core, settings, principal.as_ref(), &parts.headers)
-            }
-            Method::DELETE => {
-                Box::pin(shared::settle(core, principal.as_ref(), &parts.headers)).await;
-                Box::pin(endpoint::delete(core, settings, principal.as_ref(), &parts.headers)).await
-            }
-            _ => not_allowed("GET, POST, DELETE, OPTIONS"),
-        },
+        }
         "/rtfs" => match parts.method {
             Method::POST => {
                 let headers = &parts.headers;
