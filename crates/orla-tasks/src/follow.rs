@@ -262,7 +262,7 @@ impl Inner {
     /// Gives back the place of a task that was accepted here, when another node has taken it.
     fn is_taken(&self, shared: &Shared, id: &TaskId, task: Option<&crate::Task>) {
         let is_taken = task.is_none_or(|task| task.runner.is_some() || task.state.is_terminal());
-        if is_taken && let Some(owner) = shared.taken(id) {
+        if is_taken && let Some(owner) = shared.remove_offer(id) {
             self.give_place_back(&owner);
         }
     }

@@ -1,8 +1,8 @@
 //! The tasks that wait or run in this process. No I/O.
 //!
-//! A task is here once, however often it is to begin, and so its place among the unfinished ones is given back once. What wakes
-//! a task has it enter before it looks at the row that says whether it sleeps. So a task that is not here sleeps, and whoever
-//! cancels it gives its place back; else whoever has it leave does.
+//! A task is here at most once, so its place among the unfinished ones is given back exactly once. Code that wakes a task adds
+//! it here first, and then reads the row that says whether the task sleeps. A task that is not here is therefore asleep.
+//! Whoever cancels a sleeping task gives its place back; otherwise whoever removes the task from here does.
 
 use std::collections::HashMap;
 
@@ -27,8 +27,8 @@ pub(crate) enum Then {
 }
 
 impl Here {
-    /// A task is to begin. `false` if it is here already: it begins again if it falls asleep.
-    pub(crate) fn enters(&self, id: &TaskId) -> bool {
+    /// Adds a task that is to begin. `false` if it is here already: it begins again if it falls asleep.
+    pub(crate) fn add(&self, id: &TaskId) -> bool {
         let mut all = self.0.lock();
         let Some(then) = all.get_mut(id) else {
             all.insert(id.clone(), Then::Sleeps);
@@ -40,13 +40,13 @@ impl Here {
         false
     }
 
-    /// A task is over, or is another node's. `false` if it was not here.
-    pub(crate) fn leaves(&self, id: &TaskId) -> bool {
+    /// Removes a task that is over, or is another node's. `false` if it was not here.
+    pub(crate) fn remove(&self, id: &TaskId) -> bool {
         self.0.lock().remove(id).is_some()
     }
 
-    /// The run of a task fell asleep.
-    pub(crate) fn sleeps(&self, id: &TaskId) -> Then {
+    /// Removes a task whose run fell asleep, unless it begins again.
+    pub(crate) fn fall_asleep(&self, id: &TaskId) -> Then {
         let mut all = self.0.lock();
         let then = all.remove(id).unwrap_or(Then::Sleeps);
         if then == Then::Begins {
@@ -55,12 +55,12 @@ impl Here {
         then
     }
 
-    /// A task of this caller was cancelled. `false` if it is not here. If it is, its place is given back as it leaves.
-    pub(crate) fn cancelled(&self, id: &TaskId, owner: &OwnerKey) -> bool {
+    /// Notes that a task of this caller was cancelled. `false` if it is not here. If it is, its place is given back as it leaves.
+    pub(crate) fn mark_cancelled(&self, id: &TaskId, owner: &OwnerKey) -> bool {
         self.0.lock().get_mut(id).map(|then| *then = Then::GivesBack(owner.clone())).is_some()
     }
 
-    pub(crate) fn has(&self, id: &TaskId) -> bool {
+    pub(crate) fn contains(&self, id: &TaskId) -> bool {
         self.0.lock().contains_key(id)
     }
 }

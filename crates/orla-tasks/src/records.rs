@@ -163,7 +163,7 @@ impl Inner {
                     self.live.publish(&task);
                     if is_cancelled
                         && !self.is_shared()
-                        && !self.here.cancelled(id, &task.owner_key())
+                        && !self.here.mark_cancelled(id, &task.owner_key())
                         && let Some(owner) = &asleep
                     {
                         self.give_place_back(owner);

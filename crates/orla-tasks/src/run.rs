@@ -119,7 +119,7 @@ impl Inner {
 
     /// A task neither waits nor runs here any more. Its place is given back, unless it was before.
     pub(crate) fn leave(&self, owner: &OwnerKey, id: &TaskId) {
-        if self.here.leaves(id) {
+        if self.here.remove(id) {
             self.give_place_back(owner);
         }
     }
@@ -130,29 +130,29 @@ impl Inner {
         self.queued.notify_one();
     }
 
-    /// Registers that a task is about to be woken. Returns whether it was not here: then it has to begin or to sleep on
-    /// afterwards.
-    pub(crate) fn is_to_awake(&self, id: &TaskId) -> bool {
-        !self.is_shared() && self.here.enters(id)
+    /// Adds a task that is about to be woken to those that are here. `true` if it was not here: then
+    /// [`enqueue_woken`](Self::enqueue_woken) or [`put_to_sleep`](Self::put_to_sleep) has to follow.
+    pub(crate) fn reserve_wake(&self, id: &TaskId) -> bool {
+        !self.is_shared() && self.here.add(id)
     }
 
     /// Puts a woken task into the queue, unless it is here anyway.
-    pub(crate) fn awakes(&self, owner: OwnerKey, id: TaskId, was_to_awake: bool) {
+    pub(crate) fn enqueue_woken(&self, owner: OwnerKey, id: TaskId, is_reserved: bool) {
         if self.is_shared() {
             // It was not counted while it slept, since any node may go on with it.
             self.enter(owner, id);
-        } else if was_to_awake {
+        } else if is_reserved {
             self.enqueue(owner, id);
         }
     }
 
-    /// A task that is here sleeps, if it is not to begin again. Without an owner, it may be over: if it is not, it is found.
-    pub(crate) fn sleeps(&self, id: TaskId, owner: Option<OwnerKey>) {
-        match (self.here.sleeps(&id), owner) {
+    /// Lets a task that is here sleep, if it is not to begin again. Without an owner, it may be over: if it is not, it is found.
+    pub(crate) fn put_to_sleep(&self, id: TaskId, owner: Option<OwnerKey>) {
+        match (self.here.fall_asleep(&id), owner) {
             (Then::Sleeps, _) => {}
             (Then::Begins, Some(owner)) => self.enqueue(owner, id),
             (Then::Begins, None) => {
-                self.here.leaves(&id);
+                self.here.remove(&id);
                 self.look_soon();
             }
             (Then::GivesBack(owner), _) => self.give_place_back(&owner),
@@ -161,7 +161,7 @@ impl Inner {
 
     /// Counts a task and puts it into the queue, unless it waits or runs here.
     pub(crate) fn enter(&self, owner: OwnerKey, id: TaskId) {
-        if self.here.enters(&id) {
+        if self.here.add(&id) {
             *self.unfinished.lock().entry(owner.clone()).or_default() += 1;
             self.enqueue(owner, id);
         }
@@ -234,7 +234,7 @@ impl Inner {
                         }
                         return;
                     }
-                    self.sleeps(id, Some(owner));
+                    self.put_to_sleep(id, Some(owner));
                     return;
                 }
                 Attempt::Later(why) => {

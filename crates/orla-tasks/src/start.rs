@@ -160,19 +160,19 @@ impl Tasks {
         rows.extend(new.beside.iter().cloned());
         // Until it is known whether it is accepted, it is nobody's to take here.
         match &inner.shared {
-            Some(shared) if !runs_here => shared.offers(id, &owner),
-            _ => drop(inner.here.enters(id)),
+            Some(shared) if !runs_here => shared.offer(id, &owner),
+            _ => drop(inner.here.add(id)),
         }
         // Those of the record and of the row below `open/`, by their places in `accepted`.
         let (revision, open) = match inner.store.write(rows).await {
             Ok(revisions) => (revisions.first().copied().unwrap_or_default(), revisions.get(3).copied()),
             Err(WriteError::Failed(error)) => {
                 // If it was accepted all the same, it is found.
-                inner.here.leaves(&task.id);
+                inner.here.remove(&task.id);
                 let error = inner.failed(error);
                 if let Some(shared) = &inner.shared
                     && !runs_here
-                    && shared.taken(&task.id).is_none()
+                    && shared.remove_offer(&task.id).is_none()
                 {
                     place.keep();
                 }
@@ -180,9 +180,9 @@ impl Tasks {
             }
             Err(WriteError::Conflict { .. }) => {
                 drop(place);
-                inner.here.leaves(&task.id);
+                inner.here.remove(&task.id);
                 if let Some(shared) = &inner.shared {
-                    shared.taken(&task.id);
+                    shared.remove_offer(&task.id);
                 }
                 // Another request with the key was faster.
                 let key = new.key.as_deref().unwrap_or_default();

@@ -32,7 +32,7 @@ impl Inner {
         }
         // Its acceptance may have been written though its answer was lost.
         let is_left = task.runner.as_ref() == Some(&shared.me)
-            && !self.here.has(&task.id)
+            && !self.here.contains(&task.id)
             && self.live.running(&task.id).is_none();
         if !is_left && !self.is_free(shared, task).await? {
             return Ok(());

@@ -82,7 +82,7 @@ impl Inner {
             let awake = rows.iter().filter(|row| OwnerKey::read(&row.value).is_none());
             let ids: Vec<TaskId> = awake
                 .filter_map(|row| row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse))
-                .filter(|id| !self.here.has(id))
+                .filter(|id| !self.here.contains(id))
                 .collect();
             for task in self.load_all(&ids).await?.into_iter().flatten() {
                 match recovery(task.state, task.begun) {
@@ -91,8 +91,8 @@ impl Inner {
                         self.counts.entered(task.state);
                         self.enter(task.owner_key(), task.id);
                     }
-                    Recovery::Run if self.is_to_awake(&task.id) => {
-                        self.awakes(task.owner_key(), task.id, true);
+                    Recovery::Run if self.reserve_wake(&task.id) => {
+                        self.enqueue_woken(task.owner_key(), task.id, true);
                     }
                     Recovery::Run | Recovery::Leave | Recovery::Interrupt => {}
                 }

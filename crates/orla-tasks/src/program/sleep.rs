@@ -112,16 +112,16 @@ impl Inner {
                 return Err(TaskError::Over(task.state));
             };
             let owner = OwnerKey::read(&row.value);
-            let is_to_awake = owner.is_some() && self.is_to_awake(id);
+            let is_reserved = owner.is_some() && self.reserve_wake(id);
             let arrived = self.write_if(arrival(id, put.clone(), row.revision)).await;
             match (&arrived, owner) {
-                (Ok(true), Some(owner)) => self.awakes(owner, id.clone(), is_to_awake),
-                (_, owner) if is_to_awake => {
+                (Ok(true), Some(owner)) => self.enqueue_woken(owner, id.clone(), is_reserved),
+                (_, owner) if is_reserved => {
                     let owner = if self.is_open(id).await { owner } else { None };
                     match (&arrived, owner) {
                         // It may have been made. Whoever is woken for nothing looks again, and sleeps on.
-                        (Err(_), Some(owner)) => self.awakes(owner, id.clone(), true),
-                        (_, owner) => self.sleeps(id.clone(), owner),
+                        (Err(_), Some(owner)) => self.enqueue_woken(owner, id.clone(), true),
+                        (_, owner) => self.put_to_sleep(id.clone(), owner),
                     }
                 }
                 _ => {}
@@ -171,15 +171,19 @@ impl Inner {
     /// that are awake, over or unknown stay as they are.
     async fn wake_together(&self, all: &[Waking]) -> Result<bool, StateError> {
         let _waking = self.waking.read().await;
-        let entered: Vec<bool> = all.iter().map(|one| self.is_to_awake(&one.id)).collect();
+        let reserved: Vec<bool> = all.iter().map(|one| self.reserve_wake(&one.id)).collect();
         let mut owners = vec![None; all.len()];
-        let written = self.write_awake(all, &entered, &mut owners).await;
-        for ((Waking { id, .. }, is_to_awake), found) in all.iter().zip(entered).zip(owners) {
+        let written = self.write_awake(all, &reserved, &mut owners).await;
+        for ((Waking { id, .. }, is_reserved), found) in all.iter().zip(reserved).zip(owners) {
             match (&written, found) {
                 (Err(_), Some(_)) if self.is_shared() => {}
                 // If it failed, it may have been made. Whoever is woken for nothing looks again, and sleeps on.
-                (Ok(true) | Err(_), Some((owner, true))) => self.awakes(owner, id.clone(), is_to_awake),
-                (_, found) if is_to_awake => self.sleeps(id.clone(), found.map(|(owner, _)| owner)),
+                (Ok(true) | Err(_), Some((owner, true))) => {
+                    self.enqueue_woken(owner, id.clone(), is_reserved)
+                }
+                (_, found) if is_reserved => {
+                    self.put_to_sleep(id.clone(), found.map(|(owner, _)| owner))
+                }
                 _ => {}
             }
         }
@@ -190,13 +194,13 @@ impl Inner {
     async fn write_awake(
         &self,
         all: &[Waking],
-        entered: &[bool],
+        reserved: &[bool],
         owners: &mut [Option<(OwnerKey, bool)>],
     ) -> Result<bool, StateError> {
         let keys = all.iter().flat_map(|Waking { id, .. }| [open(id)].into_iter().chain(awake_keys(id)));
         let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
         let (mut changes, mut known) = (Vec::new(), Vec::new());
-        for ((Waking { id, with }, is_to_awake), owner) in all.iter().zip(entered).zip(owners) {
+        for ((Waking { id, with }, is_reserved), owner) in all.iter().zip(reserved).zip(owners) {
             changes.extend(with.clone());
             let (row, rest) = (rows.next().flatten(), [(); 3].map(|()| rows.next().flatten()));
             let Some(row) = row else { continue };
@@ -207,7 +211,7 @@ impl Inner {
             let to_run = woken(id, rest);
             if let Some((_, true)) = owner {
                 // What cannot be read fails when it begins, and a run that is here may go on before it begins again.
-                let to_run = to_run.filter(|_| *is_to_awake || self.is_shared());
+                let to_run = to_run.filter(|_| *is_reserved || self.is_shared());
                 known.extend(to_run.map(|to_run| (changes.len(), to_run)));
                 changes.push(touch(id, row.revision));
             }

@@ -464,10 +464,10 @@ async fn a_run_that_falls_asleep_learns_that_its_task_was_woken_meanwhile() {
     let id = task.id.to_string();
     sleeps(&tasks, &id).await;
     // As if the run that has fallen asleep were still there.
-    assert!(tasks.0.here.enters(&task.id));
+    assert!(tasks.0.here.add(&task.id));
     tasks.event(&id, ANYONE, "go", number(7)).await.unwrap();
-    assert_eq!(tasks.0.here.sleeps(&task.id), Then::Begins);
-    assert_eq!(tasks.0.here.sleeps(&task.id), Then::Sleeps);
+    assert_eq!(tasks.0.here.fall_asleep(&task.id), Then::Begins);
+    assert_eq!(tasks.0.here.fall_asleep(&task.id), Then::Sleeps);
     close(&tasks).await;
 }
 

@@ -150,13 +150,13 @@ impl Shared {
             .is_none_or(|runner| *runner != self.me && !self.nodes.lock().is_alive(runner))
     }
 
-    /// A task is accepted here for another node to take.
-    pub(crate) fn offers(&self, id: &TaskId, owner: &OwnerKey) {
+    /// Notes a task that is accepted here for another node to take.
+    pub(crate) fn offer(&self, id: &TaskId, owner: &OwnerKey) {
         self.offered.lock().insert(id.clone(), owner.clone());
     }
 
-    /// A task that was accepted here is not for others to take any more. Gives whose it is, the first time.
-    pub(crate) fn taken(&self, id: &TaskId) -> Option<OwnerKey> {
+    /// Notes that a task that was accepted here is not for others to take any more. Gives whose it is, the first time.
+    pub(crate) fn remove_offer(&self, id: &TaskId) -> Option<OwnerKey> {
         self.offered.lock().remove(id)
     }
 

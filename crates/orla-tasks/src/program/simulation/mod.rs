@@ -119,13 +119,13 @@ enum Doing {
     /// The answer is on its way to the client.
     Tells { task: usize, id: TaskId },
     /// An event comes.
-    Arrives { task: usize, key: String, value: i64, revision: Revision, is_to_awake: bool },
+    Arrives { task: usize, key: String, value: i64, revision: Revision, is_reserved: bool },
     /// A task is woken by a row, which goes.
     Wakes {
         task: usize,
         with: Option<(String, Revision)>,
         open: Option<(Revision, bool)>,
-        is_to_awake: bool,
+        is_reserved: bool,
     },
 }
 
@@ -319,7 +319,7 @@ impl World {
 
     /// A task is to begin.
     fn enters(&mut self, task: usize) {
-        if self.here.enters(&self.id(task)) {
+        if self.here.add(&self.id(task)) {
             self.queue.push_back(task);
         }
     }
@@ -349,27 +349,27 @@ impl World {
                 let told = self.tasks[task].told.replace(id.clone());
                 assert!(told.is_none_or(|told| told == id), "{KEY}");
             }
-            Doing::Arrives { task, key, value, revision, is_to_awake } => {
+            Doing::Arrives { task, key, value, revision, is_reserved } => {
                 let id = self.id(task);
                 let put = Change::put(key.as_str(), value.to_le_bytes().to_vec());
                 if self.store.write(&arrival(&id, put, revision)) {
                     self.tasks[task].events.push((key, value));
-                    if is_to_awake {
+                    if is_reserved {
                         self.queue.push_back(task);
                     }
                 } else {
-                    if is_to_awake {
+                    if is_reserved {
                         self.sleeps(task, self.store.get(&open(&id)).is_some());
                     }
                     self.arrives(task, key, value);
                 }
             }
-            Doing::Wakes { task, with, open, is_to_awake } => {
+            Doing::Wakes { task, with, open, is_reserved } => {
                 let is_asleep = open.is_some_and(|(_, is_asleep)| is_asleep);
                 let is_written = self.awake(task, with.clone(), open);
-                if is_to_awake && is_written && is_asleep {
+                if is_reserved && is_written && is_asleep {
                     self.queue.push_back(task);
-                } else if is_to_awake {
+                } else if is_reserved {
                     self.sleeps(task, open.is_some());
                 }
                 // It was changed meanwhile.
@@ -389,25 +389,25 @@ impl World {
                     self.accept(task, &id);
                 }
             }
-            Doing::Arrives { task, key, value, revision, is_to_awake } => {
+            Doing::Arrives { task, key, value, revision, is_reserved } => {
                 let id = self.id(task);
                 let put = Change::put(key.as_str(), value.to_le_bytes().to_vec());
                 if is_made {
                     self.store.write(&arrival(&id, put, revision));
                 }
-                if is_to_awake && self.store.get(&open(&id)).is_some() {
+                if is_reserved && self.store.get(&open(&id)).is_some() {
                     self.queue.push_back(task);
-                } else if is_to_awake {
+                } else if is_reserved {
                     self.sleeps(task, false);
                 }
             }
-            Doing::Wakes { task, with, open, is_to_awake } => {
+            Doing::Wakes { task, with, open, is_reserved } => {
                 if is_made {
                     self.awake(task, with, open);
                 }
                 match open {
-                    Some((_, true)) if is_to_awake => self.queue.push_back(task),
-                    _ if is_to_awake => self.sleeps(task, open.is_some()),
+                    Some((_, true)) if is_reserved => self.queue.push_back(task),
+                    _ if is_reserved => self.sleeps(task, open.is_some()),
                     _ => {}
                 }
             }
@@ -418,11 +418,11 @@ impl World {
     /// A task that is here sleeps, if it is not to begin again. If nobody knows whose it is, it is found if it is not over.
     fn sleeps(&mut self, task: usize, is_known: bool) {
         let id = self.id(task);
-        match self.here.sleeps(&id) {
+        match self.here.fall_asleep(&id) {
             Then::Sleeps => {}
             Then::Begins if is_known => self.queue.push_back(task),
             Then::Begins => {
-                self.here.leaves(&id);
+                self.here.remove(&id);
                 self.is_undone = true;
             }
             Then::GivesBack(_) => self.places[task] -= 1,
@@ -472,7 +472,7 @@ impl World {
         for (task, id) in self.accepted() {
             let is_awake =
                 self.store.get(&open(&id)).is_some_and(|(row, _)| OwnerKey::read(row).is_none());
-            if is_awake && !self.here.has(&id) {
+            if is_awake && !self.here.contains(&id) {
                 if self.store.record(&id).begun.is_none() {
                     self.places[task] += 1;
                 }
@@ -488,19 +488,19 @@ impl World {
     fn arrives(&mut self, task: usize, key: String, value: i64) {
         if let Some((row, revision)) = self.store.get(&open(&self.id(task))) {
             let is_asleep = OwnerKey::read(row).is_some();
-            let is_to_awake = is_asleep && self.here.enters(&self.id(task));
-            self.doing.push(Doing::Arrives { task, key, value, revision, is_to_awake });
+            let is_reserved = is_asleep && self.here.add(&self.id(task));
+            self.doing.push(Doing::Arrives { task, key, value, revision, is_reserved });
         }
     }
 
     /// A task is to be woken, by a row unless it is gone.
     fn wakes(&mut self, task: usize, with: Option<String>) {
-        let is_to_awake = self.here.enters(&self.id(task));
+        let is_reserved = self.here.add(&self.id(task));
         let row = self.store.get(&open(&self.id(task)));
         let open = row.map(|(row, revision)| (revision, OwnerKey::read(row).is_some()));
         let with = match with.map(|key| (self.store.get(&key).map(|(_, revision)| revision), key)) {
             Some((None, _)) => {
-                if is_to_awake {
+                if is_reserved {
                     self.sleeps(task, open.is_some());
                 }
                 return;
@@ -508,7 +508,7 @@ impl World {
             Some((Some(revision), key)) => Some((key, revision)),
             None => None,
         };
-        self.doing.push(Doing::Wakes { task, with, open, is_to_awake });
+        self.doing.push(Doing::Wakes { task, with, open, is_reserved });
     }
 
     fn wake_awaiting(&mut self, awaited: usize) {
@@ -522,7 +522,7 @@ impl World {
 
     /// A task neither waits nor runs any more.
     fn leave(&mut self, task: usize) {
-        if self.here.leaves(&self.id(task)) {
+        if self.here.remove(&self.id(task)) {
             self.places[task] -= 1;
         }
     }
@@ -536,7 +536,7 @@ impl World {
             row.map(|(row, revision)| (OwnerKey::read(row).is_some(), revision)).expect(STATE);
         let gone = Change::remove(open(&id)).expecting(Expect::Revision(revision));
         assert!(self.store.write(&[gone, put]));
-        if !self.here.cancelled(&id, &owner()) && is_asleep {
+        if !self.here.mark_cancelled(&id, &owner()) && is_asleep {
             self.places[task] -= 1;
         }
         if let Some(at) = self.queue.iter().position(|other| *other == task) {
