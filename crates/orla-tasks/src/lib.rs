@@ -49,6 +49,7 @@ mod task;
 #[cfg(test)]
 mod tests;
 mod timers;
+mod verdict;
 
 pub use error::TaskError;
 pub use live::Said;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::program::{IDS, Journal};
-use orla_marketplace::rtfs::Wait;
 use orla_marketplace::{
     Call, Checkpoint, Client, Entry, JsonText, Outcome, Payload, Principal, RuntimeError, RuntimeResult,
     jitter,
@@ -29,6 +28,7 @@ use crate::service::{Inner, Tasks};
 use crate::state::{Event, Repeat, State, may_begin};
 use crate::take::Claim;
 use crate::task::{Failure, Task, TaskId, Timestamp};
+use crate::verdict::{Attempt, Facts, Reached, Verdict, verdict};
 
 /// The longest wait before the state is written again after a failure, or a call is made again that found no room.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -272,7 +272,7 @@ impl Inner {
             Err(error) => return Attempt::Later(error.to_string()),
         };
         running.know(&task);
-        let mark = Arc::new(Mark {
+        let checkpoint = Arc::new(TaskCheckpoint {
             tasks: Arc::downgrade(self),
             id: id.clone(),
             owner: task.principal(),
@@ -282,24 +282,10 @@ impl Inner {
             before: task.begun.filter(|_| !running.is_unbegun.load(Ordering::Acquire)),
             is_marked: task.state == State::Working,
             asking: Mutex::default(),
-            seen: Mutex::default(),
+            reached: Mutex::default(),
         });
-        let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
-        call.patience = Some(self.options.load().timeout.saturating_sub(used));
-        call.scope.principal = task.principal();
-        task.terms.apply(&mut call, &self.market);
-        if self.is_program(&task) {
-            // It is one call, however often it sleeps and whichever process goes on with it.
-            call.scope.call_id = Some(task.id.as_str().into());
-        }
-        call.scope.client = self.client_of(&task);
-        call.scope.notices = sink(&self.live, id, running);
-        if task.schedule.is_some() {
-            // The configuration may have given secrets to it, of which the capability knows nothing.
-            call.scope.notices = call.scope.notices.redacted(&self.market.redaction());
-        }
-        call.scope.cancellation = running.cancellation.clone();
-        call.scope.checkpoint = Some(Arc::clone(&mark) as Arc<dyn Checkpoint>);
+        let mut call = self.call_of(&task, input, used, running);
+        call.scope.checkpoint = Some(Arc::clone(&checkpoint) as Arc<dyn Checkpoint>);
         let journal = RunJournal::new(Parts {
             tasks: Arc::downgrade(self),
             id: id.clone(),
@@ -314,53 +300,56 @@ impl Inner {
         });
         call.scope.journal = Some(Arc::clone(&journal) as Arc<dyn Journal>);
         let result = self.market.call(call).await;
-        let seen = std::mem::take(&mut *mark.seen.lock());
-        if (self.abort.is_cancelled() || journal.is_held()) && result.is_err() {
-            return Attempt::Closing;
-        }
-        match (seen, &result) {
-            (Seen::Closing, _) => return Attempt::Closing,
-            (Seen::NoneToAsk, _) => return Attempt::Aside,
-            (Seen::NotWritten(why), _) => return Attempt::Later(why),
-            (Seen::Nothing, Err(RuntimeError::Busy { .. })) => {
-                return Attempt::Later("there are too many calls".to_owned());
+        let facts = Facts {
+            is_closing: self.abort.is_cancelled() || journal.is_held(),
+            has_begun: task.begun.is_some(),
+            may_be_starting: self.may_be_starting(&task),
+            suspended: journal.suspended(),
+            not_kept: journal.failure(),
+        };
+        let reached = std::mem::take(&mut *checkpoint.reached.lock());
+        match verdict(reached, result.as_ref().err(), facts) {
+            Verdict::Continues(attempt) => return attempt,
+            Verdict::Interrupted => {
+                let ending = Ending {
+                    event: Event::Interrupt,
+                    text: None,
+                    failure: Some(Failure::interrupted(&task.capability)),
+                    changes: Vec::new(),
+                };
+                return self.end(id, running, ending).await;
             }
-            // The server began a moment ago, and what provides the capability may still be starting.
-            (
-                Seen::Nothing,
-                Err(error @ (RuntimeError::Unknown { .. } | RuntimeError::Unavailable { .. })),
-            ) if self.may_be_starting(&task) => return Attempt::Later(error.to_string()),
-            // It was accepted, and goes on when there is room again.
-            (Seen::Nothing, Err(error @ RuntimeError::Quota { .. })) if task.begun.is_some() => {
-                return Attempt::Later(error.to_string());
-            }
-            (Seen::MayNotRepeat, _) => {
-                let failure = Failure::interrupted(&task.capability);
-                return self
-                    .end(
-                        id,
-                        running,
-                        Ending {
-                            event: Event::Interrupt,
-                            text: None,
-                            failure: Some(failure),
-                            changes: Vec::new(),
-                        },
-                    )
-                    .await;
-            }
-            (Seen::Nothing | Seen::Begun, _) => {}
-        }
-        if let (Err(_), Some(waits)) = (&result, journal.suspended()) {
-            return Attempt::Asleep(waits);
-        }
-        // What is durable is gone on with.
-        if let (Err(_), Some(why)) = (&result, journal.failure()) {
-            return Attempt::Later(why);
+            Verdict::Ends => {}
         }
         let (event, text, failure) = self.ending(&task, result);
         let ending = Ending { event, text: Some(text), failure, changes: journal.end().await };
         self.end(id, running, ending).await
+    }
+
+    /// The call of a task, which has the rest of its time.
+    fn call_of(
+        self: &Arc<Self>,
+        task: &Task,
+        input: JsonText,
+        used: Duration,
+        running: &Arc<Running>,
+    ) -> Call {
+        let mut call = Call::to(&*task.capability).with(Payload::from_json(input));
+        call.patience = Some(self.options.load().timeout.saturating_sub(used));
+        call.scope.principal = task.principal();
+        task.terms.apply(&mut call, &self.market);
+        if self.is_program(task) {
+            // It is one call, however often it sleeps and whichever process goes on with it.
+            call.scope.call_id = Some(task.id.as_str().into());
+        }
+        call.scope.client = self.client_of(task);
+        call.scope.notices = sink(&self.live, &task.id, running);
+        if task.schedule.is_some() {
+            // The configuration may have given secrets to it, of which the capability knows nothing.
+            call.scope.notices = call.scope.notices.redacted(&self.market.redaction());
+        }
+        call.scope.cancellation = running.cancellation.clone();
+        call
     }
 
     /// Whether the server was started so recently that the provider of a task from before may not be there yet.
@@ -537,24 +526,8 @@ struct Ending {
     changes: Vec<Change>,
 }
 
-/// How an attempt to run a task ended.
-enum Attempt {
-    /// The task is over.
-    Over,
-    /// It was removed meanwhile.
-    Gone,
-    /// The process is about to end. The task stays as it is.
-    Closing,
-    /// It has to wait until fewer tasks wait for an approval.
-    Aside,
-    /// Its program waits for nothing near.
-    Asleep(Vec<Wait>),
-    /// Nothing of it has run, for this reason.
-    Later(String),
-}
-
 /// Writes down that the call of a task runs.
-struct Mark {
+struct TaskCheckpoint {
     tasks: Weak<Inner>,
     id: TaskId,
     owner: Option<Principal>,
@@ -569,7 +542,7 @@ struct Mark {
     is_marked: bool,
     /// Held while the call waits for its approval.
     asking: Mutex<Option<Asking>>,
-    seen: Mutex<Seen>,
+    reached: Mutex<Reached>,
 }
 
 /// A place among the tasks that wait for an approval. When it is given back, a task that is set aside has its turn.
@@ -587,26 +560,8 @@ impl Drop for Asking {
     }
 }
 
-/// What happened at the checkpoint.
-#[derive(Debug, Default)]
-enum Seen {
-    /// It was not reached.
-    #[default]
-    Nothing,
-    /// The call ran.
-    Begun,
-    /// The call may have run before and cannot be repeated.
-    MayNotRepeat,
-    /// The process is about to end, so it did not run.
-    Closing,
-    /// Too many tasks wait for an approval.
-    NoneToAsk,
-    /// It could not be written down that the call runs, so it did not.
-    NotWritten(String),
-}
-
 #[async_trait]
-impl Checkpoint for Mark {
+impl Checkpoint for TaskCheckpoint {
     fn goes_on(&self, capability: &Entry) -> bool {
         self.before == Some(Repeat::Journaled) && repeat(capability) == Repeat::Journaled
     }
@@ -614,7 +569,7 @@ impl Checkpoint for Mark {
     async fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
         // No one is asked about a call that is not made.
         if !may_begin(self.before, repeat(capability)) {
-            *self.seen.lock() = Seen::MayNotRepeat;
+            *self.reached.lock() = Reached::MayNotRepeat;
             return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });
         }
         let later = || RuntimeError::Suspended { id: capability.name.to_string() };
@@ -622,7 +577,7 @@ impl Checkpoint for Mark {
         let mut asking = self.asking.lock();
         if asking.is_none() {
             let Ok(place) = Arc::clone(&tasks.asking).try_acquire_owned() else {
-                *self.seen.lock() = Seen::NoneToAsk;
+                *self.reached.lock() = Reached::NoneToAsk;
                 return Err(later());
             };
             *asking = Some(Asking { place: Some(place), tasks: Weak::clone(&self.tasks) });
@@ -633,7 +588,7 @@ impl Checkpoint for Mark {
 
     async fn begins(&self, capability: &Entry) -> RuntimeResult<()> {
         let Some(tasks) = self.tasks.upgrade().filter(|tasks| !tasks.closing.is_cancelled()) else {
-            *self.seen.lock() = Seen::Closing;
+            *self.reached.lock() = Reached::Closing;
             return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });
         };
         // The node that accepted the task knows the credential of its caller, and need not be this one.
@@ -647,20 +602,20 @@ impl Checkpoint for Mark {
             });
         }
         let now = repeat(capability);
-        // What it refuses with must be an error after which the call is not made again.
+        // The error must be one that is never retried.
         let refused = || RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None };
-        let has_begun = matches!(*self.seen.lock(), Seen::Begun);
+        let has_begun = matches!(*self.reached.lock(), Reached::Begun);
         if has_begun && now != Repeat::Never {
             return Ok(());
         }
         if has_begun || !may_begin(self.before, now) {
-            *self.seen.lock() = Seen::MayNotRepeat;
+            *self.reached.lock() = Reached::MayNotRepeat;
             return Err(refused());
         }
         // For the others, it would be a task of a node that is gone.
         if tasks.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
             let why = "this node does not hear the others of the cluster".to_owned();
-            *self.seen.lock() = Seen::NotWritten(why);
+            *self.reached.lock() = Reached::NotWritten(why);
             return Err(refused());
         }
         // What a program does is noted before it leaves the process, and what only computes leaves nothing.
@@ -682,20 +637,20 @@ impl Checkpoint for Mark {
                     if self.before.is_none() {
                         self.running.is_unbegun.store(true, Ordering::Release);
                     }
-                    *self.seen.lock() = Seen::NotWritten(unchanged.of(&self.id).to_string());
+                    *self.reached.lock() = Reached::NotWritten(unchanged.of(&self.id).to_string());
                     return Err(refused());
                 }
             }
         }
         self.running.is_unbegun.store(false, Ordering::Release);
-        *self.seen.lock() = Seen::Begun;
+        *self.reached.lock() = Reached::Begun;
         drop(self.place.lock().take());
         drop(self.asking.lock().take());
         Ok(())
     }
 }
 
-impl Mark {
+impl TaskCheckpoint {
     /// The call begins. The record of the task says so with its next write.
     fn begin_unwritten(&self, tasks: &Inner, repeat: Repeat) {
         let recorded = self.running.record.lock().as_ref().map_or(State::Queued, |task| task.state);

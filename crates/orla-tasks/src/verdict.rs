@@ -1,0 +1,203 @@
+//! What becomes of a task after an attempt to make its call. No I/O.
+
+use orla_marketplace::RuntimeError;
+use orla_marketplace::rtfs::Wait;
+
+/// How an attempt to run a task ended.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// The task is over.
+    Over,
+    /// It was removed meanwhile.
+    Gone,
+    /// The process is about to end. The task stays as it is.
+    Closing,
+    /// It has to wait until fewer tasks wait for an approval.
+    Aside,
+    /// Its program waits for nothing near.
+    Asleep(Vec<Wait>),
+    /// Nothing of it has run, for this reason.
+    Later(String),
+}
+
+/// How far the call came, as its checkpoint saw it.
+#[derive(Debug, Default)]
+pub(crate) enum Reached {
+    /// It was not reached.
+    #[default]
+    Nothing,
+    /// The call ran.
+    Begun,
+    /// The call may have run before and cannot be repeated.
+    MayNotRepeat,
+    /// The process is about to end, so it did not run.
+    Closing,
+    /// Too many tasks wait for an approval.
+    NoneToAsk,
+    /// It could not be written down that the call runs, so it did not.
+    NotWritten(String),
+}
+
+/// What is known of a task, besides its call.
+pub(crate) struct Facts {
+    /// Whether the process is about to end, or the task is handed to another one.
+    pub(crate) is_closing: bool,
+    /// Whether an earlier attempt has begun the call.
+    pub(crate) has_begun: bool,
+    /// Whether what provides the capability may still be starting.
+    pub(crate) may_be_starting: bool,
+    /// What its program waits for, if it was suspended.
+    pub(crate) suspended: Option<Vec<Wait>>,
+    /// Why what its program did could not be kept. It continues from what is durable.
+    pub(crate) not_kept: Option<String>,
+}
+
+/// What becomes of a task after an attempt.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It is over, with the result of its call.
+    Ends,
+    /// It is over: its call may have run, and cannot be made again.
+    Interrupted,
+    /// It is not over.
+    Continues(Attempt),
+}
+
+/// What becomes of a task whose call ended with this error, or without one.
+///
+/// A call that was refused before it ran is made again if its capability has no room or may still be starting, and one that
+/// an earlier attempt had begun also if a quota refused it: the task was accepted.
+pub(crate) fn verdict(reached: Reached, error: Option<&RuntimeError>, facts: Facts) -> Verdict {
+    use RuntimeError::{Busy, Quota, Unavailable, Unknown};
+    let later = |why: String| Verdict::Continues(Attempt::Later(why));
+    if facts.is_closing && error.is_some() {
+        return Verdict::Continues(Attempt::Closing);
+    }
+    match (reached, error) {
+        (Reached::Closing, _) => Verdict::Continues(Attempt::Closing),
+        (Reached::NoneToAsk, _) => Verdict::Continues(Attempt::Aside),
+        (Reached::NotWritten(why), _) => later(why),
+        (Reached::MayNotRepeat, _) => Verdict::Interrupted,
+        (Reached::Nothing, Some(Busy { .. })) => later("there are too many calls".to_owned()),
+        (Reached::Nothing, Some(error @ (Unknown { .. } | Unavailable { .. })))
+            if facts.may_be_starting =>
+        {
+            later(error.to_string())
+        }
+        (Reached::Nothing, Some(error @ Quota { .. })) if facts.has_begun => later(error.to_string()),
+        (Reached::Nothing | Reached::Begun, None) => Verdict::Ends,
+        (Reached::Nothing | Reached::Begun, Some(_)) => match (facts.suspended, facts.not_kept) {
+            (Some(waits), _) => Verdict::Continues(Attempt::Asleep(waits)),
+            (None, Some(why)) => later(why),
+            (None, None) => Verdict::Ends,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> Facts {
+        Facts {
+            is_closing: false,
+            has_begun: false,
+            may_be_starting: false,
+            suspended: None,
+            not_kept: None,
+        }
+    }
+
+    /// One word for what becomes of a task.
+    fn word(reached: Reached, error: Option<&RuntimeError>, facts: Facts) -> &'static str {
+        match verdict(reached, error, facts) {
+            Verdict::Ends => "ends",
+            Verdict::Interrupted => "interrupted",
+            Verdict::Continues(Attempt::Closing) => "closing",
+            Verdict::Continues(Attempt::Aside) => "aside",
+            Verdict::Continues(Attempt::Asleep(_)) => "asleep",
+            Verdict::Continues(Attempt::Later(_)) => "later",
+            Verdict::Continues(Attempt::Over | Attempt::Gone) => "over",
+        }
+    }
+
+    fn unavailable() -> RuntimeError {
+        RuntimeError::Unavailable { id: "t".to_owned(), reason: "it is gone".to_owned(), source: None }
+    }
+
+    fn quota() -> RuntimeError {
+        let second = std::time::Duration::from_secs(1);
+        RuntimeError::quota("t", "quotas[0]".to_owned(), "1 call per second".to_owned(), second)
+    }
+
+    fn cancelled() -> RuntimeError {
+        RuntimeError::Cancelled { id: "t".to_owned(), outcome: None }
+    }
+
+    #[test]
+    fn a_call_that_was_refused_before_it_ran_may_be_made_later() {
+        let busy = RuntimeError::Busy { id: "t".to_owned(), running: 1, waiting: 1 };
+        let starting = || Facts { may_be_starting: true, ..facts() };
+        let begun = || Facts { has_begun: true, ..facts() };
+        let cases = [
+            (&busy, facts(), "later"),
+            (&unavailable(), facts(), "ends"),
+            (&unavailable(), starting(), "later"),
+            (&RuntimeError::Unknown { id: "t".to_owned(), similar: Vec::new() }, starting(), "later"),
+            (&quota(), facts(), "ends"),
+            (&quota(), starting(), "ends"),
+            (&quota(), begun(), "later"),
+            (&cancelled(), begun(), "ends"),
+        ];
+        for (error, facts, expected) in cases {
+            assert_eq!(word(Reached::Nothing, Some(error), facts), expected, "{error}");
+        }
+        // What ran is over, whatever its error.
+        for error in [busy, unavailable(), quota()] {
+            let facts = Facts { has_begun: true, may_be_starting: true, ..facts() };
+            assert_eq!(word(Reached::Begun, Some(&error), facts), "ends", "{error}");
+        }
+    }
+
+    #[test]
+    fn what_the_checkpoint_refused_is_not_the_result_of_the_task() {
+        let error = cancelled();
+        let cases = [
+            (Reached::Closing, "closing"),
+            (Reached::NoneToAsk, "aside"),
+            (Reached::NotWritten("the disk is full".to_owned()), "later"),
+            (Reached::MayNotRepeat, "interrupted"),
+        ];
+        for (reached, expected) in cases {
+            assert_eq!(word(reached, Some(&error), facts()), expected);
+        }
+    }
+
+    #[test]
+    fn a_result_counts_also_if_the_process_is_about_to_end() {
+        let closing = || Facts { is_closing: true, ..facts() };
+        assert_eq!(word(Reached::Begun, None, closing()), "ends");
+        for reached in [Reached::Nothing, Reached::Begun, Reached::MayNotRepeat] {
+            assert_eq!(word(reached, Some(&cancelled()), closing()), "closing");
+        }
+    }
+
+    #[test]
+    fn a_program_that_was_suspended_sleeps_and_one_that_could_not_be_kept_continues() {
+        let waits = || Some(vec![Wait::Event("paid".into())]);
+        let not_kept = || Some("the disk is full".to_owned());
+        let error = cancelled();
+        let cases = [
+            (waits(), None, "asleep"),
+            (waits(), not_kept(), "asleep"),
+            (None, not_kept(), "later"),
+            (None, None, "ends"),
+        ];
+        for (suspended, not_kept, expected) in cases {
+            let facts = Facts { suspended, not_kept, ..facts() };
+            assert_eq!(word(Reached::Begun, Some(&error), facts), expected);
+        }
+        let facts = Facts { suspended: waits(), not_kept: not_kept(), ..facts() };
+        assert_eq!(word(Reached::Begun, None, facts), "ends", "it returned");
+    }
+}
