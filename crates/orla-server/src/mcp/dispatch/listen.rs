@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use orla_marketplace::{Call, JsonText};
-use rmcp::model::{ErrorData, SubscriptionsListenRequestParams};
+use rmcp::model::{ErrorData, SubscriptionFilter, SubscriptionsListenRequestParams};
+use serde::Serialize;
 
 use crate::mcp::dispatch::Caller;
 use crate::mcp::notify::notices::{list_changed, resource_updated};
@@ -66,6 +67,15 @@ fn uri_of(params: &JsonText) -> Result<String, ErrorData> {
     uri.ok_or_else(|| ErrorData::invalid_params("uri, the resource's address, must be a string", None))
 }
 
+/// What a stream carries, as its acknowledgement says.
+#[derive(Serialize)]
+struct Accepted<'a> {
+    #[serde(flatten)]
+    filter: &'a SubscriptionFilter,
+    #[serde(rename = "taskIds", skip_serializing_if = "Vec::is_empty")]
+    task_ids: Vec<String>,
+}
+
 /// Tells a sessionless client of changes until it goes away or the server stops.
 pub(crate) async fn listen(
     core: &Arc<Core>,
@@ -109,14 +119,7 @@ pub(crate) async fn listen(
     );
     acknowledged.extend_from_slice(format!("{META_SUBSCRIPTION_ID}\":{}", id.as_str()).as_bytes());
     acknowledged.extend_from_slice(br#"},"notifications":"#);
-    let from = acknowledged.len();
-    push_json(&mut acknowledged, &accepted);
-    if let Some(ids) = watched.acknowledged() {
-        let is_alone = acknowledged.len() == from + "{}".len();
-        acknowledged.pop();
-        let separator = if is_alone { "" } else { "," };
-        acknowledged.extend_from_slice(format!("{separator}{ids}}}").as_bytes());
-    }
+    push_json(&mut acknowledged, &Accepted { filter: &accepted, task_ids: watched.ids() });
     acknowledged.extend_from_slice(b"}}");
     outlet.send(acknowledged.into());
     loop {

@@ -55,11 +55,9 @@ impl<'a> Watched<'a> {
         Ok(Self { tasks: Some(tasks), changes: watched })
     }
 
-    /// The member `taskIds` of the acknowledgement, if there is one.
-    pub(crate) fn acknowledged(&self) -> Option<String> {
-        let quoted = |changes: &Receiver<Arc<Task>>| format!("\"{}\"", changes.borrow().id);
-        let ids: Vec<String> = self.changes.iter().map(quoted).collect();
-        (!ids.is_empty()).then(|| format!("\"taskIds\":[{}]", ids.join(",")))
+    /// The ids of the tasks.
+    pub(crate) fn ids(&self) -> Vec<String> {
+        self.changes.iter().map(|changes| changes.borrow().id.to_string()).collect()
     }
 
     /// The next task that has changed. Waits for ever if no task is left.
