@@ -99,6 +99,8 @@ t("link_itself", lambda: os.utime("work/link", (2, 2), follow_symlinks=False))
 t("temporary", lambda: (open(tmp + "/f", "w").close(), os.chmod(tmp + "/f", 0o700), os.utime(tmp + "/f")))
 t("copy", lambda: shutil.copy2("data/in", "work/copy"))
 t("stream", lambda: with_open("work/old", lambda fd: os.chmod(f"/dev/fd/{fd}", 0o640)))
+t("below", lambda: with_open("work", lambda fd: os.chmod(f"/proc/self/fd/{fd}/old", 0o640)))
+t("here", lambda: os.chmod("/proc/self/cwd/work/old", 0o640))
 t("owner", lambda: os.chown("work/old", os.getuid(), -1))
 t("shared", lambda: (os.mkdir("work/dir"), os.chmod("work/dir", 0o2755)))
 t("link", lambda: os.chmod("work/link", 0o777))
@@ -111,7 +113,9 @@ t("open_times", lambda: with_open("data/in", lambda fd: os.utime(fd)))
 t("root", lambda: os.chmod("/proc/self/root" + os.path.abspath("other/out"), 0o777))
 t("setuid", lambda: os.chmod("work/old", 0o4755))
 t("setgid", lambda: os.chmod("work/old", 0o2755))
+t("below_other", lambda: with_open("data", lambda fd: os.chmod(f"/proc/self/fd/{fd}/in", 0o777)))
 t("absent", lambda: os.chmod("work/absent", 0o600))
+t("padded", lambda: with_open("work/old", lambda fd: os.chmod(f"/dev/fd/0{fd}", 0o640)))
 t("closed", lambda: os.chmod(999, 0o600))
 t("pipe", lambda: os.chmod(1, 0o777))
 t("bad_pointer", lambda: call(90, ctypes.c_void_p(8), 0o777))
@@ -156,10 +160,9 @@ cp -p data/in work/kept && install -m 600 data/in work/installed && echo copies=
     let before = modes();
     let server = world.serve();
     let tried_one = tried(&server, "w");
-    let allowed = "chmod=ok fchmod=ok at=ok proc=ok utime=ok link_itself=ok temporary=ok copy=ok stream=ok owner=ok shared=ok";
-    let refused =
-        "link=1 link_times=1 above=1 beside=1 readable=1 open=1 open_times=1 root=40 setuid=1 setgid=1";
-    let wrong = "absent=2 closed=9 pipe=1 bad_pointer=14 attribute=95 other_attribute=1 other_owner=1 owner_beside=1 around=1 first=[2, 40] copies=ok";
+    let allowed = "chmod=ok fchmod=ok at=ok proc=ok utime=ok link_itself=ok temporary=ok copy=ok stream=ok below=ok here=ok owner=ok shared=ok";
+    let refused = "link=1 link_times=1 above=1 beside=1 readable=1 open=1 open_times=1 root=40 setuid=1 setgid=1 below_other=1";
+    let wrong = "absent=2 padded=2 closed=9 pipe=1 bad_pointer=14 attribute=95 other_attribute=1 other_owner=1 owner_beside=1 around=1 first=[2, 40] copies=ok";
     assert_eq!(tried_one, format!("{allowed} {refused} {wrong}"));
     assert_eq!(tried(&server, "none"), "mode=no own=ok");
     assert_eq!(modes(), before);

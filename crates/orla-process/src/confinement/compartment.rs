@@ -43,7 +43,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use orla_sys::{Fork, Starter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{MountFlags, mount, mount_bind, mount_remount};
 use rustix::process::{
     DumpableBehavior, Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, pidfd_open,
     set_dumpable_behavior, set_parent_process_death_signal, setpgid, wait, waitid, waitpid,
@@ -459,6 +459,9 @@ fn kill_others() {
     let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(-1), nix::sys::signal::Signal::SIGKILL);
 }
 
+/// Settings and requests of the host's kernel. The user root may write them without any capability, and they reach beyond the sandbox.
+const KERNEL: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+
 /// Mounts what is the compartment's own.
 fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -472,5 +475,9 @@ fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
     fs::create_dir(mount_point.join(TEMPORARY))?;
     // Programs in memory are not to be had here either. Older kernels do not know it.
     let _ = fs::write("/proc/sys/vm/memfd_noexec", "2");
+    KERNEL.iter().filter(|path| Path::new(path).exists()).try_for_each(|path| {
+        mount_bind(*path, *path)?;
+        mount_remount(*path, MountFlags::BIND | MountFlags::RDONLY | flags, "")
+    })?;
     Ok(())
 }

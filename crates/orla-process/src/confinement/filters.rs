@@ -105,6 +105,16 @@ const FILE_FLAGS: [u64; 8] = [
     0xC050_6617,
 ];
 
+/// Requests to a file system that change more than the file of the descriptor, which may be open to read only: FAT sets the mode
+/// (`FAT_IOCTL_SET_ATTRIBUTES`), OCFS2 makes a file (`OCFS2_IOC_REFLINK`).
+const FILE_SYSTEM: [u64; 2] = [0x4004_7211, 0x4018_6F04];
+/// Where a request names its type.
+const TYPE: u64 = 0xFF00;
+/// Types of requests of file systems that make subvolumes and snapshots through any descriptor: Btrfs, bcachefs, F2FS.
+const FILE_SYSTEM_TYPES: [u64; 3] = [0x9400, 0xBC00, 0xF500];
+/// Those of Btrfs that every file system knows, and that need a file that is open to write: `FICLONE`, `FICLONERANGE`, `FIDEDUPERANGE`.
+const CLONES: [u64; 3] = [0x4004_9409, 0x4020_940D, 0xC018_9436];
+
 impl Filters {
     /// The filters for a process that may connect to this, with or without a limit of its memory, and which may run any file or not.
     pub(super) fn new(
@@ -136,8 +146,13 @@ impl Filters {
         for bit in bits {
             refusals.refuse_if(libc::SYS_clone, &[(0, SeccompCmpOp::MaskedEq(bit), bit)])?;
         }
-        for request in TERMINAL.iter().chain(&FILE_FLAGS) {
+        for request in TERMINAL.iter().chain(&FILE_FLAGS).chain(&FILE_SYSTEM) {
             refusals.refuse_if(libc::SYS_ioctl, &[(1, SeccompCmpOp::Eq, *request)])?;
+        }
+        for kind in FILE_SYSTEM_TYPES {
+            let mut conditions = vec![(1, SeccompCmpOp::MaskedEq(TYPE), kind)];
+            conditions.extend(CLONES.map(|clone| (1, SeccompCmpOp::Ne, clone)));
+            refusals.refuse_if(libc::SYS_ioctl, &conditions)?;
         }
         sockets::refuse(&mut refusals, connects.network, !connects.unix.is_empty())?;
         // Leases and notices of directories hold up other processes; hints change files that may only be read.

@@ -57,7 +57,7 @@ const SYS_REMOVEXATTRAT: i64 = 466;
 /// The most bytes of a path, with its end.
 const MAX_PATH: usize = libc::PATH_MAX.unsigned_abs() as usize;
 /// The most directories above a file.
-const MAX_DEPTH: usize = 4096;
+const MAX_DEPTH: usize = 256;
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: libc::UTIME_NOW };
 
 /// Where a program may change metadata.
@@ -271,12 +271,22 @@ fn open(thread: i32, place: Place) -> Result<OwnedFd, Errno> {
         let is_itself = flags & libc::AT_EMPTY_PATH != 0;
         return if is_itself { directory() } else { Err(libc::ENOENT) };
     }
-    if let Some(number) = of_descriptor(path) {
-        return thread.descriptor(number);
+    if let Some((start, path)) = of_process(path) {
+        let start = match start {
+            Start::Descriptor(number) => thread.descriptor(number)?,
+            Start::Directory => thread.directory()?,
+        };
+        return if path.as_os_str().is_empty() {
+            Ok(start)
+        } else {
+            thread.open(&start, path, nofollow(flags))
+        };
     }
-    let is_link = flags & libc::AT_SYMLINK_NOFOLLOW != 0;
-    let flags = if is_link { OFlags::NOFOLLOW } else { OFlags::empty() };
-    thread.open(&directory()?, path, flags)
+    thread.open(&directory()?, path, nofollow(flags))
+}
+
+fn nofollow(flags: i32) -> OFlags {
+    if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { OFlags::NOFOLLOW } else { OFlags::empty() }
 }
 
 /// The text up to its end.
@@ -286,15 +296,31 @@ fn terminated(bytes: &[u8]) -> Result<&Path, Errno> {
     Ok(Path::new(OsStr::from_bytes(&bytes[..end])))
 }
 
-/// The descriptor that a path of procfs means to its process.
-fn of_descriptor(path: &Path) -> Option<u64> {
+/// Where a path begins that leads through a process's own entries of procfs.
+#[derive(Debug, PartialEq)]
+enum Start {
+    Descriptor(u64),
+    /// The current directory.
+    Directory,
+}
+
+/// What a path of procfs means to its process, and the path from there.
+fn of_process(path: &Path) -> Option<(Start, &Path)> {
+    let below = |entries: &[&str]| entries.iter().find_map(|entry| path.strip_prefix(entry).ok());
     let streams = ["/dev/stdin", "/dev/stdout", "/dev/stderr"];
-    if let Some(number) = streams.iter().position(|stream| path == Path::new(stream)) {
-        return u64::try_from(number).ok();
+    for (number, stream) in (0..).zip(streams) {
+        if let Some(rest) = below(&[stream]) {
+            return Some((Start::Descriptor(number), rest));
+        }
     }
-    let directories = ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"];
-    let number = directories.iter().find_map(|directory| path.strip_prefix(directory).ok())?;
-    number.to_str()?.parse().ok()
+    if let Some(rest) = below(&["/proc/self/cwd", "/proc/thread-self/cwd"]) {
+        return Some((Start::Directory, rest));
+    }
+    let mut rest = below(&["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"])?.components();
+    let name = rest.next()?.as_os_str().to_str()?;
+    let number: u64 = name.parse().ok()?;
+    // The kernel knows it by this name only, and not by `+3` or `03`.
+    (number.to_string() == name).then_some((Start::Descriptor(number), rest.as_path()))
 }
 
 fn read_times(thread: i32, times: Times) -> Result<Timestamps, Errno> {
