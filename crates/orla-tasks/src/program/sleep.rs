@@ -179,10 +179,10 @@ impl Inner {
                 (Err(_), Some(_)) if self.is_shared() => {}
                 // If it failed, it may have been made. Whoever is woken for nothing looks again, and sleeps on.
                 (Ok(true) | Err(_), Some((owner, true))) => {
-                    self.enqueue_woken(owner, id.clone(), is_reserved)
+                    self.enqueue_woken(owner, id.clone(), is_reserved);
                 }
                 (_, found) if is_reserved => {
-                    self.put_to_sleep(id.clone(), found.map(|(owner, _)| owner))
+                    self.put_to_sleep(id.clone(), found.map(|(owner, _)| owner));
                 }
                 _ => {}
             }
