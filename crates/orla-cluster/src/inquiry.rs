@@ -140,7 +140,7 @@ impl Inquiries {
             let _place = place;
             let answered = tokio::select! {
                 answered = this.answer(&message) => answered,
-                () = this.stop.cancelled() => Err("it ends".to_owned()),
+                () = this.stop.cancelled() => Err("the node is shutting down".to_owned()),
             };
             let (header, answer) = match answered {
                 Ok(answer) if answer.len() <= this.link.chunk() => (ANSWER, answer),

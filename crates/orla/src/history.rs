@@ -33,7 +33,7 @@ pub(crate) fn of_server(
     config: &Config,
     is_traced: bool,
 ) -> Result<Followed, Failure> {
-    let failed = |err: std::io::Error| Failure::failed(format!("history: {err}"));
+    let failed = |err: std::io::Error| Failure::failed(format!("the history cannot be started: {err}"));
     if !config.history.enabled {
         let calls = is_traced.then(|| History::of_nothing(market)).transpose().map_err(failed)?;
         return Ok(Followed { history: None, calls, unkept: None });

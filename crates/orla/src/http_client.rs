@@ -27,7 +27,7 @@ pub(crate) fn trusting(ca: &Path) -> Result<Client, Failure> {
         let text = read_text(ca, MAX_CERTIFICATES).map_err(Failure::failed)?;
         let certificates = Certificate::from_pem_bundle(text.as_bytes()).ok();
         let certificates = certificates.filter(|all| !all.is_empty()).ok_or_else(|| {
-            Failure::failed(format!("--ca {}: no PEM file of certificates", ca.display()))
+            Failure::failed(format!("--ca {}: expected certificates in PEM; found none", ca.display()))
         })?;
         client = client.tls_certs_merge(certificates);
     }

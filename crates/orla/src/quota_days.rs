@@ -141,7 +141,8 @@ impl Inner {
         let text = read_text(&self.dir.join(FILE), MAX_FILE)?;
         let document: Document = serde_json::from_str(&text).map_err(|err| err.to_string())?;
         if document.version != 1 {
-            return Err(format!("expected version 1, got {}", document.version));
+            let version = document.version;
+            return Err(format!("another orla wrote it: expected version 1, got {version}"));
         }
         let stored: Vec<StoredCount> = document
             .days
@@ -176,7 +177,9 @@ fn lock_file(dir: &Path) -> Result<File, String> {
     let file = opened.map_err(|err| format!("cannot be used: {}", reason(&err)))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => Err("another orla uses it".to_owned()),
+        Err(TryLockError::WouldBlock) => {
+            Err("another orla uses it: stop that one, or choose another state_dir".to_owned())
+        }
         Err(TryLockError::Error(err)) => Err(format!("cannot be locked: {}", reason(&err))),
     }
 }

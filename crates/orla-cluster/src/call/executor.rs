@@ -264,11 +264,11 @@ impl Attempt<'_> {
                     let error = self.read(&payload).and_then(RuntimeResult::err);
                     return End::Over(match error.filter(RuntimeError::never_ran) {
                         Some(error) => NoAnswer::Busy(error),
-                        None => NoAnswer::NotBegun("it is busy".to_owned()),
+                        None => NoAnswer::NotBegun("the node has no place for another call".to_owned()),
                     });
                 }
                 Received::Frame(Kind::Gone, ..) => {
-                    return End::Over(NoAnswer::Lost("it ends".to_owned()));
+                    return End::Over(NoAnswer::Lost("the node is shutting down".to_owned()));
                 }
                 Received::Frame(kind @ (Kind::Result | Kind::Chunk), number, payload) => {
                     match arrive(&mut result, kind, number, payload, memory) {
@@ -290,7 +290,7 @@ impl Attempt<'_> {
                 }
                 Received::Frame(..) => {}
                 Received::NoResponders => {
-                    return End::Over(NoAnswer::NotBegun("it is gone".to_owned()));
+                    return End::Over(NoAnswer::NotBegun("the node is gone".to_owned()));
                 }
                 Received::Lost(why) => return End::Withdrawn(Err(NoAnswer::Lost(why.to_owned()))),
             }

@@ -122,21 +122,21 @@ impl Serving {
     /// Why it does not begin.
     fn admit(&self, digest: &str, head: &CallHead) -> Result<(String, OwnedSemaphorePermit), String> {
         if self.leaving.is_cancelled() {
-            return Err("it ends".to_owned());
+            return Err("the node is shutting down".to_owned());
         }
         if self.shared.replaced.is_cancelled() {
-            return Err("another instance has its name".to_owned());
+            return Err("another instance has the name of the node".to_owned());
         }
         if self.shared.is_draining() {
-            return Err("it takes no more calls".to_owned());
+            return Err("the node is draining".to_owned());
         }
         if let Some(refusal) = head.refusal() {
             return Err(refusal);
         }
         let id = self.offered.load().get(digest).cloned();
-        let id = id.ok_or("it does not offer it in this version")?;
+        let id = id.ok_or("the node does not offer it in this version")?;
         let place = Arc::clone(&self.places).try_acquire_owned();
-        Ok((id, place.map_err(|_| "it is busy")?))
+        Ok((id, place.map_err(|_| "the node has no place for another call")?))
     }
 
     fn refuse(&self, exchange: Exchange, refusal: String) {
@@ -262,7 +262,7 @@ impl Serving {
         call.timeout = Some(head.timeout());
         call.scope.principal = head.principal(SystemTime::now())?;
         if call.scope.principal.is_none() && !self.link.admits_anonymous.load(Ordering::Relaxed) {
-            return Err("it takes only calls of identified callers".to_owned());
+            return Err("the node takes only calls of identified callers".to_owned());
         }
         call.scope.hops = head.hops()?;
         call.scope.counted = head.counted();

@@ -68,12 +68,17 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
         let question =
             format!("{package} is software of others, and runs without confinement for this. Run it?");
         if !agrees(&question)? {
-            return Err(Failure::failed(format!("{} was not run", learn.name)));
+            let why = "you did not agree; --yes runs it without the question";
+            return Err(Failure::failed(format!("{} was not run: {why}", learn.name)));
         }
     }
-    let recording = tempfile::NamedTempFile::new()
-        .map_err(|err| Failure::failed(format!("no file for the recording: {err}")))?;
-    let itself = std::env::current_exe().map_err(|err| Failure::failed(err.to_string()))?;
+    let recording = tempfile::NamedTempFile::new().map_err(|err| {
+        Failure::failed(format!(
+            "cannot create a temporary file for the recording: {err}; set TMPDIR to a directory that can be written"
+        ))
+    })?;
+    let itself = std::env::current_exe()
+        .map_err(|err| Failure::failed(format!("cannot find orla's own executable: {err}")))?;
     let mut args: Vec<OsString> = STRACE.iter().map(OsString::from).collect();
     args.extend(["-o".into(), recording.path().into(), "--".into(), itself.into()]);
     args.extend(flags(source));
