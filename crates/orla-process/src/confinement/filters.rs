@@ -92,17 +92,16 @@ const F_SET_FILE_RW_HINT: i32 = 1038;
 const TERMINAL: [u64; 2] = [0x5412, 0x541C];
 /// A file in memory that cannot become a program.
 const MFD_NOEXEC_SEAL: u64 = 0x8;
-/// Changes what belongs to a file and not to its content: `FS_IOC_SETFLAGS`, its 32-bit form, `FS_IOC_FSSETXATTR`,
-/// `FS_IOC_SETVERSION`, `EXT4_IOC_SETVERSION`, `FS_IOC_ENABLE_VERITY`, and encryption policies and keys.
+/// Requests that change what belongs to a file and not to its content.
 const FILE_FLAGS: [u64; 8] = [
-    0x4008_6602,
-    0x4004_6602,
-    0x401C_5820,
-    0x4008_7602,
-    0x4008_6604,
-    0x4080_6685,
-    0x800C_6613,
-    0xC050_6617,
+    0x4008_6602, // FS_IOC_SETFLAGS
+    0x4004_6602, // FS_IOC32_SETFLAGS
+    0x401C_5820, // FS_IOC_FSSETXATTR
+    0x4008_7602, // FS_IOC_SETVERSION
+    0x4008_6604, // EXT4_IOC_SETVERSION
+    0x4080_6685, // FS_IOC_ENABLE_VERITY
+    0x800C_6613, // FS_IOC_SET_ENCRYPTION_POLICY
+    0xC050_6617, // FS_IOC_ADD_ENCRYPTION_KEY
 ];
 
 /// Requests to a file system that change more than the file of the descriptor, which may be open to read only: FAT sets the mode
@@ -116,7 +115,8 @@ const FILE_SYSTEM_TYPES: [u64; 3] = [0x9400, 0xBC00, 0xF500];
 const CLONES: [u64; 3] = [0x4004_9409, 0x4020_940D, 0xC018_9436];
 
 impl Filters {
-    /// The filters for a process that may connect to this, with or without a limit of its memory, and which may run any file or not.
+    /// Compiles the filters. `bounds_memory` refuses memory that belongs to no process, and `runs_any_file` permits
+    /// files in memory that can become programs.
     pub(super) fn new(
         connects: &Connects,
         bounds_memory: bool,
@@ -126,7 +126,7 @@ impl Filters {
         refusals.refuse(SYS_OPEN_TREE_ATTR);
         // Flags of files; their other metadata are decided on by [`metadata`].
         refusals.refuse(SYS_FILE_SETATTR);
-        // As no namespace does it, the copy of a process asks in this way whether it is alone in there.
+        // `unshare(CLONE_THREAD)` changes nothing: `orla_sys::fork` checks with it that there is one thread.
         let alone = u64::from(libc::CLONE_THREAD.unsigned_abs());
         refusals.refuse_if(libc::SYS_unshare, &[(0, SeccompCmpOp::Ne, alone)])?;
         // The rest of System V is checked for after each program; queues of POSIX show nowhere.
@@ -160,7 +160,7 @@ impl Filters {
             let request = u64::from(request.unsigned_abs());
             refusals.refuse_if(libc::SYS_fcntl, &[(1, SeccompCmpOp::Eq, request)])?;
         }
-        // The limits of another process, such as those of the one that watches over this one.
+        // A process may not change the limits of others, such as those of the one that watches it.
         refusals.refuse_if(libc::SYS_prlimit64, &[(0, SeccompCmpOp::Ne, 0)])?;
         refuse_privileged_files(&mut refusals)?;
         if !runs_any_file {
@@ -187,8 +187,8 @@ impl Filters {
         Ok(Self { programs: all, metadata: metadata.compile(libc::EPERM)? })
     }
 
-    /// Puts them in force for this thread and for what it starts. They cannot be taken back. Whether changes of metadata are decided
-    /// on elsewhere; else all are refused.
+    /// Puts them in force for this thread and for what it starts. They cannot be taken back. Unless another process
+    /// answers changes of metadata (`is_metadata_answered`), all are refused.
     pub(super) fn apply(&self, is_metadata_answered: bool) -> io::Result<()> {
         let metadata = (!is_metadata_answered).then_some(&self.metadata);
         let mut all = self.programs.iter().chain(metadata);
@@ -230,13 +230,19 @@ fn refuse_privileged_files(refusals: &mut Refusals) -> io::Result<()> {
 /// The x32 ABI has the same calls under other numbers, which the other filters do not know.
 fn without_x32() -> BpfProgram {
     const X32: u32 = 0x4000_0000;
-    const ALLOW: u32 = 0x7fff_0000;
-    const ERRNO: u32 = 0x0005_0000;
+    const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+    const ERRNO: u32 = libc::SECCOMP_RET_ERRNO;
+    /// `BPF_LD | BPF_W | BPF_ABS`: the number of the call is at 0.
+    const LOAD_WORD: u16 = 0x20;
+    /// `BPF_JMP | BPF_JGE | BPF_K`
+    const JUMP_IF_AT_LEAST: u16 = 0x35;
+    /// `BPF_RET | BPF_K`
+    const RETURN: u16 = 0x06;
     let statement = |code, k| seccompiler::sock_filter { code, jt: 0, jf: 0, k };
     vec![
-        statement(0x20, 0),
-        seccompiler::sock_filter { code: 0x35, jt: 0, jf: 1, k: X32 },
-        statement(0x06, ERRNO | libc::ENOSYS.unsigned_abs()),
-        statement(0x06, ALLOW),
+        statement(LOAD_WORD, 0),
+        seccompiler::sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: X32 },
+        statement(RETURN, ERRNO | libc::ENOSYS.unsigned_abs()),
+        statement(RETURN, ALLOW),
     ]
 }
