@@ -210,8 +210,8 @@ impl Link {
         *self.is_connected.borrow()
     }
 
-    /// Whether there is a connection. One that was just lost is waited for.
-    pub(crate) async fn reconnected(&self) -> bool {
+    /// Returns whether there is a connection. Waits for one that was just lost.
+    pub(crate) async fn wait_until_connected(&self) -> bool {
         let lost = *self.lost.lock();
         let mut connection = self.connection();
         let connected = connection.wait_for(|is_connected| *is_connected);
@@ -296,8 +296,9 @@ impl Link {
         }
     }
 
-    /// Whether NATS takes messages and delivers them. A connection that is lost without a word looks like one that is there.
-    pub(crate) async fn is_answered(&self) -> bool {
+    /// Sends an echo, and returns whether it comes back. A connection that is lost without a word looks like one that is
+    /// there.
+    pub(crate) async fn probe(&self) -> bool {
         let Ok(mut inbox) = self.open() else { return false };
         let echo = async {
             self.send(self.frames_here(&inbox.token), None, "echo", Bytes::new()).await.ok()?;

@@ -109,7 +109,7 @@ impl ClusterExecutor {
         let mut tried = Vec::new();
         while let Some(candidate) = self.next(&provider.digest, &tried, wanted) {
             let node = &candidate.node;
-            if !link.reconnected().await {
+            if !link.wait_until_connected().await {
                 reason = "there is no connection to the cluster".to_owned();
                 break;
             }
@@ -137,11 +137,12 @@ impl ClusterExecutor {
                 Err(NoAnswer::Lost(why)) => {
                     tracing::warn!(node, why, capability = provider.id, "a node was lost during a call");
                     count(&events.lost);
-                    // If it is NATS that is silent, another node would be sent the call by and by, too.
-                    let is_heard = link.is_answered().await
+                    // If NATS itself is silent, it may still deliver the call to this node later. Then the call is
+                    // not sent to another one.
+                    let is_heard = link.probe().await
                         || provider.is_idempotent
-                            && link.reconnected().await
-                            && link.is_answered().await;
+                            && link.wait_until_connected().await
+                            && link.probe().await;
                     let reason = match is_heard {
                         true => format!("node {node} of the cluster was lost during the call: {why}"),
                         false => "the connection to the cluster was lost during the call".to_owned(),

@@ -18,9 +18,9 @@
 //! - Without an explicit yes the call does not run: silence, a lost client and a full table refuse it.
 //! - Every decision is observed once, with who made it.
 
-mod matter;
 mod question;
 mod rule;
+mod subject;
 mod table;
 
 use std::sync::Arc;
@@ -41,7 +41,7 @@ use crate::payload::{JsonText, Payload};
 use crate::principal::{ANONYMOUS, Principal};
 use table::{Binding, Opened, Question, Table};
 
-pub(crate) use matter::Matter;
+pub(crate) use subject::ApprovalSubject;
 
 pub use rule::ApprovalRule;
 
@@ -372,7 +372,7 @@ impl Approvals {
         entry: &Entry,
         input: &Payload,
         call: &WaitingCall<'_>,
-    ) -> RuntimeResult<Matter> {
+    ) -> RuntimeResult<ApprovalSubject> {
         let answered = tokio::select! {
             biased;
             answered = self.answered(&rule, entry, input, call) => answered,
@@ -381,7 +381,7 @@ impl Approvals {
             }
         };
         let reason = match answered {
-            Ok(matter) if self.still_accepts(call.principal) => return Ok(matter),
+            Ok(subject) if self.still_accepts(call.principal) => return Ok(subject),
             Ok(_) => "the caller's credential has expired or was withdrawn meanwhile".to_owned(),
             Err(reason) => reason,
         };
@@ -398,9 +398,9 @@ impl Approvals {
         entry: &Entry,
         input: &Payload,
         call: &WaitingCall<'_>,
-    ) -> Result<Matter, String> {
+    ) -> Result<ApprovalSubject, String> {
         let question = question_of(rule, entry, input, call).await?;
-        let matter = question.binding.matter.clone();
+        let subject = question.binding.subject.clone();
         let client = call.client.filter(|client| {
             rule.may_ask_client_of(call.principal) && question::can_be_asked(&***client)
         });
@@ -417,7 +417,7 @@ impl Approvals {
             }
             Ok(Opened::Approved(approval)) => {
                 self.decided(&question, ApprovalDecision::Used, Some(&approval));
-                return Ok(matter);
+                return Ok(subject);
             }
             Ok(Opened::Waiting { id, expires, answer }) => (id, expires, answer),
         };
@@ -462,10 +462,10 @@ impl Approvals {
         };
         match ended {
             // It was recorded when it was given.
-            Ended::ByOthers(answer) => answer.outcome().map(|()| matter),
+            Ended::ByOthers(answer) => answer.outcome().map(|()| subject),
             Ended::Directly(answer) => {
                 self.decided(&question, answer.decision(), Some(&answer));
-                answer.outcome().map(|()| matter)
+                answer.outcome().map(|()| subject)
             }
             Ended::Unasked => {
                 self.decided(&question, ApprovalDecision::Unasked, None);
@@ -586,7 +586,7 @@ async fn question_of(
     input: &Payload,
     call: &WaitingCall<'_>,
 ) -> Result<Question, String> {
-    let matter = Matter::of(entry).await?;
+    let subject = ApprovalSubject::of(entry).await?;
     let text = input.json().map_err(|err| format!("its input cannot be read: {err}"))?.as_str();
     // An input without a canonical form is its own.
     let input_form = canonical_json(text).unwrap_or_else(|_| text.to_owned());
@@ -595,7 +595,7 @@ async fn question_of(
         id: format!("{number:016x}"),
         binding: Binding {
             capability: entry.manifest.id.clone(),
-            matter,
+            subject,
             input: hash_text(input_form.as_bytes()),
             caller: call.principal.cloned(),
         },

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::{Answer, ApprovalRule, Matter, MayAnswer};
+use super::{Answer, ApprovalRule, ApprovalSubject, MayAnswer};
 use crate::payload::Payload;
 use crate::principal::Principal;
 
@@ -26,7 +26,7 @@ pub(super) struct Binding {
     /// The id of the capability.
     pub(super) capability: String,
     /// Its manifest and its program.
-    pub(super) matter: Matter,
+    pub(super) subject: ApprovalSubject,
     /// The digest of the input.
     pub(super) input: String,
     /// The caller.
@@ -173,7 +173,7 @@ mod tests {
             id: id.to_owned(),
             binding: Binding {
                 capability: "a".to_owned(),
-                matter: Matter::default(),
+                subject: ApprovalSubject::default(),
                 input: input.to_owned(),
                 caller: Some(Principal::token(caller)),
             },
@@ -230,7 +230,7 @@ mod tests {
         drop(waits(&mut table, question("2", "bob", r#"{"n":2}"#)));
         drop(waits(&mut table, question("3", "eve", r#"{"n":1}"#)));
         let mut changed = question("4", "bob", r#"{"n":1}"#);
-        changed.binding.matter.manifest = "sha256:1".to_owned();
+        changed.binding.subject.manifest = "sha256:1".to_owned();
         drop(waits(&mut table, changed));
         let mut narrowed = question("6", "bob", r#"{"n":1}"#);
         let by = Some(crate::principal::Callers::parse(["eve"]).unwrap());

@@ -19,7 +19,7 @@ use super::stream::StreamHandle;
 use super::{Answering, Call, CallContext};
 use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
-use crate::approval::{Matter, WaitingCall};
+use crate::approval::{ApprovalSubject, WaitingCall};
 use crate::catalog::{Catalog, Entry};
 use crate::error::{RuntimeError, RuntimeResult, Undeclared, Violation, seconds};
 use crate::executor::CapabilityExecutor;
@@ -72,7 +72,7 @@ pub(super) struct PreparedCall<'m> {
     counted: Vec<Arc<str>>,
     losses: Losses,
     /// What was approved and under which rule, if the call needed an approval.
-    approved: Option<(Matter, String)>,
+    approved: Option<(ApprovalSubject, String)>,
 }
 
 /// The permits with which a call runs.
@@ -372,11 +372,11 @@ impl PreparedCall<'_> {
             notices: &ctx.scope.notices,
         };
         recording.waits_for_approval(true);
-        let matter = approvals.ask(Arc::clone(&rule), entry, input, &call).await?;
+        let subject = approvals.ask(Arc::clone(&rule), entry, input, &call).await?;
         recording.waits_for_approval(false);
         drop(paused);
         ctx.deadline = ctx.clock().deadline();
-        self.approved = Some((matter, rule.name.clone()));
+        self.approved = Some((subject, rule.name.clone()));
         Ok(())
     }
 
@@ -388,12 +388,12 @@ impl PreparedCall<'_> {
     /// The policy now denies the call, or the capability has changed since the question.
     pub(super) async fn authorize_again(&self) -> RuntimeResult<()> {
         self.check_policy()?;
-        let Some((matter, rule)) = &self.approved else { return Ok(()) };
+        let Some((subject, rule)) = &self.approved else { return Ok(()) };
         let newest = self.market.peek().with_id(&self.entry.manifest.id).map(Arc::clone);
         let newest = newest.filter(|newest| !Arc::ptr_eq(newest, &self.entry));
         for entry in [Some(&self.entry), newest.as_ref()].into_iter().flatten() {
-            let now = self.in_time(Matter::of(entry)).await?;
-            if now.as_ref() != Ok(matter) {
+            let now = self.in_time(ApprovalSubject::of(entry)).await?;
+            if now.as_ref() != Ok(subject) {
                 let reason = "it has changed since the approval was asked for; call it again".to_owned();
                 return Err(RuntimeError::Unapproved { id: self.id(), rule: rule.clone(), reason });
             }

@@ -346,7 +346,7 @@ impl<'a> Pending<'a> {
                     if ctx.is_late() {
                         return Next::End(late(ctx));
                     }
-                    // That the time is over is no answer: the run ends in a moment.
+                    // A timeout is no answer: the run is about to end.
                     if ctx.expires_within(LEEWAY) && answer.as_ref().is_err_and(is_timeout) {
                         continue;
                     }

@@ -219,13 +219,13 @@ async fn converse(
     let learned = learned?;
     let wire = agent.wire(&learned, ctx)?.carrying(ctx.scope.traceparent.as_deref(), hops);
     let is_streaming = learned.card.streaming;
-    let mut teller = Teller { ctx, told: 0.0 };
+    let mut progress = ProgressReporter { ctx, told: 0.0 };
     let metadata = message.metadata.clone();
     let mut next = Some(message);
     for _ in 0..MAX_QUESTIONS {
         let Some(message) = next.take().filter(|_| !leaving.is_cancelled()) else { break };
-        let last = begin(&wire, message, is_streaming, gathered, leaving, &mut teller).await?;
-        let following = follow(&wire, last, is_streaming, gathered, &mut teller);
+        let last = begin(&wire, message, is_streaming, gathered, leaving, &mut progress).await?;
+        let following = follow(&wire, last, is_streaming, gathered, &mut progress);
         let Some(end) = leaving.run_until_cancelled(following).await else { break };
         end?;
         let is_question =
@@ -251,7 +251,7 @@ async fn begin(
     is_streaming: bool,
     gathered: &mut Gathered,
     leaving: &CancellationToken,
-    teller: &mut Teller<'_>,
+    progress: &mut ProgressReporter<'_>,
 ) -> Result<Result<(), Fault>, Fault> {
     let answered = message.task_id.clone();
     let request = SendMessageRequest {
@@ -279,7 +279,7 @@ async fn begin(
     };
     if (answered.is_some() || gathered.task.is_none())
         && let Some(first) = events.next().await
-        && let Err(fault) = first.and_then(|event| take(event, gathered, teller))
+        && let Err(fault) = first.and_then(|event| take(event, gathered, progress))
     {
         return Ok(Err(fault));
     }
@@ -287,12 +287,12 @@ async fn begin(
     if answered.is_some() && gathered.turn() == Turn::Asking {
         let next = timeout(SECOND_THOUGHT, events.next());
         if let Some(Ok(Some(event))) = leaving.run_until_cancelled(next).await
-            && let Err(fault) = event.and_then(|event| take(event, gathered, teller))
+            && let Err(fault) = event.and_then(|event| take(event, gathered, progress))
         {
             return Ok(Err(fault));
         }
     }
-    let rest = leaving.run_until_cancelled(drain(events, gathered, teller)).await;
+    let rest = leaving.run_until_cancelled(drain(events, gathered, progress)).await;
     Ok(rest.unwrap_or(Ok(())))
 }
 
@@ -302,7 +302,7 @@ async fn follow(
     mut last: Result<(), Fault>,
     is_streaming: bool,
     gathered: &mut Gathered,
-    teller: &mut Teller<'_>,
+    progress: &mut ProgressReporter<'_>,
 ) -> Result<(), Fault> {
     let (mut pause, mut can_subscribe) = (POLL_MIN, is_streaming);
     loop {
@@ -317,14 +317,14 @@ async fn follow(
                 .err()
                 .unwrap_or_else(|| Fault::Wrong("it answers with nothing".to_owned())));
         };
-        last = look(wire, &task, gathered, teller).await;
+        last = look(wire, &task, gathered, progress).await;
         if can_subscribe && last.is_ok() && gathered.turn() == Turn::Going {
             last = match wire.subscribe(&task).await {
                 Ok(events) => {
-                    let end = drain(events, gathered, teller).await;
+                    let end = drain(events, gathered, progress).await;
                     if end.is_ok() && gathered.turn() == Turn::Over {
                         // Only the agent knows the events during the interruption.
-                        let _ = look(wire, &task, gathered, teller).await;
+                        let _ = look(wire, &task, gathered, progress).await;
                     }
                     end
                 }
@@ -346,12 +346,12 @@ async fn follow(
 async fn drain(
     mut events: Events,
     gathered: &mut Gathered,
-    teller: &mut Teller<'_>,
+    progress: &mut ProgressReporter<'_>,
 ) -> Result<(), Fault> {
     while gathered.turn() == Turn::Going
         && let Some(event) = events.next().await
     {
-        take(event?, gathered, teller)?;
+        take(event?, gathered, progress)?;
     }
     Ok(())
 }
@@ -361,17 +361,21 @@ async fn look(
     wire: &Wire,
     task: &str,
     gathered: &mut Gathered,
-    teller: &mut Teller<'_>,
+    progress: &mut ProgressReporter<'_>,
 ) -> Result<(), Fault> {
     let task = wire.get(task).await?;
-    take(StreamResponse::Task(task), gathered, teller)
+    take(StreamResponse::Task(task), gathered, progress)
 }
 
-fn take(event: StreamResponse, gathered: &mut Gathered, teller: &mut Teller<'_>) -> Result<(), Fault> {
+fn take(
+    event: StreamResponse,
+    gathered: &mut Gathered,
+    progress: &mut ProgressReporter<'_>,
+) -> Result<(), Fault> {
     match gathered.take(event) {
         Ok(words) => {
             if gathered.turn() == Turn::Going {
-                teller.tell(words);
+                progress.tell(words);
             }
             Ok(())
         }
@@ -381,12 +385,12 @@ fn take(event: StreamResponse, gathered: &mut Gathered, teller: &mut Teller<'_>)
 }
 
 /// Tells the caller how far the agent is.
-struct Teller<'a> {
+struct ProgressReporter<'a> {
     ctx: &'a CallContext,
     told: f64,
 }
 
-impl Teller<'_> {
+impl ProgressReporter<'_> {
     fn tell(&mut self, message: Option<String>) {
         if self.ctx.scope.notices.is_wanted() {
             self.told += 1.0;

@@ -5,13 +5,13 @@ use crate::catalog::Entry;
 
 /// The digests of the manifest and the program that were approved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Matter {
+pub(crate) struct ApprovalSubject {
     pub(super) manifest: String,
     /// Or why the content has no digest; `None` if the capability has no content of its own.
     content: Option<Result<String, String>>,
 }
 
-impl Matter {
+impl ApprovalSubject {
     /// The digests of a capability as it is now. Reads its content only if it has changed since it
     /// was last read.
     ///
