@@ -140,12 +140,12 @@ impl App {
         });
         let mut providers = Providers::from([
             Arc::clone(&capsules) as Arc<dyn Source>,
-            (Arc::clone(&servers) as Arc<dyn Source>),
-            (Arc::clone(&plugins) as Arc<dyn Source>),
-            (Arc::clone(&documents) as Arc<dyn Source>),
-            (Arc::clone(&agents) as Arc<dyn Source>),
-            (Arc::clone(&remotes) as Arc<dyn Source>),
-            (Arc::clone(&streams) as Arc<dyn Source>),
+            Arc::clone(&servers) as Arc<dyn Source>,
+            Arc::clone(&plugins) as Arc<dyn Source>,
+            Arc::clone(&documents) as Arc<dyn Source>,
+            Arc::clone(&agents) as Arc<dyn Source>,
+            Arc::clone(&remotes) as Arc<dyn Source>,
+            Arc::clone(&streams) as Arc<dyn Source>,
         ]);
         providers.extend(cluster.clone().map(|cluster| cluster as Arc<dyn Source>));
         marketplace.replace_executor(Arc::new(LocalExecutor));

@@ -17,7 +17,7 @@ use orla_marketplace::{
 use orla_process::confinement::Declared;
 use parking_lot::Mutex;
 
-use crate::config::{Config, Placed, Problem, ToolOverride, description_of};
+use crate::config::{Config, Placed, Problem, Rename, ToolOverride, description_of};
 use crate::findings::Findings;
 use crate::governance::Rules;
 use crate::memory;
@@ -117,6 +117,48 @@ impl Served {
     }
 }
 
+/// Tools after the changes that `tools` in the configuration makes.
+#[derive(Default)]
+struct Changed<'c> {
+    /// Those that keep their names.
+    unrenamed: Vec<Tool>,
+    renamed: Vec<(Tool, &'c Rename)>,
+    /// Those with a name that belongs to the language.
+    displaced: Vec<Tool>,
+    /// Keys that give one name or one description to several tools, with the id of the first of them.
+    several: BTreeMap<&'c str, String>,
+}
+
+/// Changes tools as the configuration says, and leaves out those that it disables.
+fn change(config: &Config, tools: Vec<Tool>) -> Changed<'_> {
+    let mut changed = Changed::default();
+    for mut tool in tools {
+        let (wider, own) = overrides(config, tool.id());
+        let nearest_first = || own.into_iter().chain(wider.iter().rev().map(|(_, change)| *change));
+        if nearest_first().find_map(|change| change.enabled) == Some(false) {
+            continue;
+        }
+        for (name, change) in wider {
+            apply(&mut tool.registration, change);
+            if change.rename.is_some() || change.description.is_some() {
+                changed.several.entry(name).or_insert_with(|| tool.id().to_owned());
+            }
+        }
+        if let Some(change) = own {
+            apply(&mut tool.registration, change);
+            if let Some(description) = &change.description {
+                tool.registration.manifest.description.clone_from(description);
+            }
+        }
+        match own.and_then(|change| change.rename.as_ref()) {
+            Some(rename) => changed.renamed.push((tool, rename)),
+            None if program::IDS.contains(&tool.id()) => changed.displaced.push(tool),
+            None => changed.unrenamed.push(tool),
+        }
+    }
+    changed
+}
+
 impl Sources {
     fn catalog(
         &self,
@@ -159,14 +201,9 @@ impl Sources {
         builder.build()
     }
 
-    /// Registers everything as `tools` in the configuration changes it.
-    fn add_tools(
-        &self,
-        builder: &mut CatalogBuilder,
-        providers: &[Arc<dyn Source>],
-        findings: &mut Findings,
-    ) {
-        let config = &self.config;
+    /// Returns what is to be served. Where ids are the same, tools of this node come before built-ins, and both before the
+    /// tools of other nodes.
+    fn gather(&self, providers: &[Arc<dyn Source>]) -> Vec<Tool> {
         let mut tools: Vec<Tool> = self.tools.iter().cloned().map(Tool::from).collect();
         tools.extend(
             self.declared.iter().map(|one| Tool { registration: one.value.clone(), at: Some(one.at) }),
@@ -186,14 +223,17 @@ impl Sources {
         tools.extend(near.into_iter().map(Tool::from));
         let without = providers.iter().flat_map(|source| source.without_any());
         self.installed.hold_back(tools.iter_mut().map(|tool| &mut tool.registration), without);
-        let here: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
+        let ids = |tools: &[Tool]| -> HashSet<String> {
+            tools.iter().map(|tool| tool.id().to_owned()).collect()
+        };
+        let here = ids(&tools);
         let unserved = self.installed.unserved().into_iter();
         tools.extend(unserved.filter(|one| !here.contains(&one.manifest.id)).map(Tool::from));
-        let own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
-        let builtins = self.builtins.iter().filter(|builtin| !own.contains(&builtin.manifest.id));
+        let named = ids(&tools);
+        let builtins = self.builtins.iter().filter(|builtin| !named.contains(&builtin.manifest.id));
         tools.extend(builtins.cloned().map(Tool::from));
         // What is here wins over the same of another node, and so does what each instance has by itself.
-        let mut own: HashSet<String> = tools.iter().map(|tool| tool.id().to_owned()).collect();
+        let mut own = ids(&tools);
         own.extend(discovery::IDS.into_iter().chain(program::IDS).map(str::to_owned));
         // What is below the name of a server here is that server's, also while it is down. One without a prefix has no such
         // name.
@@ -202,38 +242,26 @@ impl Sources {
             |id: &str| !own.contains(id) && !near_sources.iter().any(|near| near.may_serve(id));
         let far = far.into_iter().filter(|registration| is_free(&registration.manifest.id));
         tools.extend(far.map(Tool::from));
+        tools
+    }
+
+    /// Registers everything as `tools` in the configuration changes it.
+    fn add_tools(
+        &self,
+        builder: &mut CatalogBuilder,
+        providers: &[Arc<dyn Source>],
+        findings: &mut Findings,
+    ) {
+        let config = &self.config;
+        let tools = self.gather(providers);
         let names: HashSet<String> =
             tools.iter().flat_map(|tool| [mcp_name(tool.id()), tool.id().to_owned()]).collect();
+        let Changed { unrenamed, renamed, mut displaced, several } = change(config, tools);
         // The routes and tasks that run programs find the language by its ids.
         let mut taken: HashSet<String> = program::IDS.map(str::to_owned).into();
-        let (mut renamed, mut displaced) = (Vec::new(), Vec::new());
-        let mut several = BTreeMap::new();
-        for mut tool in tools {
-            let (wider, own) = overrides(config, tool.id());
-            let nearest_first = || own.into_iter().chain(wider.iter().rev().map(|(_, change)| *change));
-            if nearest_first().find_map(|change| change.enabled) == Some(false) {
-                continue;
-            }
-            for (name, change) in wider {
-                apply(&mut tool.registration, change);
-                if change.rename.is_some() || change.description.is_some() {
-                    several.entry(name).or_insert_with(|| tool.id().to_owned());
-                }
-            }
-            if let Some(change) = own {
-                apply(&mut tool.registration, change);
-                if let Some(description) = &change.description {
-                    tool.registration.manifest.description.clone_from(description);
-                }
-            }
-            match own.and_then(|change| change.rename.as_ref()) {
-                Some(rename) => renamed.push((tool, rename)),
-                None if program::IDS.contains(&tool.id()) => displaced.push(tool),
-                None => {
-                    taken.insert(tool.id().to_owned());
-                    self.register(builder, tool, findings);
-                }
-            }
+        for tool in unrenamed {
+            taken.insert(tool.id().to_owned());
+            self.register(builder, tool, findings);
         }
         for (name, id) in several {
             let text = format!(
