@@ -56,8 +56,8 @@ mod trace;
 
 pub use admission::breaker::BreakerLimits;
 pub use approval::{
-    AnswerError, ApprovalDecision, ApprovalRecord, ApprovalRule, Approvals, Approver, Desk, MayAnswer,
-    PendingApproval, is_waiting_message,
+    AnswerError, ApprovalDecision, ApprovalRecord, ApprovalRule, Approvals, Approver, Approvers,
+    MayAnswer, PendingApproval, is_waiting_message,
 };
 pub use call::hops::Hops;
 pub use call::record::{CallRecord, RequestRecord};

@@ -9,7 +9,7 @@ use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::Value;
 use orla_marketplace::testing::{Canned, MockExecutor, PATIENCE};
 use orla_marketplace::{
-    ANNOTATIONS, ApprovalRule, CapabilityMarketplace, Desk, Limits, MayAnswer, Payload, Principal,
+    ANNOTATIONS, ApprovalRule, Approvers, CapabilityMarketplace, Limits, MayAnswer, Payload, Principal,
     RuntimeError,
 };
 use orla_state::{Change, Expect, Order, Query, Record, Revision, StateError, StateStore, WriteError};
@@ -364,7 +364,7 @@ async fn tasks_that_wait_for_an_approval_hold_up_no_other() {
     rule.capabilities = vec![Pattern::new("echo")];
     rule.expires = Duration::from_secs(60);
     approvals.configure(vec![rule]);
-    approvals.set_desk(Desk::Open);
+    approvals.set_approvers(Approvers::Callers);
     let mut asking = Vec::new();
     for _ in 0..150 {
         asking.push(tasks.start(new("echo")).await.unwrap().task.id.to_string());

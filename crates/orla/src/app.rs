@@ -238,7 +238,7 @@ impl App {
     /// Those of [`build`](Self::build).
     pub(crate) fn build_local(config: &Config) -> Result<Self, Failure> {
         let app = Self::build(&Config { policy_reveal: true, ..config.clone() })?;
-        app.marketplace.approvals().set_desk(terminal_approver::desk());
+        app.marketplace.approvals().set_approvers(terminal_approver::approvers());
         Ok(app)
     }
 

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use orla_marketplace::{Approver, Desk};
+use orla_marketplace::{Approver, Approvers};
 
 use crate::render;
 
@@ -13,10 +13,10 @@ struct Terminal(tokio::sync::Mutex<()>);
 
 /// Who approves the calls of a command: the person at the terminal, if there is one for the question and one for the
 /// answer.
-pub(crate) fn desk() -> Desk {
+pub(crate) fn approvers() -> Approvers {
     match std::io::stdin().is_terminal() && render::stderr_is_terminal() {
-        true => Desk::Person(Arc::new(Terminal(tokio::sync::Mutex::new(())))),
-        false => Desk::Closed,
+        true => Approvers::Person(Arc::new(Terminal(tokio::sync::Mutex::new(())))),
+        false => Approvers::Nobody,
     }
 }
 

@@ -53,7 +53,7 @@ const NO_ONE: &str =
 pub struct Approvals {
     rules: ArcSwap<Vec<Arc<ApprovalRule>>>,
     table: Mutex<Table>,
-    desk: Mutex<Desk>,
+    approvers: Mutex<Approvers>,
     observers: ArcSwapOption<Vec<Arc<Observer>>>,
     checks: ArcSwap<Vec<Arc<CallerCheck>>>,
     writing: Mutex<()>,
@@ -66,12 +66,12 @@ type Observer = dyn Fn(&ApprovalRecord) + Send + Sync;
 /// Who answers besides the caller's own client.
 #[derive(Clone, Default)]
 #[non_exhaustive]
-pub enum Desk {
-    /// Nobody. A call whose client cannot be asked is refused at once.
+pub enum Approvers {
+    /// A call whose client cannot be asked is refused at once.
     #[default]
-    Closed,
+    Nobody,
     /// The callers to whom a front end shows [`Approvals::pending`].
-    Open,
+    Callers,
     /// A person who can be asked directly.
     Person(Arc<dyn Approver>),
 }
@@ -235,7 +235,7 @@ impl Default for Approvals {
         Self {
             rules: ArcSwap::default(),
             table: Mutex::default(),
-            desk: Mutex::default(),
+            approvers: Mutex::default(),
             observers: ArcSwapOption::empty(),
             checks: ArcSwap::default(),
             writing: Mutex::default(),
@@ -250,8 +250,8 @@ impl Approvals {
     }
 
     /// Says who answers besides callers' own clients.
-    pub fn set_desk(&self, desk: Desk) {
-        *self.desk.lock() = desk;
+    pub fn set_approvers(&self, approvers: Approvers) {
+        *self.approvers.lock() = approvers;
     }
 
     /// Lets `observe` see how every question ends.
@@ -404,8 +404,8 @@ impl Approvals {
         let client = call.client.filter(|client| {
             rule.may_ask_client_of(call.principal) && question::can_be_asked(&***client)
         });
-        let desk = self.desk.lock().clone();
-        if client.is_none() && matches!(desk, Desk::Closed) {
+        let approvers = self.approvers.lock().clone();
+        if client.is_none() && matches!(approvers, Approvers::Nobody) {
             self.decided(&question, ApprovalDecision::Unasked, None);
             return Err(NO_ONE.to_owned());
         }
@@ -424,11 +424,11 @@ impl Approvals {
         let question = Question { id, ..question };
         let mut leaving = Leaving { approvals: self, call, question: Some(&question) };
         let caller = call.principal.map_or(ANONYMOUS, Principal::name);
-        if matches!(desk, Desk::Open) {
+        if matches!(approvers, Approvers::Callers) {
             let message = waiting_message(call.name, &question.id);
             call.notices.send(Notice::Log { level: LogLevel::Notice, message: message.into() });
         }
-        log_waiting(&question, matches!(desk, Desk::Open));
+        log_waiting(&question, matches!(approvers, Approvers::Callers));
         let text = input.json().map_or("", JsonText::as_str);
         let sentence = question::sentence(call.name, caller, text);
         // An answer that this call brings about itself, at the client or at the terminal.
@@ -438,13 +438,13 @@ impl Approvals {
             {
                 return Some(Answer { is_approval, by: call.principal.cloned(), via: "elicitation" });
             }
-            match &desk {
-                Desk::Person(person) => {
+            match &approvers {
+                Approvers::Person(person) => {
                     let is_approval = person.agrees(&sentence).await;
                     Some(Answer { is_approval, by: None, via: "terminal" })
                 }
-                Desk::Open => std::future::pending().await,
-                Desk::Closed => None,
+                Approvers::Callers => std::future::pending().await,
+                Approvers::Nobody => None,
             }
         };
         let ended = tokio::select! {

@@ -21,7 +21,7 @@ fn market(by: Option<&str>) -> Arc<CapabilityMarketplace> {
         by: by.map(|by| Callers::parse([by]).unwrap()),
         ..ApprovalRule::new("approve[0]")
     }]);
-    market.approvals().set_desk(Desk::Open);
+    market.approvals().set_approvers(Approvers::Callers);
     market
 }
 
@@ -159,7 +159,7 @@ async fn a_client_whose_caller_may_not_answer_is_not_asked() {
 #[tokio::test(start_paused = true)]
 async fn without_anyone_to_ask_a_call_is_refused_at_once() {
     let market = market(None);
-    market.approvals().set_desk(Desk::Closed);
+    market.approvals().set_approvers(Approvers::Nobody);
     let refused = market.call(call("bob", "{}")).now_or_never().unwrap().unwrap_err();
     assert_eq!(refused.to_string(), format!("a: not approved: {NO_ONE}"));
     let (lost, _) = with_client(call("bob", "{}"), "");

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use orla_marketplace::{ApprovalRule, Call, Desk, MayAnswer, Principal};
+use orla_marketplace::{ApprovalRule, Approvers, Call, MayAnswer, Principal};
 use orla_server::{DrainError, NoAnswer, NodeRow, Nodes, OtherNode, Server, ServerOptions};
 use orla_state::Memory;
 use parking_lot::Mutex;
@@ -269,7 +269,7 @@ async fn a_question_is_answered_at_any_server() {
 async fn nobody_approves_its_own_call_through_a_node_of_several_callers() {
     let ([asked, _], ..) = servers().await;
     asked.market.approvals().configure(vec![ApprovalRule::new("approve[0]")]);
-    asked.market.approvals().set_desk(Desk::Open);
+    asked.market.approvals().set_approvers(Approvers::Callers);
     let [ada, bob] = ["ada", "bob"].map(Principal::token);
     let mut call = Call::to("echo");
     call.scope.principal = Some(ada.clone());

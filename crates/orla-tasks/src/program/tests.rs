@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::Wait;
-use orla_marketplace::{ApprovalRule, Desk, JsonText, MayAnswer, Payload, Redactor};
+use orla_marketplace::{ApprovalRule, Approvers, JsonText, MayAnswer, Payload, Redactor};
 use orla_state::{Change, Memory, Query, Record, Revision, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -163,7 +163,7 @@ async fn a_program_that_sleeps_is_one_call_which_is_approved_and_recorded_once()
     rule.capabilities = vec![Pattern::new("rtfs")];
     rule.expires = Duration::from_secs(60);
     market.approvals().configure(vec![rule]);
-    market.approvals().set_desk(Desk::Open);
+    market.approvals().set_approvers(Approvers::Callers);
     let id = tasks.start(program("(do (await-event \"a\") (await-event \"b\"))")).await.unwrap().task;
     let id = id.id.as_str();
     while market.approvals().waiting() == 0 {

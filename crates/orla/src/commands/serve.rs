@@ -13,7 +13,7 @@ use std::time::Duration;
 use orla_cluster::ClusterError;
 use orla_console::{Console, Inside};
 use orla_history::History;
-use orla_marketplace::Desk;
+use orla_marketplace::Approvers;
 use orla_process::watch::{Target, Watcher};
 use orla_providers::capsule::packages;
 use orla_server::{Server, ServerOptions, Tls};
@@ -391,7 +391,7 @@ fn server_of(config: &Config, app: &App, console: &Console) -> Server {
     server.serve_pages(Arc::new(console.clone()));
     if config.transport == Transport::Http {
         // On a pipe, only the client itself can be asked.
-        app.marketplace().approvals().set_desk(Desk::Open);
+        app.marketplace().approvals().set_approvers(Approvers::Callers);
     }
     crate::a2a::prepare(&server, config);
     crate::authorization_servers::prepare(&server);
