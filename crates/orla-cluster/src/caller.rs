@@ -40,6 +40,8 @@ impl Caller {
         self.groups.len() + self.scopes.len() + self.permissions.len() > MAX_LISTED
     }
 
+    /// The caller as a principal of this node.
+    ///
     /// # Errors
     /// A permission that cannot be read: without it, the caller would be another one. Or its credential has expired.
     pub(crate) fn principal(&self, now: SystemTime) -> Result<Principal, String> {

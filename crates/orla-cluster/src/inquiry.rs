@@ -152,6 +152,8 @@ impl Inquiries {
         });
     }
 
+    /// Answers one question.
+    ///
     /// # Errors
     /// Why there is no answer, for the node that asks.
     async fn answer(&self, message: &Message) -> Result<Bytes, String> {

@@ -172,7 +172,7 @@ impl Limits {
         Bounds { running: max_concurrency, of_one_provider, waiting: max_queue }
     }
 
-    /// Those of a capability, of which `size` calls may run at once.
+    /// The bounds of one capability, of which `size` calls may run at once.
     fn bounds_of_one(&self, size: usize) -> Bounds {
         Bounds { running: size, of_one_provider: size, waiting: self.max_queue }
     }

@@ -139,7 +139,7 @@ pub struct SandboxStatus {
 }
 
 impl SandboxStatus {
-    /// Of processes that nothing confines.
+    /// The status of processes that nothing confines.
     pub fn unconfined() -> Self {
         Self {
             level: "unconfined",

@@ -154,7 +154,7 @@ pub fn is_idempotent(annotations: &str) -> bool {
     hints.read_only_hint == Some(true) || hints.idempotent_hint == Some(true)
 }
 
-/// Those of MCP's tool annotations that decide on retries.
+/// The MCP tool annotations that decide on retries.
 #[derive(Default, serde::Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Hints {

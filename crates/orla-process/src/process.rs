@@ -14,7 +14,7 @@ use rustix::process::{
 pub(crate) enum Streams {
     /// Pipes to this process.
     Piped,
-    /// Those of this process.
+    /// The streams of this process.
     Inherited,
     /// The same, but its output goes to the standard error of this process.
     Errors,
@@ -47,7 +47,7 @@ pub(crate) trait Guardian: std::fmt::Debug + Send + Sync {
 pub(crate) struct Child {
     pid: Pid,
     status: Option<ExitStatus>,
-    /// Of a process that another one has started.
+    /// Present if another process has started this one.
     guardian: Option<Box<dyn Guardian>>,
     breach: Option<&'static str>,
     pub(crate) stdin: Option<OwnedFd>,

@@ -124,8 +124,10 @@ impl CallHead {
         Duration::from_millis(self.timeout_ms)
     }
 
+    /// The nodes that the call has come through.
+    ///
     /// # Errors
-    /// The call has come through too many nodes.
+    /// There are too many.
     pub(super) fn hops(&self) -> Result<Hops, String> {
         Hops::read(&self.hops)
     }
@@ -138,6 +140,8 @@ impl CallHead {
         self.traceparent.as_deref()
     }
 
+    /// The caller, if the call has one.
+    ///
     /// # Errors
     /// A permission that cannot be read: without it, the caller would be another one. Or its credential has expired.
     pub(super) fn principal(&self, now: SystemTime) -> Result<Option<Principal>, String> {

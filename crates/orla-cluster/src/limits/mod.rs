@@ -526,6 +526,8 @@ impl Desk {
         Taken::holding(Places { given, gives: Arc::clone(&self.permits.gives) }).until(life.lost.clone())
     }
 
+    /// Decides whether each of these claims gets its places.
+    ///
     /// # Errors
     /// Why nothing could be decided. Places may have been taken in the records; they are corrected later.
     async fn decided(&mut self, takes: &[Vec<Claim>]) -> Result<Vec<Result<(), NotTaken>>, String> {
@@ -586,8 +588,10 @@ impl Desk {
         }
     }
 
+    /// Checks that the places just taken are certainly this node's own. Otherwise its life in the records ends.
+    ///
     /// # Errors
-    /// Others may hold this node for gone, so its places are not sure.
+    /// Other nodes may already have given its places to others.
     fn in_time(&mut self, takes_places: bool) -> Result<(), String> {
         if takes_places && self.life.as_ref().is_none_or(Life::is_over) {
             self.end();

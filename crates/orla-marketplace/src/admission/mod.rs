@@ -52,7 +52,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Running {
     all: usize,
-    /// Those of each provider that has some.
+    /// Only providers with running calls have an entry.
     by_provider: HashMap<Arc<str>, usize>,
 }
 

@@ -86,7 +86,7 @@ impl Counts {
     }
 }
 
-/// Of the claims that are refused, the one with the longest wait.
+/// Fails with the refused claim that has the longest wait, if any is refused.
 fn refusal<'a>(claims: impl Iterator<Item = (&'a Claim, Count)>, now: Duration) -> Result<(), NotTaken> {
     let refusals = claims.enumerate().filter_map(|(at, (claim, count))| claim.refusal(at, &count, now));
     refusals.max_by_key(NotTaken::retry_after).map_or(Ok(()), Err)

@@ -57,7 +57,7 @@ pub(crate) struct Launcher {
     setup: [Vec<Vec<u8>>; 6],
     /// The paths in the profile.
     paths: Vec<PathBuf>,
-    /// Those of them that may be written.
+    /// The paths that may be written.
     writable: Vec<PathBuf>,
     /// The hosts that its brokers connect to, and the hash of the profile; `None` without a broker.
     hosts: Option<(Allowed, String)>,
@@ -104,7 +104,7 @@ pub(crate) struct Start<'a> {
     pub(crate) env: Vec<(&'a OsStr, &'a OsStr)>,
     /// Its own files and directories, which it may read.
     pub(crate) read: Vec<PathBuf>,
-    /// Those of them from which it may also run programs.
+    /// The files and directories of its own from which it may also run programs.
     pub(crate) run: Vec<PathBuf>,
     /// Whether the program is a shell, and its first argument the script.
     pub(crate) is_by_shell: bool,

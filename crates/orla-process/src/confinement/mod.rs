@@ -487,7 +487,7 @@ impl std::hash::Hash for Declared {
 }
 
 impl Sandboxes {
-    /// Of a server whose program begins with [`run_if_asked`].
+    /// The sandboxes of a server. `has_launcher` says whether its program begins with [`run_if_asked`].
     pub(crate) fn new(has_launcher: bool) -> Self {
         Self { has_launcher, ..Self::default() }
     }

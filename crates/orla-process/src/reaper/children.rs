@@ -25,7 +25,7 @@ pub(super) struct Children {
 }
 
 impl Children {
-    /// Of the process `server`, which has to be this one's parent.
+    /// The children of the process `server`, which must be the parent of this one.
     pub(super) fn of(server: Option<i32>) -> Self {
         Self { server, seen: HashMap::new() }
     }

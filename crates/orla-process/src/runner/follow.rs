@@ -108,7 +108,7 @@ pub(super) fn run(
 }
 
 impl Ended {
-    /// Of a program that was not started before it was too late.
+    /// The end of a program that was not started in time.
     pub fn never(cause: Cause) -> Self {
         Self {
             cause,

@@ -24,7 +24,7 @@ pub(super) struct Document {
 /// Which JSON Schema a document speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
-    /// That of OpenAPI 3.0: `nullable`, and limits that are exclusive by a flag.
+    /// The dialect of OpenAPI 3.0: `nullable`, and limits that are exclusive by a flag.
     Draft3_0,
     /// JSON Schema 2020-12, of OpenAPI 3.1 and later.
     Draft2020,

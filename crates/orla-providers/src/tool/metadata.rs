@@ -68,7 +68,7 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    /// That of a description that cannot be read.
+    /// The metadata of a description that cannot be read.
     pub(super) fn unread() -> Self {
         let declared = Declared { is_unclear: true, ..Declared::default() };
         Self { declared, ..Self::default() }

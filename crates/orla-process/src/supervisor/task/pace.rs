@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 pub(super) struct LogPace {
     until: Option<Instant>,
     lines: u64,
-    /// Of those that were left out: one that may say why the process ends, and the last one.
+    /// Two of the lines that were left out: one that may say why the process ends, and the last one.
     kept: [Option<BytesMut>; 2],
 }
 

@@ -107,6 +107,8 @@ impl<S: Service> Task<S> {
         self.shared.set_info(info);
     }
 
+    /// Acts on what the process said.
+    ///
     /// # Errors
     /// Why the process is ended.
     async fn take_event(&mut self, event: ProcessEvent<S::Protocol>) -> Result<(), String> {
