@@ -12,6 +12,7 @@ use crate::ahead::{Kept, ToRun};
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::records::record;
+use crate::run::Place;
 use crate::service::{Inner, Started, Tasks};
 use crate::shared::Shared;
 use crate::state::State;
@@ -77,6 +78,34 @@ impl NewTask {
     pub fn program(input: Payload, caller: Option<Principal>) -> Self {
         Self { is_program: true, ..Self::call(IDS[0], input, caller) }
     }
+
+    /// The task as it is accepted, by this node.
+    fn queued(&self, node: Option<String>) -> Task {
+        let now = Timestamp::now();
+        Task {
+            id: self.id.as_ref().map_or_else(TaskId::new, TaskId::clone),
+            revision: 0,
+            capability: self.capability.clone(),
+            is_program: self.is_program,
+            state: State::Queued,
+            owner: self.caller.as_ref().map(Owner::of),
+            schedule: self.schedule.clone(),
+            key: self.key.clone(),
+            created_at: now,
+            updated_at: now,
+            begun: None,
+            node,
+            runner: None,
+            progress: None,
+            log: Vec::new(),
+            client: self.client.as_ref().and_then(raw),
+            waiting_for: None,
+            questions: Vec::new(),
+            error: None,
+            keep_ms: self.keep_ms,
+            terms: self.terms.clone(),
+        }
+    }
 }
 
 impl Tasks {
@@ -123,88 +152,89 @@ impl Tasks {
         }
         let owner = OwnerKey::of_caller(new.caller.as_ref());
         let place = inner.take_place(&owner, new.caller.is_some())?;
-        let now = Timestamp::now();
-        let mut task = Task {
-            id: new.id.as_ref().map_or_else(TaskId::new, TaskId::clone),
-            revision: 0,
-            capability: new.capability.clone(),
-            is_program: new.is_program,
-            state: State::Queued,
-            owner: new.caller.as_ref().map(Owner::of),
-            schedule: new.schedule.clone(),
-            key: new.key.clone(),
-            created_at: now,
-            updated_at: now,
-            begun: None,
-            node: inner.shared.as_ref().map(|shared| shared.me.node.clone()),
-            runner: None,
-            progress: None,
-            log: Vec::new(),
-            client: new.client.as_ref().and_then(raw),
-            waiting_for: None,
-            questions: Vec::new(),
-            error: None,
-            keep_ms: new.keep_ms,
-            terms: new.terms.clone(),
-        };
-        // Another node may run it, too, unless it can begin here at once. A node that others have not heard yet is none, for
-        // them.
-        let runs_here = inner.shared.as_ref().is_none_or(|shared| shared.runs(&inner.market, &task));
-        let is_there = inner.shared.as_ref().is_none_or(Shared::is_there);
-        let is_here = runs_here && is_there && inner.places.available_permits() > 0;
-        task.runner = inner.shared.as_ref().filter(|_| is_here).map(|shared| shared.me.clone());
-        let id = &task.id;
+        let mut task = new.queued(inner.shared.as_ref().map(|shared| shared.me.node.clone()));
+        // Another node may run it, too, unless it starts here at once. Other nodes do not count a node that they have not heard
+        // from.
+        let can_run_here = inner.shared.as_ref().is_none_or(|shared| shared.runs(&inner.market, &task));
+        let is_announced = inner.shared.as_ref().is_none_or(Shared::is_there);
+        let starts_now = can_run_here && is_announced && inner.places.available_permits() > 0;
+        task.runner = inner.shared.as_ref().filter(|_| starts_now).map(|shared| shared.me.clone());
         let changes = new.is_watched.then(|| inner.live.watch(Arc::new(task.clone())));
         let key = new.key.as_ref().map(|key| keys::idempotency(&owner, key, new.schedule.as_deref()));
-        let mut rows = accepted(id, &owner, key, record(&task)?, input.bytes().clone());
+        let mut rows = accepted(&task.id, &owner, key, record(&task)?, input.bytes().clone());
         rows.extend(new.beside.iter().cloned());
-        // Until it is known whether it is accepted, it is nobody's to take here.
-        match &inner.shared {
-            Some(shared) if !runs_here => shared.offer(id, &owner),
-            _ => drop(inner.here.add(id)),
-        }
-        // Those of the record and of the row below `open/`, by their places in `accepted`.
-        let (revision, open) = match inner.store.write(rows).await {
-            Ok(revisions) => (revisions.first().copied().unwrap_or_default(), revisions.get(3).copied()),
+        let accepting = Accepting::begin(inner, &task.id, &owner, place, can_run_here);
+        let revisions = match inner.store.write(rows).await {
+            Ok(revisions) => revisions,
             Err(WriteError::Failed(error)) => {
+                drop(accepting);
                 // If it was accepted all the same, it is found.
-                inner.here.remove(&task.id);
-                let error = inner.failed(error);
-                if let Some(shared) = &inner.shared
-                    && !runs_here
-                    && shared.remove_offer(&task.id).is_none()
-                {
-                    place.keep();
-                }
-                return Err(error.into());
+                return Err(inner.failed(error).into());
             }
             Err(WriteError::Conflict { .. }) => {
-                drop(place);
-                inner.here.remove(&task.id);
-                if let Some(shared) = &inner.shared {
-                    shared.remove_offer(&task.id);
-                }
+                drop(accepting);
                 // Another request with the key was faster.
                 let key = new.key.as_deref().unwrap_or_default();
                 let task = inner.same(&new, key).await?.ok_or(TaskError::Closing)?;
                 return Ok(Started { task: inner.shown(task), is_new: false, changes: None });
             }
         };
-        if inner.is_shared() && !runs_here {
-            // Another node takes it. Until then it counts here.
-            place.keep();
-            task.revision = revision;
-            return Ok(Started { task: Arc::new(task), is_new: true, changes });
+        accepting.keep();
+        // Those of the record and of the row below `open/`, by their places in `accepted`.
+        task.revision = revisions.first().copied().unwrap_or_default();
+        let open = revisions.get(3).copied();
+        if can_run_here {
+            inner.counts.entered(State::Queued);
+            if inner.started.get().is_some() && starts_now {
+                let (task, kept) = (task.clone(), Kept::State(None));
+                inner.ahead.keep(ToRun { task, input, used: Duration::ZERO, kept, open });
+            }
+            inner.enqueue(owner, task.id.clone());
         }
-        place.keep();
-        inner.counts.entered(State::Queued);
-        task.revision = revision;
-        if inner.started.get().is_some() && is_here {
-            let (task, kept) = (task.clone(), Kept::State(None));
-            inner.ahead.keep(ToRun { task, input, used: Duration::ZERO, kept, open });
-        }
-        inner.enqueue(owner, task.id.clone());
         Ok(Started { task: Arc::new(task), is_new: true, changes })
+    }
+}
+
+/// A task of which it is not known yet whether it is accepted: nobody takes it here, and it has its place. Unless it is kept,
+/// all that is taken back.
+struct Accepting<'a> {
+    inner: &'a Inner,
+    id: TaskId,
+    place: Option<Place<'a>>,
+}
+
+impl<'a> Accepting<'a> {
+    /// A task that cannot run here is offered to other nodes. Until one takes it, it counts here.
+    fn begin(
+        inner: &'a Inner,
+        id: &TaskId,
+        owner: &OwnerKey,
+        place: Place<'a>,
+        can_run_here: bool,
+    ) -> Self {
+        match &inner.shared {
+            Some(shared) if !can_run_here => shared.offer(id, owner),
+            _ => drop(inner.here.add(id)),
+        }
+        Self { inner, id: id.clone(), place: Some(place) }
+    }
+
+    fn keep(mut self) {
+        if let Some(place) = self.place.take() {
+            place.keep();
+        }
+    }
+}
+
+impl Drop for Accepting<'_> {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let is_offered =
+            self.inner.shared.as_ref().is_some_and(|shared| shared.remove_offer(&self.id).is_some());
+        // Whoever took it meanwhile has given its place back.
+        if !self.inner.here.remove(&self.id) && !is_offered {
+            place.keep();
+        }
     }
 }
 
