@@ -21,7 +21,6 @@
 
 #![warn(missing_docs)]
 
-mod ahead;
 mod awaited;
 mod client;
 #[cfg(test)]
@@ -34,6 +33,7 @@ mod live;
 #[cfg(test)]
 mod nodes_tests;
 mod options;
+mod preloaded;
 pub mod program;
 mod queue;
 mod records;

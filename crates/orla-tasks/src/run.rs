@@ -16,12 +16,12 @@ use orla_state::{Change, StateError};
 use parking_lot::Mutex;
 use tokio::sync::OwnedSemaphorePermit;
 
-use crate::ahead::ToRun;
 use crate::client::TaskClient;
 use crate::error::TaskError;
 use crate::here::Then;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Running, sink};
+use crate::preloaded::ToRun;
 use crate::program::{Parts, RunJournal, to_run, to_run_keys, touch};
 use crate::records::{Unchanged, Urgency};
 use crate::service::{Inner, Tasks};
@@ -195,7 +195,7 @@ impl Inner {
     async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
         let registered = self.live.register(&id);
         // Taken once it is registered: whoever cancels it finds one or the other.
-        let mut known = self.ahead.take(&id);
+        let mut known = self.preloaded.take(&id);
         let running = Arc::clone(&registered.running);
         let place = Arc::new(Mutex::new(Some(place)));
         let (mut wait, mut is_cancelled) = (Duration::from_millis(50), false);

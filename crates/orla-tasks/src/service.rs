@@ -14,13 +14,13 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::ahead::Ahead;
 use crate::awaited::Awaited;
 use crate::error::TaskError;
 use crate::here::Here;
 use crate::keys::{self, OwnerKey};
 use crate::live::{Live, Said};
 use crate::options::TaskOptions;
+use crate::preloaded::Preloaded;
 use crate::queue::Queue;
 use crate::shared::{Shared, Sharing};
 use crate::state::{Event, State};
@@ -45,7 +45,7 @@ pub(crate) struct Inner {
     pub(crate) options: ArcSwap<TaskOptions>,
     pub(crate) live: Arc<Live>,
     pub(crate) here: Here,
-    pub(crate) ahead: Ahead,
+    pub(crate) preloaded: Preloaded,
     pub(crate) awaited: Awaited,
     pub(crate) counts: Counts,
     pub(crate) queue: Mutex<Queue>,
@@ -199,7 +199,7 @@ impl Tasks {
             options: ArcSwap::from_pointee(options),
             live: Arc::default(),
             here: Here::default(),
-            ahead: Ahead::default(),
+            preloaded: Preloaded::default(),
             awaited: Awaited::default(),
             counts: Counts::default(),
             queue: Mutex::default(),
@@ -429,7 +429,7 @@ impl Tasks {
         drop(self.0.waking.write().await);
         let was_queued = self.0.queue.lock().remove(&owner, id);
         // What begins at this moment finds no record from before.
-        self.0.ahead.take(id);
+        self.0.preloaded.take(id);
         if was_queued || self.0.aside.lock().remove(&owner, id) {
             self.0.leave(&owner, id);
         }

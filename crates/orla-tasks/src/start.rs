@@ -8,9 +8,9 @@ use orla_marketplace::program::IDS;
 use orla_marketplace::{Call, JsonText, Payload, Principal};
 use orla_state::{Change, Expect, WriteError};
 
-use crate::ahead::{Kept, ToRun};
 use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
+use crate::preloaded::{Kept, ToRun};
 use crate::records::record;
 use crate::run::Place;
 use crate::service::{Inner, Started, Tasks};
@@ -187,7 +187,7 @@ impl Tasks {
             inner.counts.entered(State::Queued);
             if inner.started.get().is_some() && starts_now {
                 let (task, kept) = (task.clone(), Kept::State(None));
-                inner.ahead.keep(ToRun { task, input, used: Duration::ZERO, kept, open });
+                inner.preloaded.keep(ToRun { task, input, used: Duration::ZERO, kept, open });
             }
             inner.enqueue(owner, task.id.clone());
         }

@@ -128,7 +128,7 @@ impl Inner {
             if !self.wake(awake).await? {
                 continue;
             }
-            self.ahead.room(BEGUN).await;
+            self.preloaded.room(BEGUN).await;
             if let Some(next) = next {
                 return Ok(next);
             }

@@ -7,8 +7,8 @@ use orla_state::{Record, StateError};
 use serde_json::value::RawValue;
 
 use super::record::{Used, used as used_by};
-use crate::ahead::{Kept, ToRun};
 use crate::keys;
+use crate::preloaded::{Kept, ToRun};
 use crate::records::{read, text};
 use crate::task::TaskId;
 

@@ -17,10 +17,10 @@ use orla_state::{Change, Expect, MAX_CHANGES, Pages, Query, Record, Revision, St
 use super::journal::timestamp;
 use super::keys::{self, AWAITED};
 use super::rows::{awake_keys, woken};
-use crate::ahead::ToRun;
 use crate::awaited::KNOWN;
 use crate::error::TaskError;
 use crate::keys::{OwnerKey, events, open, run, timer};
+use crate::preloaded::ToRun;
 use crate::program::{Course, Trouble};
 use crate::records::read;
 use crate::service::{Inner, Tasks};
@@ -225,7 +225,7 @@ impl Inner {
             Err(WriteError::Failed(error)) => return Err(self.failed(error)),
         };
         for (touched, to_run) in known {
-            self.ahead.keep(ToRun { open: revisions.get(touched).copied(), ..to_run });
+            self.preloaded.keep(ToRun { open: revisions.get(touched).copied(), ..to_run });
         }
         Ok(true)
     }

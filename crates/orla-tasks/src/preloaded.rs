@@ -43,7 +43,7 @@ pub(crate) enum Kept {
 
 /// What is known of tasks that begin at once.
 #[derive(Default)]
-pub(crate) struct Ahead {
+pub(crate) struct Preloaded {
     tasks: Mutex<Tasks>,
     /// Notified when there is room again.
     room: Notify,
@@ -65,7 +65,7 @@ impl ToRun {
     }
 }
 
-impl Ahead {
+impl Preloaded {
     /// Keeps a task until it begins, if there is room.
     pub(crate) fn keep(&self, task: ToRun) {
         let mut tasks = self.tasks.lock();
