@@ -464,7 +464,8 @@ impl Refused {
             Self::TooLarge => (
                 StatusCode::CONFLICT,
                 "conflict",
-                "the call with this Idempotency-Key was made, and its answer was too large to be kept",
+                "the call with this Idempotency-Key was made, and its answer was too large to be kept: use another key to \
+                 make it again",
             ),
             Self::Full => (
                 StatusCode::TOO_MANY_REQUESTS,

@@ -284,7 +284,9 @@ impl HttpRequest<'_> {
             Err(response) => return *response,
         };
         if session.open_count() >= MAX_OPEN_STREAMS {
-            return text(StatusCode::TOO_MANY_REQUESTS, "too many open streams in this session\n");
+            let what =
+                format!("more than {MAX_OPEN_STREAMS} open streams in this session: close one first\n");
+            return text(StatusCode::TOO_MANY_REQUESTS, what);
         }
         let open = session.open();
         let last_seen = headers.get(LAST_EVENT_ID).and_then(|value| value.to_str().ok());
