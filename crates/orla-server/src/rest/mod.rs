@@ -103,15 +103,18 @@ pub(crate) async fn serve(
             return Problem::new(StatusCode::BAD_REQUEST, "invalid-argument", what).into_response();
         }
     };
-    let way =
-        if core.tasks().is_some() && prefers_async(&parts.headers) { Way::Task } else { Way::Wait };
-    match (key, way) {
-        (Some(key), way) => {
+    let mode = if core.tasks().is_some() && prefers_async(&parts.headers) {
+        ResponseMode::Task
+    } else {
+        ResponseMode::Wait
+    };
+    match (key, mode) {
+        (Some(key), mode) => {
             let credential = Credential::of(core, principal.as_ref(), &parts.extensions);
-            return keyed(core, call, key, way, credential).await;
+            return call_with_key(core, call, key, mode, credential).await;
         }
-        (None, Way::Task) => return start(core, call, None).await.into_response(),
-        (None, Way::Wait) => {}
+        (None, ResponseMode::Task) => return start(core, call, None).await.into_response(),
+        (None, ResponseMode::Wait) => {}
     }
     let catalog = core.market.catalog_for(&call).await;
     let entry = catalog.visible(principal.as_ref(), &target);
@@ -129,7 +132,7 @@ pub(crate) async fn serve(
 
 /// How a client wants its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum ResponseMode {
     /// It waits for the output.
     Wait,
     /// It gets a task (`Prefer: respond-async`).
@@ -153,11 +156,11 @@ fn step_up(
 
 /// Makes the call if the key is new, and otherwise repeats its answer, plain or as a task. The call goes on without
 /// its client.
-async fn keyed(
+async fn call_with_key(
     core: &Arc<Core>,
     mut call: Call,
     key: String,
-    way: Way,
+    mode: ResponseMode,
     credential: Option<Credential>,
 ) -> Response<Body> {
     let input = match call.input.json() {
@@ -178,16 +181,18 @@ async fn keyed(
             Ok(Claim::New(claim)) => claim,
             Ok(Claim::Answered(answer)) => return repeated(&own, call, answer).await,
             // The server ended between noting the key and answering; the task that it accepted is there.
-            Err(refused @ (Refused::Interrupted | Refused::Unreadable)) if way == Way::Task => {
+            Err(refused @ (Refused::Interrupted | Refused::Unreadable))
+                if mode == ResponseMode::Task =>
+            {
                 let task = earlier(&own, &call, &key).await;
                 return task.unwrap_or_else(|| refused.into_answer());
             }
             Err(refused) => return refused.into_answer(),
         };
         let mut answering = std::pin::pin!(async {
-            match way {
-                Way::Wait => answer(&own, call).await,
-                Way::Task => start(&own, call, Some(key)).await,
+            match mode {
+                ResponseMode::Wait => answer(&own, call).await,
+                ResponseMode::Task => start(&own, call, Some(key)).await,
             }
         });
         let withdrawn = async {
