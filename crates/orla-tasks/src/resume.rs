@@ -1,4 +1,6 @@
 //! Taking up the tasks of a process that has ended.
+//!
+//! With a shared store, no task is taken up here: `follow.rs` finds those whose node is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,8 +15,8 @@ use crate::service::{Started, Tasks};
 use crate::state::{Event, Recovery, recovery};
 use crate::task::{Failure, Task, TaskId};
 
-/// How long the tasks of the process before this one wait once the server listens. A server that ends again right after each
-/// start would otherwise cut a call short every time, and what is not idempotent is interrupted then.
+/// How long the tasks of the process before this one wait once the server listens. Otherwise a
+/// server that ends right after each start would interrupt a call each time.
 const SETTLE: Duration = Duration::from_millis(100);
 
 impl Tasks {
