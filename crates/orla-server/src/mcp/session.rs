@@ -189,8 +189,8 @@ impl Session {
         self.own_stream().told.lock().last()
     }
 
-    /// What the own stream has told after this number; `None` if that is not known any more.
-    pub(crate) fn told_after(&self, number: u64) -> Option<BTreeSet<Change>> {
+    /// The changes that the own stream has told after this number; `None` if they are not known any more.
+    pub(crate) fn changes_after(&self, number: u64) -> Option<BTreeSet<Change>> {
         self.own_stream().told.lock().after(number)
     }
 

@@ -187,7 +187,7 @@ pub(crate) fn standalone(
     let (listener, end) = session.listen();
     let instance = core.instance();
     if let Some(last) = last.as_ref().filter(|last| last.instance == instance) {
-        let missed = session.told_after(last.number);
+        let missed = session.changes_after(last.number);
         session.tell_again(missed.unwrap_or_else(|| elsewhere::everything(core, &session)));
     }
     {

@@ -208,7 +208,7 @@ fn untold(core: &Core, session: &Session, after: Option<u64>) -> Untold {
         // The connection on which the client listened here is gone, whether this is known yet or not.
         session.end_listening();
     }
-    let missed = after.map(|after| session.told_after(after));
+    let missed = after.map(|after| session.changes_after(after));
     let missed = match missed {
         None => BTreeSet::new(),
         Some(Some(missed)) => missed,
@@ -303,7 +303,7 @@ pub(crate) async fn cancelled(core: &Core, session: &Session, key: &str) {
 }
 
 /// A stream that another process keeps, read on behalf of a client that came here.
-struct Far {
+struct RemoteStream {
     core: Arc<Core>,
     session: Arc<Session>,
     instance: Arc<str>,
@@ -320,7 +320,7 @@ pub(crate) fn resumed(
     instance: &Arc<str>,
     connection: Connection,
 ) -> Response<Body> {
-    let far = Far {
+    let stream = RemoteStream {
         core: Arc::clone(core),
         session,
         instance: Arc::clone(instance),
@@ -328,19 +328,19 @@ pub(crate) fn resumed(
         after: last.number,
         _connection: connection,
     };
-    events(unfold(far, |mut far| async move {
-        let ended = far.session.calls.ended.clone();
-        let draining = far.core.draining.clone();
+    events(unfold(stream, |mut stream| async move {
+        let ended = stream.session.calls.ended.clone();
+        let draining = stream.core.draining.clone();
         let chunk = tokio::select! {
-            next = far.next() => next?,
+            next = stream.next() => next?,
             () = ended.cancelled() => return None,
             () = draining.cancelled() => return None,
         };
-        Some((chunk, far))
+        Some((chunk, stream))
     }))
 }
 
-impl Far {
+impl RemoteStream {
     /// The next event, or a sign of life; `None` after the last, and if the process is gone.
     async fn next(&mut self) -> Option<Bytes> {
         let core = Arc::clone(&self.core);
@@ -397,7 +397,7 @@ impl Far {
     }
 }
 
-/// The client of a session listens here from now on. What it has missed, it is told.
+/// Notes that the client of a session listens here from now on, and sends it the changes that it missed.
 pub(crate) async fn listen(core: &Arc<Core>, session: &Arc<Session>, last: Option<&EventId>) {
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return };
     let here = cluster.instance();
