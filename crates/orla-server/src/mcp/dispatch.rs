@@ -571,7 +571,7 @@ impl Caller {
             market: &core.market,
             catalog,
             call,
-            modern: self.cache_hint(core),
+            cache_hint: self.cache_hint(core),
             lacks: &self.lacks,
         }
     }

@@ -34,7 +34,7 @@ pub(crate) struct SurfaceRequest<'a> {
     /// What the request carries; its target is replaced by each surface's owner.
     pub(crate) call: Call,
     /// Present for sessionless requests.
-    pub(crate) modern: Option<CacheHint>,
+    pub(crate) cache_hint: Option<CacheHint>,
     /// Set if the policy denies the request: the scopes that would help.
     pub(crate) lacks: &'a OnceLock<Vec<String>>,
 }
@@ -122,7 +122,7 @@ impl SurfaceRequest<'_> {
             last = key;
         }
         let next = rest.next().map(|_| cursor_after(&last));
-        Ok(page(id, member, &text, next.as_deref(), self.modern))
+        Ok(page(id, member, &text, next.as_deref(), self.cache_hint))
     }
 
     /// Answers anything but a list.
@@ -242,7 +242,7 @@ impl SurfaceRequest<'_> {
     /// A result as its client's revision knows it.
     fn shaped(&self, method: &str, result: &JsonText) -> JsonText {
         let Some(mut object) = Object::parse(result.as_str()) else { return result.clone() };
-        match self.modern {
+        match self.cache_hint {
             None => object.retain(|name| !["resultType", "ttlMs", "cacheScope"].contains(&name)),
             Some(hint) => {
                 if object.get("resultType").is_none() {
@@ -264,7 +264,7 @@ impl SurfaceRequest<'_> {
         }
         let uri = params.and_then(|params| params.text("uri"));
         let data = uri.map(|uri| serde_json::json!({ "uri": uri }));
-        let code = match self.modern {
+        let code = match self.cache_hint {
             Some(_) => ErrorCode::INVALID_PARAMS,
             None => ErrorCode::RESOURCE_NOT_FOUND,
         };

@@ -83,13 +83,13 @@ async fn ask(
     market: &CapabilityMarketplace,
     method: &str,
     params: &str,
-    modern: bool,
+    is_sessionless: bool,
 ) -> Result<String, ErrorData> {
     let catalog = market.snapshot();
     let call = Call::to("").with(Payload::empty());
-    let modern = modern.then_some(CacheHint { ttl_ms: 9 });
+    let cache_hint = is_sessionless.then_some(CacheHint { ttl_ms: 9 });
     let lacks = OnceLock::new();
-    let asking = SurfaceRequest { market, catalog: &catalog, call, modern, lacks: &lacks };
+    let asking = SurfaceRequest { market, catalog: &catalog, call, cache_hint, lacks: &lacks };
     let answer = if is_list(method) {
         let cursor = (params != "{}").then(|| JsonText::parse(params.to_owned()).unwrap());
         asking.list(&id(), method, cursor.as_ref()).await
@@ -134,7 +134,9 @@ async fn lists_are_merged_and_sorted_and_the_first_owner_wins() {
 #[tokio::test]
 async fn a_request_goes_to_whoever_knows_the_thing() {
     let market = market();
-    let get = async |params: &'static str, modern| ask(&market, "prompts/get", params, modern).await;
+    let get = async |params: &'static str, is_sessionless| {
+        ask(&market, "prompts/get", params, is_sessionless).await
+    };
     assert_eq!(get(r#"{"name":"b"}"#, false).await.unwrap(), r#"{"description":"b of one"}"#);
     assert_eq!(
         get(r#"{"name":"c"}"#, true).await.unwrap(),
@@ -145,8 +147,9 @@ async fn a_request_goes_to_whoever_knows_the_thing() {
     assert_eq!(get(r#"{"name":"broken"}"#, true).await.unwrap_err().code.0, -32603);
     let nobody = ask(&market, "resources/subscribe", "{}", false).await.unwrap_err();
     assert_eq!(nobody.code.0, -32601);
-    for (modern, code) in [(true, -32602), (false, -32002)] {
-        let unknown = ask(&market, "resources/read", r#"{"uri":"x://y"}"#, modern).await.unwrap_err();
+    for (is_sessionless, code) in [(true, -32602), (false, -32002)] {
+        let unknown =
+            ask(&market, "resources/read", r#"{"uri":"x://y"}"#, is_sessionless).await.unwrap_err();
         assert_eq!((unknown.code.0, unknown.data.unwrap()), (code, serde_json::json!({"uri": "x://y"})));
     }
     assert_eq!(

@@ -40,10 +40,10 @@ pub(crate) struct Listing {
 /// A rendered tool.
 struct Tool {
     /// Its JSON object for sessionless requests.
-    modern: Box<str>,
+    for_sessionless: Box<str>,
     /// The JSON object for sessions, if it differs. Clients of sessions know structured results only as objects,
     /// so its output schema is an object with the result in it.
-    legacy: Option<Box<str>>,
+    for_sessions: Option<Box<str>>,
     /// The arguments that have to be repeated in headers.
     headers: Vec<ParamHeader>,
 }
@@ -71,7 +71,7 @@ impl Listing {
 
     /// How a session's client receives the structured results of this tool.
     pub(crate) fn session_form(&self, catalog: &Catalog, name: &str) -> Form {
-        let is_wrapped = self.named(catalog, name).is_some_and(|tool| tool.legacy.is_some());
+        let is_wrapped = self.named(catalog, name).is_some_and(|tool| tool.for_sessions.is_some());
         if is_wrapped { Form::SessionWrapped } else { Form::Session }
     }
 
@@ -85,14 +85,15 @@ impl Tool {
     fn render(entry: &Entry) -> Self {
         let input = entry.input_schema();
         let output = entry.output_schema().filter(|schema| is_readable(schema.as_str()));
-        let modern = tool(entry, &input, output.as_ref()).into();
+        let for_sessionless = tool(entry, &input, output.as_ref()).into();
         let other = output.filter(|schema| !is_object_schema(schema.as_str()));
-        let legacy = other.map(|schema| tool(entry, &input, wrapped_schema(&schema).as_ref()).into());
-        Self { modern, legacy, headers: param_headers(input.as_str()) }
+        let for_sessions =
+            other.map(|schema| tool(entry, &input, wrapped_schema(&schema).as_ref()).into());
+        Self { for_sessionless, for_sessions, headers: param_headers(input.as_str()) }
     }
 
-    fn text(&self, modern: bool) -> &str {
-        self.legacy.as_deref().filter(|_| !modern).unwrap_or(&self.modern)
+    fn text(&self, is_sessionless: bool) -> &str {
+        self.for_sessions.as_deref().filter(|_| !is_sessionless).unwrap_or(&self.for_sessionless)
     }
 }
 
@@ -249,7 +250,7 @@ pub(crate) fn list_page(
             items.push(',');
         }
         items.push_str(
-            listing.tool(catalog, *at).map_or("{}", |tool| tool.text(form.modern().is_some())),
+            listing.tool(catalog, *at).map_or("{}", |tool| tool.text(form.cache_hint().is_some())),
         );
         if form == (ListForm::Session { has_tasks: true }) {
             // Any capability can be called as a task, unless it declares otherwise.
@@ -260,7 +261,7 @@ pub(crate) fn list_page(
         last = Some(&entries[*at].name);
     }
     let next = last.filter(|_| places.peek().is_some()).map(|name| cursor_after(name));
-    Ok(page(id, "tools", &items, next.as_deref(), form.modern()))
+    Ok(page(id, "tools", &items, next.as_deref(), form.cache_hint()))
 }
 
 /// The kind of client that tools are listed for.
@@ -274,7 +275,7 @@ pub(crate) enum ListForm {
 }
 
 impl ListForm {
-    fn modern(self) -> Option<CacheHint> {
+    fn cache_hint(self) -> Option<CacheHint> {
         match self {
             Self::Sessionless(hint) => Some(hint),
             Self::Session { .. } => None,
@@ -295,11 +296,11 @@ pub(crate) fn page(
     list: &str,
     items: &str,
     next_cursor: Option<&str>,
-    modern: Option<CacheHint>,
+    cache_hint: Option<CacheHint>,
 ) -> Bytes {
     let mut out = rpc::begin_result(id, items.len() + 160);
     out.push(b'{');
-    if modern.is_some() {
+    if cache_hint.is_some() {
         out.extend_from_slice(br#""resultType":"complete","#);
     }
     if let Some(cursor) = next_cursor {
@@ -307,7 +308,7 @@ pub(crate) fn page(
         out.extend_from_slice(cursor.as_bytes());
         out.extend_from_slice(br#"","#);
     }
-    if let Some(hint) = modern {
+    if let Some(hint) = cache_hint {
         out.extend_from_slice(format!(r#""ttlMs":{},"cacheScope":"private","#, hint.ttl_ms).as_bytes());
     }
     out.extend_from_slice(format!(r#""{list}":["#).as_bytes());

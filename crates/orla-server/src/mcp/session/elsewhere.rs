@@ -462,8 +462,13 @@ async fn adopt(core: &Arc<Core>, session: &Arc<Session>) {
         let mut call = Call::to(String::new());
         call.scope.principal.clone_from(&session.principal);
         let lacks = OnceLock::new();
-        let asking =
-            SurfaceRequest { market: &core.market, catalog: &newest, call, modern: None, lacks: &lacks };
+        let asking = SurfaceRequest {
+            market: &core.market,
+            catalog: &newest,
+            call,
+            cache_hint: None,
+            lacks: &lacks,
+        };
         let joined = core.subscriptions.join(core, &asking, &uri, session.subscriber()).await;
         let is_here = joined.is_ok();
         match joined {
