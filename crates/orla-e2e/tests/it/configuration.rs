@@ -59,6 +59,47 @@ fn every_mistake_is_named_with_its_place_and_what_would_be_right() {
     }
 }
 
+/// What a server needs is not what its clients need.
+#[test]
+fn a_command_that_asks_a_server_needs_its_address_alone() {
+    let server = world().tool("t", sh("echo ok")).serve();
+    let url = format!("http://{}", server.address());
+    let config = format!(
+        "port: {}\nmcpServers:\n  keyed: {{url: 'http://127.0.0.1:9', headers: {{X-Api-Key: '${{NOT_SET_HERE}}'}}}}\n",
+        server.address().port()
+    );
+    server.write("orla.yaml", config, 0o644);
+    server.write("orla.tokens.json", "{", 0o600);
+    for command in ["status", "quotas", "approvals"] {
+        let answered = server.run(&[command]);
+        assert_eq!(answered.code, Some(0), "{command}: {}", answered.all());
+    }
+    let commands: [&[&str]; 9] = [
+        &["list"],
+        &["status"],
+        &["check"],
+        &["call", "t"],
+        &["search", "t"],
+        &["describe", "t"],
+        &["calls"],
+        &["approvals"],
+        &["task", "list"],
+    ];
+    let asked = |command: &[&str]| server.run(&[command, &["--url", &url]].concat());
+    for command in commands {
+        let answered = asked(command);
+        assert_eq!(answered.code, Some(0), "{command:?}: {}", answered.all());
+        assert!(!answered.stderr.contains("NOT_SET_HERE"), "{command:?}: {}", answered.stderr);
+    }
+    server.write("orla.yaml", "port: [\n", 0o644);
+    for command in commands {
+        let answered = asked(command);
+        assert_eq!(answered.code, Some(0), "{command:?}: {}", answered.all());
+        assert!(answered.stderr.starts_with("warning: "), "{command:?}: {}", answered.stderr);
+    }
+    assert_eq!(server.run(&["status"]).code, Some(2));
+}
+
 /// F1
 #[test]
 fn all_mistakes_are_reported_at_once() {

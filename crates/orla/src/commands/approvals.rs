@@ -14,7 +14,7 @@ pub(crate) fn run(
     as_json: bool,
     source: &Source,
 ) -> Result<(), Failure> {
-    let config = super::load(source)?;
+    let config = super::load_for_client(url, source)?;
     let server = Server::at(url, &config)?;
     let runtime = super::small_runtime()?;
     let Some(answer) = answer else {

@@ -29,7 +29,7 @@ const EXAMPLE: &str = r#"'{"key": "value"}'"#;
 
 pub(crate) fn run(call: &cli::Call, source: &Source) -> Result<(), Failure> {
     let input = input(call.json.as_deref(), &call.arguments).map_err(Failure::usage)?;
-    let config = super::load(source)?;
+    let config = super::load_here_or_for(call.url.as_deref(), source)?;
     let _log = super::log(&config);
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {

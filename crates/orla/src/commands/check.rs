@@ -25,14 +25,16 @@ use crate::{Failure, http_client, render};
 /// A problem is a declaration that cannot take effect: a bad configuration, a broken schema. A warning is
 /// something that works and may not be intended; it does not fail the check.
 pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
-    // An error in the configuration is a result of the check, not a misuse of the command.
-    let config = source.load().map_err(|problems| Failure::check(&problems))?;
-    let _log = super::log(&config);
     if let Some(url) = url {
+        let config = super::load_for_client(Some(url), source)?;
+        let _log = super::log(&config);
         let server = Server::at(Some(url), &config)?;
         let status = super::small_runtime()?.block_on(status::learned(&server))?;
         return there(url, &status);
     }
+    // An error in the configuration is a result of the check, not a misuse of the command.
+    let config = source.load().map_err(|problems| Failure::check(&problems))?;
+    let _log = super::log(&config);
     let app = super::small_runtime()?.block_on(async {
         let mut app = App::build(&config)?;
         app.check_documents(&config).await;

@@ -14,7 +14,7 @@ const TASKS: &str = "/tasks?state=queued,working,input_required&limit=1000";
 const SHOWN: usize = 5;
 
 pub(crate) fn status(url: Option<&str>, as_json: bool, source: &Source) -> Result<(), Failure> {
-    let config = super::load(source)?;
+    let config = super::load_for_client(url, source)?;
     let server = Server::at(url, &config)?;
     let runtime = super::small_runtime()?;
     let mut status = runtime.block_on(status::get(&server))?;
@@ -88,7 +88,7 @@ pub(crate) fn drain(
     url: Option<&str>,
     source: &Source,
 ) -> Result<(), Failure> {
-    let config = super::load(source)?;
+    let config = super::load_for_client(url, source)?;
     if !orla_cluster::is_name(node) {
         return Err(Failure::usage(format!(
             "{node:?} is not the name of a node; see `orla cluster status`"

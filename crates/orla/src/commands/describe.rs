@@ -10,7 +10,7 @@ use crate::config::{Config, Source};
 use crate::{Failure, cli, render};
 
 pub(crate) fn run(describe: &cli::Describe, source: &Source) -> Result<(), Failure> {
-    let config = super::load(source)?;
+    let config = super::load_here_or_for(describe.url.as_deref(), source)?;
     let _log = super::log(&config);
     let described = super::small_runtime()?.block_on(async {
         match &describe.url {

@@ -15,7 +15,7 @@ use crate::exposure::Exposure;
 use crate::{Failure, cli, render};
 
 pub(crate) fn run(list: &cli::List, source: &Source) -> Result<(), Failure> {
-    let config = super::load(source)?;
+    let config = super::load_here_or_for(list.url.as_deref(), source)?;
     let _log = super::log(&config);
     super::small_runtime()?.block_on(async {
         match (&list.url, list.watch) {

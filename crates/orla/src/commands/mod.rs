@@ -62,6 +62,26 @@ pub(crate) fn load(source: &Source) -> Result<Config, Failure> {
     Ok(config)
 }
 
+/// Reads the part of the configuration that a command needs to ask a running server, which `--url` may name.
+///
+/// # Errors
+/// Every problem of that part. With a URL, what is wrong with the file is a warning.
+fn load_for_client(url: Option<&str>, source: &Source) -> Result<Config, Failure> {
+    let config =
+        source.load_for_client(url.is_some()).map_err(|problems| Failure::configuration(&problems))?;
+    render::redact(&config.secrets);
+    config.warnings.iter().for_each(|warning| render::warning(&warning.to_string()));
+    Ok(config)
+}
+
+/// Reads the configuration of a command that does its work here, or at the server of `--url`.
+///
+/// # Errors
+/// As [`load`] and [`load_for_client`].
+fn load_here_or_for(url: Option<&str>, source: &Source) -> Result<Config, Failure> {
+    if url.is_some() { load_for_client(url, source) } else { load(source) }
+}
+
 /// `orla schema`: the JSON Schema of the configuration.
 pub(crate) fn schema() -> Result<(), Failure> {
     print_json(&config_schema())

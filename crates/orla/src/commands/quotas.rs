@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::config::Source;
 
 pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), Failure> {
-    let config = super::load(source)?;
+    let config = super::load_for_client(url, source)?;
     let server = Server::at(url, &config)?;
     let text = super::small_runtime()?.block_on(server.get("/quotas"))?;
     super::print_rows("/quotas", &text, json, "The server has no quotas.", table)

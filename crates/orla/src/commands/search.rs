@@ -13,7 +13,7 @@ pub(crate) fn run(search: &cli::Search, source: &Source) -> Result<(), Failure> 
     if let Some(registry) = &search.registry {
         return super::packages::search(registry, &search.words.join(" "), search.limit, search.json);
     }
-    let config = super::load(source)?;
+    let config = super::load_here_or_for(search.url.as_deref(), source)?;
     let _log = super::log(&config);
     let query = search.words.join(" ");
     let found = super::small_runtime()?.block_on(async {

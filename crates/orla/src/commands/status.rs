@@ -9,7 +9,7 @@ use crate::config::Source;
 use crate::render;
 
 pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), Failure> {
-    let config = super::load(source)?;
+    let config = super::load_for_client(url, source)?;
     let server = Server::at(url, &config)?;
     let runtime = super::small_runtime()?;
     if json {
@@ -24,7 +24,7 @@ pub(crate) fn run(url: Option<&str>, json: bool, source: &Source) -> Result<(), 
 
 /// `--watch`: shows it again as it changes.
 pub(crate) fn watch(url: Option<&str>, source: &Source) -> Result<(), Failure> {
-    let config = super::load(source)?;
+    let config = super::load_for_client(url, source)?;
     let server = Server::at(url, &config)?;
     let look = async |server: &mut Server| Ok(shown(&get(server).await?));
     super::small_runtime()?.block_on(super::watch::watch_server(server, look))

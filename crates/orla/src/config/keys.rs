@@ -337,10 +337,14 @@ impl Reader<'_> {
         let before = self.problem_count();
         let mut found = vec![false; keys.len()];
         for (name, node) in pairs {
+            let inner = format!("{path}.{}", name.text);
+            if !self.reads(&inner) {
+                continue;
+            }
             match keys.iter().position(|key| key.is_called(&name.text)) {
                 Some(index) => {
                     found[index] = true;
-                    keys[index].read(self, target, &format!("{path}.{}", name.text), node);
+                    keys[index].read(self, target, &inner, node);
                 }
                 None => {
                     let known = keys.iter().map(|key| key.name);

@@ -103,6 +103,12 @@ pub(crate) const MAX_FILE: u64 = 1024 * 1024;
 /// Looked for in the current directory, in this order, where no `--config` is given.
 pub(crate) const DEFAULT_FILES: [&str; 3] = ["orla.yaml", "orla.yml", "orla.json"];
 
+/// The keys of the file that a client of a running server needs.
+const CLIENT_KEYS: &[&str] = &["host", "port", "auth.tls", "ca"];
+/// Those that it needs if it has no token of its own.
+const CLIENT_KEYS_AND_TOKENS: &[&str] =
+    &["host", "port", "auth.tls", "ca", "auth_tokens", "auth.tokens"];
+
 /// Variables of orla's own that hold tokens.
 const OWN_SECRETS: [&str; 2] = ["ORLA_TOKEN", "ORLA_AUTH_TOKENS"];
 
@@ -493,6 +499,24 @@ impl Source {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
+    /// Reads what a client of a running server needs: the server's address, the certificates to trust and, without
+    /// `ORLA_TOKEN`, the tokens. Nothing else in the file is looked at. If the server is named by its address, what is wrong
+    /// with the file is a warning.
+    ///
+    /// # Errors
+    /// Every problem of these keys, of the variables and of the flags.
+    pub(crate) fn load_for_client(&self, is_named: bool) -> Result<Config, Vec<Problem>> {
+        let env: Lookup<'_> = &|name| std::env::var_os(name);
+        let has_token = env("ORLA_TOKEN").is_some_and(|token| !token.is_empty());
+        let keys = if has_token { CLIENT_KEYS } else { CLIENT_KEYS_AND_TOKENS };
+        let (mut config, mut problems) = self.read_keys(Some(keys), env);
+        if is_named {
+            config.warnings.append(&mut problems);
+        }
+        self.overlay(&mut config, env, &mut problems);
+        if problems.is_empty() { Ok(config) } else { Err(problems) }
+    }
+
     fn load_with(&self, env: Lookup<'_>) -> Result<Config, Vec<Problem>> {
         let (config, mut problems) = self.read(env);
         let earlier = problems.len();
@@ -503,8 +527,20 @@ impl Source {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// Reads each key by itself.
+    /// Reads each key by itself, and the file of tokens.
     fn read(&self, env: Lookup<'_>) -> (Config, Vec<Problem>) {
+        let (mut config, mut problems) = self.read_keys(None, env);
+        self.overlay(&mut config, env, &mut problems);
+        problems.extend(config.read_own_tokens().err());
+        problems.extend(config.misread_addresses());
+        config.warn_of_idle_scopes();
+        config.warn_of_shared_names();
+        config.follow_renames();
+        (config, problems)
+    }
+
+    /// Reads the keys of the file with these paths, or all.
+    fn read_keys(&self, only: Option<&[&str]>, env: Lookup<'_>) -> (Config, Vec<Problem>) {
         let mut config = Config { extensions: self.extensions.clone(), ..Config::default() };
         let mut problems = Vec::new();
         match self.find() {
@@ -518,7 +554,7 @@ impl Source {
                             Some(value)
                         };
                         let secrets = Resolver::of_user();
-                        read::file(&mut config, &path, &text, &lookup, &secrets, &mut problems);
+                        read::file(&mut config, &path, &text, only, &lookup, &secrets, &mut problems);
                         config.expanded = expanded.into_inner();
                     }
                     Err(problem) => problems.push(problem),
@@ -528,12 +564,6 @@ impl Source {
             Ok(None) => {}
             Err(problem) => problems.push(problem),
         }
-        self.overlay(&mut config, env, &mut problems);
-        problems.extend(config.read_own_tokens().err());
-        problems.extend(config.misread_addresses());
-        config.warn_of_idle_scopes();
-        config.warn_of_shared_names();
-        config.follow_renames();
         (config, problems)
     }
 
@@ -606,7 +636,7 @@ impl Config {
         let mut config = Self::default();
         let mut problems = Vec::new();
         let (path, secrets) = (Path::new("orla.yaml"), Resolver::new(None, None));
-        read::file(&mut config, path, text, &|_| None, &secrets, &mut problems);
+        read::file(&mut config, path, text, None, &|_| None, &secrets, &mut problems);
         problems.extend(config.contradictions());
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }

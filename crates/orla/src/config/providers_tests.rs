@@ -30,7 +30,7 @@ fn env(name: &str) -> Option<String> {
 
 fn read_at(path: &Path, text: &str) -> (Config, Vec<String>) {
     let (mut config, mut problems) = (Config::default(), Vec::new());
-    read::file(&mut config, path, text, &env, &Resolver::new(None, None), &mut problems);
+    read::file(&mut config, path, text, None, &env, &Resolver::new(None, None), &mut problems);
     (config, problems.iter().map(ToString::to_string).collect())
 }
 

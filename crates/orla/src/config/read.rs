@@ -28,11 +28,12 @@ const MAX_REPORTED: usize = 20;
 
 pub(super) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// Reads a whole file into `config`. An empty one changes nothing.
+/// Reads a file into `config`: the keys with these paths, or all. An empty file changes nothing.
 pub(super) fn file(
     config: &mut Config,
     path: &Path,
     text: &str,
+    only: Option<&[&str]>,
     lookup: Lookup<'_>,
     secrets: &Resolver,
     problems: &mut Vec<Problem>,
@@ -44,6 +45,7 @@ pub(super) fn file(
     let extensions = config.extensions.clone();
     let mut reader = Reader {
         path,
+        only,
         lookup: &lookup,
         secrets,
         extensions,
@@ -82,6 +84,8 @@ pub(super) fn file(
 /// Reads the values of one file and notes what is wrong with them.
 pub(super) struct Reader<'a> {
     pub(super) path: &'a Path,
+    /// The paths of the keys to read; `None` is all.
+    only: Option<&'a [&'a str]>,
     pub(super) lookup: Lookup<'a>,
     pub(super) secrets: &'a Resolver,
     pub(super) extensions: Extensions,
@@ -124,6 +128,9 @@ impl Reader<'_> {
         };
         let is_clients = self.path.extension().is_some_and(|ext| ext == "json") && is_clients(pairs);
         for (name, node) in pairs {
+            if !self.reads(&name.text) {
+                continue;
+            }
             let Some(key) = find(&KEYS, &name.text) else {
                 let known = KEYS.iter().map(|key| key.name);
                 if is_clients && nearest(&name.text, known.clone()).is_none() {
@@ -201,6 +208,12 @@ impl Reader<'_> {
             };
             format!("{prefix}{}: unknown key{hint}", excerpt(key))
         });
+    }
+
+    /// Whether the key at this path is to be read, or one below it.
+    pub(super) fn reads(&self, path: &str) -> bool {
+        let leads_to = |key: &&str| key.split('.').zip(path.split('.')).all(|(one, other)| one == other);
+        self.only.is_none_or(|only| only.iter().any(leads_to))
     }
 
     /// How many problems there are so far.

@@ -176,7 +176,7 @@ fn variables_reach_fields_of_every_kind() {
         _ => None,
     };
     let secrets = Resolver::new(None, None);
-    read::file(&mut config, Path::new("orla.yaml"), text, &lookup, &secrets, &mut problems);
+    read::file(&mut config, Path::new("orla.yaml"), text, None, &lookup, &secrets, &mut problems);
     assert_eq!(problems, []);
     assert_eq!((config.port, config.timeout), (9000, Duration::from_millis(2500)));
     assert!(config.watch);
@@ -379,7 +379,7 @@ fn references_to_secrets_are_filled_in_anywhere_and_no_message_repeats_them() {
         let (mut config, mut problems) = (Config::default(), Vec::new());
         let secrets = Resolver::new(Some(store.clone()), None);
         let path = dir.path().join("orla.yaml");
-        read::file(&mut config, &path, text, &|_| None, &secrets, &mut problems);
+        read::file(&mut config, &path, text, None, &|_| None, &secrets, &mut problems);
         (config, problems.iter().map(ToString::to_string).collect::<Vec<_>>())
     };
     let (config, problems) =
@@ -394,7 +394,7 @@ fn references_to_secrets_are_filled_in_anywhere_and_no_message_repeats_them() {
     let (mut config, mut problems) = (Config::default(), Vec::new());
     let (path, secrets) = (dir.path().join(".mcp.json"), Resolver::new(None, None));
     let text = r#"{"mcpServers": {"a": {"command": "a", "args": ["${command:touch ran}"]}}}"#;
-    read::file(&mut config, &path, text, &|_| None, &secrets, &mut problems);
+    read::file(&mut config, &path, text, None, &|_| None, &secrets, &mut problems);
     assert!(problems[0].to_string().contains("user's own") && !dir.path().join("ran").exists());
     let (_, problems) = read("port: ${secret:token}\nhost: ${secret:none}\n");
     assert!(problems[1].contains("orla secret set none"), "{problems:?}");

@@ -29,7 +29,7 @@ pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
     if calls.command.is_some() && calls.filter != CallsFilter::default() {
         return Err(Failure::usage("calls show, calls cancel and calls export take no filter"));
     }
-    let config = super::load(source)?;
+    let config = super::load_here_or_for(calls.url.as_deref(), source)?;
     let runtime = super::small_runtime()?;
     let done = runtime.block_on(async {
         let place = Place::of(calls, &config).await?;

@@ -16,7 +16,7 @@ use crate::cli::{Task, TaskCommand, TaskRun};
 use crate::config::{Source, reason};
 
 pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
-    let config = super::load(source)?;
+    let config = super::load_here_or_for(task.url.as_deref(), source)?;
     let _log = super::log(&config);
     // Before anything is opened or asked.
     let wanted = match &task.command {
