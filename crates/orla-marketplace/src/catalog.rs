@@ -153,6 +153,8 @@ pub struct Limits {
     pub max_queue: usize,
     /// Bytes that request bodies and the values of programs may hold together: no bound.
     pub max_memory_bytes: usize,
+    /// How long the lists of an MCP client wait for each provider that has not said yet what it serves: 8 s.
+    pub listing_timeout: Duration,
     /// Calls within calls: 64.
     pub max_depth: u32,
     /// When an unreachable upstream is left alone for a while.
@@ -186,6 +188,7 @@ impl Default for Limits {
             max_concurrency: 64,
             max_provider_calls: 48,
             max_queue: 1024,
+            listing_timeout: Duration::from_secs(8),
             max_depth: 64,
             breaker: BreakerLimits::default(),
             programs: rtfs::Limits::default(),

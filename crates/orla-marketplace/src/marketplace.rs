@@ -397,7 +397,7 @@ impl CapabilityMarketplace {
     }
 
     /// The newest snapshot, with everything that providers have said until now.
-    pub(crate) fn refreshed(&self) -> Arc<Catalog> {
+    pub fn refreshed(&self) -> Arc<Catalog> {
         if let Some(preparation) = &*self.on_listing.load() {
             (preparation.refresh)();
         }

@@ -89,6 +89,11 @@ pub trait Source: Send + Sync {
         Vec::new()
     }
 
+    /// The names of the providers that start, or are to be started, and have not said yet what they serve.
+    fn awaited(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Starts the services that are configured to start early; all of them if `all` is set.
     fn start_eager(&self, all: bool);
 

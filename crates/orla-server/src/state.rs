@@ -317,6 +317,24 @@ impl Core {
         self.serving.store(true, Ordering::Relaxed);
     }
 
+    /// Waits until it is known what is served, but no longer than a list may wait for what starts. That goes on
+    /// starting.
+    pub(crate) async fn prepare_listing_in_time(&self) {
+        let market = Arc::clone(&self.market);
+        let mut learning = Box::pin(async move { market.prepare_listing().await });
+        let limit = self.market.snapshot().limits().listing_timeout;
+        if tokio::time::timeout(limit, &mut learning).await.is_err() {
+            let draining = self.draining.clone();
+            self.tracker.spawn(async move {
+                tokio::select! {
+                    () = learning => {}
+                    () = draining.cancelled() => {}
+                }
+            });
+            self.market.refreshed();
+        }
+    }
+
     /// What a sessionless client may do with a list.
     pub(crate) fn cache_hint(&self) -> CacheHint {
         let ttl = self.settings.load().options.list_ttl;

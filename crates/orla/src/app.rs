@@ -274,6 +274,11 @@ impl App {
         }
     }
 
+    /// The names of the providers that have not said yet what they serve.
+    pub(crate) fn awaited(&self) -> Vec<String> {
+        self.providers.iter().flat_map(|source| source.awaited()).collect()
+    }
+
     /// Has one process say what it serves, and serves that.
     pub(crate) async fn learn_from(&self, process: &dyn Managed) {
         process.learn().await;

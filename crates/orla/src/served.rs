@@ -523,6 +523,7 @@ fn description(
 pub(crate) fn limits(config: &Config) -> Limits {
     let mut limits = Limits::default();
     limits.timeout = config.timeout;
+    limits.listing_timeout = config.listing_timeout;
     limits.max_concurrency = config.max_concurrency;
     // Rounded up, so that one provider uses all of a few permits.
     let share = config.max_concurrency as f64 * config.max_provider_share;

@@ -3,6 +3,7 @@
 use orla_e2e::{Server, World, eventually};
 use serde_json::{Value, json};
 
+use crate::mcp_script::mcp_script;
 use crate::world;
 
 /// A server over standard input and output, without an SDK. `TOOLS` names its tools.
@@ -264,6 +265,45 @@ capabilities:
     let result = server.client().call("own", json!({}));
     let sentence = result.sentence();
     assert!(sentence.contains("/nonexistent was not found") && !sentence.contains("gone"), "{sentence}");
+}
+
+/// A server whose start lasts until the file `gate` is there.
+fn with_a_slow_server(more: &str) -> World {
+    let slow = mcp_script(
+        "t",
+        "import time\nwhile not os.path.exists('gate'): time.sleep(0.01)",
+        "        result = {}",
+    );
+    let config = "mcpServers:\n  calc: {command: python3, args: [calc.py], cwd: .}\n  slow: {command: python3, args: [slow.py], \
+                  cwd: ., startup_timeout: 3600}\n";
+    calc().file("slow.py", slow).config(&format!("{config}{more}"))
+}
+
+#[test]
+fn a_server_that_starts_slowly_does_not_hold_up_the_tools_of_the_others() {
+    let server = with_a_slow_server("listing_timeout: 0.5\n").serve();
+    let mut session = server.session();
+    let mut changes = session.notification_stream(server.address());
+    eventually("the others are listed", || session.tool_names() == ["calc__add", "calc__env"]);
+    let prompts = session.request("prompts/list", json!({})).unwrap();
+    assert_eq!(prompts["prompts"][0]["name"], "calc__plan");
+    server.write("gate", "", 0o644);
+    loop {
+        let event = changes.next_event().unwrap().expect("a notification");
+        let is_there = |names: Vec<String>| names == ["calc__add", "calc__env", "slow__t"];
+        if event.contains("notifications/tools/list_changed") && is_there(session.tool_names()) {
+            break;
+        }
+    }
+}
+
+#[test]
+fn a_command_lists_what_starts_slowly_too_and_says_for_whom_it_waits() {
+    let mut listing = with_a_slow_server("listing_timeout: 0.5\n").at_terminal(&["list"]);
+    listing.shows(0, "Waiting for slow");
+    listing.write("gate", "", 0o644);
+    let shown = listing.shows_to_its_end();
+    assert!(shown.contains("slow__t") && shown.contains("calc__add"), "{shown}");
 }
 
 /// A server with one thread. `long` waits for a file, `deaf` never reads again.

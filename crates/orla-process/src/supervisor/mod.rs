@@ -250,6 +250,12 @@ impl<S: Service> Supervisor<S> {
         }
     }
 
+    /// The names of those of which it is not known yet what they serve.
+    pub fn awaited(&self) -> Vec<String> {
+        let unknown = self.current().into_iter().filter(|supervised| !supervised.is_settled());
+        unknown.map(|supervised| supervised.name().to_owned()).collect()
+    }
+
     /// Ends every process, gracefully if possible, and waits for that.
     pub async fn shutdown(&self) {
         self.stop.cancel();

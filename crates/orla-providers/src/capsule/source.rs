@@ -102,6 +102,10 @@ impl Source for Capsules {
         self.0.start_eager(all);
     }
 
+    fn awaited(&self) -> Vec<String> {
+        self.supervisor().awaited()
+    }
+
     async fn learn(&self) {
         self.0.learn().await;
     }

@@ -73,6 +73,15 @@ impl Server {
         !matches!(self, Self::Broken(..)) && self.info().is_none()
     }
 
+    /// Whether a listing need not wait for it.
+    pub(super) fn is_settled(&self) -> bool {
+        match self {
+            Self::Process(process) => process.0.is_settled(),
+            Self::Remote(remote) => remote.is_settled(),
+            Self::Broken(..) => true,
+        }
+    }
+
     /// Starts it, if it does not run.
     pub(super) fn request_start(&self) {
         match self {

@@ -531,6 +531,12 @@ impl Source for McpServers {
         configured.entries.iter().filter_map(has_none).collect()
     }
 
+    fn awaited(&self) -> Vec<String> {
+        let servers = self.servers();
+        let unknown = servers.iter().filter(|server| !server.is_settled());
+        unknown.map(|server| server.name().to_owned()).collect()
+    }
+
     fn start_eager(&self, all: bool) {
         for (settings, server) in &self.configured.lock().entries {
             if all || settings.eager {

@@ -616,7 +616,7 @@ async fn list_tools(
     caller: &Caller,
 ) -> Result<Bytes, ErrorData> {
     if cursor.is_none() {
-        core.market.prepare_listing().await;
+        core.prepare_listing_in_time().await;
     }
     let catalog = match (&caller.session, cursor) {
         (Some(session), Some(_)) => session.tools(),

@@ -12,12 +12,14 @@ use std::collections::btree_map::Entry;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use futures_util::future::join_all;
 use orla_marketplace::{
     Call, CallContext, CapabilityMarketplace, Catalog, JsonText, Principal, Subject, Surface,
     SurfaceError,
 };
 use rmcp::model::{CompleteResult, CompletionInfo, ErrorCode, ErrorData};
 use serde_json::value::RawValue;
+use tokio::time::timeout;
 
 use crate::mcp::protocol::PAGE;
 use crate::mcp::rpc::{self, Id};
@@ -103,11 +105,29 @@ impl SurfaceRequest<'_> {
         let Some((_, member, name, subject)) = LISTS.iter().find(|(list, ..)| *list == method) else {
             return Err(method_not_found(method));
         };
-        let mut items: BTreeMap<String, String> = BTreeMap::new();
-        for surface in self.of(method) {
-            let collected = self.collect(surface, method, (member, name, *subject), &mut items).await;
-            if let Err(err) = collected {
+        let limit = self.catalog.limits().listing_timeout;
+        let collected = self.of(method).map(|surface| async move {
+            let mut own = Vec::new();
+            let collected = self.collect(surface, method, (member, name, *subject), &mut own);
+            let collected = timeout(limit, collected).await;
+            let late = |_| Err(SurfaceError::Failed(format!("no answer in {} s", limit.as_secs_f64())));
+            if let Err(err) = collected.unwrap_or_else(late) {
                 tracing::warn!(owner = surface.owner(), method, error = %err, "a list is incomplete");
+            }
+            (surface, own)
+        });
+        let mut items: BTreeMap<String, String> = BTreeMap::new();
+        for (surface, own) in join_all(collected).await {
+            for (key, item) in own {
+                match items.entry(key) {
+                    Entry::Vacant(free) => {
+                        free.insert(item);
+                    }
+                    Entry::Occupied(taken) => {
+                        let (owner, name) = (surface.owner(), taken.key());
+                        tracing::warn!(owner, method, name, "a duplicate is left out");
+                    }
+                }
             }
         }
         let mut rest =
@@ -201,7 +221,7 @@ impl SurfaceRequest<'_> {
         surface: &Arc<dyn Surface>,
         method: &str,
         (member, name, subject): (&str, &str, SubjectOf),
-        items: &mut BTreeMap<String, String>,
+        items: &mut Vec<(String, String)>,
     ) -> Result<(), SurfaceError> {
         let ctx = self.context(surface);
         let broken = || SurfaceError::Failed(format!("the answer to {method} is not a list"));
@@ -221,15 +241,7 @@ impl SurfaceRequest<'_> {
                 if known.is_none_or(|item| self.catalog.permits_item(principal, &item).is_err()) {
                     continue;
                 }
-                match items.entry(key) {
-                    Entry::Vacant(free) => {
-                        free.insert(item.get().to_owned());
-                    }
-                    Entry::Occupied(taken) => {
-                        let (owner, name) = (surface.owner(), taken.key());
-                        tracing::warn!(owner, method, name, "a duplicate is left out");
-                    }
-                }
+                items.push((key, item.get().to_owned()));
             }
             match result.get("nextCursor").filter(|cursor| *cursor != "null") {
                 Some(cursor) => params = trusted(format!(r#"{{"cursor":{cursor}}}"#)),

@@ -84,7 +84,7 @@ pub(crate) fn run(doctor: &cli::Doctor, source: &Source) -> Result<(), Failure> 
 
 async fn examine(config: &Config) -> Result<Report, Failure> {
     let app = App::build_local(config)?;
-    app.marketplace().prepare_listing().await;
+    super::learned(&app).await;
     let market = app.marketplace();
     let snapshot = market.snapshot();
     let rows = snapshot

@@ -98,7 +98,7 @@ impl Listing {
 
 async fn look(config: &Config, all: bool) -> Result<Listing, Failure> {
     let app = App::build(config)?;
-    app.marketplace().prepare_listing().await;
+    super::learned(&app).await;
     let market = app.marketplace();
     let rows = if all { StatusRow::all(market) } else { StatusRow::listed(market) };
     let problems = market.problems(None);

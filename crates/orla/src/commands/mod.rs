@@ -39,6 +39,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::CommandFactory;
 use orla_marketplace::Catalog;
@@ -46,11 +47,15 @@ use serde_json::Value;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::Failure;
+use crate::app::App;
 use crate::cli::Cli;
 use crate::config::schema::schema as config_schema;
 use crate::config::{Config, Source, reason};
 use crate::logging::Logging;
 use crate::render;
+
+/// How long a command waits for providers before it says so.
+const SILENCE: Duration = Duration::from_secs(2);
 
 /// Reads the configuration of a command. What is printed from now on does not show its secrets.
 ///
@@ -80,6 +85,26 @@ fn load_for_client(url: Option<&str>, source: &Source) -> Result<Config, Failure
 /// As [`load`] and [`load_for_client`].
 fn load_here_or_for(url: Option<&str>, source: &Source) -> Result<Config, Failure> {
     if url.is_some() { load_for_client(url, source) } else { load(source) }
+}
+
+/// Waits until it is known what every provider serves. A person at a terminal reads for which providers.
+async fn learned(app: &App) {
+    let tell = async {
+        let mut told = Vec::new();
+        while render::stderr_is_terminal() {
+            tokio::time::sleep(SILENCE).await;
+            let awaited = app.awaited();
+            if awaited != told && !awaited.is_empty() {
+                render::note(&format!("Waiting for {}…", awaited.join(", ")));
+                told = awaited;
+            }
+        }
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = app.marketplace().prepare_listing() => {}
+        () = tell => {}
+    }
 }
 
 /// `orla schema`: the JSON Schema of the configuration.

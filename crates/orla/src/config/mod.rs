@@ -122,6 +122,8 @@ pub(crate) struct Config {
     pub(crate) transport: Transport,
     /// How long one call may take.
     pub(crate) timeout: Duration,
+    /// How long the list of a client waits for providers that start.
+    pub(crate) listing_timeout: Duration,
     pub(crate) log_format: LogFormat,
     pub(crate) log_level: Severity,
     /// Bytes that are kept of each of a tool's output streams.
@@ -413,6 +415,7 @@ impl Default for Config {
             port: 8080,
             transport: Transport::Http,
             timeout: Duration::from_secs(30),
+            listing_timeout: Duration::from_secs(8),
             log_format: LogFormat::Json,
             log_level: Severity::Info,
             max_output_bytes: 1024 * 1024,
