@@ -203,6 +203,22 @@ pub fn root_cause(err: &dyn std::error::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
+/// What to do about a certificate of an authority that this machine does not know.
+pub const UNKNOWN_AUTHORITY: &str =
+    "add its authority to those of the system, or name a file of authorities in SSL_CERT_FILE";
+
+/// Why a server cannot be reached, and what to do if its authority is not known.
+pub fn connection_problem(err: &dyn std::error::Error) -> String {
+    let cause = root_cause(err);
+    match cause.strip_prefix("invalid peer certificate: ") {
+        Some("UnknownIssuer") => {
+            format!("its certificate is not trusted (UnknownIssuer); {UNKNOWN_AUTHORITY}")
+        }
+        Some(why) => format!("its certificate is not trusted ({why})"),
+        None => cause.to_lowercase(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -46,7 +46,7 @@ mod upstream;
 
 pub use challenge::Challenge;
 pub use error::{Error, SignInNeeded};
-pub use http::{Http, root_cause};
+pub use http::{Http, UNKNOWN_AUTHORITY, connection_problem, root_cause};
 pub use link::Link;
 pub use scope::Scopes;
 pub use secret::Secret;

@@ -97,6 +97,9 @@ impl Command {
 
     /// Why the program could not be started.
     pub fn explain(&self, error: &io::Error) -> String {
+        if let Err(problem) = self.check_directory() {
+            return format!("its directory {problem} (cwd)");
+        }
         let path = self.path();
         // It may never have been there: the file was not looked at before.
         if error.kind() == io::ErrorKind::NotFound && path.metadata().is_err() {
@@ -164,6 +167,39 @@ impl Command {
         }
     }
 
+    /// Whether its directory is there.
+    ///
+    /// # Errors
+    /// Why it cannot run in it, after its path.
+    pub fn check_directory(&self) -> Result<(), String> {
+        let Some(directory) = &self.directory else { return Ok(()) };
+        match directory.metadata() {
+            Ok(found) if found.is_dir() => Ok(()),
+            Ok(_) => Err(format!("{} is not a directory", directory.display())),
+            Err(err) if err.kind() == io::ErrorKind::NotFound => {
+                Err(format!("{} does not exist", directory.display()))
+            }
+            Err(err) => Err(format!("{} cannot be read: {}", directory.display(), reason(&err))),
+        }
+    }
+
+    /// What to do if the program is not in `PATH`.
+    fn remedy(&self) -> String {
+        let words: Vec<&str> = self.command.split_whitespace().collect();
+        let package = || self.args.iter().find(|arg| !arg.starts_with('-')).map_or("PACKAGE", |arg| arg);
+        match words.as_slice() {
+            ["npx"] => "; install Node.js".to_owned(),
+            ["uvx"] => {
+                format!("; install uv, or let orla install the server: orla add pypi:{}", package())
+            }
+            [program, args @ ..] if !args.is_empty() => {
+                let args = args.join(", ");
+                format!("; arguments belong in args: command: {program}, args: [{args}]")
+            }
+            _ => String::new(),
+        }
+    }
+
     /// The program: what the command says, or what `PATH` has under that name. A relative path is relative
     /// to where it runs.
     fn program(&self) -> io::Result<Cow<'_, Path>> {
@@ -177,16 +213,8 @@ impl Command {
         let own = self.env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.into());
         let path = own.or_else(|| env::var_os("PATH")).unwrap_or_default();
         let not_found = || {
-            let hint = match self.command.split_whitespace().collect::<Vec<_>>().as_slice() {
-                [program, args @ ..] if !args.is_empty() => {
-                    format!(
-                        "; arguments belong in args: command: {program}, args: [{}]",
-                        args.join(", ")
-                    )
-                }
-                _ => String::new(),
-            };
-            io::Error::new(io::ErrorKind::NotFound, format!("{} is not in PATH{hint}", self.command))
+            let text = format!("{} is not in PATH{}", self.command, self.remedy());
+            io::Error::new(io::ErrorKind::NotFound, text)
         };
         program_in(&path, command).map(Cow::from).ok_or_else(not_found)
     }
@@ -226,6 +254,16 @@ mod tests {
         assert_eq!(
             error,
             "npx -y foo is not in PATH; arguments belong in args: command: npx, args: [-y, foo]"
+        );
+        let uvx = Command {
+            args: vec!["--quiet".into(), "mcp-server-time".into()],
+            env: vec![("PATH".into(), "/nowhere".into())],
+            ..server("uvx")
+        };
+        let error = uvx.check().unwrap_err();
+        assert!(
+            error.ends_with("let orla install the server: orla add pypi:mcp-server-time"),
+            "{error}"
         );
     }
 }

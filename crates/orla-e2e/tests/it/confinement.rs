@@ -7,6 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 
 use serde_json::{Value, json};
 
+use crate::mcp_script::mcp_script;
 use crate::{sh, world};
 use orla_e2e::{Server, World, eventually};
 
@@ -306,6 +307,15 @@ fn a_call_over_its_limits_ends_with_an_error_that_names_the_limit() {
     }
     assert!(client.call("file", json!({})).is_error());
     assert_eq!(client.call("fine", json!({})).structured()["stdout"], "fine\n");
+}
+
+#[test]
+fn a_server_that_goes_over_its_limits_ends_with_an_error_that_names_the_limit() {
+    let spin = mcp_script("spin", "", "        while True: pass");
+    let config = "mcpServers:\n  s: {command: python3, args: [s.py], cwd: ., permissions: [], limits: {cpu_seconds: 1}}\n";
+    let server = world().file("s.py", spin).config(config).serve();
+    let called = server.client().call("s__spin", json!({}));
+    assert!(called.is_error() && called.sentence().contains("limit of cpu_seconds"), "{}", called.json);
 }
 
 #[test]

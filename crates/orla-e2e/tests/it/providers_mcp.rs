@@ -4,6 +4,7 @@ use orla_e2e::{Server, World, eventually};
 use serde_json::{Value, json};
 
 use crate::mcp_script::mcp_script;
+use crate::upstream::Upstream;
 use crate::world;
 
 /// A server over standard input and output, without an SDK. `TOOLS` names its tools.
@@ -304,6 +305,41 @@ fn a_command_lists_what_starts_slowly_too_and_says_for_whom_it_waits() {
     listing.write("gate", "", 0o644);
     let shown = listing.shows_to_its_end();
     assert!(shown.contains("slow__t") && shown.contains("calc__add"), "{shown}");
+}
+
+#[test]
+fn a_server_that_refuses_orla_is_told_once_with_what_to_do() {
+    let upstream = Upstream::start();
+    for (path, status) in [("/old", 405), ("/closed", 403)] {
+        upstream.set(&format!("POST {path}"), status, "");
+    }
+    let entry = |name: &str| format!("  {name}: {{url: '{}/{name}'}}\n", upstream.url());
+    let server = world().config(&format!("mcpServers:\n{}{}", entry("old"), entry("closed"))).serve();
+    assert_eq!(server.client().tool_names(), [] as [&str; 0]);
+    for (name, words) in [("old", "ends in /mcp"), ("closed", "are its headers right?")] {
+        server.log_says(&[name, "CRASHED", words]);
+        let asked =
+            upstream.asked().iter().filter(|asked| asked.line == format!("POST /{name}")).count();
+        // As 2026-07-28 and as the older revisions do.
+        assert_eq!(asked, 2, "{name} is not asked again soon");
+    }
+    assert_eq!(server.logged("warn").iter().filter(|line| line.says(&["CRASHED"])).count(), 2);
+    let unknown = server.run(&["login", "nosuch"]);
+    assert!(unknown.stderr.contains("the configuration has none"), "{}", unknown.all());
+}
+
+#[test]
+fn a_directory_that_does_not_exist_is_named_as_such() {
+    let config = "mcpServers:\n  calc: {command: python3, args: [calc.py], cwd: nowhere}\n";
+    let world = calc().config(config);
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1), "{}", checked.all());
+    assert!(
+        checked.stderr.contains("mcpServers.calc.cwd: ") && checked.stderr.contains("orla.yaml:2:3")
+    );
+    let listed = world.run(&["list"]);
+    let words = ["it could not start: its directory ", "nowhere does not exist (cwd)"];
+    assert!(words.iter().all(|words| listed.stderr.contains(words)), "{}", listed.all());
 }
 
 /// A server with one thread. `long` waits for a file, `deaf` never reads again.

@@ -24,6 +24,10 @@ impl Conversation {
         }))
     }
 
+    fn has_calls(&self) -> bool {
+        self.pending.values().any(|pending| matches!(pending, Pending::Call { .. }))
+    }
+
     /// Handles a request of the capsule. It goes to the client of the call that it names (`_meta["orla/call"]`,
     /// the id of the call's request), or else of the only call in flight, unless one was just cancelled. MCP has
     /// no member for this, and a question must not reach another caller's client.
@@ -46,10 +50,11 @@ impl Conversation {
             Some(Some(Pending::Call { caller, .. })) => (Some(caller), ""),
             // Neither its client nor another one is asked.
             Some(_) => (None, "the call in _meta[\"orla/call\"] is over"),
-            None => (
+            None if self.has_calls() => (
                 self.only_caller(),
                 "name the call that asks in _meta[\"orla/call\"]: not exactly one is in flight",
             ),
+            None => (None, "there is no client to ask: no call is in flight"),
         };
         let Some(caller) = caller else {
             self.refuse(&id, INVALID_PARAMS, format!("{method}: {problem}"));

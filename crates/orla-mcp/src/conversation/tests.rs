@@ -183,7 +183,7 @@ fn a_capsules_own_requests_are_answered() {
         [
             r#"{"jsonrpc":"2.0","id":"p","result":{}}"#,
             r#"{"jsonrpc":"2.0","id":5,"error":{"code":-32601,"message":"tasks/list: not offered"}}"#,
-            r#"{"jsonrpc":"2.0","id":6,"error":{"code":-32602,"message":"roots/list: name the call that asks in _meta[\"orla/call\"]: not exactly one is in flight"}}"#
+            r#"{"jsonrpc":"2.0","id":6,"error":{"code":-32602,"message":"roots/list: there is no client to ask: no call is in flight"}}"#
         ]
     );
 }

@@ -24,6 +24,8 @@ use crate::reaper::{INSTANCE, Instance};
 pub struct Process {
     /// None once it has been reaped.
     child: Option<Child>,
+    /// The limit for which it was ended.
+    breach: Option<&'static str>,
     group: Pid,
     exit: Exit,
     /// None once it was closed.
@@ -84,7 +86,7 @@ impl Process {
         let stdout = child.stdout.take().map(pipe::Receiver::from_owned_fd).transpose()?;
         let stderr = child.stderr.take().map(pipe::Receiver::from_owned_fd).transpose()?;
         let exit = Exit::new(ExitWatch::new(group))?;
-        Ok(Self { child: started.0.take(), group, exit, stdin, stdout, stderr })
+        Ok(Self { child: started.0.take(), breach: None, group, exit, stdin, stdout, stderr })
     }
 
     /// Its process id.
@@ -141,7 +143,15 @@ impl Process {
     /// Kills what is left of the group of a process that has exited, and takes its status.
     pub fn reap(&mut self) -> Option<ExitStatus> {
         self.signal(Signal::KILL);
-        self.child.take()?.wait().ok()
+        let mut child = self.child.take()?;
+        let status = child.wait().ok();
+        self.breach = child.breach();
+        status
+    }
+
+    /// The limit for which it was ended, once it has been reaped.
+    pub(super) fn breach(&self) -> Option<&'static str> {
+        self.breach
     }
 }
 

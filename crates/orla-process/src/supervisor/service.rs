@@ -53,8 +53,8 @@ pub trait Service: PartialEq + fmt::Debug + Sized + Send + Sync + 'static {
     fn startup_timeout(&self) -> Duration;
 
     /// What is added to the message that it took longer than that.
-    fn startup_remedy(&self) -> &'static str {
-        ""
+    fn startup_remedy(&self) -> String {
+        String::new()
     }
 
     /// Whether it is started with the server, and not by its first use.

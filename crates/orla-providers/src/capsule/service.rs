@@ -44,8 +44,9 @@ impl Service for Package {
         self.manifest.startup_timeout
     }
 
-    fn startup_remedy(&self) -> &'static str {
+    fn startup_remedy(&self) -> String {
         " (startup_timeout_ms of its manifest; an MCP server that does not say orla.hello belongs in mcpServers)"
+            .to_owned()
     }
 
     fn is_eager(&self) -> bool {

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::io;
 
 use orla_marketplace::{BoxError, NotSent, RuntimeError};
-use orla_oauth::root_cause;
+use orla_oauth::{UNKNOWN_AUTHORITY, root_cause};
 
 use super::client::LookupError;
 
@@ -44,7 +44,10 @@ pub(super) fn explain(host: &str, err: &reqwest::Error, stage: Stage) -> (String
         let is_certificate =
             matches!(tls, rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented);
         let said = tls.to_string();
-        let why = said.strip_prefix("invalid peer certificate: ").unwrap_or(&said);
+        let why = match said.strip_prefix("invalid peer certificate: ").unwrap_or(&said) {
+            "UnknownIssuer" => format!("UnknownIssuer ({UNKNOWN_AUTHORITY})"),
+            why => why.to_owned(),
+        };
         return match is_certificate {
             true => (format!("the TLS certificate of {host} is not trusted: {why}"), false),
             false => (format!("TLS with {host} failed: {tls}"), false),

@@ -302,6 +302,14 @@ pub fn check_program(settings: &ServerSettings) -> Result<(), String> {
     stdio_server(settings).map_or(Ok(()), |StdioServer(command)| command.check())
 }
 
+/// Whether the directory of a server that is a process is there.
+///
+/// # Errors
+/// Why it cannot run in it.
+pub fn check_directory(settings: &ServerSettings) -> Result<(), String> {
+    stdio_server(settings).map_or(Ok(()), |StdioServer(command)| command.check_directory())
+}
+
 /// The process of these settings, if it is one.
 fn stdio_server(settings: &ServerSettings) -> Option<StdioServer> {
     let Reach::Process { command, args, env, pass_env, cwd } = &settings.reach else { return None };

@@ -173,8 +173,14 @@ impl App {
         let own = own.into_iter().map(|value| Placed { value, at: Position::START });
         let all: Vec<Placed<ServerSettings>> = config.servers.iter().cloned().chain(own).collect();
         let mut servers = Vec::with_capacity(all.len());
-        for server in &all {
+        for (at, server) in all.iter().enumerate() {
             let mut settings = server.value.clone();
+            // What the lock has is not in the configuration.
+            let is_of_lock = at >= config.servers.len();
+            let placed = |name: &str, key: &str, why: &str| match is_of_lock {
+                true => format!("{name} of orla.lock: {why}"),
+                false => config.placed(server.at, format!("mcpServers.{name}{key}: {why}")),
+            };
             if settings.names.prefix.is_none() && is_taken(&settings.name) {
                 let prefix = format!("{}_2__", settings.name);
                 let text = format!(
@@ -187,14 +193,13 @@ impl App {
             if settings.is_process() {
                 settings.sandbox = self.instance.sandboxes().of(&settings.declared, &base_of(config));
             }
-            findings
-                .problems
-                .extend(unconfinable(&settings.sandbox).map(|why| {
-                    config.placed(server.at, format!("mcpServers.{}: {why}", settings.name))
-                }));
-            if let Err(problem) = mcp::check_program(&settings) {
-                let text = format!("mcpServers.{}.command: {problem}", settings.name);
-                findings.problems.push(config.placed(server.at, text));
+            let unconfinable = unconfinable(&settings.sandbox);
+            findings.problems.extend(unconfinable.map(|why| placed(&settings.name, "", &why)));
+            let found = mcp::check_directory(&settings).map_err(|problem| (".cwd", problem));
+            let found = found
+                .and_then(|()| mcp::check_program(&settings).map_err(|problem| (".command", problem)));
+            if let Err((key, problem)) = found {
+                findings.problems.push(placed(&settings.name, key, &problem));
             }
             servers.push(settings);
         }

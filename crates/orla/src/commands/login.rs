@@ -82,6 +82,7 @@ fn place(config: &Config, name: &str) -> Result<Place, Failure> {
             return Err(failed(problem.to_owned()));
         }
         (None, None) => {
+            let servers = servers.filter(|server| server.auth.is_some());
             let servers = servers.map(|server| server.name.as_str());
             let names: Vec<&str> =
                 servers.chain(config.sign_ins.iter().map(|sign_in| sign_in.name.as_str())).collect();

@@ -225,7 +225,7 @@ impl<S: Service> Task<S> {
             let [capsule, server, plugin] = self.log_fields();
             tracing::info!(capsule, server, plugin, line = &*line, "stderr");
             self.shared.note_line(&line);
-            if tells_why(&line) || !tells_why(&self.last_words) {
+            if tells_why(&line) || !(tells_why(&self.last_words) || line.contains(NPM_TRAILER)) {
                 let shown = line.chars().take(MAX_LAST_WORDS);
                 self.last_words = shown.map(|c| if c.is_control() { ' ' } else { c }).collect();
                 if line.chars().nth(MAX_LAST_WORDS).is_some() {
@@ -254,8 +254,11 @@ impl<S: Service> Task<S> {
         self.end_pace();
         let Some(mut process) = self.process.take() else { return };
         let status = process.reap();
+        let mut reason = match process.breach() {
+            Some(limit) => format!("it was ended because it went over its limit of {limit}"),
+            None => ended(status),
+        };
         drop(process);
-        let mut reason = ended(status);
         if matches!(self.state, State::Starting { .. }) {
             let [_, handshake] = S::HANDSHAKE;
             reason.push_str(&format!(" before it {handshake}"));
@@ -281,9 +284,14 @@ fn ended(status: Option<ExitStatus>) -> String {
     }
 }
 
+/// What npm says last, whatever happened.
+const NPM_TRAILER: &str = "A complete log of this run can be found in";
+
 /// Whether a line of standard error looks like the reason of an end. Programs say more after it (a stack,
 /// a version, a blank), and the last such line is what helps.
 fn tells_why(line: &str) -> bool {
+    // npm begins every line so.
+    let line = line.trim_start_matches("npm error").trim_start_matches("npm ERR!");
     let line = line.to_ascii_lowercase();
     ["error", "exception", "panicked", "cannot ", "failed", "not found"]
         .iter()
@@ -301,10 +309,17 @@ mod tests {
             "ModuleNotFoundError: No module named 'x'",
             "thread 'main' (7) panicked at src/main.rs:1:1:",
             "sh: 1: nothing: not found",
+            "npm error 404 Not Found - GET https://registry.npmjs.org/nopkg - Not found",
         ] {
             assert!(tells_why(line), "{line}");
         }
-        for line in ["Node.js v20.20.2", "  13: <unknown>", "    at node:internal/main:5"] {
+        for line in [
+            "Node.js v20.20.2",
+            "  13: <unknown>",
+            "    at node:internal/main:5",
+            "npm error 404 Note that you can also install from a",
+            "npm error A complete log of this run can be found in: /tmp/x-debug-0.log",
+        ] {
             assert!(!tells_why(line), "{line}");
         }
     }

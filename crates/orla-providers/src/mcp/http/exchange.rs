@@ -20,7 +20,7 @@ use orla_mcp::framing::Events;
 use orla_mcp::mode::Meta;
 use orla_mcp::wire::{self, MAX_MESSAGE, Message, RpcError};
 use orla_mcp::{Caller, Fault, RequestMode, object};
-use orla_oauth::root_cause;
+use orla_oauth::{connection_problem, root_cause};
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Body, Method, Request, Response, StatusCode};
 
@@ -69,6 +69,8 @@ pub(super) enum Failure {
     Lost(String),
     /// There is no token that the server takes, for this reason.
     Token(String),
+    /// The server refuses every request that is made as its entry says.
+    Refused(String),
     /// Anything else.
     Fault(Fault),
 }
@@ -77,9 +79,10 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Expired => f.write_str("its session has ended"),
-            Self::Lost(reason) | Self::Token(reason) | Self::Fault(Fault::Gone(reason)) => {
-                f.write_str(reason)
-            }
+            Self::Lost(reason)
+            | Self::Token(reason)
+            | Self::Refused(reason)
+            | Self::Fault(Fault::Gone(reason)) => f.write_str(reason),
             Self::Fault(Fault::Refused(error)) => {
                 write!(f, "it refused: {} (code {})", error.message, error.code)
             }
@@ -197,7 +200,7 @@ impl<'a> Exchange<'a> {
     async fn deliver(&self, body: Vec<u8>) -> Result<(), Failure> {
         let response = self.send(self.post(body)).await?;
         let status = response.status();
-        if status.is_success() { Ok(()) } else { Err(refusal(status).into()) }
+        if status.is_success() { Ok(()) } else { Err(refusal(status)) }
     }
 
     async fn send(&self, request: Request) -> Result<Response, Failure> {
@@ -206,7 +209,7 @@ impl<'a> Exchange<'a> {
                 Unanswered::Http(err) => err,
                 Unanswered::Token(error) => return Failure::Token(error.to_string()),
             };
-            let cause = root_cause(&err).to_lowercase();
+            let cause = connection_problem(&err);
             if err.is_connect() {
                 Failure::Lost(format!("it cannot be reached: {cause}"))
             } else if err.is_redirect() {
@@ -301,10 +304,13 @@ impl<'a> Exchange<'a> {
             return Err(format!("it answered with {what:.60} instead of JSON or events").into());
         }
         if wants_sign_in {
-            let text = "it wants a sign-in: add `auth: oauth` to its entry and run `orla login`";
-            return Err(text.to_owned().into());
+            let text = format!(
+                "it wants a sign-in: add `auth: oauth` to its entry and run `orla login {}`",
+                self.shared.name
+            );
+            return Err(Failure::Refused(text));
         }
-        Err(refusal(status).into())
+        Err(refusal(status))
     }
 
     async fn receive_stream(
@@ -458,12 +464,19 @@ fn too_large() -> Failure {
     format!("its answer is larger than {} MiB", MAX_MESSAGE >> 20).into()
 }
 
-fn refusal(status: StatusCode) -> String {
+fn refusal(status: StatusCode) -> Failure {
     match status.as_u16() {
-        code @ (401 | 403) => format!("it does not let orla in (HTTP {code}): are its headers right?"),
-        code @ 300..=399 => {
-            format!("it redirects to another origin (HTTP {code}), which is not followed")
+        code @ (401 | 403) => {
+            Failure::Refused(format!("it does not let orla in (HTTP {code}): are its headers right?"))
         }
-        code => format!("it answered with HTTP {code}"),
+        405 => Failure::Refused(
+            "it answered POST with HTTP 405: it probably speaks only the old transport HTTP+SSE, which orla does not; \
+             use its address for streamable HTTP, which often ends in /mcp"
+                .to_owned(),
+        ),
+        code @ 300..=399 => {
+            format!("it redirects to another origin (HTTP {code}), which is not followed").into()
+        }
+        code => format!("it answered with HTTP {code}").into(),
     }
 }

@@ -59,50 +59,68 @@ impl Link {
     }
 }
 
+/// Why no connection could be opened.
+pub(super) struct Unopened {
+    /// A text for people.
+    pub(super) reason: String,
+    /// The server will refuse the next attempt too, unless its entry changes.
+    pub(super) is_lasting: bool,
+}
+
+impl<T: Into<String>> From<T> for Unopened {
+    fn from(reason: T) -> Self {
+        Self { reason: reason.into(), is_lasting: false }
+    }
+}
+
+impl Unopened {
+    fn of(failure: &Failure) -> Self {
+        Self { reason: failure.to_string(), is_lasting: matches!(failure, Failure::Refused(_)) }
+    }
+}
+
 /// Opens a connection to the server, in both modes if it knows both.
 ///
 /// # Errors
-/// Why no connection could be opened, as a text for people.
-pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, String> {
+/// Why no connection could be opened.
+pub(super) async fn open(shared: &Shared, number: u64) -> Result<Link, Unopened> {
     let (sessionless, session) = tokio::join!(discover(shared), initialize(shared));
-    let failure = match (&sessionless, &session) {
+    match (sessionless, session) {
         (Err(first), Err(second)) => {
             // A sign-in comes first. If the server knows neither mode, its answer to the older request is the more
             // helpful one.
             let needed = shared.sender.credentials().and_then(|credentials| credentials.needed());
-            Some(match needed {
-                Some(needed) => needed.to_string(),
-                None if second.is_empty() => first.clone(),
-                None => second.clone(),
+            Err(match needed {
+                Some(needed) => needed.to_string().into(),
+                None if second.reason.is_empty() => first,
+                None => second,
             })
         }
-        _ => None,
-    };
-    match failure {
-        Some(failure) => Err(failure),
-        None => Ok(Link { number, sessionless: sessionless.ok(), session: session.ok() }),
+        (sessionless, session) => {
+            Ok(Link { number, sessionless: sessionless.ok(), session: session.ok() })
+        }
     }
 }
 
-async fn discover(shared: &Shared) -> Result<Channel, String> {
+async fn discover(shared: &Shared) -> Result<Channel, Unopened> {
     let headers = headers(&shared.headers, &[(PROTOCOL_VERSION, mode::SESSIONLESS)]);
     let channel = Channel { mode: RequestMode::Sessionless, headers, offers: Offers::default() };
     let nothing = object::empty();
     let asked = Exchange::own(shared, &channel).request("server/discover", &nothing);
     let answer = match timeout(DISCOVERY, asked).await {
-        Ok(answer) => answer.map_err(|failure| failure.to_string())?,
-        Err(_) => return Err("it does not answer server/discover".to_owned()),
+        Ok(answer) => answer.map_err(|failure| Unopened::of(&failure))?,
+        Err(_) => return Err("it does not answer server/discover".into()),
     };
     let versions = Object::parse(answer.result.as_str())
         .and_then(|result| serde_json::from_str::<Vec<String>>(result.get("supportedVersions")?).ok());
     if versions.is_some_and(|versions| !versions.iter().any(|version| version == mode::SESSIONLESS)) {
-        return Err(format!("it does not support {}", mode::SESSIONLESS));
+        return Err(format!("it does not support {}", mode::SESSIONLESS).into());
     }
     let offers = Offers::read(&answer.result).ok_or("its answer to server/discover is not an object")?;
     Ok(Channel { offers, ..channel })
 }
 
-async fn initialize(shared: &Shared) -> Result<Channel, String> {
+async fn initialize(shared: &Shared) -> Result<Channel, Unopened> {
     let bare = Channel {
         mode: RequestMode::Session,
         headers: headers(&shared.headers, &[]),
@@ -111,8 +129,8 @@ async fn initialize(shared: &Shared) -> Result<Channel, String> {
     let params = object::trusted(mode::initialize());
     let asked = Exchange::own(shared, &bare).request("initialize", &params).await;
     let answer = asked.map_err(|failure| match failure {
-        Failure::Expired => "it answered initialize with HTTP 404".to_owned(),
-        other => other.to_string(),
+        Failure::Expired => "it answered initialize with HTTP 404".into(),
+        other => Unopened::of(&other),
     })?;
     let offers = Offers::read(&answer.result).ok_or("its answer to initialize is not an object")?;
     let version =
@@ -125,7 +143,7 @@ async fn initialize(shared: &Shared) -> Result<Channel, String> {
     }
     let told = Exchange::own(shared, &channel).notify("notifications/initialized", None).await;
     if let Err(failure @ Failure::Lost(_)) = told {
-        return Err(failure.to_string());
+        return Err(Unopened::of(&failure));
     }
     let mut requests = Vec::new();
     if channel.offers.logging {

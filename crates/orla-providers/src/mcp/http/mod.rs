@@ -245,7 +245,9 @@ impl Remote {
                     shared.useless(link.number, Some(reason.clone()));
                     return Err(Fault::Gone(reason));
                 }
-                Err(Failure::Token(reason)) => return Err(Fault::Gone(reason)),
+                Err(Failure::Token(reason) | Failure::Refused(reason)) => {
+                    return Err(Fault::Gone(reason));
+                }
                 Err(Failure::Fault(fault)) => return Err(fault),
             }
         }

@@ -13,7 +13,7 @@ use orla_mcp::framing::{Event, Events};
 use orla_mcp::object::Object;
 use orla_mcp::wire::{self, Message};
 use orla_mcp::{MAX_PAGES, MAX_TOOLS, ServerInfo, input_requests, object};
-use orla_oauth::root_cause;
+use orla_oauth::connection_problem;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
 use reqwest::{Method, Request, Response, StatusCode};
 use tokio::time::{Instant, sleep, timeout};
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::exchange::{Exchange, Failure, Place};
 use super::headers::{LAST_EVENT_ID, SESSION_ID};
-use super::link::{self, Channel, Link};
+use super::link::{self, Channel, Link, Unopened};
 use super::shared::{Question, Shared, State};
 use crate::sign_in::Unanswered;
 
@@ -29,6 +29,8 @@ use crate::sign_in::Unanswered;
 const GOODBYE: Duration = Duration::from_secs(2);
 /// What a server says first on a stream of changes.
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+/// The pause before a server is asked again that refuses orla as its entry is.
+const SELDOM: Duration = Duration::from_secs(5 * 60);
 /// A connection or a stream that lasted this long did not fail at once.
 const LASTING: Duration = Duration::from_secs(10);
 
@@ -39,13 +41,15 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
     // Links in a row that ended soon without a failure.
     let mut short = 0;
     let mut link: Option<Arc<Link>> = None;
+    // The failure that the log has already.
+    let mut told: Option<String> = None;
     let served = async {
         shared.wanted.notified().await;
         loop {
             number += 1;
-            set(&shared, State::Starting);
+            set(&shared, State::Starting, told.is_none());
             let opened = timeout(shared.startup_timeout, link::open(&shared, number)).await;
-            let reason = match opened {
+            let Unopened { reason, is_lasting } = match opened {
                 Ok(Ok(opened)) => {
                     let opened = Arc::new(opened);
                     link = Some(Arc::clone(&opened));
@@ -53,7 +57,8 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                         shared.restarts.fetch_add(1, Ordering::Relaxed);
                     }
                     let since = Instant::now();
-                    set(&shared, State::Ready(Arc::clone(&opened), since));
+                    set(&shared, State::Ready(Arc::clone(&opened), since), true);
+                    told = None;
                     let ended = serve(&shared, &opened).await;
                     if since.elapsed() >= LASTING {
                         (failures, short) = (0, 0);
@@ -68,20 +73,24 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
                             short = short.saturating_add(1);
                             continue;
                         }
-                        Some(reason) => reason,
+                        Some(reason) => reason.into(),
                     }
                 }
-                Ok(Err(reason)) => reason,
+                Ok(Err(unopened)) => unopened,
                 Err(_) => {
-                    format!("it did not answer within {} s", shared.startup_timeout.as_secs_f64())
+                    let limit = shared.startup_timeout.as_secs_f64();
+                    format!("it did not answer within {limit} s").into()
                 }
             };
             failures += 1;
             *shared.last_failure.lock() = Some(reason.clone());
-            set(&shared, State::Crashed { attempt: number, reason });
+            let is_news = told.as_ref() != Some(&reason);
+            told = Some(reason.clone());
+            set(&shared, State::Crashed { attempt: number, reason }, is_news);
             shared.settled();
             // At least half of the backoff, so that a failing server is not asked at once.
             let backoff = shared.policy.lock().backoff(failures).mul_f64(0.5 + jitter() / 2.0);
+            let backoff = if is_lasting { SELDOM } else { backoff };
             // The connection of a caller is opened for a call alone.
             let pause = async {
                 if shared.is_of_caller { std::future::pending().await } else { sleep(backoff).await }
@@ -97,17 +106,19 @@ pub(super) async fn run(shared: Arc<Shared>, stop: CancellationToken) {
         () = served => {}
         () = stop.cancelled() => {}
     }
-    set(&shared, State::Stopped);
+    set(&shared, State::Stopped, true);
     shared.settled();
     if let Some(session) = link.as_ref().and_then(|link| link.session.as_ref()) {
         end(&shared, session).await;
     }
 }
 
-fn set(shared: &Shared, state: State) {
+/// Puts it in a state. One that is no news is logged for developers alone.
+fn set(shared: &Shared, state: State, is_news: bool) {
     let (server, before) = (&*shared.name, shared.state.borrow().name());
     let to = state.name();
     match &state {
+        _ if !is_news => tracing::debug!(server, from = before, to, "server"),
         State::Crashed { reason, .. } => {
             tracing::warn!(server, from = before, to, cause = reason, "server");
         }
@@ -271,7 +282,7 @@ async fn stream(shared: &Shared, channel: &Channel, request: Request, place: &mu
         Ok(response) => response,
         Err(Unanswered::Token(_)) => return Ended::Refused,
         Err(Unanswered::Http(err)) if err.is_connect() => {
-            let reason = format!("it cannot be reached: {}", root_cause(&err).to_lowercase());
+            let reason = format!("it cannot be reached: {}", connection_problem(&err));
             return Ended::Failed(Failure::Lost(reason));
         }
         Err(Unanswered::Http(_)) => return Ended::Cut,

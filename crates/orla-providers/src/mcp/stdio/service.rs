@@ -11,7 +11,7 @@ use orla_marketplace::attestation::ContentSource;
 use orla_mcp::Handshake;
 use orla_process::Command;
 use orla_process::child::Program;
-use orla_process::confinement::Sandbox;
+use orla_process::confinement::{Level, Sandbox};
 use orla_process::supervisor::{Kind, Service};
 
 use super::protocol::{McpProtocol, Shared};
@@ -44,6 +44,21 @@ impl Service for StdioServer {
 
     fn startup_timeout(&self) -> Duration {
         self.0.startup_timeout
+    }
+
+    fn startup_remedy(&self) -> String {
+        let sandbox = self.0.sandbox.as_ref().filter(|sandbox| sandbox.level() == Level::Enforced);
+        let Some(sandbox) = sandbox else { return String::new() };
+        let is_cut_off = sandbox.grants().is_some_and(|grants| grants.network.is_empty());
+        let network = if is_cut_off { " and has no network" } else { "" };
+        let preset = match &*self.0.command {
+            launcher @ ("npx" | "uvx") if is_cut_off => {
+                format!("; {launcher} needs `permissions: [\"preset:{launcher}\"]`")
+            }
+            _ => String::new(),
+        };
+        let name = &self.0.name;
+        format!("; it is confined{network}{preset}; `orla sandbox learn {name}` proposes what it needs")
     }
 
     fn is_eager(&self) -> bool {
