@@ -378,7 +378,9 @@ Examples:
   orla connect claude-desktop           print the entry and where it belongs
   orla connect cursor --write           write it there; a backup is made first
   orla connect codex --tools-dir ~/bin  serve another directory
-  orla connect cursor --url https://orla.example.com --token-env ORLA_TOKEN    a server that runs there";
+  orla connect cursor --url https://orla.example.com --token-env ORLA_TOKEN    a server that runs there
+
+For another client, take the entry of claude-desktop: most clients read the same.";
 
 /// Connects a client.
 #[derive(Args, Debug)]

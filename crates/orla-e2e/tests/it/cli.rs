@@ -324,6 +324,26 @@ fn connect_prints_or_writes_the_entry_of_every_client() {
 }
 
 #[test]
+fn connect_says_what_keeps_the_client_from_starting_orla() {
+    let old = r#"{"mcpServers": {"files": {"command": "npx"}, "mine": {"command": "x"}}}"#;
+    let config = "audit: a.jsonl\nmcpServers: {files: {url: 'http://127.0.0.1:9', headers: {k: '${CORP_KEY} ${HOME}'}}}\n";
+    let world = world().config(config).file(".cursor/mcp.json", old);
+    let written = world.run(&["connect", "cursor", "--write"]);
+    assert_eq!(written.code, Some(0), "{}", written.all());
+    for words in [
+        "orla.yaml needs CORP_KEY, which Cursor must have",
+        "orla secret set corp-key",
+        "orla connect cursor --url http://127.0.0.1:8080",
+        "The file still has files, which orla serves too",
+    ] {
+        assert!(written.stderr.contains(words), "{words}: {}", written.all());
+    }
+    assert_eq!(world.run(&["connect", "cursor", "--write", "--name", "again"]).code, Some(0));
+    assert_eq!(world.read(".cursor/mcp.json.orla-backup"), old);
+    assert!(world.read(".cursor/mcp.json.orla-backup-2").contains("--stdio"));
+}
+
+#[test]
 fn connect_writes_the_address_of_a_server_that_runs_elsewhere() {
     let world = world();
     let there = ["--url", "https://orla.example:8443", "--token-env", "MY_TOKEN"];

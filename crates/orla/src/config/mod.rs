@@ -46,6 +46,7 @@ mod servers;
 mod sign_in;
 mod streams;
 pub(crate) mod subjects;
+mod survey;
 pub(crate) mod table;
 pub(crate) mod telemetry;
 pub(crate) mod tokens;
@@ -91,6 +92,7 @@ pub(crate) use orla_process::file::reason;
 pub(crate) use provider::description as description_of;
 pub(crate) use read::names_secret;
 use subjects::Subject;
+pub(crate) use survey::Survey;
 use table::KEYS;
 
 use crate::exposure::Exposure;

@@ -17,7 +17,7 @@ use reqwest::Url;
 use serde_json::Value;
 use toml_edit::{Array, DocumentMut, InlineTable, Item, Table, value};
 
-use crate::config::{DEFAULT_FILES, Source, reason};
+use crate::config::{DEFAULT_FILES, Source, Survey, reason};
 use crate::render;
 use crate::{Failure, cli};
 use clients::{CLIENTS, Client, Entry, Form, Launch, Places, There};
@@ -43,12 +43,45 @@ pub(crate) fn run(connect: &cli::Connect, source: &Source) -> Result<(), Failure
         Some(url) => Entry::There(there(client, url, connect.token_env.as_deref(), source)?),
         None => Entry::Here(launch(source)?),
     };
+    // The client starts orla with this file, in an environment of its own.
+    let survey = source.survey().filter(|_| matches!(to, Entry::Here(_)));
+    if let Some(survey) = &survey {
+        notes(survey, client, source).iter().for_each(|text| render::note(text));
+    }
     if *write {
-        return write_entry(client, &path, name, &to);
+        let served = survey.map(|survey| survey.servers).unwrap_or_default();
+        return write_entry(client, &path, name, &to, &served);
     }
     render::note(&format!("# {}: add this to {} (--write does it)", client.title, path.display()));
     render::out(&edited(client, "", name, &to).map_err(Failure::failed)?);
     Ok(())
+}
+
+/// What keeps the client from starting orla with this configuration.
+fn notes(survey: &Survey, client: &Client, source: &Source) -> Vec<String> {
+    let file = survey.file.display();
+    let mut notes = Vec::new();
+    if let Some(first) = survey.variables.first() {
+        let names: Vec<&str> = survey.variables.iter().map(String::as_str).collect();
+        let secret = first.to_lowercase().replace('_', "-");
+        notes.push(format!(
+            "{file} needs {}, which {} must have in its environment; or keep the value with `orla secret set \
+             {secret}`, and write ${{secret:{secret}}} for ${{{first}}}",
+            names.join(", "),
+            client.title
+        ));
+    }
+    if survey.has_audit {
+        let url = source
+            .load_for_client(true)
+            .map_or_else(|_| "--url http://HOST:PORT".to_owned(), |config| config.own_url());
+        notes.push(format!(
+            "{file} has an audit log, which one orla at a time can write: beside a running server, connect the client \
+             to it with `orla connect {} {url}`",
+            client.name
+        ));
+    }
+    notes
 }
 
 /// The server at this address, for this client.
@@ -218,7 +251,14 @@ fn set_toml(text: &str, name: &str, own: &Value) -> Result<String, String> {
     Ok(document.to_string())
 }
 
-fn write_entry(client: &Client, path: &Path, name: &str, to: &Entry) -> Result<(), Failure> {
+/// Writes the entry. `served` are the servers that orla serves too.
+fn write_entry(
+    client: &Client,
+    path: &Path,
+    name: &str,
+    to: &Entry,
+    served: &[String],
+) -> Result<(), Failure> {
     let failed = |what: &str, err: &std::io::Error| {
         Failure::failed(format!("{} cannot be {what}: {}", path.display(), reason(err)))
     };
@@ -246,7 +286,7 @@ fn write_entry(client: &Client, path: &Path, name: &str, to: &Entry) -> Result<(
         fs::create_dir_all(dir).map_err(|err| failed("written", &err))?;
     }
     if old.is_some() {
-        let backup = with_suffix(&target, ".orla-backup");
+        let backup = backup_of(&target);
         fs::copy(&target, &backup).map_err(|err| failed("backed up", &err))?;
         render::line(&format!("Backup: {}", backup.display()));
     }
@@ -256,7 +296,22 @@ fn write_entry(client: &Client, path: &Path, name: &str, to: &Entry) -> Result<(
         false => format!("Wrote {name} to"),
     };
     render::line(&format!("{done} {}. {}", path.display(), client.then));
+    let is_there = |served: &&str| *served != name && has_entry(client, text, served);
+    let doubled: Vec<&str> = served.iter().map(String::as_str).filter(is_there).collect();
+    if !doubled.is_empty() {
+        let names = doubled.join(", ");
+        render::note(&format!(
+            "The file still has {names}, which orla serves too: remove what you do not want twice."
+        ));
+    }
     Ok(())
+}
+
+/// The file that keeps the content from before. The first backup, of the file without orla, stays.
+fn backup_of(path: &Path) -> PathBuf {
+    let first = with_suffix(path, ".orla-backup");
+    let numbered = (2_u32..).map(|number| with_suffix(&first, &format!("-{number}")));
+    std::iter::once(first.clone()).chain(numbered).find(|backup| !backup.exists()).unwrap_or(first)
 }
 
 /// The target of a path, through links, even if it does not exist: the target of a link is written, and the link
@@ -387,24 +442,28 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("deep/settings.json");
         let client = CLIENTS.iter().find(|client| client.name == "gemini").unwrap();
-        write_entry(client, &path, "orla", &launch("/bin/orla")).unwrap();
+        write_entry(client, &path, "orla", &launch("/bin/orla"), &[]).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let first = fs::read_to_string(&path).unwrap();
-        write_entry(client, &path, "orla", &launch("/bin/other")).unwrap();
+        write_entry(client, &path, "orla", &launch("/bin/other"), &[]).unwrap();
+        write_entry(client, &path, "orla", &launch("/bin/third"), &[]).unwrap();
+        write_entry(client, &path, "orla", &launch("/bin/other"), &[]).unwrap();
         assert_eq!(fs::read_to_string(with_suffix(&path, ".orla-backup")).unwrap(), first);
+        let last = fs::read_to_string(with_suffix(&path, ".orla-backup-3")).unwrap();
+        assert!(last.contains("/bin/third"), "{last}");
         assert!(fs::read_to_string(&path).unwrap().contains("/bin/other"));
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         // A link is followed, even to a missing file.
         let link = dir.path().join("link.json");
         for to in ["deep/settings.json", "deep/new.json"] {
             std::os::unix::fs::symlink(to, &link).unwrap();
-            write_entry(client, &link, "orla", &launch("/bin/linked")).unwrap();
+            write_entry(client, &link, "orla", &launch("/bin/linked"), &[]).unwrap();
             assert_eq!(fs::read_link(&link).unwrap(), Path::new(to));
             assert!(fs::read_to_string(dir.path().join(to)).unwrap().contains("/bin/linked"));
             fs::remove_file(&link).unwrap();
         }
         fs::write(&path, "{ not json").unwrap();
-        assert!(write_entry(client, &path, "orla", &launch("/bin/orla")).is_err());
+        assert!(write_entry(client, &path, "orla", &launch("/bin/orla"), &[]).is_err());
         assert_eq!(fs::read_to_string(&path).unwrap(), "{ not json");
     }
 }
