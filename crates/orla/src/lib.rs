@@ -192,8 +192,8 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Attest(attest) => commands::attest::run(&attest, &source),
         Command::Verify(verify) => commands::verify::run(&verify, &source),
         Command::Secret { command } => commands::secret::run(&command),
-        Command::Audit { command: Audit::Verify { file, key, heads, .. } } => {
-            commands::audit::verify(file.as_deref(), key, heads.as_deref(), &source)
+        Command::Audit { command: Audit::Verify { files, key, heads, .. } } => {
+            commands::audit::verify(&files, &key, heads.as_deref(), &source)
         }
         Command::Token { command } => match command {
             Token::Create(create) => commands::token::create(&create, &source),

@@ -281,6 +281,15 @@ fn a_signed_log_is_verified_while_it_is_written_and_after_it_was_moved() {
         let verified = verify(&server, file);
         assert_eq!(verified.code, Some(0), "{file}: {verified:?}");
     }
+    let together =
+        |files: &[&str]| server.run(&[&["audit", "verify"], files, &["--key", &*key]].concat());
+    let both = together(&["audit.1.jsonl", "audit.jsonl"]);
+    assert_eq!((both.code, both.stderr.contains("that it continues")), (Some(0), false), "{both:?}");
+    let alone = together(&["audit.jsonl"]);
+    assert!(alone.stderr.contains("Not checked: the log that it continues"), "{alone:?}");
+    let turned = together(&["audit.jsonl", "audit.1.jsonl"]);
+    assert_eq!(turned.code, Some(1), "{turned:?}");
+    assert!(turned.stderr.contains("it does not continue audit.jsonl"), "{turned:?}");
     assert_eq!(events(&server, "audit.1.jsonl").last().map(String::as_str), Some("signed"));
     assert_eq!(events(&server, "audit.jsonl")[0], "continued");
 }

@@ -46,8 +46,9 @@ pub(crate) enum Audit {
     /// Check that no line was changed, removed, added or moved
     #[command(after_help = AUDIT)]
     Verify {
-        /// The log [default: `audit` of the configuration]
-        file: Option<PathBuf>,
+        /// The log [default: `audit` of the configuration]; several if it was moved, the oldest first
+        #[arg(value_name = "FILE")]
+        files: Vec<PathBuf>,
         /// A public key, ed25519:BASE64, that must have signed the log; several if the key has changed
         #[arg(long, value_name = "KEY", value_parser = public_key)]
         key: Vec<PublicKey>,

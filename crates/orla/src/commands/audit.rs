@@ -2,9 +2,10 @@
 
 use std::fs::{File, TryLockError};
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use orla_marketplace::attestation::PublicKey;
+use serde_json::Value;
 
 use crate::config::{Source, read_text, reason};
 use crate::governance::chain::{Break, Chain, MAX_LINE, Walk, first_record};
@@ -14,29 +15,68 @@ use crate::{Failure, render};
 /// The largest file of heads that is read, in bytes.
 const MAX_HEADS: u64 = 256 * 1024 * 1024;
 
-/// Walks the log from its beginning to its end, one line in memory at a time.
+/// Verifies logs, each of which continues the one before it.
 pub(crate) fn verify(
-    file: Option<&Path>,
-    keys: Vec<PublicKey>,
+    files: &[PathBuf],
+    keys: &[PublicKey],
     heads: Option<&Path>,
     source: &Source,
 ) -> Result<(), Failure> {
-    let path = match file {
-        Some(path) => path.to_owned(),
-        None => {
-            let config = super::load(source)?;
-            config.governance.audit
+    let configured;
+    let files = match files {
+        [] => {
+            configured = super::load(source)?.governance.audit;
+            std::slice::from_ref(&configured)
         }
+        files => files,
     };
-    if path.as_os_str().is_empty() {
-        return Err(Failure::usage("no file: the configuration has no `audit`; give FILE"));
+    let mut before: Option<(&Path, String)> = None;
+    for path in files {
+        if path.as_os_str().is_empty() {
+            return Err(Failure::usage("no file: the configuration has no `audit`; give FILE"));
+        }
+        if files.len() > 1 {
+            render::line(&format!("{}:", path.display()));
+        }
+        let end = verify_one(path, keys.to_vec(), heads)?;
+        let continued = continued(path)
+            .map_err(|err| Failure::failed(format!("{}: {}", path.display(), reason(&err))))?;
+        match (before, continued) {
+            (Some((_, end)), Some(hash)) if end == hash => {}
+            (Some((former, end)), _) => {
+                return Err(Failure::failed(format!(
+                    "{}: it does not continue {}, whose last hash is {end}: a file between them is missing, or the order is \
+                     another",
+                    path.display(),
+                    former.display()
+                )));
+            }
+            (None, Some(hash)) => render::note(&format!(
+                "Not checked: the log that it continues, whose last hash is {hash} (give its file before this one)."
+            )),
+            (None, None) => {}
+        }
+        before = Some((path, end));
     }
+    Ok(())
+}
+
+/// The last hash of the log that this one continues, if it says so.
+fn continued(path: &Path) -> std::io::Result<Option<String>> {
+    let mut line = Vec::new();
+    BufReader::new(File::open(path)?).take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
+    let first: Option<Value> = serde_json::from_slice(&line).ok();
+    Ok(first.and_then(|first| first["previous_hash"].as_str().map(str::to_owned)))
+}
+
+/// Walks the log from its beginning to its end, one line in memory at a time. Gives the last hash.
+fn verify_one(path: &Path, keys: Vec<PublicKey>, heads: Option<&Path>) -> Result<String, Failure> {
     let failed = |why: String| Failure::failed(format!("{}: {why}", path.display()));
-    let metadata = std::fs::metadata(&path).map_err(|err| failed(reason(&err)))?;
+    let metadata = std::fs::metadata(path).map_err(|err| failed(reason(&err)))?;
     if !metadata.is_file() {
         return Err(failed("not a regular file".to_owned()));
     }
-    let open = || File::open(&path).map(BufReader::new).map_err(|err| failed(reason(&err)));
+    let open = || File::open(path).map(BufReader::new).map_err(|err| failed(reason(&err)));
     // Heads are read first, so that a growing log is never behind them.
     let known = match heads {
         None => None,
@@ -91,7 +131,7 @@ pub(crate) fn verify(
     if heads.is_none() {
         render::note("Not checked: whether records are missing at the end (--heads checks it).");
     }
-    Ok(())
+    Ok(end.chain.hash)
 }
 
 fn counted(count: u64, one: &str, several: &str) -> String {

@@ -211,10 +211,13 @@ impl Walk {
             let Chain { seq, hash } = self.chain.clone();
             let head = Head { log: self.log.clone(), seq, hash, time };
             if !head.is_signed(&seal, &self.keys) {
-                return Err(Break {
-                    line: at,
-                    reason: "it is not a signature of the key over the lines before it",
-                });
+                let reason = match seal.is_by(&self.keys) {
+                    true => "it is not a signature of the key over the lines before it",
+                    false => {
+                        "it is signed by a key that was not given: if the key was changed, give both with --key"
+                    }
+                };
+                return Err(Break { line: at, reason });
             }
             self.signed = link.end.seq;
         }

@@ -47,6 +47,13 @@ impl Head {
     }
 }
 
+impl Seal {
+    /// Whether it names one of these keys.
+    pub(crate) fn is_by(&self, keys: &[PublicKey]) -> bool {
+        keys.iter().any(|key| key.to_string() == self.key)
+    }
+}
+
 /// A head in the form that is delivered.
 #[derive(Deserialize, Serialize)]
 struct Line {
