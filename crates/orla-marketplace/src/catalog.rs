@@ -284,12 +284,18 @@ impl Catalog {
         // Case and the kind of dash are what people mistake most.
         let folded = |name: &str| name.to_lowercase().replace('-', "_");
         let wanted = folded(name);
+        let likeness = |called: &str| {
+            let called = folded(called);
+            // The name of a tool without that of its server.
+            let is_own = called.rsplit_once("__").is_some_and(|(_, own)| own == wanted);
+            if is_own { 1.0 } else { strsim::jaro_winkler(&wanted, &called) }
+        };
         let mut near: Vec<(f64, String)> = self
             .entries
             .iter()
             .map(|entry| (entry, called(entry)))
-            .map(|(entry, called)| (strsim::jaro_winkler(&wanted, &folded(&called)), entry, called))
-            .filter(|(score, entry, _)| *score > 0.75 && admits(entry))
+            .map(|(entry, called)| (likeness(&called), entry, called))
+            .filter(|(score, entry, _)| *score > 0.8 && admits(entry))
             .map(|(score, _, called)| (score, called))
             .collect();
         near.sort_by(|a, b| b.0.total_cmp(&a.0));

@@ -163,7 +163,7 @@ pub enum RuntimeError {
         data: Option<JsonText>,
     },
     /// A quota refuses the call, which has not begun. Made by [`RuntimeError::quota`].
-    #[error("{id}: quota exceeded: {limit}; try again in {}", seconds(*.retry_after))]
+    #[error("{id}: quota exceeded: {limit}; try again in {}", wait(*.retry_after))]
     Quota {
         /// The capability's name.
         id: String,
@@ -546,9 +546,33 @@ pub fn seconds(duration: Duration) -> String {
     format!("{} s", millis as f64 / 1_000.0)
 }
 
+/// A time to wait: seconds if they are few, else minutes, hours or days.
+pub(crate) fn wait(duration: Duration) -> String {
+    let whole = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    match whole {
+        0..120 => seconds(duration),
+        120..7_200 => format!("{} min", whole.div_ceil(60)),
+        7_200..172_800 => format!("{} h", whole.div_ceil(3_600)),
+        _ => format!("{} d", whole.div_ceil(86_400)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_long_wait_is_told_in_the_units_of_people() {
+        for (ms, text) in [
+            (1_200, "1.2 s"),
+            (119_000, "119 s"),
+            (119_500, "2 min"),
+            (43_199_550, "12 h"),
+            (600_000_000, "7 d"),
+        ] {
+            assert_eq!(wait(Duration::from_millis(ms)), text);
+        }
+    }
 
     #[test]
     fn every_kind_is_explained_once() {

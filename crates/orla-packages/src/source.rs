@@ -108,6 +108,9 @@ impl Source {
                 return refused(&format!("sources of the kind `{unsupported}:` are not supported yet"));
             }
         }
+        if text.starts_with('@') {
+            return refused(&format!("it is no source, did you mean npm:{text}?"));
+        }
         if text.contains("://") {
             return refused("a URL alone does not say what it leads to");
         }

@@ -375,8 +375,11 @@ pub fn limits(node: &Node) -> Result<Limits, String> {
             "open_files" => whole(&mut limits.open_files, count)?,
             "wall" => limits.wall = Some(seconds(node).map_err(|problem| format!("wall: {problem}"))?),
             unknown => {
-                let shown = excerpt(unknown, SHOWN);
-                return Err(format!("{shown}: unknown limit{}", did_you_mean(unknown, &KEYS)));
+                let hint = match did_you_mean(unknown, &KEYS) {
+                    none if none.is_empty() => format!("; there are {}", KEYS.join(", ")),
+                    hint => hint,
+                };
+                return Err(format!("{}: unknown limit{hint}", excerpt(unknown, SHOWN)));
             }
         }
     }

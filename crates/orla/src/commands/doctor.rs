@@ -92,13 +92,21 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
         .iter()
         .filter_map(|entry| Some(Row::of(&entry.name, market.status(entry).sandbox?)));
     // What does not run has not said what it would serve.
-    let silent = market.provider_problems(None).into_iter();
+    let silent = market.provider_problems(None);
+    let is_confined = |sandbox: &SandboxStatus| sandbox.missing.is_empty();
+    let failed = silent.iter().filter(|one| one.sandbox.as_ref().is_none_or(is_confined)).count();
+    let silent = silent.into_iter();
     let silent = silent.filter_map(|provider| Some(Row::of(&provider.name, provider.sandbox?)));
     let capabilities = rows.chain(silent).collect();
     let tls = config.tls().map(Tls::load);
     let mut warnings = app.exposed().to_vec();
     if let Some(loaded) = &tls {
         warnings.extend(loaded.as_ref().map_or_else(|err| Some(err.to_string()), Tls::expiry_warning));
+    }
+    match failed {
+        0 => {}
+        1 => warnings.push("a provider serves nothing: `orla list` says why".to_owned()),
+        count => warnings.push(format!("{count} providers serve nothing: `orla list` says why")),
     }
     app.end_providers().await;
     let support = Support::detect();

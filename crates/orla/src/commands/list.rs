@@ -3,6 +3,8 @@
 //! Capsules say themselves what they serve, so they are started, asked, and ended again. One that cannot be
 //! started shows why.
 
+use std::path::Path;
+
 use orla_server::StatusRow;
 
 use super::client::Server;
@@ -36,7 +38,7 @@ async fn here(list: &cli::List, config: &Config) -> Result<(), Failure> {
     if list.json {
         super::print_json(&listing.rows)?;
     } else if listing.rows.is_empty() {
-        render::note("Nothing is served. `orla init` writes an example.");
+        render::note(&nothing(config, listing.findings().next().is_some()));
     } else {
         render::out(&table(&listing.app, &listing.rows));
         if config.expose == Exposure::Search && !list.all {
@@ -52,13 +54,26 @@ async fn here(list: &cli::List, config: &Config) -> Result<(), Failure> {
     }
 }
 
+/// What is said if nothing is served.
+fn nothing(config: &Config, has_findings: bool) -> String {
+    const OF_CLIENTS: [&str; 3] = [".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"];
+    let of_client = OF_CLIENTS.iter().find(|file| Path::new(file).is_file());
+    let next = match (&config.file, of_client) {
+        (None, Some(file)) => format!(" For the servers of {file}: `orla --config {file} list`."),
+        // Whoever has declared something needs no example.
+        (Some(_), _) if has_findings => String::new(),
+        _ => " `orla init` writes an example.".to_owned(),
+    };
+    format!("Nothing is served.{next}")
+}
+
 async fn there(server: &Server, json: bool) -> Result<(), Failure> {
     let status = status::learned(server).await?;
     status::warn(&status);
     match json {
         true => super::print_json(&status["capabilities"])?,
         false if status["capabilities"].as_array().is_none_or(Vec::is_empty) => {
-            render::note("Nothing is served there.");
+            render::note("Nothing is served there that you may use.");
         }
         false => render::out(&status::table(&status)),
     }

@@ -26,7 +26,7 @@ fn keys() -> Vec<Key<RemoteSettings>> {
     vec![
         key("url", Read(address, text_schema), |r: &mut RemoteSettings| &mut r.url,
             "the address of the instance; without a path, orla uses `/rtfs`").required(),
-        key("token", TOKEN, |r| &mut r.token, "bearer token"),
+        key("token", TOKEN, |r: &mut RemoteSettings| &mut r.token, "bearer token").or(&["auth_token"]),
         key("auth", SIGN_IN, |r| &mut r.sign_in,
             "how orla gets its tokens for the instance, as for [MCP servers](identity.md#sign-in-at-servers)"),
         key("prefix", Read(prefix, || json!({"type": "string"})), |r| &mut r.names.prefix,

@@ -55,7 +55,8 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
         let errors = String::from_utf8_lossy(&errors);
         let lines: Vec<&str> = errors.lines().filter(|line| !line.trim().is_empty()).collect();
         // What is wrong stands in the first line that says so, else in the last one.
-        let said = lines.iter().find(|line| line.contains("error") || line.contains("fatal"));
+        let is_it = |line: &str| line.contains("error") || line.contains("fatal");
+        let said = lines.iter().find(|line| is_it(line) && !line.starts_with("npm error code "));
         let said = said.or(lines.last()).map_or_else(|| status.to_string(), |line| cut(line, 300));
         return Err(format!("{name} failed: {said}"));
     }

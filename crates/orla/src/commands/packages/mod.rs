@@ -106,8 +106,16 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
         tools.iter().map(|tool| tool.name.as_str()).filter(|name| !name.is_empty()).collect();
     let serves = if names.is_empty() { String::new() } else { format!(", with {}", names.join(", ")) };
     let added = format!("added {} {}{serves}", entry.name, entry.version);
+    let is_bare = archive.content.url.is_none() && entry.permissions.is_empty();
+    let learned = names.first().map(|tool| format!("{}.{tool}", entry.name));
     put(&transaction, &store, entry, &tools, &archive.bytes, previous.as_ref())?;
     render::note(&format!("{added}; a running server takes it up on SIGHUP"));
+    if let Some(tool) = learned.filter(|_| is_bare) {
+        render::note(&format!(
+            "it has no network and no directory to write to; if a call needs more, `orla sandbox learn {tool}` proposes what to \
+             grant with --allow"
+        ));
+    }
     Ok(())
 }
 
