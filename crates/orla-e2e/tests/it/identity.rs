@@ -239,4 +239,9 @@ fn a_policy_explains_which_rule_decides() {
         );
     }
     assert_eq!(world.run(&["policy", "explain", "eve", "nothing"]).code, Some(1));
+    let tokens = "auth_tokens: {eve: 0123456789abcdef}\n";
+    let world = self::world().tool("b", sh("echo b")).config(tokens);
+    let told = |name: &str| world.run(&["policy", "explain", name, "b"]).stderr;
+    assert_eq!(told("evee").trim(), "No token here has this name: evee");
+    assert_eq!(told("eve"), "");
 }

@@ -33,6 +33,9 @@ pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(
             "scopes": helpful,
         }));
     }
+    if is_unknown(&explain.principal, &config) {
+        render::note(&format!("No token here has this name: {}", explain.principal));
+    }
     let verdict = if is_allowed { "may call" } else { "may not call" };
     render::line(&format!("{} {verdict} {id}", explain.principal));
     match &decided {
@@ -95,6 +98,19 @@ fn principal(explain: &cli::PolicyExplain, config: &Config) -> Option<Principal>
             .with_scopes(scopes.iter().map(String::as_str))
             .with_permissions(permissions),
     )
+}
+
+/// Whether all callers have tokens, and none has this name.
+fn is_unknown(name: &str, config: &Config) -> bool {
+    let tokens =
+        config.auth_tokens.iter().any(|token| token.name.is_some()) || config.own_tokens.is_some();
+    let name = name.strip_prefix("token:").unwrap_or(name);
+    tokens
+        && config.issuers.is_empty()
+        && config.tls.client_ca.is_none()
+        && name != ANONYMOUS
+        && !name.contains(':')
+        && !has_token(config, name)
 }
 
 fn has_token(config: &Config, name: &str) -> bool {
