@@ -109,7 +109,7 @@ impl Source {
             }
         }
         if text.starts_with('@') {
-            return refused(&format!("it is no source, did you mean npm:{text}?"));
+            return refused(&format!("it is not a source, did you mean npm:{text}?"));
         }
         if text.contains("://") {
             return refused("a URL alone does not say what it leads to");
