@@ -9,9 +9,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use orla_marketplace::REDACTED;
 use orla_marketplace::json::RawObject;
-use percent_encoding::percent_decode_str;
+use orla_marketplace::{REDACTED, schema};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -264,17 +263,16 @@ impl<'a> Walk<'a> {
 
     /// The schemas that a reference within the document may name: one by a pointer, any number by the name of an anchor.
     fn referred(&self, target: &str) -> Vec<&'a Value> {
-        let (Some(root), Some(fragment)) = (self.root, target.strip_prefix('#')) else {
+        let (Some(root), Some(anchor)) = (self.root, target.strip_prefix('#')) else {
             return Vec::new();
         };
-        let fragment = percent_decode_str(fragment).decode_utf8_lossy();
-        if fragment.is_empty() || fragment.starts_with('/') {
-            return root.pointer(&fragment).into_iter().collect();
+        if let Some(named) = schema::target(root, target) {
+            return vec![named];
         }
         let mut found = Vec::new();
         let mut rest = vec![root];
         while let Some(value) = rest.pop() {
-            let is_named = |key: &&str| value[*key].as_str() == Some(&*fragment);
+            let is_named = |key: &&str| value[*key].as_str() == Some(anchor);
             if ["$anchor", "$dynamicAnchor"].iter().any(is_named) {
                 found.push(value);
             }

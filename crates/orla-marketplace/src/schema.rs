@@ -24,12 +24,22 @@ mod validate;
 mod validator;
 mod walk;
 
+use percent_encoding::percent_decode_str;
+use serde_json::Value as Json;
+
 pub use declaration::{doubt, input_from_declaration, must_admit_object, schema_from_declaration};
 pub use from_json::{type_from_json_schema, type_from_schema_text};
 pub(crate) use metered::until;
 pub use to_json::json_schema_of;
 pub use validator::Validator;
 pub(crate) use walk::MAX_PATTERNS;
+
+/// The part of a schema that a reference names by a JSON Pointer, percent-encoded or not; `None` for an anchor, and for what is
+/// elsewhere.
+pub fn target<'s>(schema: &'s Json, reference: &str) -> Option<&'s Json> {
+    let pointer = percent_decode_str(reference.strip_prefix('#')?).decode_utf8().ok()?;
+    schema.pointer(&pointer)
+}
 
 /// Why a schema or a declaration is invalid. Reads
 /// `properties.limit.type: expected a type, got "integr"`.

@@ -64,20 +64,17 @@ fn add(root: &Value, schema: &Value, place: &mut Place, left: &mut usize) {
     }
 }
 
-/// Where a reference within a schema leads.
+/// Where a reference within a schema leads: by a pointer, or by the anchor of a definition.
 fn target<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    let fragment = reference.strip_prefix('#')?;
-    if fragment.is_empty() {
-        return Some(root);
-    }
-    let fragment = percent_encoding::percent_decode_str(fragment).decode_utf8().ok()?;
-    if fragment.starts_with('/') {
-        return root.pointer(&fragment);
-    }
-    let definitions = ["$defs", "definitions"].into_iter().filter_map(|key| root.get(key)?.as_object());
-    definitions
-        .flat_map(Map::values)
-        .find(|schema| schema.get("$anchor").and_then(Value::as_str) == Some(&*fragment))
+    let by_anchor = || {
+        let definitions =
+            ["$defs", "definitions"].into_iter().filter_map(|key| root.get(key)?.as_object());
+        definitions.flat_map(Map::values).find(|schema| {
+            let anchor = schema.get("$anchor").and_then(Value::as_str);
+            anchor.is_some_and(|anchor| reference.strip_prefix('#') == Some(anchor))
+        })
+    };
+    orla_marketplace::schema::target(root, reference).or_else(by_anchor)
 }
 
 /// Adds the keywords of another schema that holds for the same data. The first ones win where only one can.

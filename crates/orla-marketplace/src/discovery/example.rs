@@ -8,6 +8,8 @@ use std::cell::Cell;
 
 use serde_json::{Map as Object, Number, Value as Json, json};
 
+use crate::schema::target;
+
 /// How deep examples nest, references included.
 const MAX_DEPTH: usize = 8;
 /// Items of an array and characters of a string that are made up at most.
@@ -41,7 +43,9 @@ impl Maker<'_> {
             return Json::Null;
         };
         self.left.set(left);
-        if let Some(target) = schema.get("$ref").and_then(Json::as_str).and_then(|at| self.target(at)) {
+        if let Some(target) =
+            schema.get("$ref").and_then(Json::as_str).and_then(|at| target(self.root, at))
+        {
             return self.of(target, name, depth + 1);
         }
         for key in ["oneOf", "anyOf"] {
@@ -110,10 +114,6 @@ impl Maker<'_> {
         }
         items.truncate(usize::try_from(most).unwrap_or(usize::MAX));
         Json::Array(items)
-    }
-
-    fn target(&self, reference: &str) -> Option<&Json> {
-        self.root.pointer(reference.strip_prefix('#')?)
     }
 }
 

@@ -11,6 +11,7 @@ use rtfs::{Definitions, Field, MapType, Predicate, Primitive, TypeExpr, Value, t
 use serde_json::{Map as Object, Value as Json};
 
 use super::conditions::URL_PATTERN;
+use super::target;
 use super::to_json::{INTEGER_PATTERN, json_schema_of};
 use crate::json::value_from_json;
 
@@ -241,7 +242,7 @@ impl<'s> Reader<'s> {
 
     /// What a reference leads to, or its name if it leads back to itself.
     fn referred(&self, reference: &'s str) -> TypeExpr {
-        let Some(target) = self.target(reference) else { return TypeExpr::ANY };
+        let Some(target) = target(self.root, reference) else { return TypeExpr::ANY };
         let name = name_of(reference);
         let met = self
             .open
@@ -264,27 +265,6 @@ impl<'s> Reader<'s> {
         }
         self.recursive.borrow_mut().define(name.as_str(), ty);
         TypeExpr::Ref(name.into())
-    }
-
-    fn target(&self, reference: &str) -> Option<&'s Json> {
-        let pointer = reference.strip_prefix('#')?;
-        let bytes = pointer.as_bytes();
-        let mut decoded = Vec::with_capacity(bytes.len());
-        let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
-            let hex = (byte == b'%').then(|| pointer.get(at + 1..at + 3)).flatten();
-            match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-                Some(decoded_byte) => {
-                    decoded.push(decoded_byte);
-                    at += 3;
-                }
-                None => {
-                    decoded.push(byte);
-                    at += 1;
-                }
-            }
-        }
-        self.root.pointer(std::str::from_utf8(&decoded).ok()?)
     }
 }
 
