@@ -175,6 +175,32 @@ fn a_text_of_an_mcp_server_is_held_to_its_output_schema() {
     }
 }
 
+/// Forty definitions that each name the next one twice are a million million checks of one value.
+#[test]
+fn references_of_a_provider_that_multiply_are_not_followed_whatever_they_name() {
+    let schema = |to: &str| {
+        let definition = |at: usize| {
+            let next = json!({"$ref": format!("{to}d{}", at + 1)});
+            let all_of = if at < 40 { vec![next.clone(), next] } else { vec![json!({})] };
+            (format!("d{at}"), json!({"$anchor": format!("d{at}"), "allOf": all_of}))
+        };
+        let definitions: serde_json::Map<String, Value> = (0..=40).map(definition).collect();
+        let first = json!({"x": {"$ref": format!("{to}d0")}});
+        json!({"$id": "https://a.example/b", "type": "object", "$defs": definitions, "properties": first})
+    };
+    let names = ["#/$defs/", "#/%24defs/", "#", "b#/$defs/"];
+    let tool = |(at, to)| json!({"name": format!("t{at}"), "inputSchema": schema(to)});
+    let tools: Vec<Value> = names.into_iter().enumerate().map(tool).collect();
+    let server = lists(&json!(tools), "done").serve();
+    let mut client = server.client();
+    for (at, to) in names.into_iter().enumerate() {
+        let name = format!("up__t{at}");
+        assert_eq!(client.call(&name, json!({"x": 1})).text(), "done", "{to}");
+        let described = client.call("capability_describe", json!({"id": name}));
+        assert!(described.text().contains("the references multiply"), "{}", described.text());
+    }
+}
+
 #[test]
 fn costly_patterns_of_a_provider_are_not_compiled() {
     let bomb =

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 
+use percent_encoding::percent_decode_str;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use rtfs::text::excerpt;
 use serde_json::{Map as Object, Value as Json};
@@ -19,6 +20,8 @@ pub(crate) const MAX_PATTERNS: u64 = 200_000;
 const MAX_PATHS: u64 = 100_000;
 /// How many references may follow one another without a step into the data. Each is a frame on the stack.
 const MAX_CHAIN: usize = 500;
+/// How many schemas may be looked at to find what all references may name.
+const MAX_LOOKS: usize = 10_000_000;
 /// How many references a schema may have.
 const MAX_REFERENCES: usize = 20_000;
 
@@ -142,9 +145,15 @@ pub(super) fn bounded_references(schema: &Json) -> Result<(), SchemaError> {
         let problem = format!("the schema has more than {MAX_REFERENCES} references");
         return Err(SchemaError { path: String::new(), problem });
     }
-    let mut paths = Paths { root: schema, known: HashMap::new(), chain: 0 };
+    let places = Places::of(schema);
+    if references(schema).saturating_mul(places.most()) > MAX_LOOKS {
+        let problem = "the schema has too many references, ids and anchors".to_owned();
+        return Err(SchemaError { path: String::new(), problem });
+    }
+    let mut reach = Reaches { places, known: HashMap::new(), chain: 0 };
     each_schema(schema, &mut String::new(), &mut |object, path| {
-        if paths.of_object(object) > MAX_PATHS {
+        let Reach { schemas, chain } = reach.of_object(object);
+        if schemas > MAX_PATHS || chain > MAX_CHAIN {
             let problem = format!(
                 "the references multiply: more than {MAX_PATHS} schemas would apply to one value, or more than {MAX_CHAIN} references follow one another"
             );
@@ -154,58 +163,133 @@ pub(super) fn bounded_references(schema: &Json) -> Result<(), SchemaError> {
     })
 }
 
-/// Counts the schemas that apply to one value.
-struct Paths<'s> {
-    root: &'s Json,
-    /// By the address of the schema. One that is being counted stands for itself alone.
-    known: HashMap<*const Object<String, Json>, u64>,
+/// What references may name. Where they lead depends on the ids around them, so whatever may be meant is taken.
+struct Places<'s> {
+    /// What a pointer may begin at: the whole, and every schema with an id.
+    wholes: Vec<&'s Json>,
+    anchors: HashMap<&'s str, Vec<&'s Json>>,
+}
+
+impl<'s> Places<'s> {
+    fn of(schema: &'s Json) -> Self {
+        let mut places = Self { wholes: vec![schema], anchors: HashMap::new() };
+        places.collect(schema);
+        places
+    }
+
+    fn collect(&mut self, schema: &'s Json) {
+        match schema {
+            Json::Object(members) => {
+                let text = |key: &str| members.get(key).and_then(Json::as_str);
+                let ids = ["$id", "id"].into_iter().filter_map(text);
+                for id in ids.clone() {
+                    self.wholes.extend((!id.starts_with('#')).then_some(schema));
+                }
+                // In older drafts, the fragment of an id is an anchor.
+                let of_ids = ids.filter_map(|id| Some(id.split_once('#')?.1));
+                for name in ["$anchor", "$dynamicAnchor"].into_iter().filter_map(text).chain(of_ids) {
+                    self.anchors.entry(name).or_default().push(schema);
+                }
+                members.values().for_each(|value| self.collect(value));
+            }
+            Json::Array(items) => items.iter().for_each(|item| self.collect(item)),
+            _ => {}
+        }
+    }
+
+    /// How many schemas one reference may name.
+    fn most(&self) -> usize {
+        self.anchors.values().map(Vec::len).max().unwrap_or(0).max(self.wholes.len())
+    }
+
+    fn named(&self, reference: &str) -> Vec<&'s Json> {
+        let fragment = reference.split_once('#').map_or("", |(_, fragment)| fragment);
+        let fragment = percent_decode_str(fragment).decode_utf8_lossy();
+        if fragment.is_empty() || fragment.starts_with('/') {
+            return self.wholes.iter().filter_map(|whole| whole.pointer(&fragment)).collect();
+        }
+        self.anchors.get(&*fragment).cloned().unwrap_or_default()
+    }
+}
+
+/// What references reach without a step into the data.
+#[derive(Clone, Copy)]
+struct Reach {
+    /// The schemas that apply to one value.
+    schemas: u64,
+    /// The most references that follow one another.
+    chain: usize,
+}
+
+const ONE: Reach = Reach { schemas: 1, chain: 0 };
+
+struct Reaches<'s> {
+    places: Places<'s>,
+    /// By the address of the schema. One that is being looked at stands for itself alone.
+    known: HashMap<*const Object<String, Json>, Reach>,
     /// The references that are being followed.
     chain: usize,
 }
 
-impl<'s> Paths<'s> {
-    fn of(&mut self, schema: &'s Json) -> u64 {
+impl<'s> Reaches<'s> {
+    fn of(&mut self, schema: &'s Json) -> Reach {
         match schema {
             Json::Object(object) => self.of_object(object),
-            Json::Array(items) => {
-                items.iter().fold(0, |sum: u64, item| sum.saturating_add(self.of(item)))
-            }
-            _ => 1,
+            Json::Array(items) => self.together(Reach { schemas: 0, chain: 0 }, items),
+            _ => ONE,
         }
     }
 
-    fn of_object(&mut self, object: &'s Object<String, Json>) -> u64 {
+    fn together(&mut self, first: Reach, others: impl IntoIterator<Item = &'s Json>) -> Reach {
+        others.into_iter().fold(first, |all, other| {
+            let other = self.of(other);
+            Reach {
+                schemas: all.schemas.saturating_add(other.schemas),
+                chain: all.chain.max(other.chain),
+            }
+        })
+    }
+
+    fn of_object(&mut self, object: &'s Object<String, Json>) -> Reach {
         let address = std::ptr::from_ref(object);
         if let Some(known) = self.known.get(&address) {
             return *known;
         }
-        self.known.insert(address, 1);
-        let mut sum = 1_u64;
+        self.known.insert(address, ONE);
+        let mut reach = ONE;
         for (key, value) in object {
-            let more = match (key.as_str(), value) {
-                (key, Json::String(target)) if is_reference(key) => self.of_target(target),
-                ("dependentSchemas" | "dependencies", Json::Object(named)) => {
-                    named.values().fold(0, |sum: u64, value| sum.saturating_add(self.of(value)))
+            reach = match (key.as_str(), value) {
+                (key, Json::String(target)) if is_reference(key) => {
+                    let Reach { schemas, chain } = self.of_target(target);
+                    let schemas = reach.schemas.saturating_add(schemas);
+                    Reach { schemas, chain: reach.chain.max(chain) }
                 }
-                (key, value) if IN_PLACE.contains(&key) => self.of(value),
-                _ => 0,
+                ("dependentSchemas" | "dependencies", Json::Object(named)) => {
+                    self.together(reach, named.values())
+                }
+                (key, value) if IN_PLACE.contains(&key) => self.together(reach, [value]),
+                _ => reach,
             };
-            sum = sum.saturating_add(more);
         }
-        self.known.insert(address, sum);
-        sum
+        self.known.insert(address, reach);
+        reach
     }
 
-    fn of_target(&mut self, target: &str) -> u64 {
-        let pointer = target.strip_prefix('#').filter(|rest| rest.is_empty() || rest.starts_with('/'));
-        let Some(schema) = pointer.and_then(|pointer| self.root.pointer(pointer)) else { return 1 };
+    fn of_target(&mut self, target: &str) -> Reach {
+        let targets = self.places.named(target);
+        if targets.is_empty() {
+            return ONE;
+        }
         if self.chain == MAX_CHAIN {
-            return u64::MAX;
+            return Reach { schemas: u64::MAX, chain: MAX_CHAIN + 1 };
         }
         self.chain += 1;
-        let paths = self.of(schema);
+        let reach = targets.into_iter().map(|schema| self.of(schema)).fold(ONE, |most, reach| Reach {
+            schemas: most.schemas.max(reach.schemas),
+            chain: most.chain.max(reach.chain),
+        });
         self.chain -= 1;
-        paths
+        Reach { chain: reach.chain.saturating_add(1), ..reach }
     }
 }
 
@@ -275,15 +359,33 @@ mod tests {
 
     #[test]
     fn a_long_chain_of_references_is_refused_before_it_takes_the_stack() {
-        let chain = |length: usize| {
-            let link = |at: usize| (format!("a{at}"), json!({"$ref": format!("#/$defs/a{}", at + 1)}));
-            let mut definitions: Object<String, Json> = (0..length).map(link).collect();
-            definitions.insert(format!("a{length}"), json!({}));
-            json!({"$ref": "#/$defs/a0", "$defs": definitions})
+        // The way to a definition, and whether each refers to the one after it or before it.
+        let chain = |to: &str, is_forward: bool, length: usize| {
+            let number = |at: usize| if is_forward { at } else { length - at };
+            let definition = |at: usize| {
+                let mut schema = json!({"$anchor": format!("a{:05}", number(at))});
+                if at < length {
+                    schema["$ref"] = format!("{to}a{:05}", number(at + 1)).into();
+                }
+                (format!("a{:05}", number(at)), schema)
+            };
+            let definitions: Object<String, Json> = (0..=length).map(definition).collect();
+            let first = format!("{to}a{:05}", number(0));
+            let whole = json!({"$defs": definitions, "properties": {"x": {"$ref": first}}});
+            let inside = json!({"$id": "https://a.example/b", "$defs": whole["$defs"], "$ref": first});
+            [whole, json!({"$defs": {"b": inside}, "$ref": "b"})]
         };
-        assert!(bounded_references(&chain(100)).is_ok());
-        assert!(bounded_references(&chain(15_000)).is_err());
-        assert!(bounded_references(&chain(50_000)).is_err());
+        for to in ["#/$defs/", "#/%24defs/", "#", "https://a.example/b#/$defs/", "b#"] {
+            for is_forward in [true, false] {
+                for schema in chain(to, is_forward, 100) {
+                    assert_eq!(bounded_references(&schema), Ok(()), "{to}");
+                }
+                for schema in chain(to, is_forward, 15_000) {
+                    assert!(bounded_references(&schema).is_err(), "{to} {is_forward}");
+                }
+            }
+        }
+        assert!(bounded_references(&chain("#/$defs/", true, 50_000)[0]).is_err());
     }
 
     #[test]
