@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use orla_marketplace::{
-    Call, CapabilityMarketplace, Catalog, JsonText, Notice, NoticeSink, Outcome, Payload,
-    ProviderStatus, RuntimeError, RuntimeResult, SurfaceError, SurfaceNotice,
+    Call, CapabilityMarketplace, Catalog, JsonText, Outcome, Payload, ProviderStatus, RuntimeResult,
+    SurfaceError, SurfaceNotice,
 };
 
 use tokio::time::{Instant, sleep};
