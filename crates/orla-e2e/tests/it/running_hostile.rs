@@ -14,29 +14,40 @@ fn what_cannot_be_started_says_why() {
     foreign.resize(4096, 0);
     let server = world()
         .tool("missing", "#!/nowhere/python9\nprint(1)\n")
+        .tool("env", "#!/usr/bin/env python9\n")
+        .tool("own", sh("no_such_command_here 2>/dev/null"))
         .tool("crlf", "#!/bin/sh\r\necho hi\r\n")
         .tool("foreign", foreign)
         .tool("garbage", b"\0\x01\x02\xff not a program")
         .tool("loop", "#!./tools/loop\n")
         .serve();
     let mut client = server.client();
-    for (name, words, code) in [
-        ("missing", ["could not start", "python9"], 127),
-        ("crlf", ["could not start", "CRLF"], 127),
-        ("foreign", ["could not start", ""], 126),
-        ("garbage", ["could not start", ""], 126),
-        ("loop", ["could not start", ""], 126),
+    for (name, why, code) in [
+        ("missing", "interpreter python9 not found", 127),
+        ("env", "interpreter python9 not found", 127),
+        (
+            "crlf",
+            "interpreter sh not found, because the first line ends in a carriage return (CRLF); save the file with Unix line endings (LF)",
+            127,
+        ),
+        ("foreign", "", 126),
+        ("garbage", "", 126),
+        ("loop", "", 126),
     ] {
         let result = client.call(name, json!({}));
         assert!(result.is_error(), "{name}: {}", result.json);
         let sentence = result.sentence();
-        assert!(words.iter().all(|word| sentence.contains(word)), "{name}: {sentence}");
-        assert!(sentence.starts_with(name), "{name}: {sentence}");
+        let whole = format!("{name} could not start: {why}");
+        assert!(sentence == whole || why.is_empty() && sentence.starts_with(&whole), "{sentence}");
         assert!(!sentence.contains("os error"), "{name}: {sentence}");
         assert_eq!(result.exit_code(), code, "{name}: {sentence}");
         assert_eq!(result.structured()["exit_code"], code, "{name}: {}", result.json);
         assert_eq!(result.stdout(), "");
+        let detail = &result.execution()["stderr"];
+        assert!(name != "missing" || detail == "/nowhere/python9: no such file\n", "{detail}");
     }
+    // A tool that itself finds a command missing has started.
+    assert_eq!(client.call("own", json!({})).sentence(), "own exited with code 127");
     server.assert_no_tool_is_left();
 }
 
@@ -241,6 +252,11 @@ fn strange_arguments_run_safely_or_are_refused_with_the_reason() {
     );
     let many: Vec<_> = (0..5000).map(|n| n.to_string()).collect();
     assert!(client.call("count", json!({"args": many})).stdout().starts_with("5000\n"));
+    let long = vec!["x".repeat(100_000); 100];
+    assert_eq!(
+        client.call("count", json!({"args": long})).sentence(),
+        "count: invalid input: input: expected arguments that fit on a command line (larger text goes in `stdin`), got 10000000 bytes"
+    );
 
     for arguments in [json!({"q": "a\0b"}), json!({"args": ["a\0b"]}), json!({"a\0b": 1})] {
         let result = client.call("count", arguments);
