@@ -9,6 +9,7 @@ use orla_server::{Fetch, Server};
 use reqwest::{Client, RequestBuilder};
 
 use crate::http_client;
+use crate::text::encoded;
 
 /// How long a request may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,13 +56,6 @@ impl Fetch for AuthorizationServers {
     }
 }
 
-fn encoded(text: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
-    let encode =
-        |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
-    text.bytes().map(encode).collect()
-}
-
 async fn answer(request: RequestBuilder) -> Result<Vec<u8>, String> {
     let request = request.header("accept", "application/json").timeout(TIMEOUT);
     let mut response = request.send().await.map_err(|err| root_cause(&err))?;
@@ -76,14 +70,4 @@ async fn answer(request: RequestBuilder) -> Result<Vec<u8>, String> {
         body.extend_from_slice(&chunk);
     }
     Ok(body)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_form_is_encoded() {
-        assert_eq!(encoded("a b&c=ü"), "a%20b%26c%3D%C3%BC");
-    }
 }

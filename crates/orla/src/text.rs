@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 
 use orla_marketplace::rtfs::text::nearest;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
 /// The text on one line, with every unsafe character spelt out (`\u{1b}`, `\n`).
 pub(crate) fn on_one_line(text: &str) -> String {
@@ -140,6 +141,12 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     cut
 }
 
+/// The text as one part of a URL or of a form: everything but RFC 3986's unreserved characters is encoded.
+pub(crate) fn encoded(text: &str) -> String {
+    const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(text, ENCODED).to_string()
+}
+
 /// `a, b or c`.
 pub(crate) fn list_of(words: &[&str]) -> String {
     match words {
@@ -179,6 +186,11 @@ mod tests {
         assert_eq!(value(&safe), value(json));
         assert_eq!(in_json("{\"a\": \"b\u{200b}\"}"), "{\"a\": \"b\\u200b\"}");
         assert!(matches!(in_json("{\"a\": \"é\"}\n"), Cow::Borrowed(_)));
+    }
+
+    #[test]
+    fn a_part_of_a_form_is_encoded() {
+        assert_eq!(encoded("a b&c=ü-._~"), "a%20b%26c%3D%C3%BC-._~");
     }
 
     #[test]

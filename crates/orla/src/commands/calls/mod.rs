@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use orla_history::{Query, Recorded, Row, case, indented, recorded, time_of};
 use orla_marketplace::id::Pattern;
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::client::{Server, readable};
 use crate::cli::{Calls, CallsCommand, CallsFilter};
 use crate::config::{Config, Source};
 use crate::signals::Signals;
+use crate::text::encoded;
 use crate::{Failure, render};
 
 /// How often `--tail` looks.
@@ -134,10 +134,6 @@ async fn written(config: &Config) {
 
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::failed(error.to_string())
-}
-
-fn encoded(text: &str) -> String {
-    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 /// The request for a list.

@@ -2,12 +2,12 @@
 
 use orla_marketplace::JsonText;
 use orla_tasks::State;
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use super::print::{print_list, print_result, print_task, read};
 use crate::cli::{TaskCommand, TaskList};
 use crate::commands::client::Server;
+use crate::text::encoded;
 use crate::{Failure, render};
 
 /// How long one request waits for the end of a task, in seconds.
@@ -93,10 +93,4 @@ fn query(list: &TaskList) -> String {
         path.push_str(&format!("&state={}", encoded(&list.state.join(","))));
     }
     path
-}
-
-fn encoded(text: &str) -> String {
-    /// What stands for itself in a segment (RFC 3986 §2.3).
-    const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
-    utf8_percent_encode(text, ESCAPED).to_string()
 }
