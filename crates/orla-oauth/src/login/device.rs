@@ -47,14 +47,6 @@ struct Answer {
 }
 
 impl Upstream {
-    /// Whether the authorization server offers the sign-in of devices.
-    ///
-    /// # Errors
-    /// The authorization server cannot be found.
-    pub async fn offers_devices(&self) -> Result<bool, Error> {
-        Ok(self.discovered().await?.metadata.device_authorization_endpoint.is_some())
-    }
-
     /// Signs in by a device code: shows what the person needs, and waits for them.
     ///
     /// # Errors
