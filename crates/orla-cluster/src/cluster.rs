@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use orla_marketplace::{
     CapabilityMarketplace, Entry, Permits, Principal, ProviderProblem, Registration, Source, Surface,
+    full_millis,
 };
 use orla_state::StateStore;
 use parking_lot::Mutex;
@@ -256,7 +257,7 @@ impl Cluster {
             running: self.market.upgrade().map_or(0, |market| market.running()),
             places: 0,
             lag_ms: 0,
-            stuck_ms: self.store.stuck().map(millis),
+            stuck_ms: self.store.stuck().map(full_millis),
         });
         let places = self.permits.places();
         for node in &mut nodes {
@@ -269,10 +270,6 @@ impl Cluster {
     fn is_started(&self) -> bool {
         self.is_started.load(Ordering::Relaxed)
     }
-}
-
-fn millis(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 impl fmt::Debug for Cluster {

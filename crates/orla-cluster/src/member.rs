@@ -11,7 +11,7 @@ use std::time::Duration;
 use async_nats::{Message, Subscriber};
 use bytes::Bytes;
 use futures_util::StreamExt;
-use orla_marketplace::{CapabilityMarketplace, Entry};
+use orla_marketplace::{CapabilityMarketplace, Entry, full_millis};
 use ring::digest::{SHA256, digest};
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
@@ -250,7 +250,7 @@ impl Member {
         let offered = entries.filter_map(|entry| {
             let (manifest, tool) = (&entry.manifest, (self.describe)(entry)?);
             let limit = entry.policy.timeout.or_else(|| manifest.provider.timeout());
-            let limit = limit.map(|limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+            let limit = limit.map(full_millis);
             Some(Arc::new(Offered::new(manifest.id.as_str(), tool, manifest.task_support(), limit)))
         });
         Offers { capabilities: offered.collect(), left_out: 0 }
@@ -437,10 +437,7 @@ impl Keeper {
             running: market.running(),
             limit: market.snapshot().limits().max_concurrency,
             draining: member.shared.is_draining(),
-            stuck_ms: member
-                .store
-                .stuck()
-                .map(|time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX)),
+            stuck_ms: member.store.stuck().map(full_millis),
         };
         match self.buckets.leases.put(&lease.node, lease.write().into()).await {
             Ok(_) => {

@@ -71,7 +71,7 @@ pub use catalog::{Catalog, CatalogBuilder, Entry, Hit, Limits, RegistrationError
 pub use client::{Client, ClientError, INPUT_KEY};
 pub use error::{
     Answered, BoxError, ERROR_KINDS, ErrorKind, NotSent, RuntimeError, RuntimeResult, Undeclared,
-    Violation, seconds, whole_millis,
+    Violation, full_millis, seconds, whole_millis,
 };
 pub use executor::{
     CapabilityExecutor, ConfinedBy, ProviderStatus, RoutedStatus, SandboxGrants, SandboxStatus,

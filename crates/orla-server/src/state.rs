@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use orla_history::History;
 use orla_identity::{Authenticator, Fetch};
-use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery};
+use orla_marketplace::{CapabilityMarketplace, Catalog, Principal, discovery, full_millis};
 use orla_state::{Limits, Memory, StateStore};
 use orla_tasks::{Schedules, TaskOptions, Tasks};
 use parking_lot::Mutex;
@@ -338,7 +338,7 @@ impl Core {
     /// What a sessionless client may do with a list.
     pub(crate) fn cache_hint(&self) -> CacheHint {
         let ttl = self.settings.load().options.list_ttl;
-        CacheHint { ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX) }
+        CacheHint { ttl_ms: full_millis(ttl) }
     }
 }
 

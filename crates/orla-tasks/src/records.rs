@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use orla_marketplace::JsonText;
+use orla_marketplace::{JsonText, full_millis};
 use orla_state::{Change, Expect, Pages, Record, Revision, StateError, WriteError};
 
 use crate::error::TaskError;
@@ -227,7 +227,7 @@ impl Inner {
 
     /// How long a task is kept after its end.
     pub(crate) fn keep_millis(&self, task: &Task) -> u64 {
-        let keep = u64::try_from(self.options.load().keep.as_millis()).unwrap_or(u64::MAX);
+        let keep = full_millis(self.options.load().keep);
         task.keep_ms.map_or(keep, |wanted| wanted.min(keep))
     }
 

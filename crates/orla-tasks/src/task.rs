@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use orla_marketplace::rtfs;
 use orla_marketplace::{
     Call, CapabilityMarketplace, Hops, JsonText, Permission, Principal, RuntimeError, TaskSupport,
+    full_millis,
 };
 use orla_state::Revision;
 use serde::{Deserialize, Serialize};
@@ -288,7 +289,7 @@ impl Timestamp {
 impl From<SystemTime> for Timestamp {
     fn from(time: SystemTime) -> Self {
         let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        Self(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+        Self(full_millis(since))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use orla_marketplace::full_millis;
 use tokio::time::Instant;
 
 use super::lease::Lease;
@@ -265,7 +266,7 @@ impl Registry {
                 capabilities: node.offered().map(|offered| offered.id.clone()).collect(),
                 running: if node.is_alive { node.lease.running } else { 0 },
                 places: 0,
-                lag_ms: u64::try_from(lag.as_millis()).unwrap_or(u64::MAX),
+                lag_ms: full_millis(lag),
                 stuck_ms: node.lease.stuck_ms.filter(|_| node.is_alive),
             }
         };

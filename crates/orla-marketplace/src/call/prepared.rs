@@ -21,7 +21,7 @@ use crate::admission::breaker::Attempt;
 use crate::admission::{Admission, CallPermit, HeldPermits, Lane, Permit, RunningCall};
 use crate::approval::{ApprovalSubject, WaitingCall};
 use crate::catalog::{Catalog, Entry};
-use crate::error::{RuntimeError, RuntimeResult, Undeclared, Violation, seconds};
+use crate::error::{RuntimeError, RuntimeResult, Undeclared, Violation, full_millis, seconds};
 use crate::executor::CapabilityExecutor;
 use crate::manifest::{Availability, DeclaredBy, TaskSupport};
 use crate::marketplace::CapabilityMarketplace;
@@ -510,7 +510,7 @@ impl PreparedCall<'_> {
         let attempt = self.entry.breaker.as_ref().map(|breaker| breaker.enter()).transpose();
         attempt.map(Circuit).map_err(|wait| {
             let upstream = self.entry.policy.upstream.as_deref().unwrap_or_default();
-            let wait = Duration::from_millis(u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1));
+            let wait = Duration::from_millis(full_millis(wait).max(1));
             let wait = seconds(wait);
             self.unavailable(format!(
                 "{upstream} failed several times in a row; it is tried again in {wait}"

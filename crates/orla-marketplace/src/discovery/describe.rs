@@ -8,6 +8,7 @@ use serde_json::{Map as Object, Value as Json, json};
 use super::example::example;
 use crate::attestation::format_instant;
 use crate::catalog::Entry;
+use crate::error::full_millis;
 use crate::json::value_from_json;
 use crate::manifest::{ANNOTATIONS, CapabilityAttestation, CapabilityProvenance, TaskSupport};
 use crate::payload::JsonText;
@@ -168,7 +169,7 @@ fn provenance(from: &CapabilityProvenance) -> Json {
     if !from.custody_chain.is_empty() {
         provenance["custody_chain"] = json!(from.custody_chain);
     }
-    provenance["registered_at"] = json!(u64::try_from(registered.as_millis()).unwrap_or(u64::MAX));
+    provenance["registered_at"] = json!(full_millis(registered));
     provenance
 }
 

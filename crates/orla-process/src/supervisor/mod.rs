@@ -39,8 +39,8 @@ use crate::child::Program;
 use crate::confinement::Sandbox;
 use crate::reaper::Instance;
 use futures_util::future::BoxFuture;
-use orla_marketplace::ProviderStatus;
 use orla_marketplace::attestation::ContentSource;
+use orla_marketplace::{ProviderStatus, full_millis};
 use parking_lot::Mutex;
 use shared::{Info, OfProtocol, Shared};
 use state::State;
@@ -386,8 +386,7 @@ impl<S: Service> Supervised<S> {
         status.interpreter = service.interpreter();
         status.state = Some(now.state.name().to_owned());
         status.pid = now.pid;
-        status.uptime_ms =
-            now.pid.map(|_| u64::try_from(now.since.elapsed().as_millis()).unwrap_or(u64::MAX));
+        status.uptime_ms = now.pid.map(|_| full_millis(now.since.elapsed()));
         status.restarts = Some(now.restarts);
         status.sandbox = Some(self.shared.instance.sandboxes().status_of(service.sandbox()));
         status.last_failure = now.last_failure;

@@ -8,7 +8,7 @@ use futures_util::future::join_all;
 use orla_marketplace::schema::schema_from_declaration;
 use orla_marketplace::{
     A2ACapability, CapabilityManifest, Connection, LISTED, ProviderProblem, ProviderType, Registration,
-    Source, Surface, TITLE,
+    Source, Surface, TITLE, full_millis,
 };
 use parking_lot::Mutex;
 use serde_json::json;
@@ -231,9 +231,7 @@ fn registration(
     skill: Option<&Skill>,
 ) -> Registration {
     let settings = &agent.settings;
-    let timeout_ms = settings
-        .timeout
-        .map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
+    let timeout_ms = settings.timeout.map_or(0, |timeout| full_millis(timeout).max(1));
     let (name, url) = (settings.name.clone(), settings.url.clone());
     let mut capability = A2ACapability::new(name, url, settings.protocol.as_str(), timeout_ms);
     capability.options.skill = skill.map(|skill| skill.id.clone());

@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     Availability, CapabilityManifest, Client, Connection, MCPCapability, Principal, ProviderProblem,
-    ProviderType, Registration, Source, Surface, redacted,
+    ProviderType, Registration, Source, Surface, full_millis, redacted,
 };
 use orla_mcp::answer::ListedTool;
 use orla_mcp::{Peer, PeerSurface, describe};
@@ -370,8 +370,7 @@ fn provider(server_url: String, tool: &str, timeout_ms: u64, server: &Arc<Server
 fn of_entry(settings: &ServerSettings, server: &Arc<Server>) -> Vec<Registration> {
     let registration = |tool: &ListedTool| {
         let timeout = settings.timeout_of(&tool.name);
-        let timeout_ms =
-            timeout.map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
+        let timeout_ms = timeout.map_or(0, |timeout| full_millis(timeout).max(1));
         let provider = provider(format!("mcp:{}", settings.name), &tool.name, timeout_ms, server);
         let manifest =
             CapabilityManifest::new(settings.names.id_of(&settings.name, &tool.name), "", provider);

@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use orla_marketplace::schema::type_from_json_schema;
 use orla_marketplace::{
     ANNOTATIONS, CallPolicy, CapabilityManifest, CapabilityProvenance, CredentialPlace, DeclaredBy,
-    HttpCapability, HttpCredential, ProviderType, Registration, TITLE,
+    HttpCapability, HttpCredential, ProviderType, Registration, TITLE, full_millis,
 };
 use serde_json::{Value as Json, json};
 use url::Url;
@@ -245,10 +245,7 @@ impl Import<'_> {
                 self.server([operation, item, &self.document.root], has_credentials)?
             }
         };
-        let timeout_ms = self
-            .settings
-            .timeout
-            .map_or(0, |limit| u64::try_from(limit.as_millis()).unwrap_or(u64::MAX));
+        let timeout_ms = self.settings.timeout.map_or(0, full_millis);
         let mut http = HttpCapability::new(base_url, None, timeout_ms);
         http.options = options;
         http.options.credentials = credentials;

@@ -1,7 +1,9 @@
 //! From another instance's catalogue to capabilities here. Pure.
 
 use bytes::Bytes;
-use orla_marketplace::{CapabilityManifest, ProviderType, Registration, RemoteRTFSCapability};
+use orla_marketplace::{
+    CapabilityManifest, ProviderType, Registration, RemoteRTFSCapability, full_millis,
+};
 use orla_mcp::answer::{ListedTool, ToolPage};
 use orla_mcp::describe;
 use orla_mcp::object::trusted;
@@ -115,7 +117,7 @@ fn tool(text: &str) -> Option<ListedTool> {
 }
 
 fn milliseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+    full_millis(time).max(1)
 }
 
 #[cfg(test)]

@@ -17,7 +17,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use orla_marketplace::rtfs::text::{excerpt, tail};
-use orla_marketplace::{JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation};
+use orla_marketplace::{
+    JsonText, Outcome, Payload, RuntimeError, RuntimeResult, Violation, whole_millis,
+};
 use orla_process::confinement::Sandbox;
 use orla_process::runner::{Captured, Cause, Ended, Status};
 use orla_process::signal::{self, signal_name};
@@ -151,11 +153,6 @@ impl<'a> Execution<'a> {
             truncated: (truncated.stdout + truncated.stderr > 0).then_some(truncated),
         }
     }
-}
-
-/// Milliseconds, rounded up: what ran for a second is not said to have run for less.
-fn whole_millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros().div_ceil(1000)).unwrap_or(u64::MAX)
 }
 
 /// One sentence on an end that was no success.

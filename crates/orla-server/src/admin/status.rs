@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use orla_marketplace::{
     CapabilityMarketplace, Catalog, Entry, JsonText, Principal, ProviderProblem, RoutedStatus,
-    SandboxStatus, TaskSupport,
+    SandboxStatus, TaskSupport, full_millis,
 };
 use orla_tasks::{ScheduleStatus, State};
 use serde::Serialize;
@@ -370,5 +370,5 @@ pub(crate) fn readiness(core: &Core) -> String {
 }
 
 fn uptime_ms(core: &Core) -> u64 {
-    u64::try_from(core.started.elapsed().as_millis()).unwrap_or(u64::MAX)
+    full_millis(core.started.elapsed())
 }

@@ -23,7 +23,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use http::StatusCode;
-use orla_marketplace::{JsonText, Principal};
+use orla_marketplace::{JsonText, Principal, full_millis};
 use orla_state::{Change, Expect, Query, Record, Revision, StateError, StateStore, WriteError};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
@@ -494,7 +494,7 @@ fn instance_id() -> String {
 
 fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    full_millis(since)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use orla_marketplace::{Catalog, JsonText, LogLevel, Principal};
+use orla_marketplace::{Catalog, JsonText, LogLevel, Principal, full_millis};
 use parking_lot::{Mutex, MutexGuard};
 use tokio_util::sync::CancellationToken;
 
@@ -613,7 +613,7 @@ impl Sessions {
         let now = self.now();
         let owning = self.all(|session| session.is_idle() && session.owns()).into_iter();
         let is_recent = |session: &Session| {
-            now.saturating_sub(session.last_used.load(Ordering::Relaxed)) <= millis(idle)
+            now.saturating_sub(session.last_used.load(Ordering::Relaxed)) <= full_millis(idle)
         };
         owning.map(|session| (Arc::clone(&session), is_recent(&session))).collect()
     }
@@ -640,17 +640,13 @@ impl Sessions {
     }
 
     fn now(&self) -> u64 {
-        millis(self.epoch.elapsed())
+        full_millis(self.epoch.elapsed())
     }
 }
 
 fn expired(session: &Session, now: u64, idle: Duration) -> bool {
     let unused = now.saturating_sub(session.last_used.load(Ordering::Relaxed));
-    unused > millis(idle) && session.is_idle() && !session.owns()
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+    unused > full_millis(idle) && session.is_idle() && !session.owns()
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
+use orla_marketplace::full_millis;
 use orla_marketplace::program::{Action, Asked};
 use orla_marketplace::rtfs::{Part, Scope};
 use serde::{Deserialize, Serialize};
@@ -155,7 +156,6 @@ impl Step {
         };
         let Asked { ticket, action, name, at, began, scope } = asked;
         let took = |ended: SystemTime| ended.duration_since(*began).unwrap_or_default();
-        let millis = |took: Duration| u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         Self {
             ticket: ticket.0,
             action: action.as_str().into(),
@@ -167,7 +167,7 @@ impl Step {
             at: at.map(|at| Place { line: at.line, column: at.column }),
             started_at: Timestamp::from(*began).to_string(),
             ended_at: end.map(|(ended, _)| Timestamp::from(ended).to_string()),
-            duration_ms: end.map(|(ended, _)| millis(took(ended))),
+            duration_ms: end.map(|(ended, _)| full_millis(took(ended))),
             outcome: match end {
                 None => "open".into(),
                 Some((_, None)) => "ok".into(),

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use orla_marketplace::full_millis;
 use orla_marketplace::program::{Action, Asked};
 use orla_marketplace::rtfs::{Part, Position, Scope, Ticket};
 
@@ -134,7 +135,7 @@ pub fn write_saved(saved: &Saved) -> Vec<u8> {
     saved.open.iter().for_each(|note| append(&mut open, note));
     let mut record = begin();
     let used = saved.used.unwrap_or(Used { time: Duration::ZERO, last_trail: 0 });
-    put_number(&mut record, u64::try_from(used.time.as_millis()).unwrap_or(u64::MAX));
+    put_number(&mut record, full_millis(used.time));
     put_number(&mut record, used.last_trail);
     put_number(&mut record, saved.next);
     put_bytes(&mut record, &open);
@@ -207,7 +208,7 @@ fn put_scope(record: &mut Vec<u8>, scope: Option<&Scope>) {
 
 fn put_time(record: &mut Vec<u8>, time: SystemTime) {
     let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    put_number(record, u64::try_from(since.as_millis()).unwrap_or(u64::MAX));
+    put_number(record, full_millis(since));
 }
 
 fn put_optional(record: &mut Vec<u8>, bytes: Option<&[u8]>) {

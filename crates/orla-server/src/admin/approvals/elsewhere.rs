@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use futures_util::future::join_all;
-use orla_marketplace::{AnswerError, JsonText, Principal};
+use orla_marketplace::{AnswerError, JsonText, Principal, full_millis};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -202,7 +202,7 @@ impl Row {
             principal: waiting.principal.map(|principal| principal.id().to_string()),
             input: RawValue::from_string(waiting.input.as_str().to_owned())
                 .unwrap_or_else(|_| RawValue::NULL.to_owned()),
-            expires_ms: u64::try_from(left.as_millis()).unwrap_or(u64::MAX),
+            expires_ms: full_millis(left),
             call_id: waiting.call_id.to_string(),
             answerable: waiting.is_answerable,
         }
