@@ -218,7 +218,7 @@ impl Running {
             ServerState::InUse(why) if tasks.is_none() => Some(why.clone()),
             ServerState::InUse(_) | ServerState::Usable(_) => None,
         };
-        Remarks { unkept, alone, unwatched: watched.err(), without_tasks }.log(&config, &app);
+        Remarks { unkept, alone, unwatched: watched.err(), without_tasks }.log(&app);
 
         if let Some(tasks) = &tasks {
             crate::a2a::resume(&server, &config, &state).await?;
@@ -351,7 +351,7 @@ struct Remarks {
 }
 
 impl Remarks {
-    fn log(self, config: &Config, app: &App) {
+    fn log(self, app: &App) {
         app.findings().log();
         if let Some(error) = self.unkept {
             tracing::error!(%error, "the history is kept in memory alone");
