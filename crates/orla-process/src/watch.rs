@@ -28,8 +28,8 @@ use tokio::time::{Instant, sleep_until};
 
 /// The most paths a change names; more of them count all the same.
 const NAMED: usize = 64;
-/// A change is reported after this many times `quiet`, even if more changes follow.
-const AT_MOST: u32 = 10;
+/// A change is reported after this time, or ten times `quiet` if that is longer, even if more changes follow.
+const AT_MOST: Duration = Duration::from_secs(5);
 /// Directories whose content is made by machines.
 const IGNORED: [&str; 4] = [".git", "node_modules", "__pycache__", "target"];
 
@@ -102,7 +102,7 @@ impl Watcher {
             while self.pending.newest().is_none() {
                 self.pending.arrived.notified().await;
             }
-            let latest = Instant::now() + self.quiet * AT_MOST;
+            let latest = Instant::now() + (self.quiet * 10).max(AT_MOST);
             while let Some(newest) = self.pending.newest() {
                 let until = (newest + self.quiet).min(latest);
                 if Instant::now() >= until {

@@ -179,10 +179,6 @@ impl World {
         self.capsules.supervisor().current()[0].status()
     }
 
-    async fn until_state(&self, state: &str) {
-        eventually(state, || self.status().state.as_deref() == Some(state)).await;
-    }
-
     fn records(&self) -> Vec<(String, u32)> {
         let text = fs::read_to_string(self.path("records")).unwrap_or_default();
         let mut lines: Vec<(u64, String, u32)> = text
@@ -218,8 +214,4 @@ impl World {
 
 fn call(target: &str, arguments: &str) -> Call {
     Call::to(target).with(Payload::from_json(JsonText::parse(arguments.to_owned()).unwrap()))
-}
-
-fn is_alive(pid: u32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }

@@ -69,6 +69,7 @@ pub(super) static BUILTINS: &[Builtin] = &[
         examples: &[
             example(r#"{"value":{"a":[{"b":7}]},"path":["a",0,"b"]}"#, "7"),
             example(r#"{"value":{},"path":["a"],"default":"none"}"#, r#""none""#),
+            example(r#"{"value":[7],"path":[-100000000000000000000],"default":"none"}"#, r#""none""#),
         ],
         run: get,
     },
@@ -228,7 +229,7 @@ fn from_entries(args: &Arguments<'_>) -> Result<Value> {
 fn get(args: &Arguments<'_>) -> Result<Value> {
     let mut here = Some(args.value("value")?);
     for (i, step) in args.list("path")?.iter().enumerate() {
-        if !matches!(step, Value::Int(_) | Value::Str(_) | Value::Keyword(_)) {
+        if !matches!(step, Value::Int(_) | Value::BigInt(_) | Value::Str(_) | Value::Keyword(_)) {
             return Err(BuiltinError::argument(format!("path[{i}]"), "a text or an integer", step));
         }
         here = match (here, step) {
