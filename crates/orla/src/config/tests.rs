@@ -138,6 +138,25 @@ fn every_mistake_is_named_with_its_place() {
     for (text, expected) in cases {
         assert_eq!(problems(text), [expected], "{text:?}");
     }
+    let cases = [
+        ("timeout: .nan\n", &["timeout", "orla.yaml:1:"][..]),
+        ("port: -1\n", &["port", "orla.yaml:1:7"]),
+        ("port: eighty\n", &["port", "orla.yaml:1:7"]),
+        ("port: [1]\n", &["port", "orla.yaml:1:7"]),
+        ("log_format: xml\n", &["xml", "json", "pretty", "orla.yaml:1:13"]),
+        ("transport: pigeon\n", &["pigeon", "http", "stdio", "orla.yaml:1:12"]),
+        ("\ttools_dir: x\n", &["orla.yaml:1:", "tab"]),
+        ("a: &a [*a]\n", &["orla.yaml:1:"]),
+        ("tools_dir: ${NOPE_X\n", &["orla.yaml:1:"]),
+        ("just text\n", &["orla.yaml:1:1"]),
+        ("tools:\n  ls: {timeout: -1}\n", &["timeout", "orla.yaml:2:"]),
+        ("max_concurrency: 0\n", &["max_concurrency", "orla.yaml:1:18"]),
+        ("{\"port\": 1,, }", &["orla.yaml:1:"]),
+    ];
+    for (text, words) in cases {
+        let found = problems(text).join("\n");
+        assert!(words.iter().all(|word| found.contains(word)), "{text:?}: {found}");
+    }
 }
 
 #[test]
