@@ -347,7 +347,7 @@ fn a_command_without_a_terminal_is_refused_at_once() {
     let world = world_with("  - {capabilities: [a], expires: 60s}\n");
     let refused = world.run(&["call", "a"]);
     assert!(
-        refused.code == Some(1) && refused.all().contains("there is no one to ask"),
+        refused.code == Some(1) && refused.all().contains("nobody can be asked"),
         "{}",
         refused.all()
     );
