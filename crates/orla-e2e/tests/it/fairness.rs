@@ -14,7 +14,7 @@ fn built_ins_discovery_and_programs_do_not_wait_behind_slow_tools() {
     let mut clients: Vec<_> = (0..8).map(|_| server.client()).collect();
     let pending: Vec<Pending> =
         clients.iter_mut().map(|client| client.begin_call("slow", json!({}))).collect();
-    eventually("the share is used up", || server.status()["waiting"] == 5);
+    eventually("the permits are used up", || server.status()["waiting"] == 4);
     let mut client = server.client();
     for (name, input) in [
         ("math__add", json!({"a": 1, "b": 2})),
@@ -25,7 +25,7 @@ fn built_ins_discovery_and_programs_do_not_wait_behind_slow_tools() {
         let result = client.call(name, input);
         assert!(!result.is_error(), "{name}: {}", result.sentence());
     }
-    assert_eq!(server.status()["waiting"], 5);
+    assert_eq!(server.status()["waiting"], 4);
     server.write("go", "", 0o644);
     for (client, pending) in clients.iter_mut().zip(pending) {
         assert!(!client.finish_call(pending).unwrap().is_error());
