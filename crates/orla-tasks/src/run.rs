@@ -72,41 +72,7 @@ impl Tasks {
     }
 }
 
-/// A place among the tasks that wait or run. It is given back unless it is kept.
-pub(crate) struct Place<'a> {
-    inner: &'a Inner,
-    owner: Option<OwnerKey>,
-}
-
-impl Place<'_> {
-    pub(crate) fn keep(mut self) {
-        self.owner = None;
-    }
-}
-
-impl Drop for Place<'_> {
-    fn drop(&mut self) {
-        if let Some(owner) = self.owner.take() {
-            self.inner.give_place_back(&owner);
-        }
-    }
-}
-
 impl Inner {
-    /// Takes a place among the tasks that wait or run.
-    pub(crate) fn take_place(&self, owner: &OwnerKey, is_named: bool) -> Result<Place<'_>, TaskError> {
-        let max = self.options.load().max_tasks;
-        let mut unfinished = self.unfinished.lock();
-        let all: usize = unfinished.values().sum();
-        let own = unfinished.get(owner).copied().unwrap_or_default();
-        let share = if is_named { (max / 4).max(1) } else { max };
-        if all >= max || own >= share {
-            return Err(TaskError::Full(if all >= max { all } else { own }));
-        }
-        *unfinished.entry(owner.clone()).or_default() += 1;
-        Ok(Place { inner: self, owner: Some(owner.clone()) })
-    }
-
     pub(crate) fn give_place_back(&self, owner: &OwnerKey) {
         let mut unfinished = self.unfinished.lock();
         if let Some(count) = unfinished.get_mut(owner) {

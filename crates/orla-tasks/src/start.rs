@@ -12,7 +12,6 @@ use crate::error::TaskError;
 use crate::keys::{self, OwnerKey};
 use crate::preloaded::{Kept, ToRun};
 use crate::records::record;
-use crate::run::Place;
 use crate::service::{Inner, Started, Tasks};
 use crate::shared::Shared;
 use crate::state::State;
@@ -195,6 +194,26 @@ impl Tasks {
     }
 }
 
+/// A place among the tasks that wait or run. It is given back unless it is kept.
+struct Place<'a> {
+    inner: &'a Inner,
+    owner: Option<OwnerKey>,
+}
+
+impl Place<'_> {
+    fn keep(mut self) {
+        self.owner = None;
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            self.inner.give_place_back(&owner);
+        }
+    }
+}
+
 /// A task of which it is not known yet whether it is accepted: nobody takes it here, and it has its place. Unless it is kept,
 /// all that is taken back.
 struct Accepting<'a> {
@@ -258,6 +277,20 @@ pub(crate) fn accepted(
 }
 
 impl Inner {
+    /// Takes a place among the tasks that wait or run.
+    fn take_place(&self, owner: &OwnerKey, is_named: bool) -> Result<Place<'_>, TaskError> {
+        let max = self.options.load().max_tasks;
+        let mut unfinished = self.unfinished.lock();
+        let all: usize = unfinished.values().sum();
+        let own = unfinished.get(owner).copied().unwrap_or_default();
+        let share = if is_named { (max / 4).max(1) } else { max };
+        if all >= max || own >= share {
+            return Err(TaskError::Full(if all >= max { all } else { own }));
+        }
+        *unfinished.entry(owner.clone()).or_default() += 1;
+        Ok(Place { inner: self, owner: Some(owner.clone()) })
+    }
+
     /// The task that the caller started with this key.
     ///
     /// # Errors
