@@ -388,8 +388,8 @@ mod tests {
         let (one, two) = (format!("a b{}.md", "x".repeat(60)), format!("a_b{}.md", "x".repeat(60)));
         let loaded = prompts(&[(&one, "A"), (&two, "B")]);
         let names: Vec<_> = loaded.prompts.iter().map(|prompt| prompt.name.as_str()).collect();
-        let x = "x".repeat(53);
-        assert_eq!(names, [format!("a_b{x}_2"), format!("a_b{x}xxxxxxx")]);
+        let x = "x".repeat(59);
+        assert_eq!(names, [format!("a_b{x}_2"), format!("a_b{x}x")]);
     }
 
     #[test]

@@ -260,7 +260,7 @@ mod tests {
         };
         assert_eq!(
             path(&filter),
-            "/calls?limit=5&failed=true&capability=a%20b%2A&since=10m&before=x%2D1"
+            "/calls?limit=5&failed=true&capability=a%20b%2A&since=10m&before=x-1"
         );
         let read = query(&filter).unwrap();
         assert!(read.failed && read.since.is_some() && read.capability.unwrap().matches("a bc"));
