@@ -119,12 +119,13 @@ fn pax(mut content: &[u8]) -> Option<Vec<(&str, &str)>> {
     while !content.is_empty() {
         let space = content.iter().position(|byte| *byte == b' ')?;
         let length: usize = std::str::from_utf8(&content[..space]).ok()?.parse().ok()?;
-        let record = content.get(space + 1..length.checked_sub(1)?)?;
+        let (record, rest) = content.split_at_checked(length)?;
+        let record = record.get(space + 1..length.checked_sub(1)?)?;
         // Values of keys that do not matter here need not be text.
         if let Some(record) = std::str::from_utf8(record).ok().and_then(|text| text.split_once('=')) {
             records.push(record);
         }
-        content = &content[length..];
+        content = rest;
     }
     Some(records)
 }
@@ -176,7 +177,24 @@ mod tests {
         assert_eq!(read_folder_tgz(&packed(&folder.concat())).unwrap().len(), 1);
     }
 
+    #[test]
+    fn a_pax_record_that_is_longer_than_its_header_is_refused() {
+        for record in ["6 a=b", "5 a=b", "0 a=b", "1 a=b", "2 ", "18446744073709551615 a=b\n"] {
+            let tar = [header("pax", b'x', record.as_bytes()), vec![0; 2 * BLOCK]].concat();
+            let refused = read_tgz(&packed(&tar)).map(|files| files.len());
+            match record {
+                "5 a=b" => assert!(refused.is_ok(), "{record:?}: {refused:?}"),
+                _ => assert!(refused.unwrap_err().to_string().contains("not a tar file"), "{record:?}"),
+            }
+        }
+    }
+
     proptest::proptest! {
+        #[test]
+        fn no_pax_records_are_fatal(records in "([0-9]{1,2} [a-c=\n]{0,12}){0,4}") {
+            drop(pax(records.as_bytes()));
+        }
+
         #[test]
         fn no_bytes_are_fatal(mut bytes in proptest::collection::vec(proptest::prelude::any::<u8>(), 0..1200), kind in 0_usize..6) {
             drop(content(&bytes));
