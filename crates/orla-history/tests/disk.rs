@@ -109,6 +109,26 @@ async fn the_oldest_calls_are_removed() {
 }
 
 #[tokio::test]
+async fn a_call_with_a_wrong_clock_takes_no_newer_ones_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("h.db");
+    let (market, history) = open(&path, Options::default());
+    for _ in 0..3 {
+        called(&market, "echo", r#"{"n":1}"#, None).await;
+    }
+    let calls = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let file = Connection::open(&path).unwrap();
+    let in_1971 = "UPDATE calls SET started_at = '1971-01-01T00:00:00.000000Z' WHERE id = ?1";
+    assert_eq!(file.execute(in_1971, [&calls[0].id]).unwrap(), 1);
+    called(&market, "echo", "{}", None).await;
+    let kept = history.list(&Query::default(), &Viewer::All).await.unwrap();
+    let ids: Vec<&str> = kept.iter().skip(1).map(|call| &*call.id).collect();
+    assert_eq!(ids, [&*calls[1].id, &*calls[2].id]);
+    let bodies: i64 = file.query_row("SELECT count(*) FROM bodies", [], |row| row.get(0)).unwrap();
+    assert_eq!(bodies, 3);
+}
+
+#[tokio::test]
 async fn a_foreign_file_is_refused_and_left_as_it_is() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("h.db");

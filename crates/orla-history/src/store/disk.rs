@@ -478,17 +478,17 @@ fn remove_old(connection: &Connection, options: &Options) -> Result<(), rusqlite
         connection.query_row("SELECT max(seq) FROM calls", [], |row| row.get(0))?;
     let Some(newest) = newest else { return Ok(()) };
     let max_rows = i64::try_from(options.max_rows).unwrap_or(i64::MAX);
-    let mut through = newest.saturating_sub(max_rows);
-    if let Some(since) = SystemTime::now().checked_sub(options.keep) {
-        let mut statement = connection.prepare(
-            "SELECT max(seq) FROM (SELECT seq, started_at FROM calls ORDER BY seq LIMIT ?1) WHERE started_at < ?2",
-        )?;
-        let old: Option<i64> =
-            statement.query_row(params![MAX_REMOVED, instant(since)], |row| row.get(0))?;
-        through = through.max(old.unwrap_or(0));
+    let over = newest.saturating_sub(max_rows);
+    let since = SystemTime::now().checked_sub(options.keep).map(instant);
+    // A clock that was wrong for a while makes rows old that are not the first ones.
+    const OLD: &str = "SELECT seq FROM calls WHERE started_at < ?1 ORDER BY started_at, seq LIMIT ?2";
+    for table in ["bodies", "calls"] {
+        connection.prepare(&format!("DELETE FROM {table} WHERE seq <= ?1"))?.execute([over])?;
+        if let Some(since) = &since {
+            let removal = format!("DELETE FROM {table} WHERE seq IN ({OLD})");
+            connection.prepare(&removal)?.execute(params![since, MAX_REMOVED])?;
+        }
     }
-    connection.prepare("DELETE FROM bodies WHERE seq <= ?1")?.execute([through])?;
-    connection.prepare("DELETE FROM calls WHERE seq <= ?1")?.execute([through])?;
     Ok(())
 }
 
