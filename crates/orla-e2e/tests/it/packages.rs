@@ -263,6 +263,14 @@ fn a_lock_that_was_edited_is_an_error_with_its_place() {
         }
         assert_eq!(world.read("orla.lock"), text, "it is left to the person");
     }
+    // Nothing would be served of it, or something else than was accepted.
+    for kind in ["bundle", "tools", "remote"] {
+        let edited = lock.replace("kind: folder", &format!("kind: {kind}"));
+        world.write("orla.lock", edited, 0o644);
+        let words = ["greet: orla.lock says kind", kind, "kind folder"];
+        refused(&world, &["check"], &words);
+        refused(&world, &["sync"], &words);
+    }
     world.write("orla.lock", &lock, 0o644);
     assert_eq!(call(&world, "greet"), "greetings 1.0.0");
     // Another digest than that of what is there.

@@ -8,7 +8,7 @@ use orla_document::{Kind, Node};
 use orla_marketplace::Redactor;
 use orla_packages::archive::Archive;
 use orla_packages::bundle::{self, Bundle, MANIFEST, MAX_MANIFEST, Setting};
-use orla_packages::lock::{Entry, PackageKind};
+use orla_packages::lock::{Entry, FILE, PackageKind};
 use orla_packages::platform::Platform;
 use orla_packages::remote::{DOCUMENT, Remote};
 use orla_packages::source::Source;
@@ -50,6 +50,35 @@ pub(crate) const PUBLISHED: &str = "orla";
 /// The most permissions that a package may want, and the longest one: a person reads them.
 const MAX_WANTS: usize = 100;
 const MAX_WANT: usize = 400;
+
+/// Checks that an installed package is of the kind that the lock says. What is in its directory decides, as in
+/// [`Content::read`].
+///
+/// # Errors
+/// It is of another kind: nothing, or something else, would be served of it.
+pub(crate) fn check_kind(entry: &Entry, directory: &Path) -> Result<(), String> {
+    let has = |file: &str| directory.join(file).is_file();
+    let is_published = || {
+        let text = std::fs::read(directory.join(MANIFEST)).unwrap_or_default();
+        bundle::read(&text, Platform::HERE.system).is_ok_and(|bundle| bundle.command == PUBLISHED)
+    };
+    let found = if has(MANIFEST) && !is_published() {
+        PackageKind::Bundle
+    } else if has(DOCUMENT) {
+        PackageKind::Remote
+    } else if MANIFESTS.iter().any(|name| has(name)) {
+        PackageKind::Folder
+    } else {
+        PackageKind::Tools
+    };
+    if found == entry.kind {
+        return Ok(());
+    }
+    let (said, found) = (entry.kind.word(), found.word());
+    Err(format!(
+        "{FILE} says kind {said}, and its files are of kind {found}: take {FILE} back from version control, or write `kind: {found}`"
+    ))
+}
 
 impl Content {
     /// Reads the manifest of an archive. `place` is the last part of its source, the name of executables without a manifest.

@@ -278,7 +278,9 @@ impl InstalledPackage {
     fn check(&self) -> Result<(), String> {
         let Entry { name, version, .. } = &self.entry;
         match self.presence {
-            Presence::Installed => Ok(()),
+            Presence::Installed => {
+                content::check_kind(&self.entry, &self.directory).map_err(|why| format!("{name}: {why}"))
+            }
             Presence::Missing => {
                 Err(format!("{name} {version} of {FILE} is not installed: run `orla sync`"))
             }

@@ -28,7 +28,7 @@ pub(crate) struct Http;
 impl Fetch for Http {
     async fn get_with(&self, wanted: Wanted<'_>) -> Result<Vec<u8>, FetchError> {
         let whole = tokio::time::timeout(WHOLE, follow(wanted)).await;
-        whole.unwrap_or_else(|_| Err(failed(wanted.url, "it takes too long")))
+        whole.unwrap_or_else(|_| Err(failed(wanted.url, "it takes longer than 10 minutes")))
     }
 }
 

@@ -23,7 +23,7 @@ use orla_packages::{FetchError, is_name, name_of};
 
 use crate::app::App;
 use crate::config::{Config, Source};
-use crate::packages::content::agreement;
+use crate::packages::content::{agreement, check_kind};
 use crate::packages::names::OwnNames;
 use crate::packages::store_of;
 use crate::{Failure, cli, render};
@@ -446,7 +446,10 @@ pub(crate) fn sync(sync: &cli::Sync, source: &Source) -> Result<(), Failure> {
                 failures.note(&entry.name, synced);
             }
             if store.presence(entry) == Presence::Installed {
-                failures.note(&entry.name, agreed(&store, &config, entry, sync.yes));
+                let kind = check_kind(entry, &store.directory(entry));
+                let ready = kind.map_err(Failure::failed);
+                failures
+                    .note(&entry.name, ready.and_then(|()| agreed(&store, &config, entry, sync.yes)));
             }
         }
     });
