@@ -95,6 +95,14 @@ pub enum RuntimeError {
         /// Its output until then.
         outcome: Option<Box<Outcome>>,
     },
+    /// The call still ran when the server had to end.
+    #[error("{id} was cancelled: the server is stopping")]
+    Stopped {
+        /// The capability's name.
+        id: String,
+        /// Its output until then.
+        outcome: Option<Box<Outcome>>,
+    },
     /// Too many calls run and wait already.
     #[error("{id} is busy: {}; try again later", queue(*.running, *.waiting))]
     Busy {
@@ -270,7 +278,7 @@ impl RuntimeError {
             Self::InvalidOutput { .. } => "invalid-output",
             Self::Denied { .. } => "denied",
             Self::TimedOut { .. } => "timeout",
-            Self::Cancelled { .. } => "cancelled",
+            Self::Cancelled { .. } | Self::Stopped { .. } => "cancelled",
             Self::Busy { .. } => "busy",
             Self::Unavailable { .. } => "unavailable",
             Self::Failed { .. } | Self::Reported { .. } | Self::Refused { .. } | Self::Generic(_) => {
@@ -315,6 +323,7 @@ impl RuntimeError {
             | Self::Quota { outcome, .. } => Some(outcome),
             Self::TimedOut { outcome, .. }
             | Self::Cancelled { outcome, .. }
+            | Self::Stopped { outcome, .. }
             | Self::Structured { outcome, .. }
             | Self::Failed { outcome, .. } => outcome.as_deref(),
             Self::Unavailable { source: Some(source), .. } => {
@@ -396,7 +405,11 @@ pub const ERROR_KINDS: [ErrorKind; 15] = [
         "The call reached its deadline. It may have had an effect",
         "Call again only if that is safe, or give it more time",
     ),
-    kind("cancelled", "The caller, or a person at the server, withdrew the call", "Nothing"),
+    kind(
+        "cancelled",
+        "The caller, or a person at the server, withdrew the call, or the server stopped",
+        "Nothing; after a stop, call again if that is safe",
+    ),
     kind(
         "interrupted",
         "The server ended during a task that must not be repeated. It may have had an effect",

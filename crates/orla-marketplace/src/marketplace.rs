@@ -4,7 +4,7 @@
 //! in [`call`](crate::call).
 
 use std::any::TypeId;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -61,6 +61,8 @@ pub struct CapabilityMarketplace {
     redaction: ArcSwap<Redactor>,
     /// The name of this node of a cluster.
     node: OnceLock<Arc<str>>,
+    /// Whether calls that are cancelled end because the server does.
+    stopping: Arc<AtomicBool>,
 }
 
 /// Learns what is served before a list is made.
@@ -100,6 +102,7 @@ impl CapabilityMarketplace {
             confinement: Mutex::new("off"),
             redaction: ArcSwap::default(),
             node: OnceLock::new(),
+            stopping: Arc::default(),
         }
     }
 
@@ -132,6 +135,21 @@ impl CapabilityMarketplace {
     /// Names this node of a cluster. The first name stays.
     pub fn set_node(&self, node: &str) {
         drop(self.node.set(node.into()));
+    }
+
+    /// Notes that the server is about to cancel all calls because it ends. Their errors say so.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// What says whether the server cancels all calls because it ends.
+    pub(crate) fn stopping(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.stopping)
+    }
+
+    /// Whether the server cancels all calls because it ends.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
     }
 
     /// The executor for the provider's kind.

@@ -191,7 +191,9 @@ impl Redactor {
                 self.violations(violations);
                 self.boxed(Some(outcome));
             }
-            RuntimeError::TimedOut { outcome, .. } | RuntimeError::Cancelled { outcome, .. } => {
+            RuntimeError::TimedOut { outcome, .. }
+            | RuntimeError::Cancelled { outcome, .. }
+            | RuntimeError::Stopped { outcome, .. } => {
                 self.boxed(outcome.as_mut());
             }
             RuntimeError::Unavailable { reason, source, .. } => {

@@ -203,6 +203,6 @@ impl Server {
     /// everything has ended.
     pub fn abort(&self) {
         self.core.draining.cancel();
-        self.core.abort.cancel();
+        self.core.end_calls();
     }
 }

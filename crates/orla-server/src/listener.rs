@@ -29,6 +29,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
 /// How long everything may take to end after the abort.
 const GRACE: Duration = Duration::from_secs(4);
+/// How long connections stay open after the abort, for the answers to the calls that it ends. It is shorter than
+/// [`GRACE`], because what goes on without a connection is awaited too.
+const LAST_ANSWERS: Duration = Duration::from_millis(3500);
 /// How often the files of certificates are looked at.
 const CERTIFICATE_CHECK: Duration = Duration::from_secs(1);
 /// Streams that one HTTP/2 connection may have at once.
@@ -156,7 +159,7 @@ async fn end_requests(core: &Core, time: Duration) {
         return;
     }
     tracing::warn!(after_ms = time.as_secs_f64() * 1000.0, "calls still run and are cancelled");
-    core.abort.cancel();
+    core.end_calls();
     if tokio::time::timeout(GRACE, core.tracker.wait()).await.is_err() {
         tracing::error!("calls did not end when they were cancelled");
     }
@@ -225,13 +228,19 @@ async fn converse(
             tokio::select! {
                 ended = connection.as_mut() => ended,
                 // Dropping the connection cancels its requests. Their tasks are awaited.
-                () = core.abort.cancelled() => Ok(()),
+                () = answered_for_long(core) => Ok(()),
             }
         }
     };
     if let Err(err) = ended {
         tracing::debug!(error = %err, "a connection broke");
     }
+}
+
+/// Waits until cancelled calls have had the time to be answered.
+async fn answered_for_long(core: &Core) {
+    core.abort.cancelled().await;
+    tokio::time::sleep(LAST_ANSWERS).await;
 }
 
 /// Forgets idle sessions, and ends what callers left whose credential is not accepted any longer, for as long as the

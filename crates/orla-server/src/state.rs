@@ -313,6 +313,12 @@ impl Core {
         }
     }
 
+    /// Cancels everything that runs. Callers learn that the server is stopping.
+    pub(crate) fn end_calls(&self) {
+        self.market.stop();
+        self.abort.cancel();
+    }
+
     pub(crate) fn set_serving(&self) {
         self.serving.store(true, Ordering::Relaxed);
     }

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use orla_e2e::{Pending, World, eventually};
+use orla_e2e::{Pending, Request, World, eventually};
 use rustix::process::Signal;
 use serde_json::json;
 
@@ -336,7 +336,44 @@ fn a_drain_has_an_end() {
     eventually("it runs", || server.tool_processes().len() >= 2);
     server.terminate();
     eventually("nothing is left", || server.processes().is_empty());
-    drop(pending);
+    let result = client.finish_call(pending).unwrap();
+    assert_eq!(result.sentence(), "slow was cancelled: the server is stopping");
+}
+
+/// X14: whoever waits is answered, by every way.
+#[test]
+fn a_call_that_the_end_cuts_short_is_answered_with_what_it_wrote() {
+    let mut server =
+        world().tool("slow", sh("echo partial; touch \"started.$$\"; exec sleep 1000")).serve();
+    let [mut of_session, mut sessionless] = server.clients();
+    let pending = [of_session.begin_call("slow", json!({})), sessionless.begin_call("slow", json!({}))];
+    let post = |path: &str, body: &str| {
+        let request = Request::new("POST", path).header("content-type", "application/json").body(body);
+        server.http().write(&request).unwrap()
+    };
+    let rest = post("/api/slow", "{}");
+    let direct = post("/rtfs", r#"{"call": "slow"}"#);
+    let program = post("/rtfs", r#"{"program": "(call :slow {})"}"#);
+    eventually("all run", || server.tool_processes().len() >= 5);
+    server.signal(Signal::TERM);
+    const WHY: &str = "slow was cancelled: the server is stopping";
+    let mut clients = [of_session, sessionless];
+    for (client, pending) in clients.iter_mut().zip(pending) {
+        let result = client.finish_call(pending).unwrap();
+        assert!(result.is_error());
+        assert_eq!((result.sentence(), result.stdout()), (WHY, "partial\n"));
+    }
+    let rest = rest.answer().unwrap();
+    assert_eq!((rest.status, &rest.json()["detail"]), (503, &json!(WHY)));
+    assert!(rest.json()["output"].to_string().contains("partial"), "{}", rest.text());
+    let direct = direct.answer().unwrap();
+    assert_eq!((direct.status, &direct.json()["error"]["message"]), (503, &json!(WHY)));
+    let program = program.answer().unwrap();
+    assert_eq!(program.status, 503, "{}", program.text());
+    assert_eq!(program.json()["error"]["kind"], "cancelled");
+    server.wait();
+    assert!(!server.log().contains("did not wait"), "{}", server.log());
+    server.assert_no_tool_is_left();
 }
 
 /// X14, impatiently

@@ -149,7 +149,11 @@ impl Attempt<'_> {
             // A caller with a very short timeout must not open the circuit for everyone.
             Err(RuntimeError::TimedOut { limit, .. }) if *limit >= MIN_MEANINGFUL_TIMEOUT => Health::Bad,
             Err(RuntimeError::TimedOut { .. }) => Health::Unknown,
-            Err(RuntimeError::Cancelled { .. } | RuntimeError::Panicked { .. }) => Health::Unknown,
+            Err(
+                RuntimeError::Cancelled { .. }
+                | RuntimeError::Stopped { .. }
+                | RuntimeError::Panicked { .. },
+            ) => Health::Unknown,
             // Any response shows that the upstream is reachable.
             _ => Health::Good,
         };

@@ -184,7 +184,8 @@ impl PreparedCall<'_> {
             let notices = std::mem::take(&mut self.ctx.scope.notices);
             self.ctx.scope.notices = notices.observed_by(Arc::clone(observed) as _, redactors);
         }
-        Recording::begin(&self.entry, &self.ctx, self.market.call_observers(), observed)
+        let observers = self.market.call_observers();
+        Recording::begin(&self.entry, &self.ctx, observers, observed, self.market.stopping())
     }
 
     /// Whether the call may be made at all.
@@ -625,6 +626,12 @@ impl PreparedCall<'_> {
         mut recording: Recording,
         result: RuntimeResult<T>,
     ) -> RuntimeResult<T> {
+        let result = match result {
+            Err(RuntimeError::Cancelled { id, outcome }) if self.market.is_stopping() => {
+                Err(RuntimeError::Stopped { id, outcome })
+            }
+            result => result,
+        };
         recording.finish(result.as_ref().map(Recorded::outcome));
         let is_concealed = || self.catalog.conceals() && self.check_policy().is_err();
         match result {

@@ -1,6 +1,7 @@
 //! The record of a finished call: logs, metrics and audit all read it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rtfs::text::excerpt;
@@ -185,6 +186,8 @@ pub(crate) struct Recording {
     queued: Duration,
     observers: Option<Arc<Observers>>,
     observed: Option<Arc<dyn ObservedCall>>,
+    /// Whether what is abandoned now ends with the server.
+    stopping: Arc<AtomicBool>,
     is_recorded: bool,
 }
 
@@ -197,6 +200,7 @@ impl Recording {
         ctx: &CallContext,
         observers: Option<Arc<Observers>>,
         observed: Option<Arc<dyn ObservedCall>>,
+        stopping: Arc<AtomicBool>,
     ) -> Self {
         Self {
             entry: Arc::clone(entry),
@@ -207,6 +211,7 @@ impl Recording {
             queued: Duration::ZERO,
             observers,
             observed,
+            stopping,
             is_recorded: false,
         }
     }
@@ -302,13 +307,17 @@ impl Recording {
 impl Drop for Recording {
     fn drop(&mut self) {
         if !self.is_recorded {
-            self.record(GONE.0, Some(GONE.1.to_owned()), None, Ending::Abandoned);
+            let why = if self.stopping.load(Ordering::Acquire) { STOPPING } else { GONE.1 };
+            self.record(GONE.0, Some(why.to_owned()), None, Ending::Abandoned);
         }
     }
 }
 
 /// The outcome of a call whose caller no longer waits for it.
 const GONE: (&str, &str) = ("cancelled", "its caller did not wait for its end");
+
+/// Why a call within a program is given up that the end of the server cuts short.
+const STOPPING: &str = "the server is stopping";
 
 fn outcome_of(result: Result<Option<&Outcome>, &RuntimeError>) -> (&'static str, Option<String>) {
     match result {

@@ -78,6 +78,8 @@ struct Detail {
     lasting: bool,
     what: Option<String>,
     reported: bool,
+    /// The call was cancelled because the instance ends.
+    stopping: bool,
     /// The whole text of a program's error.
     #[serde(rename = "told")]
     text: Option<String>,
@@ -179,6 +181,12 @@ fn same(
             _ => structured_error(None),
         },
         "timeout" => RuntimeError::TimedOut { id, limit: ctx.timeout, outcome: outcome(came) },
+        // Nobody here has cancelled it.
+        "cancelled" if detail.stopping => RuntimeError::Unavailable {
+            id,
+            reason: there("it stopped before the call had ended".to_owned()),
+            source: outcome(came).map(|came| Box::new(Answered(came)) as BoxError),
+        },
         "cancelled" => RuntimeError::Cancelled { id, outcome: outcome(came) },
         "busy" => RuntimeError::Busy { id, running: detail.running, waiting: detail.waiting },
         "quota" => {

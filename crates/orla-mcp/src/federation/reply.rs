@@ -86,6 +86,7 @@ fn detail(error: &RuntimeError) -> Option<Json> {
         RuntimeError::Unavailable { reason, .. } if error.is_transient() => json!({ "reason": reason }),
         RuntimeError::Unavailable { reason, .. } => json!({"reason": reason, "lasting": true}),
         RuntimeError::Limit { what, .. } => json!({ "what": what }),
+        RuntimeError::Stopped { .. } => json!({"stopping": true}),
         RuntimeError::Reported { .. } => json!({"reported": true}),
         RuntimeError::Structured { message, .. } => json!({ "told": message }),
         RuntimeError::Refused { code, message, data, .. } => refusal(*code, message, data.as_ref()),

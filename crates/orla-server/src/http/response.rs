@@ -52,6 +52,7 @@ pub(crate) fn status_of(error: &RuntimeError) -> StatusCode {
         RuntimeError::Busy { .. }
         | RuntimeError::Unavailable { .. }
         | RuntimeError::Cancelled { .. }
+        | RuntimeError::Stopped { .. }
         | RuntimeError::Suspended { .. } => StatusCode::SERVICE_UNAVAILABLE,
         RuntimeError::TimedOut { .. } => StatusCode::GATEWAY_TIMEOUT,
         RuntimeError::Structured { error, .. } if program::is_timeout(error) => {

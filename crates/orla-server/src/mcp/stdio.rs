@@ -97,6 +97,9 @@ where
     drop(session);
     tasks.close();
     if tokio::time::timeout(patience, tasks.wait()).await.is_err() {
+        if shutdown.is_cancelled() {
+            core.market.stop();
+        }
         ended.cancel();
         let _ = tokio::time::timeout(GRACE, tasks.wait()).await;
     }

@@ -96,6 +96,7 @@ pub(crate) async fn serve(
     let mut call = Call::to(&*target).with(Payload::from_json(input));
     call.scope.principal.clone_from(&principal);
     call.scope.traceparent = traceparent(&parts.headers);
+    call.scope.cancellation = core.abort.child_token();
     let key = match key(&parts.headers) {
         Ok(key) => key,
         Err(what) => {
@@ -334,7 +335,7 @@ impl Answer {
                     | RuntimeError::Denied { .. }
                     | RuntimeError::Unapproved { .. } => Run::None,
                     error if error.never_ran() => Run::None,
-                    RuntimeError::Cancelled { .. } => Run::CutShort,
+                    RuntimeError::Cancelled { .. } | RuntimeError::Stopped { .. } => Run::CutShort,
                     _ => Run::Complete,
                 };
                 Self { run, ..Problem::of(error).into_answer() }

@@ -27,7 +27,6 @@ use orla_mcp::federation::{as_json, described};
 use serde::Deserialize;
 use serde_json::json;
 use serde_json::value::RawValue;
-use tokio_util::sync::CancellationToken;
 
 use crate::credential::{ENDED, StreamEnd};
 use crate::http::body::Body;
@@ -62,7 +61,7 @@ pub(crate) async fn answer(
     if let Err(what) = federation::carry(&mut call, headers) {
         return federation::too_far(&call.target, what);
     }
-    let token = CancellationToken::new();
+    let token = core.abort.child_token();
     call.scope.cancellation = token.clone();
     call.scope.principal = principal;
     let stream = as_stream.then(Stream::passing);
@@ -244,7 +243,7 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
 
 pub(crate) fn status_of(error: &RuntimeError, is_program: bool) -> StatusCode {
     match error {
-        RuntimeError::Busy { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        RuntimeError::Busy { .. } | RuntimeError::Stopped { .. } => StatusCode::SERVICE_UNAVAILABLE,
         error if error.retry_after().is_some() => StatusCode::TOO_MANY_REQUESTS,
         // Of the program itself: the program reports the calls that it makes.
         RuntimeError::InvalidInput { .. } if is_program => StatusCode::BAD_REQUEST,

@@ -10,7 +10,6 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
 use orla_marketplace::{JsonText, Principal};
 use rmcp::model::ErrorData;
-use tokio_util::sync::CancellationToken;
 
 use super::exchange::{self, Exchange};
 use crate::credential::{ENDED, StreamEnd};
@@ -163,7 +162,7 @@ impl HttpRequest<'_> {
         }
         let wants_stream = job.is_subscription() || job.notice_options(None).anything();
         let stream = wants_stream.then(Stream::passing);
-        let token = CancellationToken::new();
+        let token = core.abort.child_token();
         let caller = Caller {
             revision,
             session: None,
@@ -218,7 +217,7 @@ impl HttpRequest<'_> {
             let answer = work.await;
             // The next request may come to another server.
             shared::save(&of, &saved).await;
-            let withdrawn = running.token.is_cancelled();
+            let withdrawn = running.token.is_cancelled() && !of.market.is_stopping();
             (!withdrawn).then_some(answer)
         });
         let open = session.open();

@@ -48,6 +48,23 @@ pub(crate) struct Exchange {
     pub(crate) session: Option<(Arc<Session>, Connection)>,
 }
 
+impl Exchange {
+    /// Waits until the client of a session withdraws the request. A sessionless client does so by its connection, and a
+    /// request that ends with the server is answered.
+    fn withdrawn(&self) -> impl Future<Output = ()> + use<> {
+        let (core, token) = (Arc::clone(&self.core), self.token.clone());
+        let in_session = self.session.is_some();
+        async move {
+            if in_session {
+                token.cancelled().await;
+            }
+            if !in_session || core.market.is_stopping() {
+                std::future::pending().await
+            }
+        }
+    }
+}
+
 impl Future for Exchange {
     type Output = Option<Reply>;
 
@@ -84,7 +101,7 @@ pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
     let in_session = exchange.session.is_some();
     let patience = if in_session { PLAIN_SESSION_RESPONSE_TIMEOUT } else { PLAIN_RESPONSE_TIMEOUT };
     let stream = exchange.stream.clone();
-    let token = exchange.token.clone();
+    let withdrawn = exchange.withdrawn();
     tokio::select! {
         biased;
         answer = &mut exchange => return match (answer, stream) {
@@ -97,7 +114,7 @@ pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
             (Some(answer), _) => answer.into_response(),
         },
         () = async { if let Some(stream) = &stream { stream.ready().await } else { std::future::pending().await } } => {}
-        () = token.cancelled(), if in_session => return events(futures_util::stream::empty()),
+        () = withdrawn => return events(futures_util::stream::empty()),
         () = tokio::time::sleep(patience) => {}
     }
     let stream = exchange.stream.clone().unwrap_or_else(|| match &exchange.session {
@@ -136,10 +153,9 @@ impl Streamed {
         if let Some(first) = self.first.take() {
             return Some(first);
         }
-        let in_session = self.exchange.session.is_some();
         loop {
             let running = self.exchange.work.is_some();
-            let token = self.exchange.token.clone();
+            let withdrawn = self.exchange.withdrawn();
             tokio::select! {
                 biased;
                 next = self.reader.next() => {
@@ -152,7 +168,7 @@ impl Streamed {
                 answer = &mut self.exchange, if running => {
                     self.stream.finish(answer.map(|answer| answer.message));
                 }
-                () = token.cancelled(), if running && in_session => self.stream.finish(None),
+                () = withdrawn, if running => self.stream.finish(None),
                 () = tokio::time::sleep(KEEP_ALIVE_EVERY) => return Some(KEEP_ALIVE),
             }
         }
