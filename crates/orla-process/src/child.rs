@@ -12,6 +12,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::io;
 use std::iter;
 use std::os::fd::AsFd as _;
@@ -43,8 +44,7 @@ pub type Variables = Arc<[(OsString, OsString)]>;
 /// attested, so they may neither run nor change the package.
 pub const NO_PYTHON_CACHE: (&str, &str) = ("PYTHONPYCACHEPREFIX", "/dev/null");
 
-/// A program on disk, by its absolute path.
-#[derive(Debug)]
+/// A program on disk, by its absolute path. Two programs are equal if the same is said of them, whatever has run of them.
 pub struct Program {
     path: PathBuf,
     /// Where it runs; in the server's directory where absent.
@@ -65,6 +65,28 @@ pub struct Program {
     sealed: Mutex<Option<Arc<Sealed>>>,
     /// The file that the kernel refused to run and the shell did, if it is still that one.
     run_by_shell: Mutex<Option<FileVersion>>,
+}
+
+impl PartialEq for Program {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.path, &self.directory, &self.files) == (&other.path, &other.directory, &other.files)
+            && (&self.env, &self.pass_env) == (&other.env, &other.pass_env)
+            && (&self.sandbox, self.is_installed) == (&other.sandbox, other.is_installed)
+    }
+}
+
+impl fmt::Debug for Program {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Program")
+            .field("path", &self.path)
+            .field("directory", &self.directory)
+            .field("env", &self.env)
+            .field("pass_env", &self.pass_env)
+            .field("sandbox", &self.sandbox)
+            .field("files", &self.files)
+            .field("is_installed", &self.is_installed)
+            .finish_non_exhaustive()
+    }
 }
 
 /// One attempt at a start.

@@ -176,8 +176,11 @@ impl Standby {
                 Some(index) => before.swap_remove(index),
                 None => Pool::new(wanted.clone(), Arc::clone(&environment)),
             };
-            pool.wanted.count = wanted.count;
-            let excess = pool.waiting.len().saturating_sub(wanted.count);
+            if pool.version != FileVersion::of(wanted.program.path()) {
+                state.ending.extend(pool.renew().map(Waiting::kill));
+            }
+            pool.wanted = wanted;
+            let excess = pool.waiting.len().saturating_sub(pool.wanted.count);
             state.ending.extend(pool.waiting.drain(..excess).map(Waiting::kill));
             // A reload is another chance.
             (pool.failures, pool.activity) = (0, Activity::Active);
@@ -443,7 +446,7 @@ impl Pool {
 
     /// Whether its processes are what is wanted.
     fn serves(&self, wanted: &Wanted, environment: &Arc<Environment>) -> bool {
-        Arc::ptr_eq(&self.wanted.program, &wanted.program)
+        self.wanted.program == wanted.program
             && self.wanted.args == wanted.args
             && self.wanted.env == wanted.env
             && Arc::ptr_eq(&self.environment, environment)

@@ -113,6 +113,25 @@ fn a_reload_under_load_loses_no_call() {
 }
 
 #[test]
+fn a_reload_that_changes_nothing_of_a_tool_keeps_its_processes() {
+    let server = serve_echo();
+    let mut client = server.client();
+    let before = starts(&server);
+    server.write("tools/other", sh("echo other"), 0o755);
+    server.reload();
+    server.log_says(&[r#""message":"reloaded","added":1,"removed":0,"changed":0"#]);
+    // A call right after the reload may start a process of its own.
+    eventually("one that waited before is called", || {
+        let said = answer(&mut client, "echo", json!({}));
+        before.contains(&said["pid"].to_string())
+    });
+    // A changed file has processes of its own.
+    server.write("tools/echo.py", ECHO.replace("'call'", "'now': 1, 'call'"), 0o755);
+    server.reload();
+    assert_eq!(answer(&mut client, "echo", json!({}))["now"], 1);
+}
+
+#[test]
 fn nothing_waits_once_the_server_has_ended_however_it_ends() {
     let mut server = serve_echo();
     assert_eq!(server.terminate().code(), Some(0));
