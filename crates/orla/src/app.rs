@@ -184,7 +184,7 @@ impl App {
             })
         });
         let (asked, refused) = (providers.clone(), Arc::<Mutex<Vec<(String, String)>>>::default());
-        let packages = Arc::clone(&refused);
+        let (packages, reported) = (Arc::clone(&refused), Arc::downgrade(&served));
         marketplace.on_problems(move |name| {
             let packages = packages.lock();
             let packages = packages.iter().filter(|(package, _)| {
@@ -194,7 +194,10 @@ impl App {
                 })
             });
             let packages = packages.map(|(name, text)| ProviderProblem::new(name, None, text.clone()));
-            packages.chain(asked.iter().flat_map(|source| source.problems(name))).collect()
+            let all = packages.chain(asked.iter().flat_map(|source| source.problems(name)));
+            // Whoever asks for a name that two have gets the one that is served.
+            let doubles = reported.upgrade().filter(|_| name.is_none()).map(|served| served.doubles());
+            all.chain(doubles.into_iter().flatten()).collect()
         });
         let (tools, findings) = (Loader::default(), Findings::default());
         let concurrency = None;
@@ -418,6 +421,11 @@ impl App {
                 false => self.findings.warnings.push(text),
             }
         }
+        self.served.refresh();
+        let doubles = self.served.doubles().into_iter().map(|double| double.text);
+        let known = &self.findings.problems;
+        let new: Vec<String> = doubles.filter(|text| !known.contains(text)).collect();
+        self.findings.problems.extend(new);
     }
 
     /// Whether a capability that is not known may turn out to be served: only a provider that was not asked knows.

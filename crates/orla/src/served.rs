@@ -4,15 +4,18 @@
 //! What a provider serves is known only when it runs. The parts of the newest snapshot are therefore kept
 //! ([`Served`]), and the snapshot is built again when a provider turns out to serve something else.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Weak};
 
 use futures_util::future::join_all;
 use orla_document::Position;
+use orla_marketplace::attestation::ContentSource;
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{
     Availability, CapabilityMarketplace, Catalog, CatalogBuilder, Disclosure, Limits, Principal,
-    ProviderType, Redactor, Registration, RegistrationError, Rejected, Source, discovery, program,
+    ProviderProblem, ProviderType, Redactor, Registration, RegistrationError, Rejected, Source,
+    discovery, program,
 };
 use orla_process::confinement::Declared;
 use parking_lot::Mutex;
@@ -41,6 +44,8 @@ pub(crate) struct Served {
     /// With the numbers of the providers' changes that it includes. Locked while a snapshot is made, so that no
     /// older one replaces a newer.
     newest: Mutex<Option<(Sources, Vec<u64>)>>,
+    /// What is not served because its id is taken: the id, and a sentence that names both places.
+    doubles: Mutex<Vec<(String, String)>>,
 }
 
 /// The parts of a snapshot besides the providers: everything that is known at once.
@@ -64,7 +69,14 @@ pub(crate) struct Sources {
 impl Served {
     /// Nothing yet.
     pub(crate) fn new(marketplace: &Arc<CapabilityMarketplace>, providers: Providers) -> Self {
-        Self { marketplace: Arc::downgrade(marketplace), providers, newest: Mutex::default() }
+        let marketplace = Arc::downgrade(marketplace);
+        Self { marketplace, providers, newest: Mutex::default(), doubles: Mutex::default() }
+    }
+
+    /// What is not served because its id is taken.
+    pub(crate) fn doubles(&self) -> Vec<ProviderProblem> {
+        let doubles = self.doubles.lock();
+        doubles.iter().map(|(id, text)| ProviderProblem::new(id, None, text.clone())).collect()
     }
 
     /// Puts the snapshot of new sources in force.
@@ -72,7 +84,8 @@ impl Served {
         let mut newest = self.newest.lock();
         let Some(marketplace) = self.marketplace.upgrade() else { return };
         let changes = self.changes();
-        let catalog = sources.catalog(&marketplace, &self.providers, findings);
+        let (catalog, doubles) = sources.catalog(&marketplace, &self.providers, findings);
+        *self.doubles.lock() = doubles;
         check_prompt_tools(&sources.prompts, &catalog, &self.providers, findings);
         marketplace.replace(catalog);
         *newest = Some((sources, changes));
@@ -90,8 +103,11 @@ impl Served {
             return;
         }
         let mut findings = Findings::default();
-        marketplace.refine(sources.catalog(&marketplace, &self.providers, &mut findings));
+        let (catalog, doubles) = sources.catalog(&marketplace, &self.providers, &mut findings);
+        marketplace.refine(catalog);
         *included = changes;
+        let known = std::mem::replace(&mut *self.doubles.lock(), doubles);
+        findings.problems.retain(|problem| known.iter().all(|(_, text)| text != problem));
         // All other remarks were made when the sources were loaded.
         for problem in findings.problems {
             tracing::warn!("{problem}");
@@ -165,10 +181,11 @@ impl Sources {
         marketplace: &Arc<CapabilityMarketplace>,
         providers: &[Arc<dyn Source>],
         findings: &mut Findings,
-    ) -> Catalog {
+    ) -> (Catalog, Vec<(String, String)>) {
         let config = &self.config;
         let mut builder = marketplace.builder(limits(config));
-        self.add_tools(&mut builder, providers, findings);
+        let doubles = self.add_tools(&mut builder, providers, findings);
+        findings.problems.extend(doubles.iter().map(|(_, text)| text.clone()));
         findings.problems.extend(providers.iter().flat_map(|source| source.missing()));
         if let Some(allow) = &config.allow {
             builder.allow(allow.iter().map(Pattern::new).collect());
@@ -198,16 +215,17 @@ impl Sources {
         surfaces.into_iter().for_each(|surface| {
             builder.surface(surface);
         });
-        builder.build()
+        (builder.build(), doubles)
     }
 
-    /// Returns what is to be served. Where ids are the same, tools of this node come before built-ins, and both before the
-    /// tools of other nodes.
+    /// Returns what is to be served. Where ids are the same, what the configuration declares comes before the tools of the
+    /// directory, both before what providers say, all tools of this node before built-ins, and these before the tools of other
+    /// nodes.
     fn gather(&self, providers: &[Arc<dyn Source>]) -> Vec<Tool> {
-        let mut tools: Vec<Tool> = self.tools.iter().cloned().map(Tool::from).collect();
-        tools.extend(
-            self.declared.iter().map(|one| Tool { registration: one.value.clone(), at: Some(one.at) }),
-        );
+        let declared = self.declared.iter();
+        let declared = declared.map(|one| Tool { registration: one.value.clone(), at: Some(one.at) });
+        let mut tools: Vec<Tool> = declared.collect();
+        tools.extend(self.tools.iter().cloned().map(Tool::from));
         let is_far =
             |registration: &Registration| orla_cluster::is_of_nodes(&registration.manifest.provider);
         let (mut far, mut near, mut near_sources) = (Vec::new(), Vec::new(), Vec::new());
@@ -245,15 +263,40 @@ impl Sources {
         tools
     }
 
-    /// Registers everything as `tools` in the configuration changes it.
+    /// Takes out what has the id of an earlier tool, and says where both come from.
+    fn without_doubles(&self, tools: Vec<Tool>) -> (Vec<Tool>, Vec<(String, String)>) {
+        let (mut kept, mut doubles) = (Vec::<Tool>::with_capacity(tools.len()), Vec::new());
+        let mut places = HashMap::with_capacity(tools.len());
+        for tool in tools {
+            let id = tool.id().to_owned();
+            match places.entry(id.clone()) {
+                Entry::Vacant(place) => {
+                    place.insert(kept.len());
+                    kept.push(tool);
+                }
+                Entry::Occupied(first) => {
+                    let (one, other) =
+                        (kept[*first.get()].place(&self.config), tool.place(&self.config));
+                    let text = format!(
+                        "{id}: two have this id: {one}, and {other}, which is not served; give one of them another name"
+                    );
+                    doubles.push((id, self.redaction.text(&text).into_owned()));
+                }
+            }
+        }
+        (kept, doubles)
+    }
+
+    /// Registers everything as `tools` in the configuration changes it. Returns what is not served because its id is
+    /// taken.
     fn add_tools(
         &self,
         builder: &mut CatalogBuilder,
         providers: &[Arc<dyn Source>],
         findings: &mut Findings,
-    ) {
+    ) -> Vec<(String, String)> {
         let config = &self.config;
-        let tools = self.gather(providers);
+        let (tools, doubles) = self.without_doubles(self.gather(providers));
         let names: HashSet<String> =
             tools.iter().flat_map(|tool| [mcp_name(tool.id()), tool.id().to_owned()]).collect();
         let Changed { unrenamed, renamed, mut displaced, several } = change(config, tools);
@@ -303,6 +346,7 @@ impl Sources {
         if providers.iter().all(|provider| provider.registrations().is_empty()) {
             self.name_idle_patterns(&names, findings);
         }
+        doubles
     }
 
     /// Warns of patterns in `allow` and `deny` that match no name. Says nothing if there are providers that only
@@ -423,6 +467,22 @@ struct Tool {
 impl Tool {
     fn id(&self) -> &str {
         &self.registration.manifest.id
+    }
+
+    /// Where it comes from, for people.
+    fn place(&self, config: &Config) -> String {
+        if let Some(at) = self.at {
+            return placed(config, Some(at), "the declaration".to_owned());
+        }
+        let provider = &self.registration.manifest.provider;
+        if let ProviderType::Custom(custom) = provider
+            && let ContentSource::File(path) | ContentSource::Directory(path) = custom.content()
+        {
+            return path.display().to_string();
+        }
+        let needs = provider.requires();
+        let what = needs.first().and_then(|word| word.split_once(':')).map_or("", |(_, what)| what);
+        format!("the {} {what}", provider.kind()).trim_end().to_owned()
     }
 
     fn rename(&mut self, to: String) {

@@ -406,3 +406,32 @@ echo '{"sum": 3}'
         .file("tools/binary.orla.yaml", "description: From beside it\n")
         .tool("shorthand.lua", "#!/usr/bin/lua\n-- /// orla\n-- input_schema:\n--   city: string\n--   days: integer\n-- ///\n")
 }
+
+#[test]
+fn of_two_with_one_id_both_places_are_named_everywhere() {
+    let plugin = "#!/usr/bin/env python3\nimport json, sys\nfor line in sys.stdin:\n    call = json.loads(line)\n    \
+                  print(json.dumps({'id': call['id'], 'ok': {'functions': [{'name': 't', 'description': 'T.'}]}}), flush=True)\n";
+    let world = world().tool("t", sh("echo the file")).tool("u", sh("echo the file")).config(
+        "plugins: {t: ./p.py}\ncapabilities:\n  - {id: u, provider: {local: {function: math.add}}}\n",
+    );
+    world.write("p.py", plugin, 0o755);
+    let check = world.run(&["check"]);
+    assert_eq!(check.code, Some(1), "{}", check.all());
+    for words in [
+        &["t: two have this id", "tools/t", "p.py"],
+        &["u: two have this id", "tools/u", "orla.yaml:3:"],
+    ] {
+        assert!(words.iter().all(|word| check.all().contains(word)), "{words:?}: {}", check.all());
+    }
+    let server = world.serve();
+    let mut client = server.client();
+    assert_eq!(client.tool_names().iter().filter(|name| *name == "t").count(), 1);
+    assert_eq!(client.call("t", json!({})).stdout(), "the file\n");
+    // What is declared is not replaced by what somebody drops into the directory.
+    assert_eq!(client.call("u", json!({"a": 1, "b": 2})).text(), "3");
+    let problems = server.status()["problems"].to_string();
+    for word in ["tools/t", "p.py", "tools/u", "orla.yaml:3:"] {
+        assert!(problems.contains(word), "{word}: {problems}");
+    }
+    server.log_says(&["t: two have this id", "tools/t"]);
+}
