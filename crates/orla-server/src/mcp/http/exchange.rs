@@ -59,7 +59,7 @@ impl Exchange {
                 token.cancelled().await;
             }
             if !in_session || core.market.is_stopping() {
-                std::future::pending().await
+                std::future::pending::<()>().await;
             }
         }
     }
