@@ -1,5 +1,7 @@
 //! Reads RTFS programs from files, with the modules beside them.
 
+use std::collections::HashMap;
+use std::fmt;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -8,55 +10,153 @@ use orla_document::Position;
 use orla_marketplace::Registration;
 use orla_marketplace::program::file::{self, Fault, Made};
 use orla_marketplace::rtfs::Modules;
+use orla_process::confinement::Limits;
 use orla_process::file::open_regular;
-use orla_providers::tool::{Finding, ProgramFile};
+use orla_providers::tool::metadata::NO_PROCESS;
+use orla_providers::tool::{Finding, Override, ProgramFile, Said};
 
-use crate::config::reason;
+use crate::config::{Config, reason};
 use crate::findings::Findings;
 
 /// The largest program that is read, in bytes.
 pub(crate) const MAX_PROGRAM: u64 = 16 * 1024 * 1024;
 
-/// Makes capabilities of the programs of a tools directory. One with an error is unavailable.
-pub(crate) fn load(programs: &[ProgramFile], findings: &mut Findings) -> Vec<Registration> {
+/// Makes capabilities of the programs of a tools directory, with what `changes` say of them by their names. One with an
+/// error is unavailable.
+pub(crate) fn load(
+    programs: &[ProgramFile],
+    changes: &HashMap<String, Override>,
+    config: &Config,
+    findings: &mut Findings,
+) -> Vec<Registration> {
     let mut registrations = Vec::with_capacity(programs.len());
-    for ProgramFile { name, path } in programs {
-        let finding = |at, message| Finding { path: path.clone(), at, message }.to_string();
-        let placed = |fault: Fault| {
-            let (line, column) = (fault.at.line as usize, fault.at.column as usize);
-            finding(Some(Position { line, column }), fault.message)
+    for program in programs {
+        let name = program.name.as_str();
+        let (made, mut faults) = made(program, findings);
+        let Some(mut registration) = made else {
+            findings.problems.extend(faults);
+            continue;
         };
-        let text = match read(path) {
-            Ok(text) => text,
-            Err(why) => {
-                findings.problems.push(finding(None, format!("cannot be read: {why}")));
-                continue;
-            }
-        };
-        let Made { registration, faults } =
-            file::capability(name, path, &text, modules_beside(path.parent()));
-        if registration.is_none() && faults.is_empty() {
-            let message = "defines no main, so it is a module for other programs".to_owned();
-            findings.skipped.push(finding(None, message));
+        if let Some(change) = changes.get(name) {
+            registration
+                .manifest
+                .permissions
+                .extend(change.declared.permissions.iter().flatten().cloned());
+            let at = config.tools.get(name).and_then(|change| change.at);
+            faults.extend(of_processes(change).map(|key| {
+                let text = format!("tools.{name}.{key}: {NO_PROCESS}");
+                at.map_or_else(|| text.clone(), |at| config.placed(at, text.clone()))
+            }));
         }
-        registrations.extend(registration);
-        findings.problems.extend(faults.into_iter().map(placed));
+        if let Some(fault) = faults.first() {
+            registration.policy = registration.policy.unavailable(fault);
+        }
+        registrations.push(registration);
+        findings.problems.extend(faults);
     }
     registrations
 }
 
-/// The text of a program, or why it cannot be read.
+/// The capability of a program, if it is one, and everything that is wrong with it.
+fn made(program: &ProgramFile, findings: &mut Findings) -> (Option<Registration>, Vec<String>) {
+    let ProgramFile { name, path, .. } = program;
+    let finding = |at, message| Finding { path: path.clone(), at, message }.to_string();
+    let bytes = read_bytes(path);
+    let (read, said) = program.described(bytes.as_deref().unwrap_or_default());
+    let comment = read.metadata.description.as_deref().or(read.paragraph.as_deref());
+    let (made, mut faults) = match bytes.and_then(decoded) {
+        Ok(text) => {
+            let Made { registration, faults } =
+                file::capability(name, path, &text, comment, modules_beside(path.parent()));
+            let placed = |fault: Fault| {
+                let (line, column) = (fault.at.line as usize, fault.at.column as usize);
+                finding(Some(Position { line, column }), fault.message)
+            };
+            (registration, faults.into_iter().map(placed).collect())
+        }
+        Err(Unread { at, reason }) => {
+            let unusable = file::unusable(name, path, comment);
+            (Some(unusable), vec![finding(at, format!("cannot be read: {reason}"))])
+        }
+    };
+    for Said { finding, is_problem } in said {
+        let list = if is_problem { &mut faults } else { &mut findings.warnings };
+        list.push(finding.to_string());
+    }
+    let Some(Registration { mut manifest, mut policy }) = made else {
+        if faults.is_empty() {
+            let message = "defines no main, so it is a module for other programs".to_owned();
+            findings.skipped.push(finding(None, message));
+        }
+        return (None, faults);
+    };
+    let metadata = read.metadata;
+    if let Some(description) = &metadata.description {
+        manifest.description.clone_from(description);
+    }
+    manifest.permissions = metadata.declared.permissions.clone().unwrap_or_default();
+    policy.timeout = metadata.timeout;
+    metadata.complete(&mut manifest);
+    (Some(Registration { manifest, policy }), faults)
+}
+
+/// The keys of `tools.NAME` that are about a process.
+fn of_processes(change: &Override) -> impl Iterator<Item = &'static str> {
+    let Override { pass_env, env, redaction: _, prestart, declared } = change;
+    let given = [
+        ("pass_env", !pass_env.is_empty()),
+        ("env", !env.is_empty()),
+        ("prestart", prestart.is_some()),
+        ("limits", declared.limits != Limits::default()),
+        ("sandbox_fallback", declared.fallback.is_some()),
+    ];
+    given.into_iter().filter_map(|(key, is_given)| is_given.then_some(key))
+}
+
+/// Why a program cannot be read.
+#[derive(Debug)]
+pub(crate) struct Unread {
+    /// Where in it.
+    at: Option<Position>,
+    reason: String,
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at {
+            Some(Position { line, column }) => {
+                write!(f, "{} in line {line}, column {column}", self.reason)
+            }
+            None => f.write_str(&self.reason),
+        }
+    }
+}
+
+/// The text of a program.
 ///
 /// # Errors
 /// It is not a regular file, is too large, is not UTF-8, or the system refuses it.
-pub(crate) fn read(path: &Path) -> Result<String, String> {
-    let mut text = String::new();
-    let opened = open_regular(path).map_err(|err| reason(&err))?;
-    opened.take(MAX_PROGRAM + 1).read_to_string(&mut text).map_err(|err| reason(&err))?;
-    if text.len() as u64 > MAX_PROGRAM {
-        return Err(format!("a program has at most {MAX_PROGRAM} bytes"));
+pub(crate) fn read(path: &Path) -> Result<String, Unread> {
+    read_bytes(path).and_then(decoded)
+}
+
+fn read_bytes(path: &Path) -> Result<Vec<u8>, Unread> {
+    let unread = |reason| Unread { at: None, reason };
+    let mut bytes = Vec::new();
+    let opened = open_regular(path).map_err(|err| unread(reason(&err)))?;
+    opened.take(MAX_PROGRAM + 1).read_to_end(&mut bytes).map_err(|err| unread(reason(&err)))?;
+    if bytes.len() as u64 > MAX_PROGRAM {
+        return Err(unread(format!("a program has at most {MAX_PROGRAM} bytes")));
     }
-    Ok(text)
+    Ok(bytes)
+}
+
+fn decoded(bytes: Vec<u8>) -> Result<String, Unread> {
+    String::from_utf8(bytes).map_err(|err| {
+        let found = orla_document::decode(err.as_bytes()).err();
+        let at = found.as_ref().map(|found| found.at);
+        Unread { at, reason: found.map_or_else(|| err.to_string(), |found| found.problem) }
+    })
 }
 
 /// The modules that a program imports are files beside it: `my.mod` is `my/mod.rtfs`.

@@ -60,6 +60,94 @@ fn a_file_of_the_language_is_a_tool_and_its_types_are_its_schemas() {
     server.assert_no_tool_is_left();
 }
 
+#[test]
+fn a_file_of_the_language_describes_itself_in_a_block_or_beside_it() {
+    let block = "\
+;; /// orla
+;; title: Doubler
+;; description: Doubles a number.
+;; input_schema: {n: integer}
+;; output_schema: {twice: integer}
+;; annotations: {readOnlyHint: true}
+;; permissions: ['db:prod']
+;; ///
+(defn main [{:keys [n]}] {:twice (if (= n 9) \"many\" (* 2 n))})
+";
+    let server = world()
+        .file("tools/double.rtfs", block)
+        .file("tools/beside.rtfs", "; Not this.\n(defn main [input] 1)")
+        .file("tools/beside.orla.yaml", "description: From beside it.\n")
+        .file(
+            "tools/slow.rtfs",
+            "; /// orla\n; timeout: 0.2\n; ///\n; Waits.\n(defn main [] (call :sleeps))",
+        )
+        .tool("sleeps", sh("exec sleep 60"))
+        .file("tools/late.rtfs", "(defn main [] 1)")
+        .config(
+            "auth_tokens: {ada: ada-token-0123456789, bob: bob-token-0123456789}\n\
+             tools: {late: {permissions: ['db:prod']}}\n\
+             policy:\n- {to: [ada], allow: ['*']}\n- {to: [bob], allow: ['exec:*']}\n",
+        )
+        .serve();
+    let mut ada = server.client_as("ada-token-0123456789");
+    let tool = ada.tool("double");
+    assert_eq!(
+        (&tool["title"], &tool["description"], &tool["annotations"]["readOnlyHint"]),
+        (&json!("Doubler"), &json!("Doubles a number."), &json!(true))
+    );
+    assert_eq!(tool["inputSchema"]["properties"]["n"]["type"], "integer");
+    assert_eq!(tool["outputSchema"]["required"], json!(["twice"]));
+    assert_eq!(ada.tool("beside")["description"], "From beside it.");
+    assert_eq!(ada.tool("slow")["description"], "Waits.", "the block is no comment");
+    assert_eq!(ada.call("double", json!({"n": 2})).structured(), &json!({"twice": 4}));
+    let refused = ada.call("double", json!({"n": "x"}));
+    assert!(refused.sentence().contains("input.n"), "{}", refused.json);
+    let broken = ada.call("double", json!({"n": 9}));
+    assert!(broken.sentence().contains("output.twice"), "{}", broken.json);
+    let late = ada.call("slow", json!({}));
+    assert!(late.sentence().contains("longer than 0.2 s"), "{}", late.json);
+    let mut bob = server.client_as("bob-token-0123456789");
+    assert_eq!(bob.tool_names(), ["beside", "sleeps", "slow"], "bob lacks db:prod");
+}
+
+#[test]
+fn what_cannot_hold_for_a_file_of_the_language_makes_it_unavailable_with_its_place() {
+    let world = world()
+        .file("tools/args.rtfs", "; /// orla\n; title: x\n; args: [-n]\n; ///\n(defn main [] 1)")
+        .file("tools/soon.rtfs", "; /// orla\n; timeout: soon\n; ///\n(defn main [] 1)")
+        .file("tools/open.rtfs", "; /// orla\n; title: x\n(defn main [] 1)")
+        .file("tools/side.rtfs", "(defn main [] 1)")
+        .file("tools/side.orla.yaml", "limits: {wall: 1}\n")
+        .file("tools/bounded.rtfs", "(defn main [] 1)")
+        .file("tools/latin.rtfs", b"; Says oui.\n(defn main [] \"\xe9\")")
+        .config("tools:\n  bounded: {limits: {wall: 1}, env: {A: b}}\n");
+    let faults = [
+        ("args", "tools/args.rtfs:3:3: args: a program in RTFS has no process, so this cannot hold"),
+        ("soon", "tools/soon.rtfs:2:12: timeout: expected seconds above 0"),
+        ("open", "tools/open.rtfs:3:1: the metadata block has no end: expected `; ///`"),
+        ("side", "tools/side.orla.yaml:1:1: limits: a program in RTFS has no process"),
+        (
+            "bounded",
+            "tools.bounded.env: a program in RTFS has no process, so this cannot hold; remove it at orla.yaml:2:3",
+        ),
+        ("latin", "tools/latin.rtfs:2:16: cannot be read: not UTF-8 (at byte 27)"),
+    ];
+    let checked = world.run(&["check"]);
+    assert_eq!(checked.code, Some(1));
+    let server = world.serve();
+    let (mut client, status) = (server.client(), server.status());
+    assert_eq!(client.tool_names(), Vec::<String>::new());
+    for (name, fault) in faults {
+        assert!(checked.all().contains(fault), "{fault}: {}", checked.all());
+        let failed = client.call(name, json!({}));
+        assert!(failed.is_error() && failed.sentence().contains(fault), "{}", failed.json);
+        let rows = status["capabilities"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["name"] == name).expect("a row");
+        assert!(row.to_string().contains(fault), "{row}");
+    }
+    assert!(checked.all().contains("tools.bounded.limits: "), "{}", checked.all());
+}
+
 /// Calls of a tool, a file in the language, built-ins and HTTP, one after the other and at once.
 const REPORT: &str = r#"
 (defn temp [city] (:temp (call :weather.current {:city city})))

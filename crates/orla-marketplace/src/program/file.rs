@@ -1,8 +1,8 @@
 //! A file in RTFS as a capability: each call runs the file and then its `main` with the input.
 //!
 //! [`capability`] makes one from a text. The annotations of `main` are its schemas (`signature`); its
-//! documentation or the comment at the top of the file is its description. The caller reads the files and resolves
-//! imports.
+//! documentation is its description, or else the comment at the top of the file. The caller reads the files with their
+//! comments, and resolves imports.
 //!
 //! # Deliberately absent
 //!
@@ -84,10 +84,10 @@ pub struct Made {
 }
 
 /// Makes a capability of a file's text; `None` if it defines no `main`, and so is a module for
-/// others.
-pub fn capability(name: &str, path: &Path, text: &str, modules: Modules) -> Made {
-    let mut made = compiled(name, path, text, modules).unwrap_or_else(|faults| {
-        let registration = text.contains(MAIN).then(|| unusable(name, path, text));
+/// others. `comment` is the one at the top of the file.
+pub fn capability(name: &str, path: &Path, text: &str, comment: Option<&str>, modules: Modules) -> Made {
+    let mut made = compiled(name, path, text, comment, modules).unwrap_or_else(|faults| {
+        let registration = text.contains(MAIN).then(|| unusable(name, path, comment));
         Made { registration, faults }
     });
     if let (Some(registration), Some(Fault { at, message })) =
@@ -99,10 +99,11 @@ pub fn capability(name: &str, path: &Path, text: &str, modules: Modules) -> Made
     made
 }
 
-/// The capability of a file that is not a program.
-fn unusable(name: &str, path: &Path, text: &str) -> Registration {
+/// The capability of a file that is not a program, or whose text is not known, with the comment at its top. It cannot be
+/// called.
+pub fn unusable(name: &str, path: &Path, comment: Option<&str>) -> Registration {
     let file = ProgramFile { path: path.to_owned(), program: None, takes_input: false, imports: false };
-    let description = first_comment(text).unwrap_or_else(|| made_description(path));
+    let description = comment.map_or_else(|| made_description(path), str::to_owned);
     CapabilityManifest::new(name, description, ProviderType::Custom(Arc::new(file))).into()
 }
 
@@ -111,7 +112,13 @@ fn made_description(path: &Path) -> String {
     format!("Runs the program {}.", file.replace(char::is_control, "?"))
 }
 
-fn compiled(name: &str, path: &Path, text: &str, modules: Modules) -> Result<Made, Vec<Fault>> {
+fn compiled(
+    name: &str,
+    path: &Path,
+    text: &str,
+    comment: Option<&str>,
+    modules: Modules,
+) -> Result<Made, Vec<Fault>> {
     let faults = |Diagnostics(all): Diagnostics| all.iter().map(Fault::from).collect::<Vec<_>>();
     let source = Source::new(path.to_string_lossy(), text);
     let options = Options { modules: Some(modules), ..Options::default() };
@@ -130,7 +137,8 @@ fn compiled(name: &str, path: &Path, text: &str, modules: Modules) -> Result<Mad
     let Some(main) = program.globals().iter().find(|global| &*global.name == MAIN) else {
         return Ok(Made { registration: None, faults: found });
     };
-    let doc = main.doc.as_deref().map(str::trim).filter(|doc| !doc.is_empty()).map(str::to_owned);
+    let doc = main.doc.as_deref().map(str::trim).filter(|doc| !doc.is_empty()).or(comment);
+    let description = doc.map_or_else(|| made_description(path), str::to_owned);
     let forms = rtfs::read(&source).map_err(faults)?;
     let signature = Signature::of(MAIN, &forms)
         .map_err(|message| vec![Fault { at: place_of_main(&source), message }])?;
@@ -140,20 +148,10 @@ fn compiled(name: &str, path: &Path, text: &str, modules: Modules) -> Result<Mad
         takes_input: signature.takes_input,
         imports: !rtfs::imports(&source).is_empty(),
     };
-    let description = doc.or_else(|| first_comment(text)).unwrap_or_else(|| made_description(path));
     let mut manifest = CapabilityManifest::new(name, description, ProviderType::Custom(Arc::new(file)));
     manifest.input_schema = signature.input;
     manifest.output_schema = signature.output;
     Ok(Made { registration: Some(Registration::from(manifest)), faults: found })
-}
-
-/// The first paragraph of comments, if the text begins with one.
-fn first_comment(text: &str) -> Option<String> {
-    let text = if text.starts_with("#!") { text.split_once('\n')?.1 } else { text };
-    let lines = text.trim_start().lines().map_while(|line| line.trim().strip_prefix(';'));
-    let lines = lines.map(|line| line.trim_start_matches(';').trim()).skip_while(|line| line.is_empty());
-    let paragraph: Vec<&str> = lines.take_while(|line| !line.is_empty()).collect();
-    (!paragraph.is_empty()).then(|| paragraph.join(" "))
 }
 
 /// Where `main` is defined, as far as the text shows it.

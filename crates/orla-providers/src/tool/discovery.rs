@@ -5,7 +5,7 @@
 //! [`Scanner::scan`] lists the directory, looks at each entry without opening it, and reads the first
 //! bytes of the executable files. Of other regular files, it reads them only to find those that were meant to be executable. Two pure functions, [`plan`] and [`describe`], make tools of it. A file is never read whole, and no process is started. Fifos, sockets, devices and
 //! dangling links are never opened. A program in RTFS (`*.rtfs`) is only named: the crate `orla`,
-//! which knows the language, reads it.
+//! which knows the language, reads it, and asks [`ProgramFile::described`] what it says of itself.
 //!
 //! The scanner remembers the description of each file, and reads it again only when the file has changed.
 //! An unchanged file costs two `stat`s.
@@ -30,7 +30,7 @@ use orla_process::file::{FileVersion, open_regular, reason};
 use orla_process::shebang::FileKind;
 
 use super::header::{self, BLOCK_READ, FIRST_READ};
-use super::metadata::{self, Metadata, Remark};
+use super::metadata::{self, Metadata, Remark, Subject};
 use super::naming;
 use super::plan::{Entry, EntryKind, NOT_EXECUTABLE, plan};
 
@@ -82,6 +82,41 @@ pub struct ProgramFile {
     pub name: String,
     /// The file.
     pub path: PathBuf,
+    /// The file beside it that describes it.
+    pub sidecar: Option<PathBuf>,
+}
+
+impl ProgramFile {
+    /// What the program with this text and the file beside it say, and what there is to say about that. Reads the file
+    /// beside it.
+    pub fn described(&self, text: &[u8]) -> (Described, Vec<Said>) {
+        let sidecar = self.sidecar.as_deref();
+        let read = describe(header::top(text), sidecar.map(read_sidecar), Subject::Program);
+        let said = said(&read, &self.path, sidecar).collect();
+        (read, said)
+    }
+}
+
+/// A finding about what a tool says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// The finding.
+    pub finding: Finding,
+    /// Whether something that was declared is not in force.
+    pub is_problem: bool,
+}
+
+fn said<'a>(
+    read: &'a Described,
+    path: &'a Path,
+    sidecar: Option<&'a Path>,
+) -> impl Iterator<Item = Said> + 'a {
+    read.remarks.iter().map(move |(file, remark)| {
+        let path = if *file == Source::Sidecar { sidecar.unwrap_or(path) } else { path };
+        let message = remark.message.clone();
+        let finding = Finding { path: path.to_owned(), at: Some(remark.at), message };
+        Said { finding, is_problem: remark.is_problem }
+    })
 }
 
 /// Something about one file: `tools/add.py:3:10: timeout: expected seconds above 0 and at most 86400, got "soon"`.
@@ -196,11 +231,11 @@ impl Scanner {
                     format!("{} is named {name} already; served as {}", first.display(), tool.name);
                 discovery.warnings.push(Finding { path: path.clone(), at: None, message });
             }
+            let sidecar = tool.sidecar.as_ref().map(within);
             if naming::is_program(&tool.file) {
-                discovery.programs.push(ProgramFile { name: tool.name, path });
+                discovery.programs.push(ProgramFile { name: tool.name, path, sidecar });
                 continue;
             }
-            let sidecar = tool.sidecar.as_ref().map(within);
             // Before it is read: what changes in between shows at the next scan.
             let versions = Versions::settled(&path, sidecar.as_deref(), now);
             let before = known.get(&path).filter(|(read, _)| Some(read) == versions.as_ref());
@@ -236,17 +271,14 @@ fn is_meant_as_tool(path: &Path) -> bool {
 
 /// What a tool and the file beside it say.
 fn read(path: &Path, sidecar: Option<&Path>, buffer: &mut [u8]) -> io::Result<Described> {
-    Ok(describe(read_head(path, buffer)?, sidecar.map(read_sidecar)))
+    Ok(describe(read_head(path, buffer)?, sidecar.map(read_sidecar), Subject::Executable))
 }
 
 impl Discovery {
     fn add(&mut self, name: String, path: PathBuf, read: Arc<Described>, sidecar: Option<&Path>) {
         let mut fault = None;
-        for (file, remark) in &read.remarks {
-            let path = if *file == Source::Sidecar { sidecar.unwrap_or(&path) } else { &path };
-            let finding =
-                Finding { path: path.to_owned(), at: Some(remark.at), message: remark.message.clone() };
-            if remark.is_problem {
+        for Said { finding, is_problem } in said(&read, &path, sidecar) {
+            if is_problem {
                 fault.get_or_insert_with(|| finding.to_string());
                 self.problems.push(finding);
             } else {
@@ -309,7 +341,7 @@ pub enum Source {
 }
 
 /// Makes sense of what was read of a tool. `sidecar` is the content of the file beside it.
-pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>) -> Described {
+pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>, subject: Subject) -> Described {
     let kind = FileKind::of(head);
     let header = if kind == FileKind::Binary { header::Header::default() } else { header::read(head) };
     let mut described = Described { kind, paragraph: header.paragraph, ..Described::default() };
@@ -320,9 +352,9 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>) -> Described 
         described.remarks.extend(remarks.into_iter().map(|remark| (source, remark)));
     };
     match (header.block, sidecar) {
-        (Some(Ok(block)), None) => from(Source::Block, metadata::read_block(&block)),
+        (Some(Ok(block)), None) => from(Source::Block, metadata::read_block(&block, subject)),
         (Some(Ok(block)), Some(_)) => {
-            from(Source::Block, metadata::read_block(&block));
+            from(Source::Block, metadata::read_block(&block, subject));
             let message = "not read: the tool describes itself in a block at its top".to_owned();
             described.remarks.push((Source::Sidecar, Remark { at: start, message, is_problem: false }));
         }
@@ -333,7 +365,7 @@ pub fn describe(head: &[u8], sidecar: Option<io::Result<Vec<u8>>>) -> Described 
                 .remarks
                 .push((Source::Block, Remark { at, message: fault.message, is_problem: true }));
         }
-        (None, Some(Ok(bytes))) => from(Source::Sidecar, metadata::read_file(&bytes)),
+        (None, Some(Ok(bytes))) => from(Source::Sidecar, metadata::read_file(&bytes, subject)),
         (None, Some(Err(err))) => {
             let remark = Remark { at: start, message: reason(&err), is_problem: true };
             described.metadata = Metadata::unread();

@@ -8,7 +8,7 @@
 //! # ///
 //! ```
 //!
-//! The comment mark is `#`, `//`, `--` or `;`. The rest of each line is YAML. This module only finds the block;
+//! The comment mark is `#`, `//`, `--` or `;`, which may be repeated (`;;`). The rest of each line is YAML. This module only finds the block;
 //! [`metadata`](super::metadata) reads its keys. Pure functions over the first bytes of a file.
 
 use orla_process::shebang::FileKind;
@@ -68,6 +68,16 @@ pub fn wanted(head: &[u8]) -> Option<usize> {
     }
     let in_header = self::lines(head).all(|(_, line)| is_header(line));
     (in_header && head.len() < HEADER_READ).then_some(HEADER_READ)
+}
+
+/// The first bytes of a file of which all bytes are known: as many as would be read of it.
+pub fn top(bytes: &[u8]) -> &[u8] {
+    let first = |count: usize| &bytes[..bytes.len().min(count)];
+    let mut head = first(FIRST_READ);
+    while let Some(longer) = wanted(head).map(first).filter(|longer| longer.len() > head.len()) {
+        head = longer;
+    }
+    head
 }
 
 /// Whether a metadata block begins in the comments at the top of a file.
@@ -177,7 +187,8 @@ fn is_directive(comment: &str) -> bool {
         .any(|start| lower.starts_with(start))
 }
 
-const MARKS: [&str; 4] = ["#", "//", "--", ";"];
+/// A mark comes before the one that it begins with.
+const MARKS: [&str; 6] = ["#", "//", "--", ";;;", ";;", ";"];
 
 fn mark(line: &[u8]) -> Option<&'static str> {
     MARKS.into_iter().find(|mark| line.starts_with(mark.as_bytes()))
@@ -267,6 +278,7 @@ mod tests {
             ("// /// orla\n// a: 1\n// ///\n", "a: 1\n", 2, vec![3]),
             ("-- /// orla\n-- a: 1\n-- ///", "a: 1\n", 2, vec![3]),
             ("; /// orla\n; a: 1\n; ///\n", "a: 1\n", 2, vec![2]),
+            (";; /// orla\n;; a: 1\n;; ///\n", "a: 1\n", 2, vec![3]),
             ("\u{feff}# /// orla\r\n# a: 1\r\n# ///\r\n", "a: 1\n", 2, vec![2]),
             ("# /// orla\n# ///\n", "", 2, vec![]),
             ("# ///Orla \n# a: 1\n# ///\n", "a: 1\n", 2, vec![2]),
@@ -320,6 +332,15 @@ mod tests {
         for (head, expected) in cases {
             assert_eq!(wanted(head), *expected, "{:?}", String::from_utf8_lossy(&head[..40]));
         }
+    }
+
+    #[test]
+    fn of_a_text_the_top_alone_is_looked_at() {
+        let long = [&b"; /// orla\n"[..], &b"; a: 1\n".repeat(600), b"; ///\n(code)\n"].concat();
+        assert!(matches!(read(top(&long)).block, Some(Ok(_))));
+        let below = [&b"(code)\n".repeat(100)[..], b"; /// orla\n; a: 1\n; ///\n"].concat();
+        assert_eq!(read(top(&below)).block, None);
+        assert_eq!(top(b""), b"");
     }
 
     proptest! {

@@ -23,11 +23,11 @@
 use std::time::Duration;
 
 use orla_document::{Key, Kind, Node, Position};
-use orla_marketplace::TaskSupport;
 use orla_marketplace::id::Pattern;
 use orla_marketplace::rtfs::TypeExpr;
 use orla_marketplace::rtfs::text::{excerpt, nearest};
 use orla_marketplace::schema::{SchemaError, doubt, input_from_declaration, schema_from_declaration};
+use orla_marketplace::{ANNOTATIONS, CapabilityManifest, TITLE, TaskSupport};
 use orla_process::confinement::{Declared, Limits};
 use orla_process::environment::check_pattern;
 use serde_json::Value;
@@ -68,6 +68,21 @@ pub struct Metadata {
 }
 
 impl Metadata {
+    /// Adds what the tool says of itself to its manifest, all but its description and its permissions.
+    pub fn complete(self, manifest: &mut CapabilityManifest) {
+        manifest.input_schema = self.input_schema.or(manifest.input_schema.take());
+        manifest.output_schema = self.output_schema.or(manifest.output_schema.take());
+        if let Some(title) = self.title {
+            manifest.metadata.insert(TITLE.to_owned(), title);
+        }
+        if let Some(annotations) = self.annotations {
+            manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
+        }
+        if let Some(support) = self.task {
+            manifest.set_task_support(support);
+        }
+    }
+
     /// The metadata of a description that cannot be read.
     pub(super) fn unread() -> Self {
         let declared = Declared { is_unclear: true, ..Declared::default() };
@@ -101,20 +116,29 @@ pub struct Remark {
     pub is_problem: bool,
 }
 
+/// What describes itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A file that a process runs.
+    Executable,
+    /// A program in RTFS, for which some keys are faults: no process runs it.
+    Program,
+}
+
 /// Reads the metadata in a comment block. Positions are those of the file around it.
-pub fn read_block(block: &Block) -> (Metadata, Vec<Remark>) {
+pub fn read_block(block: &Block, subject: Subject) -> (Metadata, Vec<Remark>) {
     // With the lines of the file before it, so that every line that a message names is one of the file.
     let before = block.first_line - 1;
-    read(&format!("{}{}", "\n".repeat(before), block.yaml), |at| {
+    read(&format!("{}{}", "\n".repeat(before), block.yaml), subject, |at| {
         let cut = at.line.checked_sub(block.first_line).and_then(|line| block.cut.get(line));
         Position { line: at.line, column: at.column + cut.copied().unwrap_or(0) }
     })
 }
 
 /// Reads the metadata in a file of its own.
-pub fn read_file(bytes: &[u8]) -> (Metadata, Vec<Remark>) {
+pub fn read_file(bytes: &[u8], subject: Subject) -> (Metadata, Vec<Remark>) {
     match orla_document::decode(bytes) {
-        Ok(yaml) => read(yaml, |at| at),
+        Ok(yaml) => read(yaml, subject, |at| at),
         Err(err) => {
             let remark = Remark { at: err.at, message: err.problem, is_problem: true };
             (Metadata::unread(), vec![remark])
@@ -122,8 +146,8 @@ pub fn read_file(bytes: &[u8]) -> (Metadata, Vec<Remark>) {
     }
 }
 
-fn read(yaml: &str, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Remark>) {
-    let mut reader = Reader { metadata: Metadata::default(), remarks: Vec::new() };
+fn read(yaml: &str, subject: Subject, place: impl Fn(Position) -> Position) -> (Metadata, Vec<Remark>) {
+    let mut reader = Reader { subject, metadata: Metadata::default(), remarks: Vec::new() };
     match orla_document::parse(yaml) {
         Ok(None) => {}
         Ok(Some(root)) => reader.root(&root),
@@ -158,6 +182,12 @@ const KEYS: [&str; 14] = [
     "pass_env",
 ];
 
+/// The keys that are about a process.
+const OF_PROCESSES: [&str; 6] = ["output", "args", "env", "limits", "prestart", "pass_env"];
+
+/// Why a key that is about a process cannot be in force for a program in RTFS.
+pub const NO_PROCESS: &str = "a program in RTFS has no process, so this cannot hold; remove it";
+
 /// Bytes of a text that a message repeats.
 const SHOWN: usize = 60;
 /// The most seconds that one call may be given.
@@ -169,6 +199,7 @@ const SECRET: &str = "${secret:";
 const HINTS: [&str; 4] = ["readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"];
 
 struct Reader {
+    subject: Subject,
     metadata: Metadata,
     remarks: Vec<Remark>,
 }
@@ -189,6 +220,9 @@ impl Reader {
     }
 
     fn member(&mut self, key: &Key, node: &Node) {
+        if self.subject == Subject::Program && OF_PROCESSES.contains(&&*key.text) {
+            return self.remark(key.at, format!("{}: {NO_PROCESS}", key.text), true);
+        }
         if let "args" | "env" = &*key.text {
             self.metadata.references.extend(possible_references(node));
         }
@@ -505,7 +539,11 @@ mod tests {
     use super::*;
 
     fn remarks(yaml: &str) -> Vec<String> {
-        let (_, remarks) = read_file(yaml.as_bytes());
+        remarks_about(yaml, Subject::Executable)
+    }
+
+    fn remarks_about(yaml: &str, subject: Subject) -> Vec<String> {
+        let (_, remarks) = read_file(yaml.as_bytes(), subject);
         remarks.iter().map(|r| format!("{}:{}: {}", r.at.line, r.at.column, r.message)).collect()
     }
 
@@ -514,6 +552,7 @@ mod tests {
         let (metadata, remarks) = read_file(
             b"title: Adder\ndescription: Adds.\noutput: json\ntimeout: 1.5\nargs: [-n, 5]\n\
               annotations: {readOnlyHint: true}\ntask: required\npermissions: ['net:example.com']\n",
+            Subject::Executable,
         );
         assert_eq!(remarks, []);
         assert_eq!(metadata.title.as_deref(), Some("Adder"));
@@ -569,6 +608,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_about_a_process_is_a_fault_of_a_program() {
+        let about_a_program = |yaml: &str| remarks_about(yaml, Subject::Program);
+        for key in OF_PROCESSES {
+            assert!(KEYS.contains(&key));
+            let expected = format!("2:1: {key}: {NO_PROCESS}");
+            assert_eq!(about_a_program(&format!("title: x\n{key}: 1\n")), [expected]);
+        }
+        let all = "title: x\ndescription: x\ninput_schema: {n: integer}\noutput_schema: {n: integer}\n\
+                   timeout: 1\nannotations: {readOnlyHint: true}\npermissions: ['db:prod']\ntask: optional\n";
+        assert!(about_a_program(all).is_empty());
+    }
+
+    #[test]
     fn what_explodes_is_refused_in_plain_words() {
         let mut aliases = "a0: &a0 [x, x, x, x, x, x, x, x]\n".to_owned();
         for n in 1..7 {
@@ -586,14 +638,14 @@ mod tests {
 
     #[test]
     fn one_broken_key_does_not_cost_the_others() {
-        let (metadata, remarks) = read_file(b"timeout: soon\ndescription: Adds.\n");
+        let (metadata, remarks) = read_file(b"timeout: soon\ndescription: Adds.\n", Subject::Executable);
         assert_eq!(metadata.description.as_deref(), Some("Adds."));
         assert_eq!(remarks.len(), 1);
     }
 
     #[test]
     fn an_unknown_key_is_a_warning_and_a_broken_one_a_problem() {
-        let (_, remarks) = read_file(b"colour: red\noutput: xml\n");
+        let (_, remarks) = read_file(b"colour: red\noutput: xml\n", Subject::Executable);
         assert_eq!(remarks.iter().map(|remark| remark.is_problem).collect::<Vec<_>>(), [false, true]);
     }
 
@@ -601,11 +653,11 @@ mod tests {
     fn positions_are_those_of_the_file_around_the_block() {
         let head = b"#!/bin/sh\n# /// orla\n# title: x\n#timeout: soon\n# ///\n";
         let Some(Ok(block)) = header::read(head).block else { panic!("no block") };
-        let (_, remarks) = read_block(&block);
+        let (_, remarks) = read_block(&block, Subject::Executable);
         assert_eq!(remarks[0].at, Position { line: 4, column: 11 });
         let twice = b"#!/bin/sh\n# /// orla\n# title: a\n# title: b\n# ///\n";
         let Some(Ok(block)) = header::read(twice).block else { panic!("no block") };
-        let (_, remarks) = read_block(&block);
+        let (_, remarks) = read_block(&block, Subject::Executable);
         assert_eq!(remarks[0].at, Position { line: 4, column: 3 });
         assert_eq!(remarks[0].message, "title: given twice, first on line 3");
     }
@@ -614,7 +666,7 @@ mod tests {
     fn nothing_is_fine_and_what_is_not_utf8_is_not() {
         assert!(remarks("").is_empty());
         assert!(remarks("# only a comment\n").is_empty());
-        let (_, remarks) = read_file(b"title: x\n\xff\n");
+        let (_, remarks) = read_file(b"title: x\n\xff\n", Subject::Executable);
         assert_eq!((remarks[0].at.line, &*remarks[0].message), (2, "not UTF-8 (at byte 9)"));
     }
 }

@@ -23,7 +23,7 @@ pub mod result;
 mod settings;
 mod source;
 
-pub use discovery::{DirectoryError, Finding, ProgramFile};
+pub use discovery::{DirectoryError, Finding, ProgramFile, Said};
 pub use executor::{ToolExecutor, prestarted};
 pub use settings::ToolProvider;
 pub(crate) use settings::requires;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use orla_marketplace::id::{Pattern, mcp_name};
-use orla_marketplace::{ANNOTATIONS, CapabilityManifest, ProviderType, Redactor, Registration, TITLE};
+use orla_marketplace::{CapabilityManifest, ProviderType, Redactor, Registration};
 use orla_process::Limits;
 use orla_process::child::Program;
 use orla_process::confinement::{Declared, Sandbox, Sandboxes};
@@ -363,7 +363,7 @@ fn registration(
     let mut metadata = tool.metadata;
     metadata.pass_env.extend_from_slice(&change.pass_env);
     let env = united(&filled.env, &change.env);
-    let mut program = Program::new(&tool.path)?.with_env(env, metadata.pass_env);
+    let mut program = Program::new(&tool.path)?.with_env(env, std::mem::take(&mut metadata.pass_env));
     if let Some(sandbox) = sandbox {
         program = program.confined(Arc::clone(sandbox), files);
     }
@@ -380,20 +380,10 @@ fn registration(
     };
     let mut manifest =
         CapabilityManifest::new(tool.name, tool.description, ProviderType::Custom(Arc::new(provider)));
-    manifest.input_schema = metadata.input_schema;
-    manifest.output_schema = metadata.output_schema;
     manifest.permissions = declared.permissions.unwrap_or_default();
-    if let Some(title) = metadata.title {
-        manifest.metadata.insert(TITLE.to_owned(), title);
-    }
-    if let Some(annotations) = metadata.annotations {
-        manifest.metadata.insert(ANNOTATIONS.to_owned(), annotations.to_string());
-    }
-    if let Some(support) = metadata.task {
-        manifest.set_task_support(support);
-    }
-    let mut registration = Registration::from(manifest);
     let own = metadata.declared.limits.wall_or(metadata.timeout);
+    metadata.complete(&mut manifest);
+    let mut registration = Registration::from(manifest);
     registration.policy.timeout = change.declared.limits.wall.or(own);
     if let Some(Err(reason)) = sandbox.map(|sandbox| sandbox.available()) {
         registration.policy = registration.policy.unavailable(reason);

@@ -34,14 +34,23 @@ impl PushSender for Posted {
 async fn a_node_begins_without_the_common_state_and_posts_what_is_left_when_it_is_there() {
     let (reached, reach) = watch::channel(Reach::Fails);
     let records = Arc::new(Memory::default());
-    // Another task of before was over, and its end was told.
-    for (number, state) in [(1, "TASK_STATE_WORKING"), (2, "TASK_STATE_COMPLETED")] {
+    // Two messages were rejected before. The end of the second was told.
+    for (number, told, row) in [
+        (1, json!([]), json!({"context_id": "c", "posts": "alpha"})),
+        (2, json!(["h"]), json!({"context_id": "c"})),
+    ] {
         let id = format!("0198c0de-0000-4000-8000-00000000000{number}");
-        let status = json!({"state": state, "timestamp": "2026-07-28T12:00:00Z"});
+        let status = json!({"state": "TASK_STATE_REJECTED", "timestamp": "2026-07-28T12:00:00Z"});
         let task = json!({"id": id, "contextId": "c", "status": status});
         let hooks = json!([{"id": "h", "taskId": id, "url": "https://example.com"}]);
-        let record = json!({"task": task, "owner": null, "hooks": hooks, "node": "alpha"});
-        records.write(vec![Change::put(format!("a2a/{id}"), record.to_string())]).await.unwrap();
+        let record = json!({"task": task, "owner": null, "hooks": hooks, "told": told, "node": "alpha", "is_task": false});
+        // The list of callers without a name.
+        let row_key = format!("a2a-list/e3b0c44298fc1c149afbf4c8996fb924/{id}");
+        let changes = vec![
+            Change::put(format!("a2a/{id}"), record.to_string()),
+            Change::put(row_key, row.to_string()),
+        ];
+        records.write(changes).await.unwrap();
     }
     let world = World::new().await;
     let store = Arc::new(Reached { records, reach });
@@ -67,7 +76,7 @@ async fn a_node_begins_without_the_common_state_and_posts_what_is_left_when_it_i
     tokio::time::timeout(Duration::from_secs(60), all).await.unwrap();
     let posts = posted.0.lock().clone();
     let told: Vec<_> = posts.iter().map(|post| &post["task"]["status"]["state"]).collect();
-    assert_eq!(told, ["TASK_STATE_FAILED"]);
+    assert_eq!(told, ["TASK_STATE_REJECTED"]);
 }
 
 #[tokio::test]

@@ -46,9 +46,10 @@ impl App {
         sandboxes.tidy();
         self.marketplace.set_confinement(config.sandbox.mode.name());
         let secrets = Resolver::of_user();
+        let changes = overrides(config);
         let mut found = self
             .tools
-            .load(&config.tools_dir, process, &overrides(config), sandboxes, &|file, sandbox, asked| {
+            .load(&config.tools_dir, process, &changes, sandboxes, &|file, sandbox, asked| {
                 let is_confined = sandbox.is_some_and(|sandbox| !sandbox.is_off());
                 let place = declared_secrets::place(file.parent().unwrap_or(file), is_confined);
                 declared_secrets::filled(asked, place, &secrets)
@@ -69,7 +70,7 @@ impl App {
             found.programs.clear();
         }
         let mut findings = Findings::of(&found);
-        found.registrations.extend(programs::load(&found.programs, &mut findings));
+        found.registrations.extend(programs::load(&found.programs, &changes, config, &mut findings));
         let prompts = match (is_alone(config), config.is_default("prompts_dir")) {
             // The prompts that happen to be nearby are for other tools.
             (true, true) => prompts::Loaded::default(),

@@ -8,7 +8,7 @@ fn of(text: &str) -> Result<Option<Registration>, Vec<Fault>> {
 }
 
 fn made(text: &str) -> Made {
-    capability("greet", Path::new("tools/greet.rtfs"), text, Arc::new(|_| None))
+    capability("greet", Path::new("tools/greet.rtfs"), text, None, Arc::new(|_| None))
 }
 
 async fn call(text: &str, input: serde_json::Value) -> RuntimeResult<String> {
@@ -22,12 +22,14 @@ async fn call(text: &str, input: serde_json::Value) -> RuntimeResult<String> {
 
 #[test]
 fn a_file_describes_itself() {
-    for (text, description) in [
-        ("(defn main \"Greets.\" [input] 1)", "Greets."),
-        (";; Greets\n;; politely.\n\n; more\n(defn main [input] 1)", "Greets politely."),
-        ("(defn main [input] 1)", "Runs the program greet.rtfs."),
+    for (text, comment, description) in [
+        ("(defn main \"Greets.\" [input] 1)", Some("Says hello."), "Greets."),
+        ("(defn main [input] 1)", Some("Says hello."), "Says hello."),
+        ("(defn main [input] 1)", None, "Runs the program greet.rtfs."),
+        ("(defn main [input", Some("Says hello."), "Says hello."),
     ] {
-        assert_eq!(of(text).unwrap().unwrap().manifest.description, description);
+        let made = capability("greet", Path::new("greet.rtfs"), text, comment, Arc::new(|_| None));
+        assert_eq!(made.registration.unwrap().manifest.description, description);
     }
     assert!(of("(defn helper [x] x)").unwrap().is_none(), "a module is no tool");
 }
