@@ -190,7 +190,9 @@ impl Sources {
         if let Some(allow) = &config.allow {
             builder.allow(allow.iter().map(Pattern::new).collect());
         }
-        builder.deny(config.deny.iter().map(Pattern::new).collect());
+        let disabled = own_ids()
+            .filter(|id| config.tools.get(*id).is_some_and(|change| change.enabled == Some(false)));
+        builder.deny(config.deny.iter().map(String::as_str).chain(disabled).map(Pattern::new).collect());
         if let Some(access) = &config.access {
             let mut access = config.policy_with_scopes(access);
             if config.policy_reveal {
@@ -252,7 +254,7 @@ impl Sources {
         tools.extend(builtins.cloned().map(Tool::from));
         // What is here wins over the same of another node, and so does what each instance has by itself.
         let mut own = ids(&tools);
-        own.extend(discovery::IDS.into_iter().chain(program::IDS).map(str::to_owned));
+        own.extend(own_ids().map(str::to_owned));
         // What is below the name of a server here is that server's, also while it is down. One without a prefix has no such
         // name.
         near_sources.retain(|near| !near.may_serve(NO_NAME));
@@ -369,9 +371,8 @@ impl Sources {
             for text in patterns.iter().take(MAX_NAMED) {
                 let pattern = Pattern::new(text);
                 let renamed = config.tools.values().filter_map(|change| change.rename.as_ref());
-                let own = discovery::IDS.into_iter().chain(program::IDS);
                 let renamed = renamed.map(|rename| rename.to.as_str());
-                let mut all = names.iter().map(String::as_str).chain(renamed).chain(own);
+                let mut all = names.iter().map(String::as_str).chain(renamed).chain(own_ids());
                 if !all.any(|name| pattern.covers(name)) {
                     let hint = suggestion(text, names.iter().map(String::as_str));
                     findings.warnings.push(format!("{key}: {text} matches no tool{hint}"));
@@ -436,7 +437,11 @@ impl Sources {
             // What a server says of itself confines it, and nothing here does.
             let may_be_of_several =
                 || change.declared == Declared::default() && may_come(providers, &format!("{name}."));
+            let switch =
+                ToolOverride { enabled: change.enabled, at: change.at, ..ToolOverride::default() };
+            let is_switched = own_ids().any(|own| own == *name) && **change == switch;
             let is_known = names.contains(*name)
+                || is_switched
                 || names.iter().any(|served| of_several.is_above(served))
                 || may_come(providers, name)
                 || may_be_of_several();
@@ -498,6 +503,11 @@ impl From<Registration> for Tool {
     fn from(registration: Registration) -> Self {
         Self { registration, at: None }
     }
+}
+
+/// The ids of what each instance serves by itself: the search and the language.
+fn own_ids<'a>() -> impl Iterator<Item = &'a str> {
+    discovery::IDS.into_iter().chain(program::IDS)
 }
 
 /// Whether a tool gets this name by `rename`.

@@ -148,6 +148,26 @@ fn what_cannot_hold_for_a_file_of_the_language_makes_it_unavailable_with_its_pla
     assert!(checked.all().contains("tools.bounded.limits: "), "{}", checked.all());
 }
 
+#[test]
+fn the_language_and_the_search_can_be_switched_off_like_tools() {
+    let world = world()
+        .tool("t", sh("echo t"))
+        .config("expose: search\ntools: {rtfs: {enabled: false}, capability_call: {enabled: false}}\n");
+    let checked = world.run(&["check"]);
+    assert!(checked.code == Some(0) && !checked.all().contains("warning"), "{}", checked.all());
+    let server = world.serve();
+    let mut client = server.client();
+    let names = client.tool_names();
+    assert!(names.contains(&"capability_search".to_owned()), "{names:?}");
+    for off in ["rtfs", "capability_call"] {
+        assert!(!names.contains(&off.to_owned()), "{names:?}");
+        let refused = client.request("tools/call", json!({"name": off, "arguments": {"program": "1"}}));
+        assert!(format!("{refused:?}").contains("unknown tool"), "{refused:?}");
+    }
+    let sent = server.http().send(&Request::new("POST", "/rtfs").body("(+ 1 2)")).unwrap();
+    assert_ne!(sent.status, 200);
+}
+
 /// Calls of a tool, a file in the language, built-ins and HTTP, one after the other and at once.
 const REPORT: &str = r#"
 (defn temp [city] (:temp (call :weather.current {:city city})))
