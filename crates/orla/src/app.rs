@@ -85,6 +85,8 @@ pub(crate) struct App {
     rules: Arc<Rules>,
     /// The packages that cannot be served, each with its name and the reason.
     refused: Arc<Mutex<Vec<(String, String)>>>,
+    /// The capsules and servers of which nothing is served, so that they do not run.
+    shut: Mutex<Vec<String>>,
     /// The files that packages have secrets from.
     secret_files: Mutex<Vec<PathBuf>>,
     /// The concurrency that the executors were made for.
@@ -224,6 +226,7 @@ impl App {
             governance,
             rules,
             refused,
+            shut: Mutex::default(),
             secret_files: Mutex::default(),
             concurrency,
             findings,

@@ -55,6 +55,7 @@ mod terminal_approver;
 mod text;
 mod tokens;
 mod unmatched;
+mod unserved;
 
 use std::process::ExitCode;
 

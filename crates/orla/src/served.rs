@@ -27,6 +27,7 @@ use crate::memory;
 use crate::packages::Installed;
 use crate::prompts::{Prompt, Prompts};
 use crate::text::suggestion;
+use crate::unserved::is_part;
 
 /// How many unknown names in `tools` are reported one by one.
 pub(crate) const MAX_NAMED: usize = 20;
@@ -62,6 +63,8 @@ pub(crate) struct Sources {
     pub(crate) rules: Arc<Rules>,
     /// The packages of the lock, whose tools are those that were accepted.
     pub(crate) installed: Installed,
+    /// The capsules and servers of which nothing is served. They are no providers.
+    pub(crate) shut: Vec<String>,
     /// Replaces all secrets of the configuration and of the packages.
     pub(crate) redaction: Arc<Redactor>,
 }
@@ -355,7 +358,8 @@ impl Sources {
     /// later say what they serve.
     fn name_idle_patterns(&self, names: &HashSet<String>, findings: &mut Findings) {
         let config = &self.config;
-        let is_everything_known = self.installed.is_empty()
+        let is_everything_known = self.shut.is_empty()
+            && self.installed.is_empty()
             && config.servers.is_empty()
             && config.plugins.is_empty()
             && config.remotes.is_empty()
@@ -442,6 +446,7 @@ impl Sources {
             let is_switched = own_ids().any(|own| own == *name) && **change == switch;
             let is_known = names.contains(*name)
                 || is_switched
+                || self.shut.iter().any(|shut| shut == *name || is_part(shut, name))
                 || names.iter().any(|served| of_several.is_above(served))
                 || may_come(providers, name)
                 || may_be_of_several();

@@ -52,6 +52,32 @@ fn it_starts_at_its_first_use_and_an_eager_one_with_the_server() {
 }
 
 #[test]
+fn one_of_which_nothing_is_served_is_not_started() {
+    for shut in
+        ["tools: {cap: {enabled: false}, up: {enabled: false}}", "deny: [cap, up]", "deny: ['*']"]
+    {
+        let world = with(world(), &manifest(json!({})), &bare().python());
+        let note = format!("echo x >> {}; exit 1", world.path("up.log").display());
+        let servers = json!({"up": {"command": "/bin/sh", "args": ["-c", note]}});
+        let shut = format!("mcpServers: {servers}\n{shut}\n");
+        let world = world.config(&shut);
+        let checked = world.run(&["check"]);
+        assert!(checked.code == Some(0) && !checked.all().contains("no tool"), "{}", checked.all());
+        let server = world.serve();
+        assert_eq!(server.client().tool_names(), Vec::<String>::new());
+        assert!(starts(&server) == 0 && !server.path("up.log").exists(), "{shut}");
+        // It runs as soon as it is served, and as long.
+        server.write("orla.yaml", format!("mcpServers: {servers}\n"), 0o644);
+        server.reload();
+        assert_eq!(server.client().tool_names(), ["cap"]);
+        assert!(starts(&server) == 1 && server.path("up.log").exists(), "{shut}");
+        server.write("orla.yaml", shut, 0o644);
+        server.reload();
+        server.assert_no_tool_is_left();
+    }
+}
+
+#[test]
 fn a_listing_does_not_wait_longer_than_a_start_may_take() {
     let code = bare().hello("wait('never')");
     let manifest = manifest(json!({"startup_timeout_ms": 300}));

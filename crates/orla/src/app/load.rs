@@ -113,6 +113,7 @@ impl App {
             })
         };
         let terms = Terms { config, process, rules: &rules, secrets: &secrets };
+        self.shut.lock().clear();
         let (given, installed) = self.load_packages(&terms, installed, &mut found, &mut findings);
         let secrets = Arc::new(config.secrets.and(&given));
         // What still runs may know the secrets from before.
@@ -141,6 +142,7 @@ impl App {
             prompts: prompts.prompts,
             rules: Arc::clone(&rules),
             installed,
+            shut: self.shut.lock().clone(),
             redaction: self.marketplace.redaction(),
         };
         self.marketplace.approvals().configure(config.approve.clone());
@@ -176,6 +178,9 @@ impl App {
         let mut servers = Vec::with_capacity(all.len());
         for (at, server) in all.iter().enumerate() {
             let mut settings = server.value.clone();
+            if self.shuts(config, &settings.name, &settings.names) {
+                continue;
+            }
             // What the lock has is not in the configuration.
             let is_of_lock = at >= config.servers.len();
             let placed = |name: &str, key: &str, why: &str| match is_of_lock {
@@ -328,7 +333,8 @@ impl App {
             return;
         }
         let (prompts, packages) = self.served.names();
-        let unasked: Vec<String> = self.capsules().into_iter().chain(packages).collect();
+        let unasked: Vec<String> =
+            self.capsules().into_iter().chain(packages).chain(self.shut.lock().clone()).collect();
         let mut known = Known::of(config, &self.marketplace.snapshot(), &unasked);
         for document in self.documents.unread() {
             known.may_serve_below(document.as_deref());

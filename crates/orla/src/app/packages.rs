@@ -6,6 +6,7 @@ use std::sync::Arc;
 use orla_marketplace::Redactor;
 use orla_marketplace::attestation::ContentSource;
 use orla_process::confinement::Declared;
+use orla_providers::NameRules;
 use orla_providers::capsule::{Mode, packages};
 use orla_providers::tool::Loaded;
 use orla_secrets::Resolver;
@@ -15,6 +16,7 @@ use crate::declared_secrets;
 use crate::findings::{Findings, sentences};
 use crate::governance::Rules;
 use crate::packages::Installed;
+use crate::unserved::is_shut;
 
 use super::load::{base_of, declared, gate, overrides, pairs};
 use super::{App, is_alone, policy};
@@ -103,6 +105,10 @@ impl App {
             package.manifest.mode == Mode::Capsule && package.fault.is_none()
         };
         let (capsules, simple): (Vec<_>, Vec<_>) = packages.packages.into_iter().partition(is_capsule);
+        let is_open = |package: &packages::Package| {
+            !self.shuts(config, &package.manifest.name, &NameRules::default())
+        };
+        let capsules = capsules.into_iter().filter(is_open);
         for package in &simple {
             match packages::registration(package, process) {
                 Ok(registration) => found.registrations.push(registration),
@@ -111,7 +117,6 @@ impl App {
         }
         // A capsule without a required attestation is never started, not even to learn its tools.
         let (capsules, refused): (Vec<_>, Vec<_>) = capsules
-            .into_iter()
             .map(|package| {
                 let content = ContentSource::Directory(package.directory.clone());
                 (rules.may_start(content, None), package)
@@ -127,6 +132,16 @@ impl App {
         });
         self.capsules.supervisor().load(watched, policy(config));
         (given, installed)
+    }
+
+    /// Whether nothing is served of the capsule or server with this name, which is kept.
+    pub(super) fn shuts(&self, config: &Config, name: &str, names: &NameRules) -> bool {
+        // The tools of a package that is looked at are to be known whether they will be served or not.
+        let is_shut = self.candidate.is_none() && is_shut(config, name, names);
+        if is_shut {
+            self.shut.lock().push(name.to_owned());
+        }
+        is_shut
     }
 
     /// Keeps why packages of the lock cannot be served, each with its name.
