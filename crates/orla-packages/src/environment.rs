@@ -490,7 +490,7 @@ mod tests {
             let item = json!({"is_direct": is_direct, "metadata": {"name": "b", "version": "1"}, "download_info": download});
             pypi_requirements(json!({"install": [item]}).to_string().as_bytes())
         };
-        assert!(pip(false).is_ok() && pip(true).unwrap_err().contains("no index"));
+        assert!(pip(false).is_ok() && pip(true).unwrap_err().contains("not an index"));
     }
 
     #[test]

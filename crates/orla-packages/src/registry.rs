@@ -564,7 +564,7 @@ mod tests {
             ),
             (
                 json!([{"registryType": "npm", "identifier": "c", "version": "1.0.0", "environmentVariables": [{"name": "NODE_OPTIONS"}]}]),
-                "no variable",
+                "not a variable",
             ),
             (json!([{"registryType": "mcpb", "identifier": "https://a.example/c"}]), "SHA-256"),
             (
@@ -654,7 +654,7 @@ mod tests {
     async fn what_is_no_answer_is_an_error() {
         for (answer, words) in [
             (Ok("<html>".to_owned()), "not JSON"),
-            (Ok("{}".to_owned()), "no server"),
+            (Ok("{}".to_owned()), "does not describe a server"),
             (Ok(server(&json!([])).replace("a.b/c", "other")), "answered with other"),
             (Err(FetchError::Missing("x".into())), "no server named a.b/c"),
             (Err(FetchError::Failed("it is slow".into())), "it is slow"),

@@ -602,7 +602,8 @@ pub(crate) fn limits(config: &Config) -> Limits {
     limits.max_concurrency = config.max_concurrency;
     // Rounded up, so that one provider uses all of a few permits.
     let share = config.max_concurrency as f64 * config.max_provider_share;
-    limits.max_provider_calls = share.ceil() as usize;
+    // The product may be a little more than what was written.
+    limits.max_provider_calls = (share - 1e-9).ceil() as usize;
     limits.max_memory_bytes = match config.max_memory_bytes {
         0 => memory::available() / 4,
         bytes => bytes,

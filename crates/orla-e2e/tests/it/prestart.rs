@@ -148,7 +148,7 @@ fn one_that_reads_nothing_or_leaves_children_does_no_harm_and_is_named() {
         (
             "echo done >> runs; echo said >&2; (sleep 1000) & echo hello; sleep 1000",
             "a prestarted process writes to standard output before a call: said",
-            126,
+            137,
         ),
     ];
     for (body, expected, exit_code) in cases {

@@ -475,9 +475,16 @@ fn prepare(rules: &Rules, mount_point: &Path) -> io::Result<()> {
     fs::create_dir(mount_point.join(TEMPORARY))?;
     // Programs in memory are not to be had here either. Older kernels do not know it.
     let _ = fs::write("/proc/sys/vm/memfd_noexec", "2");
+    // Other permissions to write do not cover this `/proc`.
+    let root = rustix::fs::stat("/")?;
+    let is_root = |stat: rustix::fs::Stat| (stat.st_dev, stat.st_ino) == (root.st_dev, root.st_ino);
+    if !rules.write.iter().any(|directory| rustix::fs::fstat(directory).is_ok_and(is_root)) {
+        return Ok(());
+    }
     KERNEL.iter().filter(|path| Path::new(path).exists()).try_for_each(|path| {
-        mount_bind(*path, *path)?;
-        mount_remount(*path, MountFlags::BIND | MountFlags::RDONLY | flags, "")
-    })?;
-    Ok(())
+        let is_bound = mount_bind(*path, *path);
+        let is_read_only = is_bound
+            .and_then(|()| mount_remount(*path, MountFlags::BIND | MountFlags::RDONLY | flags, ""));
+        is_read_only.map_err(|err| io::Error::other(format!("{path} cannot be made read-only: {err}")))
+    })
 }

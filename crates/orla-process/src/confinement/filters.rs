@@ -111,7 +111,8 @@ const FILE_SYSTEM: [u64; 2] = [0x4004_7211, 0x4018_6F04];
 const TYPE: u64 = 0xFF00;
 /// Types of requests of file systems that make subvolumes and snapshots through any descriptor: Btrfs, bcachefs, F2FS.
 const FILE_SYSTEM_TYPES: [u64; 3] = [0x9400, 0xBC00, 0xF500];
-/// Those of Btrfs that every file system knows, and that need a file that is open to write: `FICLONE`, `FICLONERANGE`, `FIDEDUPERANGE`.
+/// Those of Btrfs that every file system knows, and that change no content of a file that may only be read: `FICLONE`, `FICLONERANGE`,
+/// `FIDEDUPERANGE`.
 const CLONES: [u64; 3] = [0x4004_9409, 0x4020_940D, 0xC018_9436];
 
 impl Filters {

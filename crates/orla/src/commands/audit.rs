@@ -43,7 +43,14 @@ pub(crate) fn verify(
             .map_err(|err| Failure::failed(format!("{}: {}", path.display(), reason(&err))))?;
         match (before, continued) {
             (Some((_, end)), Some(hash)) if end == hash => {}
-            (Some((former, end)), _) => {
+            (Some((former, _)), None) => {
+                return Err(Failure::failed(format!(
+                    "{}: it does not say which log it continues: it was begun anew, or does not follow {}",
+                    path.display(),
+                    former.display()
+                )));
+            }
+            (Some((former, end)), Some(_)) => {
                 return Err(Failure::failed(format!(
                     "{}: it does not continue {}, whose last hash is {end}: a file between them is missing, or the order is \
                      another",

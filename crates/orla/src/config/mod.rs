@@ -515,7 +515,9 @@ impl Source {
         let has_token = env("ORLA_TOKEN").is_some_and(|token| !token.is_empty());
         let keys = if has_token { CLIENT_KEYS } else { CLIENT_KEYS_AND_TOKENS };
         let (mut config, mut problems) = self.read_keys(Some(keys), env);
-        if is_named {
+        if is_named && !problems.is_empty() {
+            // The address of the server may be among them, and the tokens are for this address only.
+            config.auth_tokens.clear();
             config.warnings.append(&mut problems);
         }
         self.overlay(&mut config, env, &mut problems);

@@ -309,7 +309,7 @@ mod tests {
             "ModuleNotFoundError: No module named 'x'",
             "thread 'main' (7) panicked at src/main.rs:1:1:",
             "sh: 1: nothing: not found",
-            "npm error 404 Not Found - GET https://registry.npmjs.org/nopkg - Not found",
+            "npm error 404 Not Found - GET https://npm.example/nopkg - Not found",
         ] {
             assert!(tells_why(line), "{line}");
         }

@@ -29,7 +29,6 @@ const WATCHED: &str =
 async fn nothing_starts_after_a_shutdown() {
     let world = World::new(&Bare::default().code(), "");
     world.capsules.shutdown().await;
-    assert_eq!(world.status().state.as_deref(), Some("STOPPED"));
     assert!(world.error("{}").await.contains("it was stopped"));
     assert_eq!(world.records(), []);
 }

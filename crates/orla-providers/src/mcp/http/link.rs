@@ -74,8 +74,10 @@ impl<T: Into<String>> From<T> for Unopened {
 }
 
 impl Unopened {
-    fn of(failure: &Failure) -> Self {
-        Self { reason: failure.to_string(), is_lasting: matches!(failure, Failure::Refused(_)) }
+    fn of(failure: &Failure, shared: &Shared) -> Self {
+        // A sign-in can change the answer at any time.
+        let is_lasting = matches!(failure, Failure::Refused(_)) && shared.sender.credentials().is_none();
+        Self { reason: failure.to_string(), is_lasting }
     }
 }
 
@@ -108,7 +110,7 @@ async fn discover(shared: &Shared) -> Result<Channel, Unopened> {
     let nothing = object::empty();
     let asked = Exchange::own(shared, &channel).request("server/discover", &nothing);
     let answer = match timeout(DISCOVERY, asked).await {
-        Ok(answer) => answer.map_err(|failure| Unopened::of(&failure))?,
+        Ok(answer) => answer.map_err(|failure| Unopened::of(&failure, shared))?,
         Err(_) => return Err("it does not answer server/discover".into()),
     };
     let versions = Object::parse(answer.result.as_str())
@@ -130,7 +132,7 @@ async fn initialize(shared: &Shared) -> Result<Channel, Unopened> {
     let asked = Exchange::own(shared, &bare).request("initialize", &params).await;
     let answer = asked.map_err(|failure| match failure {
         Failure::Expired => "it answered initialize with HTTP 404".into(),
-        other => Unopened::of(&other),
+        other => Unopened::of(&other, shared),
     })?;
     let offers = Offers::read(&answer.result).ok_or("its answer to initialize is not an object")?;
     let version =
@@ -143,7 +145,7 @@ async fn initialize(shared: &Shared) -> Result<Channel, Unopened> {
     }
     let told = Exchange::own(shared, &channel).notify("notifications/initialized", None).await;
     if let Err(failure @ Failure::Lost(_)) = told {
-        return Err(Unopened::of(&failure));
+        return Err(Unopened::of(&failure, shared));
     }
     let mut requests = Vec::new();
     if channel.offers.logging {

@@ -258,10 +258,7 @@ mod tests {
             limit: 5,
             ..CallsFilter::default()
         };
-        assert_eq!(
-            path(&filter),
-            "/calls?limit=5&failed=true&capability=a%20b%2A&since=10m&before=x-1"
-        );
+        assert_eq!(path(&filter), "/calls?limit=5&failed=true&capability=a%20b%2A&since=10m&before=x-1");
         let read = query(&filter).unwrap();
         assert!(read.failed && read.since.is_some() && read.capability.unwrap().matches("a bc"));
         filter.since = Some("soon".to_owned());
