@@ -553,7 +553,7 @@ mod tests {
         assert_eq!(bundle, Install::Bundle(vec![wanted]));
         for (packages, words) in [
             (json!([]), "no packages"),
-            (json!([{"registryType": "oci", "identifier": "A B"}]), "no name of an OCI artifact"),
+            (json!([{"registryType": "oci", "identifier": "A B"}]), "not the name of an OCI artifact"),
             (json!([{"registryType": "nuget", "identifier": "c"}]), "nuget"),
             (json!([{"registryType": "npm", "identifier": "c"}]), "version"),
             (json!([{"registryType": "npm", "identifier": "--c", "version": "1.0.0"}]), "usable name"),

@@ -582,19 +582,14 @@ fn what_a_file_takes_and_gives_is_checked_like_that_of_any_tool() {
 
 #[test]
 fn nothing_takes_the_name_of_the_language() {
-    let world = world()
-        .tool("rtfs", sh("echo mine"))
-        .file("tools/rtfs_check.rtfs", "(defn main [input] :checked)")
-        .config(
-            "capabilities: [{id: rtfs, description: adds, provider: {Local: {function: math.add}}}]\n",
-        );
+    let world = world().tool("rtfs", sh("echo mine")).config(
+        "capabilities: [{id: rtfs_check, description: adds, provider: {Local: {function: math.add}}}]\n",
+    );
     let checked = world.run(&["check"]);
     assert_eq!(checked.code, Some(0), "{}", checked.all());
-    for words in [
-        "rtfs: this name is that of the language; the tool is called rtfs_2",
-        "called rtfs_3",
-        "called rtfs_check_2",
-    ] {
+    for words in
+        ["rtfs: this name is that of the language; the tool is called rtfs_2", "called rtfs_check_2"]
+    {
         assert!(checked.all().contains(words), "{}", checked.all());
     }
     let server = world.serve();
@@ -602,14 +597,14 @@ fn nothing_takes_the_name_of_the_language() {
     let mut http = server.http();
     let mut answer = |body: Value| http.send(&post(&body)).unwrap().json();
     assert_eq!(answer(json!({"program": "(+ 1 2)"})), json!({"value": 3}));
-    assert_eq!(answer(json!({"call": "rtfs_3", "input": {"a": 1, "b": 2}})), json!({"value": 3}));
+    assert_eq!(answer(json!({"call": "rtfs_check_2", "input": {"a": 1, "b": 2}})), json!({"value": 3}));
     assert_eq!(answer(json!({"call": "rtfs", "input": {"program": "7"}})), json!({"value": 7}));
     let task = Request::new("POST", "/tasks").header("content-type", "application/json");
     let task = http.send(&task.body(json!({"program": "(* 6 7)"}).to_string())).unwrap().json();
     let path = format!("/tasks/{}", task["id"].as_str().unwrap());
     eventually("the task is done", || http.get(&path).json()["result"].to_string().contains("42"));
     for mut client in server.clients() {
-        assert_eq!(client.tool_names(), ["rtfs_2", "rtfs_3", "rtfs_check_2"]);
+        assert_eq!(client.tool_names(), ["rtfs_2", "rtfs_check_2"]);
         assert!(client.call("rtfs_2", json!({})).text().contains("mine"));
         assert_eq!(client.call("rtfs", json!({"program": "7"})).structured(), &json!({"value": 7}));
     }
