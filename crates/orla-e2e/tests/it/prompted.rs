@@ -278,10 +278,10 @@ fn a_run_that_begins_runs_of_its_own_ends_with_all_of_them() {
 fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_question() {
     let wipe = [("wipe", json!({"stdin": "all"}))];
     let model = Scripted::new(vec![openai(&["I will.\n"], &wipe), openai(&["It is\n", "gone."], &[])]);
-    let wiping = |text: &str| {
-        world().tool("wipe", sh("cat > wiped")).config(&(asking(&model, "") + text)).serve()
-    };
-    let server = wiping("");
+    // It ends once its step was seen: a newer step takes the place of one that nobody has read.
+    let wipe =
+        sh("cat > wiped; echo '::progress 0.5 half' >&2; while [ ! -e seen ]; do sleep 0.02; done");
+    let server = world().tool("wipe", wipe).config(&asking(&model, "")).serve();
     let asked = task(&server, &message(&json!({"text": "tidy up"})));
     assert_eq!(state(&asked), "TASK_STATE_INPUT_REQUIRED", "{asked}");
     let question = asked["status"]["message"]["parts"][0]["text"].as_str().unwrap_or_default();
@@ -297,7 +297,23 @@ fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_questio
         .unwrap();
     let mut yes = message(&json!({"text": "yes"}));
     yes["message"]["taskId"] = asked["id"].clone();
-    let done = task(&server, &yes);
+    let (mut told, mut steps) = (Vec::new(), Vec::new());
+    let done = std::thread::scope(|scope| {
+        let answered = scope.spawn(|| task(&server, &yes));
+        while let Some(event) = events.next_event().unwrap() {
+            let event: Value = serde_json::from_str(&event).unwrap();
+            let update = &event["result"]["artifactUpdate"];
+            if let Some(text) = update["artifact"]["parts"][0]["text"].as_str() {
+                told.push((text.to_owned(), update["append"] == true));
+            }
+            let said = &event["result"]["statusUpdate"]["status"]["message"]["parts"][0]["text"];
+            if let Some(step) = said.as_str().filter(|step| *step == "wipe: half") {
+                server.write("seen", "", 0o644);
+                steps.push(step.to_owned());
+            }
+        }
+        answered.join().unwrap()
+    });
     assert_eq!(state(&done), "TASK_STATE_COMPLETED", "{done}");
     let parts = &done["artifacts"][0]["parts"];
     assert_eq!(
@@ -308,19 +324,9 @@ fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_questio
     assert_eq!(done["artifacts"].as_array().map(Vec::len), Some(1), "{done}");
     assert_eq!(server.read("wiped"), "all");
     assert!(model.asked()[0].body.to_string().contains("tidy up"));
-    let (mut told, mut steps) = (Vec::new(), Vec::new());
-    while let Some(event) = events.next_event().unwrap() {
-        let event: Value = serde_json::from_str(&event).unwrap();
-        let update = &event["result"]["artifactUpdate"];
-        if let Some(text) = update["artifact"]["parts"][0]["text"].as_str() {
-            told.push((text.to_owned(), update["append"] == true));
-        }
-        let said = &event["result"]["statusUpdate"]["status"]["message"]["parts"][0]["text"];
-        steps.extend(said.as_str().map(str::to_owned));
-    }
     let expected = [("It is\n", true), ("gone.", true), ("It is\ngone.", false)];
     assert_eq!(told, expected.map(|(text, append)| (text.to_owned(), append)));
-    assert!(steps.iter().any(|step| step.starts_with("wipe (")), "{steps:?}");
+    assert_eq!(steps, ["wipe: half"]);
 
     // Named for texts, it is given the prompt alone.
     let named = Scripted::new(vec![openai(&["Hello."], &[])]);
