@@ -20,7 +20,7 @@ use crate::server::Server;
 const SYSTEM_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// What the error says of a tool that cannot be confined to what it declares.
-pub(super) const UNAVAILABLE: &str = "cannot be confined as it is declared";
+pub(super) const UNAVAILABLE: &str = "cannot be confined as declared";
 
 /// Who runs the server.
 #[derive(Clone, Copy)]
