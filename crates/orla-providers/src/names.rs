@@ -40,7 +40,7 @@ impl NameRules {
     }
 
     /// Whether a capability with this id or name may turn out to be served.
-    pub(crate) fn may_serve(&self, provider: &str, name: &str) -> bool {
+    pub fn may_serve(&self, provider: &str, name: &str) -> bool {
         match &self.prefix {
             Some(prefix) => name.starts_with(&**prefix) || name.starts_with(&mcp_name(prefix)),
             None => name == provider || is_below(provider, name),

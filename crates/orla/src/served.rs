@@ -18,6 +18,7 @@ use orla_marketplace::{
     discovery, program,
 };
 use orla_process::confinement::Declared;
+use orla_providers::NameRules;
 use parking_lot::Mutex;
 
 use crate::config::{Config, Placed, Problem, Rename, ToolOverride, description_of};
@@ -27,7 +28,6 @@ use crate::memory;
 use crate::packages::Installed;
 use crate::prompts::{Prompt, Prompts};
 use crate::text::suggestion;
-use crate::unserved::is_part;
 
 /// How many unknown names in `tools` are reported one by one.
 pub(crate) const MAX_NAMED: usize = 20;
@@ -446,7 +446,7 @@ impl Sources {
             let is_switched = own_ids().any(|own| own == *name) && **change == switch;
             let is_known = names.contains(*name)
                 || is_switched
-                || self.shut.iter().any(|shut| shut == *name || is_part(shut, name))
+                || self.shut.iter().any(|shut| NameRules::default().may_serve(shut, name))
                 || names.iter().any(|served| of_several.is_above(served))
                 || may_come(providers, name)
                 || may_be_of_several();

@@ -1,7 +1,6 @@
 //! Capsules and MCP servers of which the configuration serves nothing, so that they need not run. No I/O.
 
 use orla_marketplace::ProviderType;
-use orla_marketplace::id::{Pattern, mcp_name};
 use orla_providers::NameRules;
 
 use crate::config::Config;
@@ -19,17 +18,12 @@ pub(crate) fn is_shut(config: &Config, name: &str, names: &NameRules) -> bool {
     if names.prefix.is_some() || is_used_elsewhere {
         return false;
     }
-    let mut parts = config.tools.iter().filter(|(tool, _)| *tool == name || is_part(name, tool));
+    let mut parts = config.tools.iter().filter(|(tool, _)| names.may_serve(name, tool));
     if parts.any(|(_, change)| change.rename.is_some() || change.enabled == Some(true)) {
         return false;
     }
     let is_disabled = config.tools.get(name).is_some_and(|change| change.enabled == Some(false));
     is_disabled || config.deny.iter().any(|text| text == name)
-}
-
-/// Whether `tool` is the id or the name of something below `name`.
-pub(crate) fn is_part(name: &str, tool: &str) -> bool {
-    Pattern::new(name).is_above(tool) || tool.starts_with(&mcp_name(&format!("{name}.")))
 }
 
 #[cfg(test)]
