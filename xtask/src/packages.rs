@@ -1,4 +1,4 @@
-//! Installations over many crashes: a test of `orla-e2e`, with more of them than the tests make.
+//! Installations over many crashes: a test of `orla`, with more of them than the tests make.
 
 use std::process::Command;
 
@@ -17,7 +17,7 @@ pub(crate) fn run(arguments: &[String]) -> Outcome {
         _ => return Err(format!("expected {QUICK} or a number of kills")),
     };
     let status = Command::new("cargo")
-        .args(["test", "--package", "orla-e2e", "--test", "it", "--", "--exact", TEST, "--nocapture"])
+        .args(["test", "--package", "orla", "--test", "it", "--", "--exact", TEST, "--nocapture"])
         .env("ORLA_PACKAGE_KILLS", kills)
         .current_dir(crate::root())
         .status()

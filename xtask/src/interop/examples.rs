@@ -148,7 +148,7 @@ pub(super) fn run(binary: &Path, foreign: &Foreign, tally: &mut Tally) -> Result
         let (_server, variable) = match example.needs {
             Needs::Nothing | Needs::Packages => (None, None),
             Needs::Built(variable) => {
-                server::cargo(&["build", "--package", "orla-e2e", "--example", "words"])?;
+                server::cargo(&["build", "--package", "orla", "--example", "words"])?;
                 let built = crate::target("debug")?.join("examples/words");
                 (None, Some((variable, built.display().to_string())))
             }

@@ -84,7 +84,7 @@ use orla_e2e::World;
 
 /// An empty world for the binary under test.
 fn world() -> World {
-    World::new(env!("CARGO_BIN_EXE_orla_under_test"))
+    World::new(env!("CARGO_BIN_EXE_orla"))
 }
 
 /// A shell script with this body.

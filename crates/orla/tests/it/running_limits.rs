@@ -464,7 +464,7 @@ fn world_of_its_own_user(processes: u32) -> Option<World> {
             "--regid",
             &id,
             "--clear-groups",
-            env!("CARGO_BIN_EXE_orla_under_test"),
+            env!("CARGO_BIN_EXE_orla"),
             "--version",
         ])
         .current_dir(world.dir())

@@ -130,7 +130,7 @@ fn every_test_that_the_table_of_the_specification_names_exists() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let table = std::fs::read_to_string(root.join("docs/design/authorization.md")).expect("the table");
     let mut sources = String::new();
-    for folder in ["orla-identity/src", "orla-oauth", "orla-e2e/tests/it", "orla/src/config"] {
+    for folder in ["orla-identity/src", "orla-oauth", "orla/tests/it", "orla/src/config"] {
         read_all(&root.join("crates").join(folder), &mut sources);
     }
     let rows = table.lines().filter(|line| line.starts_with("| ") && line.contains('`'));

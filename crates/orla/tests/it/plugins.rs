@@ -477,7 +477,7 @@ fn running_a_plugin_needs_the_permission_to() {
 fn the_examples_answer() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/plugins");
     // Beside the binaries of the tests.
-    let built = Path::new(env!("CARGO_BIN_EXE_orla_under_test")).with_file_name("examples/words");
+    let built = Path::new(env!("CARGO_BIN_EXE_orla")).with_file_name("examples/words");
     let text = fs::read_to_string(examples.join("orla.yaml")).unwrap();
     let text = text.replace("../../target/debug/examples/words", &built.display().to_string());
     let world = world().config(&text);

@@ -9,8 +9,8 @@ use crate::world;
 
 /// An example, which `cargo test` builds beside the binaries of the tests.
 fn example(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_BIN_EXE_orla_under_test")).with_file_name("examples").join(name);
-    assert!(path.exists(), "{} is not built: cargo build -p orla-e2e --examples", path.display());
+    let path = Path::new(env!("CARGO_BIN_EXE_orla")).with_file_name("examples").join(name);
+    assert!(path.exists(), "{} is not built: cargo build -p orla --examples", path.display());
     path
 }
 
@@ -110,7 +110,7 @@ fn a_kind_that_the_program_does_not_add_is_an_error_of_the_configuration_with_it
 
 #[test]
 fn the_example_of_a_server_is_short() {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../orla/examples/greeting_server.rs");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/greeting_server.rs");
     let text = std::fs::read_to_string(source).unwrap();
     let main = text.lines().skip_while(|line| !line.starts_with("fn main")).count();
     assert!(main <= 8 && text.lines().count() <= 55, "{main} lines of {}", text.lines().count());
