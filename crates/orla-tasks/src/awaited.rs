@@ -1,4 +1,4 @@
-//! Which tasks are waited for by sleeping ones, as far as that is known without a read. Bounded.
+//! The tasks for which sleeping tasks wait, as far as they are known without a read. Bounded.
 
 use std::collections::HashSet;
 
@@ -6,23 +6,23 @@ use parking_lot::Mutex;
 
 use crate::task::TaskId;
 
-/// The most tasks that are known. If there are more, the store is asked about every task.
+/// The maximum number of known tasks. Beyond it, the store is queried for every task.
 pub(crate) const KNOWN: usize = 4096;
 
-/// The tasks that sleeping ones may wait for. Most tasks are not, and their ends need no read.
+/// The tasks for which sleeping tasks may wait. The end of any other task needs no read.
 #[derive(Default)]
 pub(crate) struct Awaited {
-    /// `None` if it is not known.
+    /// `None` if the set is unknown.
     known: Mutex<Option<HashSet<TaskId>>>,
 }
 
 impl Awaited {
-    /// These and no others are waited for.
+    /// Replaces the set: exactly these tasks are awaited.
     pub(super) fn begin(&self, all: HashSet<TaskId>) {
         *self.known.lock() = (all.len() <= KNOWN).then_some(all);
     }
 
-    /// A task is about to wait for these. To be called before that is written.
+    /// Adds tasks that another task is about to await. Must be called before the wait is written.
     pub(super) fn add(&self, awaited: impl Iterator<Item = TaskId>) {
         let mut known = self.known.lock();
         if let Some(all) = &mut *known {
@@ -33,12 +33,13 @@ impl Awaited {
         }
     }
 
-    /// Whether a task may be waited for. To be called when its end is written.
+    /// Returns whether another task may wait for this task. Must be called when the end of the task is
+    /// written.
     pub(super) fn has(&self, id: &TaskId) -> bool {
         self.known.lock().as_ref().is_none_or(|all| all.contains(id))
     }
 
-    /// No task waits for this one any more.
+    /// Removes a task for which no other task waits any more.
     pub(super) fn remove(&self, id: &TaskId) {
         if let Some(all) = &mut *self.known.lock() {
             all.remove(id);

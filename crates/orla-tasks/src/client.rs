@@ -1,4 +1,5 @@
-//! The questions of a task: its call asks, and those who look at the task answer.
+//! The questions of a task. The call of the task asks them, and a client that reads the task answers
+//! them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -14,26 +15,26 @@ use crate::service::Inner;
 use crate::state::Event;
 use crate::task::{Question, TaskId};
 
-/// The most questions of a task that wait at once.
+/// The maximum number of questions of one task that wait at once.
 const MAX: usize = 16;
 
-/// How many names of questions are remembered. Questions after them have numbers.
+/// The maximum number of question names that are remembered. Later questions get numbers.
 const NAMES: usize = 256;
 
-/// The questions of a task that wait, by their keys.
+/// The waiting questions of a task, by their keys.
 #[derive(Default)]
 pub(crate) struct Questions(Mutex<Asked>);
 
 #[derive(Default)]
 struct Asked {
     waiting: HashMap<String, oneshot::Sender<Result<JsonText, ClientError>>>,
-    /// The names that were used. No key of a task is used twice (SEP-2663).
+    /// The names already used. No key is used twice within a task (SEP-2663).
     names: HashSet<String>,
     count: u64,
 }
 
 impl Asked {
-    /// A key that the task has not used, if possible the one that the provider wants.
+    /// Returns a key that the task has not used yet, preferably the provider's name.
     fn key(&mut self, name: Option<String>) -> String {
         self.count += 1;
         let is_number = |name: &str| {
@@ -48,14 +49,14 @@ impl Asked {
 }
 
 impl Questions {
-    /// Gives an answer to the call. Gives whether the question still waited.
+    /// Passes an answer to the call. Returns whether the question was still waiting.
     pub(crate) fn answer(&self, key: &str, answer: Result<JsonText, ClientError>) -> bool {
         let sender = self.0.lock().waiting.remove(key);
         sender.is_some_and(|sender| sender.send(answer).is_ok())
     }
 }
 
-/// The client that the call of a task sees.
+/// The client, as the call of a task sees it.
 pub(crate) struct TaskClient {
     pub(crate) tasks: Weak<Inner>,
     pub(crate) id: TaskId,
@@ -103,7 +104,7 @@ impl Client for TaskClient {
     }
 }
 
-/// A question that waits for its answer. Dropping it, for example because another has answered, withdraws it.
+/// A question that waits for its answer. Dropping it withdraws the question.
 struct OpenQuestion<'a> {
     client: &'a TaskClient,
     key: String,
@@ -118,7 +119,7 @@ impl Drop for OpenQuestion<'_> {
             return;
         };
         let Some(running) = tasks.live.running(id) else { return };
-        // If it is not there any more, it was answered just now, or was never asked.
+        // If the question is absent, it was just answered or was never asked.
         if running.questions.0.lock().waiting.remove(&self.key).is_none() {
             return;
         }
@@ -131,7 +132,7 @@ impl Drop for OpenQuestion<'_> {
     }
 }
 
-/// Whether a client with these capabilities answers such a question.
+/// Returns whether a client with these capabilities can answer such a question.
 fn can_be_asked(capabilities: &JsonText, method: &str, params: &JsonText) -> bool {
     let member = match method {
         "elicitation/create" => "elicitation",
@@ -142,12 +143,12 @@ fn can_be_asked(capabilities: &JsonText, method: &str, params: &JsonText) -> boo
     let capabilities = Object::parse(capabilities.as_str());
     let Some(own) = capabilities.as_ref().and_then(|all| all.get(member)) else { return false };
     let mode = Object::parse(params.as_str()).and_then(|params| params.text("mode"));
-    // Every client that can be asked has forms.
+    // Every client that supports elicitation supports forms.
     mode.filter(|mode| member == "elicitation" && mode != "form")
         .is_none_or(|mode| Object::parse(own).is_some_and(|own| own.get(&mode).is_some()))
 }
 
-/// The name that a provider gave its question, and the parameters without it.
+/// Splits off the provider's name for its question from the parameters.
 fn named(params: &JsonText) -> (Option<String>, String) {
     let Some(mut object) = Object::parse(params.as_str()) else {
         return (None, params.to_string());

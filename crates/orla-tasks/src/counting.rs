@@ -1,4 +1,4 @@
-//! Capabilities for tests whose calls are counted, outside of all processes and nodes.
+//! Capabilities for tests that count their calls, outside of all processes and nodes.
 
 use std::any::{Any, TypeId};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use orla_marketplace::{
 };
 use parking_lot::Mutex;
 
-/// Each call, with its capability and its input.
+/// The calls made, each with its capability and its input.
 pub(crate) type Calls = Arc<Mutex<Vec<(String, String)>>>;
 
 #[derive(Debug)]
@@ -47,7 +47,7 @@ impl CapabilityExecutor for Counter {
     }
 }
 
-/// Programs, and the capabilities of [`register`], whose calls are counted.
+/// A marketplace with programs and the capabilities of [`register`], which count their calls.
 pub(crate) fn market(calls: &Calls, idempotent: &str) -> Arc<CapabilityMarketplace> {
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(Counter(Arc::clone(calls)))).unwrap();
@@ -61,7 +61,7 @@ pub(crate) fn market(calls: &Calls, idempotent: &str) -> Arc<CapabilityMarketpla
     market
 }
 
-/// The capability `once`, which is not idempotent, and one that is.
+/// Registers the capability `once`, which is not idempotent, and one that is.
 pub(crate) fn register(
     market: &CapabilityMarketplace,
     idempotent: &str,

@@ -1,4 +1,3 @@
-//! Why a request about a task is refused.
 
 use orla_marketplace::RuntimeError;
 use orla_state::StateError;
@@ -7,46 +6,47 @@ use crate::start::MAX_INPUT;
 use crate::state::State;
 use crate::task::TaskId;
 
-/// Why a request about a task is refused.
+/// The reason why a request about a task is refused.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TaskError {
-    /// There is no such task, or it is another caller's.
+    /// The task does not exist or belongs to another caller.
     #[error("unknown task: {0}")]
     Unknown(String),
-    /// The call cannot be made: its capability does not exist, is denied or unavailable, or its input is invalid.
+    /// The call cannot be made. Its capability does not exist, is denied or unavailable, or its input is
+    /// invalid.
     #[error(transparent)]
     Refused(#[from] RuntimeError),
     /// The idempotency key is malformed.
     #[error("the idempotency key {0}")]
     InvalidKey(&'static str),
-    /// The caller used this idempotency key for another input.
+    /// The caller has already used this idempotency key with another input.
     #[error("the idempotency key {key:?} was used for another call, by task {id}; use another key")]
     KeyConflict {
-        /// The key.
+        /// The idempotency key.
         key: String,
-        /// The task that it started.
+        /// The task that was started with the key.
         id: TaskId,
     },
-    /// The input is larger than the state holds.
+    /// The input is larger than the state store accepts.
     #[error("the input has {bytes} bytes, and a task takes at most {MAX_INPUT}")]
     LargeInput {
-        /// Its size.
+        /// The size of the input.
         bytes: usize,
     },
-    /// Too many tasks wait or run.
+    /// Too many tasks are waiting or running.
     #[error("{0} tasks wait or run already; try again later")]
     Full(usize),
     /// The task has ended.
     #[error("the task has already ended: {0}")]
     Over(State),
-    /// The task is not a program, so it awaits no events.
+    /// The task is not a program, so it cannot await events.
     #[error("the task is not a program, so it awaits no events")]
     NoProgram,
     /// The value of an event is too large.
     #[error("the value of an event has at most {0} bytes")]
     LargeEvent(usize),
-    /// Too many events have been sent to the task that it has not awaited.
+    /// The task has too many events that it has not awaited yet.
     #[error("too many undelivered events: {0}; try again when the task has awaited some")]
     ManyEvents(usize),
     /// The name of an event is empty or too long.
@@ -55,10 +55,10 @@ pub enum TaskError {
     /// No question of the task has this key.
     #[error("the task has no open question {0:?}")]
     NotAsked(String),
-    /// Tasks end with this process, and it is shutting down.
+    /// The process is shutting down, and its tasks end with it.
     #[error("the server is shutting down; try again later")]
     Closing,
-    /// The state cannot be read or written.
+    /// The state store cannot be read or written.
     #[error("{0}")]
     State(#[from] StateError),
 }

@@ -1,4 +1,4 @@
-//! Following what other nodes do.
+//! Follows the records of other nodes, and takes over the tasks of nodes that are gone.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,25 +14,26 @@ use crate::service::{Inner, Tasks};
 use crate::shared::Shared;
 use crate::task::{Runner, TaskId};
 
-/// What the records of nodes are below.
+/// The prefix of the keys of node records.
 const NODES: &str = "node/";
-/// How often a node says that it is there.
+/// The interval between two heartbeats of a node.
 const BEAT: Duration = Duration::from_secs(3);
-/// How often nodes are looked for that say nothing any more.
+/// The interval between two searches for nodes that no longer send heartbeats.
 const LOOK: Duration = Duration::from_secs(1);
-/// A node that looks so late has stood still, and has not heard the others.
+/// A node whose search is this late was suspended, and has missed the heartbeats of the others.
 const LATE: Duration = Duration::from_secs(4);
-/// How often all tasks are looked at, so that none is forgotten.
+/// The interval between two scans of all tasks, which find any task that was missed.
 const ALL: Duration = Duration::from_secs(60);
-/// All tasks are not looked at again for so many times as long as it took, unless a node is gone.
+/// After a scan of all tasks, the next scan waits for this multiple of the scan's duration, unless a
+/// node is gone.
 const REST: u32 = 4;
-/// How many records are read at once.
+/// The number of records read at once.
 const PAGE: usize = 1000;
-/// How many nodes a cluster may have.
+/// The maximum number of nodes in a cluster.
 const MAX_NODES: usize = 10_000;
 
 impl Tasks {
-    /// Is a node until the tasks are closed.
+    /// Acts as a node of the cluster until the tasks are closed.
     pub(crate) fn serve_shared(&self) {
         let Some(changes) = self.0.store.changed_keys() else { return };
         let inner = Arc::clone(&self.0);
@@ -43,10 +44,10 @@ impl Tasks {
 }
 
 impl Inner {
-    /// Says that this node is there, until nothing runs here any more.
+    /// Sends heartbeats until nothing runs on this node any more.
     async fn be_there(self: Arc<Self>) {
         let Some(shared) = &self.shared else { return };
-        // The life before this one is over.
+        // The previous life of this node is over.
         let mut own = Expect::Anything;
         let mut beat = interval(BEAT);
         beat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -78,15 +79,16 @@ impl Inner {
                 beat.reset_after(LOOK);
             }
         }
-        // What ran here has ended, or is written, before others learn that this node is gone.
+        // By now, everything that ran here has ended or is written. Only then do the others learn that
+        // this node is gone.
         if let Expect::Revision(_) = own {
             let gone = Change::remove(key(&shared.me.node)).expecting(own);
             drop(tokio::time::timeout(BEAT, self.store.write(vec![gone])).await);
         }
     }
 
-    /// Says once that this node is there. `false` if others had to believe that it was gone, or another instance has its
-    /// name.
+    /// Writes one heartbeat. Returns `false` if the other nodes had to consider this node gone, or if
+    /// another instance uses its name.
     async fn beat(&self, shared: &Shared, own: &mut Expect) -> Result<bool, StateError> {
         if shared.is_replaced.load(Ordering::Relaxed) {
             return Ok(false);
@@ -109,7 +111,8 @@ impl Inner {
                         "another instance is this node of the cluster: this one stops taking tasks"
                     );
                 }
-                // Others have removed it, it was lost with its stream, or a request wrote it whose answer was lost.
+                // Another node removed the record, it was lost with its stream, or an earlier request
+                // wrote it and the answer was lost.
                 let record = record.filter(|_| !is_other);
                 *own = record.map_or(Expect::Absent, |record| Expect::Revision(record.revision));
                 Ok(false)
@@ -117,7 +120,8 @@ impl Inner {
         }
     }
 
-    /// Learns who is there, after nobody could be heard. From then on this node judges the others.
+    /// Reads which nodes are present after a time in which no node could be heard. From then on, this
+    /// node judges the others.
     async fn comes_back(&self, shared: &Shared) -> Result<(), StateError> {
         self.store.sync().await?;
         self.catch_up(shared).await?;
@@ -125,7 +129,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Follows the changes of all nodes, and takes what is left by those that are gone, until nothing runs here any more.
+    /// Follows the changes of all nodes, and takes over the tasks of nodes that are gone, until nothing
+    /// runs on this node any more.
     async fn follow(self: Arc<Self>, mut changes: broadcast::Receiver<Arc<str>>) {
         let Some(shared) = &self.shared else { return };
         let (mut look, mut all) = (interval(LOOK), interval(ALL));
@@ -134,7 +139,8 @@ impl Inner {
         }
         let mut market = self.market.changes();
         let mut looked = Instant::now();
-        // Looking at all tasks may take so long that changes of others are missed, which is a reason to do it again.
+        // A scan of all tasks may take so long that changes of other nodes are missed. That is a reason
+        // to scan again.
         let mut rest = Instant::now();
         let mut has_taken = shared.takes();
         loop {
@@ -163,7 +169,7 @@ impl Inner {
                     }
                 }
                 _ = all.tick() => shared.look_soon(),
-                // A capability may be here now.
+                // A capability may have become available.
                 changed = market.changed() => match changed {
                     Ok(()) => shared.look_soon(),
                     Err(_) => return,
@@ -183,14 +189,14 @@ impl Inner {
         }
     }
 
-    /// Looks whether a node is gone, and at all tasks if there is a reason.
+    /// Checks whether a node is gone, and scans all tasks if there is a reason.
     async fn look(self: &Arc<Self>, shared: &Shared, rest: &mut Instant) -> Result<(), StateError> {
         if !shared.is_there() || self.closing.is_cancelled() {
             return Ok(());
         }
         let is_silent = shared.nodes.lock().is_anyone_silent(Instant::now());
         if is_silent {
-            // What it has said until now may not have come here yet.
+            // Heartbeats written until now may not have arrived here yet.
             let asked = Instant::now();
             self.store.sync().await?;
             self.hear_all(shared).await?;
@@ -200,7 +206,7 @@ impl Inner {
                 shared.look_soon();
                 *rest = Instant::now();
                 let record = Change::remove(key(&node)).expecting(Expect::Revision(revision));
-                // Another node may have removed it.
+                // Another node may have removed the record.
                 drop(self.store.write(vec![record]).await);
             }
         }
@@ -218,7 +224,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Learns what changed while this node did not listen.
+    /// Reads what changed while this node was not listening.
     async fn catch_up(&self, shared: &Shared) -> Result<(), StateError> {
         self.hear_all(shared).await?;
         self.refresh().await?;
@@ -227,7 +233,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Hears everyone who is there.
+    /// Reads the records of all nodes.
     async fn hear_all(&self, shared: &Shared) -> Result<(), StateError> {
         for record in self.store.list(Query::below(NODES, MAX_NODES)).await? {
             hear(shared, &record.key, Some(&record));
@@ -235,7 +241,8 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether nobody runs a task. What is kept of its node may be newer than what was heard of it.
+    /// Returns whether no node runs a task. The stored record of a node may be newer than the last one
+    /// received.
     pub(crate) async fn is_free(&self, shared: &Shared, task: &crate::Task) -> Result<bool, StateError> {
         if shared.is_free(task)
             && let Some(runner) = &task.runner
@@ -246,7 +253,7 @@ impl Inner {
         Ok(shared.is_free(task))
     }
 
-    /// Learns how the tasks stand that run here or are watched here.
+    /// Reloads the tasks that run here or are watched here.
     async fn refresh(&self) -> Result<(), StateError> {
         for id in self.live.ids() {
             let Some(task) = self.load(&id).await? else { continue };
@@ -259,7 +266,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Gives back the place of a task that was accepted here, when another node has taken it.
+    /// Gives back the place of a task that was accepted here after another node has taken the task.
     fn is_taken(&self, shared: &Shared, id: &TaskId, task: Option<&crate::Task>) {
         let is_taken = task.is_none_or(|task| task.runner.is_some() || task.state.is_terminal());
         if is_taken && let Some(owner) = shared.remove_offer(id) {
@@ -267,17 +274,17 @@ impl Inner {
         }
     }
 
-    /// Ends a run here of a task that is over, or that another node runs now.
+    /// Ends a local run whose task is over, or which another node has taken over.
     fn end_if_lost(&self, task: &crate::Task) {
         let Some(running) = self.live.running(&task.id) else { return };
-        // One that falls asleep here gives up the task itself.
+        // A run that falls asleep here gives up the task itself.
         let has_other = task.runner.is_some() && self.is_lost(task);
         if task.state.is_terminal() || has_other {
             running.cancellation.cancel();
         }
     }
 
-    /// A record has changed.
+    /// Handles a changed record.
     async fn changed(self: &Arc<Self>, shared: &Shared, key: &str) -> Result<(), StateError> {
         let Some((kind, rest)) = key.split_once('/') else { return Ok(()) };
         match kind {
@@ -298,7 +305,7 @@ impl Inner {
             }
             "open" => {
                 let Some(id) = TaskId::parse(rest) else { return Ok(()) };
-                // An event may have come for it.
+                // An event may have arrived for the task.
                 if let Some(running) = self.live.running(&id) {
                     running.arrived.notify_waiters();
                 }
@@ -309,7 +316,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Looks whether this node is to do something about any task.
+    /// Checks for every task whether this node must act on it.
     async fn look_at_all(self: &Arc<Self>) -> Result<(), StateError> {
         let mut pages = Pages::below(&*self.store, keys::OPEN, PAGE);
         loop {
@@ -327,7 +334,7 @@ impl Inner {
         }
     }
 
-    /// Looks whether this node is to do something about a task.
+    /// Checks whether this node must act on a task.
     pub(crate) async fn look_at(self: &Arc<Self>, id: &TaskId) -> Result<(), StateError> {
         let Some(row) = self.store.get(&keys::open(id)).await? else { return Ok(()) };
         if OwnerKey::read(&row.value).is_none()
@@ -339,7 +346,8 @@ impl Inner {
     }
 }
 
-/// Takes what a node says of itself. If that ends a life of it, what that one ran is looked at.
+/// Takes in the record of a node. If the record ends a life of that node, schedules a look at the tasks
+/// of that life.
 fn hear(shared: &Shared, key: &str, record: Option<&Record>) {
     let node = key.strip_prefix(NODES).unwrap_or_default();
     let is_over = match record {

@@ -1,8 +1,9 @@
 //! The tasks that wait or run in this process. No I/O.
 //!
-//! A task is here at most once, so its place among the unfinished ones is given back exactly once. Code that wakes a task adds
-//! it here first, and then reads the row that says whether the task sleeps. A task that is not here is therefore asleep.
-//! Whoever cancels a sleeping task gives its place back; otherwise whoever removes the task from here does.
+//! The set contains a task at most once, so the task's place among the unfinished tasks is given back
+//! exactly once. Code that wakes a task first adds it to this set, and then reads the row that says
+//! whether the task sleeps. A task that is absent is therefore asleep. The place is given back by the
+//! code that cancels a sleeping task, or else by the code that removes the task from this set.
 
 use std::collections::HashMap;
 
@@ -15,19 +16,21 @@ use crate::task::TaskId;
 #[derive(Default)]
 pub(crate) struct Here(Mutex<HashMap<TaskId, Then>>);
 
-/// What is to be done when a task that is here falls asleep.
+/// What follows when a task of this set falls asleep.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Then {
-    /// It sleeps, and is here no more.
+    /// The task sleeps, and has left the set.
     Sleeps,
-    /// It begins again: it was woken meanwhile.
+    /// The task begins again, because it was woken in the meantime.
     Begins,
-    /// It gives back its place, which is one of this caller: it was cancelled meanwhile, and is here no more.
+    /// The task was cancelled in the meantime and has left the set. Its place, which belongs to this
+    /// caller, is given back.
     GivesBack(OwnerKey),
 }
 
 impl Here {
-    /// Adds a task that is to begin. `false` if it is here already: it begins again if it falls asleep.
+    /// Adds a task that is about to begin. Returns `false` if the set already contains it; it then
+    /// begins again if it falls asleep.
     pub(crate) fn add(&self, id: &TaskId) -> bool {
         let mut all = self.0.lock();
         let Some(then) = all.get_mut(id) else {
@@ -40,7 +43,8 @@ impl Here {
         false
     }
 
-    /// Removes a task that is over, or is another node's. `false` if it was not here.
+    /// Removes a task that is over or that another node runs. Returns `false` if the set did not contain
+    /// it.
     pub(crate) fn remove(&self, id: &TaskId) -> bool {
         self.0.lock().remove(id).is_some()
     }
@@ -55,7 +59,8 @@ impl Here {
         then
     }
 
-    /// Notes that a task of this caller was cancelled. `false` if it is not here. If it is, its place is given back as it leaves.
+    /// Notes that a task of this caller was cancelled. Returns `false` if the set does not contain it.
+    /// Otherwise its place is given back when it leaves the set.
     pub(crate) fn mark_cancelled(&self, id: &TaskId, owner: &OwnerKey) -> bool {
         self.0.lock().get_mut(id).map(|then| *then = Then::GivesBack(owner.clone())).is_some()
     }

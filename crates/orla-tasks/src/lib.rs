@@ -2,22 +2,22 @@
 //!
 //! # How it works
 //!
-//! [`Tasks`] is the only entry point: HTTP, MCP, A2A and the command line use it. A task is
-//! accepted when its record is durable ([`StateStore`](orla_state::StateStore)), waits in the
-//! queue (`queue.rs`), and is then an ordinary call of the marketplace (`run.rs`). The call's
-//! checkpoint records the start before the call runs. Progress and log of a running task are only
-//! in memory (`live.rs`), and are written with the next change of its state.
+//! [`Tasks`] is the only entry point: HTTP, MCP, A2A and the command line use it. A task is accepted
+//! when its record is durable ([`StateStore`](orla_state::StateStore)), waits in the queue (`queue.rs`),
+//! and is then an ordinary call of the marketplace (`run.rs`). The call's checkpoint records the start
+//! before the call runs. The progress and the log of a running task exist only in memory (`live.rs`)
+//! until they are written with its next change of state.
 //!
-//! Every change of a record names the revision that it is based on. So of two concurrent changes,
-//! such as an end and a cancellation, one succeeds, and the other sees its result (`records.rs`).
+//! Every change of a record names the revision that it is based on. Of two concurrent changes, such as
+//! an end and a cancellation, one succeeds, and the other sees the result of the first (`records.rs`).
 //!
 //! # Invariants
 //!
 //! - No terminal state changes ([`State::after`]).
-//! - A call that cannot be repeated does not run a second time ([`may_begin`]): it ends as
-//!   interrupted ([`recovery`]).
+//! - A call that cannot be repeated does not run a second time ([`may_begin`]). It ends as interrupted
+//!   ([`recovery`]).
 //! - A caller sees only its own tasks. Another caller's task looks like an unknown one.
-//! - A task that does not run, and that nobody waits for, is only in the store.
+//! - A task that does not run, and for which no caller waits, exists only in the store.
 
 #![warn(missing_docs)]
 

@@ -1,4 +1,4 @@
-//! What is known of tasks in this process alone: those that run, and those who look on.
+//! The state of tasks that only this process knows: the running tasks and their watchers.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,78 +14,80 @@ use crate::client::Questions;
 use crate::state::{Repeat, State};
 use crate::task::{LogLine, Task, TaskId, TaskProgress};
 
-/// The most lines of a task's log that are kept.
+/// The maximum number of log lines kept for a task.
 const LINES: usize = 50;
-/// The most characters of a line that are kept.
+/// The maximum number of characters kept of a line.
 const LINE: usize = 1000;
-/// How many things wait for one who hears them.
+/// The maximum number of notices that wait for one listener.
 const BACKLOG: usize = 256;
 
-/// The tasks that run here, and those who look on.
+/// The tasks that run in this process, and the watchers of tasks.
 #[derive(Default)]
 pub(crate) struct Live {
     running: Mutex<HashMap<TaskId, Arc<Running>>>,
-    /// Those who see all that a task says.
+    /// Watchers of everything that a task reports.
     watched: Watched,
-    /// Those who see its states alone.
+    /// Watchers of the state of a task only.
     states: Watched,
-    /// Those who hear each thing that a task says.
+    /// Listeners to each single notice of a task.
     heard: Mutex<HashMap<TaskId, broadcast::Sender<Said>>>,
 }
 
-/// Something that the call of a task says.
+/// A notice from the call of a task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Said {
-    /// What it does now, or a line of its log.
+    /// The current activity of the call, or a line of its log.
     Line(Arc<str>),
-    /// A piece of the text of its result. The result has all of it.
+    /// A piece of the text of the result. The result contains the whole text.
     Text {
         /// The piece.
         text: Arc<str>,
-        /// Whether it is the first one.
+        /// Whether this is the first piece.
         is_first: bool,
     },
 }
 
-/// The tasks that someone looks at.
+/// The tasks that have watchers.
 #[derive(Default)]
 struct Watched {
     senders: Mutex<HashMap<TaskId, watch::Sender<Arc<Task>>>>,
-    /// At so many tasks that are watched, those are dropped that no one watches any more.
+    /// The number of watched tasks at which the tasks without watchers are dropped.
     sweep_at: AtomicUsize,
 }
 
-/// A task that runs here.
+/// A task that runs in this process.
 #[derive(Default)]
 pub(crate) struct Running {
-    /// Cancelled when nothing of it runs here any more.
+    /// Cancelled when no part of the task runs in this process any more.
     pub(crate) has_left: CancellationToken,
     /// Cancelled to end its call.
     pub(crate) cancellation: CancellationToken,
-    /// What it asks, and who gets the answers.
+    /// The waiting questions of the call, and the receivers of their answers.
     pub(crate) questions: Questions,
-    /// Notified when an event has come for its program.
+    /// Notified when an event arrives for the program of the task.
     pub(crate) arrived: Arc<Notify>,
-    /// The record as this process read or wrote it last.
+    /// The record as this process last read or wrote it.
     pub(crate) record: Mutex<Option<Task>>,
-    /// Set when the call runs, with what may be done after a crash. The record says so with its next write, if nothing can
-    /// have happened before that.
+    /// Set when the call starts, to what may be done after a crash. The record is updated with its next
+    /// write, if no effect is possible before that write.
     pub(crate) begun: OnceLock<Repeat>,
-    /// Whether the record may say that the call ran though it did not: that was to be written, and its answer was lost.
+    /// Whether the record may say that the call ran although it did not: the mark was being written, and
+    /// the answer to the write was lost.
     pub(crate) is_unbegun: AtomicBool,
-    /// Whether its end is written with what is written next, because nobody looked on when it ended.
+    /// Whether the end of the task is written with the next write, because the task had no watcher when
+    /// it ended.
     pub(crate) ends_later: AtomicBool,
     notes: Mutex<Notes>,
 }
 
-/// What a call has said that is kept.
+/// The notices of a call that are kept.
 #[derive(Default)]
 struct Notes {
     progress: Option<TaskProgress>,
     log: VecDeque<LogLine>,
 }
 
-/// A task that runs here until this is dropped.
+/// A running task. It stays registered until this value is dropped.
 pub(crate) struct Registered<'a> {
     live: &'a Live,
     id: &'a TaskId,
@@ -104,7 +106,7 @@ impl Live {
         self.running.lock().get(id).cloned()
     }
 
-    /// The tasks that run here or that someone looks at.
+    /// Returns the tasks that run here or are watched.
     pub(crate) fn ids(&self) -> HashSet<TaskId> {
         let mut ids: HashSet<TaskId> = self.running.lock().keys().cloned().collect();
         for watched in [&self.watched, &self.states] {
@@ -118,41 +120,41 @@ impl Live {
         self.running.lock().values().for_each(|running| running.cancellation.cancel());
     }
 
-    /// Changes of a task from now on, and what it says.
+    /// Watches the changes of a task from now on, including its notices.
     pub(crate) fn watch(&self, task: Arc<Task>) -> watch::Receiver<Arc<Task>> {
         self.watched.watch(task)
     }
 
-    /// Changes of the state of a task from now on. What it says wakes no one here.
+    /// Watches the state of a task from now on. Notices do not wake the watcher.
     pub(crate) fn watch_state(&self, task: Arc<Task>) -> watch::Receiver<Arc<Task>> {
         self.states.watch(task)
     }
 
-    /// Whether someone looks on at a task.
+    /// Returns whether a task has watchers.
     pub(crate) fn is_watched(&self, id: &TaskId) -> bool {
         self.watched.has(id) || self.states.has(id)
     }
 
-    /// What a task says from now on.
+    /// Listens to the notices of a task from now on.
     pub(crate) fn hear(&self, id: &TaskId) -> broadcast::Receiver<Said> {
         let mut heard = self.heard.lock();
         heard.retain(|_, sender| sender.receiver_count() > 0);
         heard.entry(id.clone()).or_insert_with(|| broadcast::Sender::new(BACKLOG)).subscribe()
     }
 
-    /// Shows a task to those who look on.
+    /// Shows a task to its watchers.
     pub(crate) fn publish(&self, task: &Task) {
         self.watched.publish(task);
         self.states.publish(task);
     }
 
-    /// Shows that a task runs to those who look on.
+    /// Tells the watchers of a task that it runs.
     pub(crate) fn begun(&self, id: &TaskId, running: &Running) {
         self.watched.fill(id, running);
         self.states.fill(id, running);
     }
 
-    /// Shows to those who look on what a task says.
+    /// Shows the notices of a task to its watchers.
     fn said(&self, id: &TaskId, running: &Running) {
         self.watched.fill(id, running);
     }
@@ -175,7 +177,7 @@ impl Watched {
     fn publish(&self, task: &Task) {
         let mut senders = self.senders.lock();
         if let Some(sender) = senders.get(&task.id) {
-            // Of two changes at once, the later one stays.
+            // Of two concurrent changes, the later one wins.
             sender.send_if_modified(|shown| {
                 let is_newer = task.revision >= shown.revision && !shown.state.is_terminal();
                 if is_newer {
@@ -210,7 +212,7 @@ impl Drop for Registered<'_> {
 }
 
 impl Running {
-    /// The state of the task whose record has this state.
+    /// The state to show for a task whose record has this state.
     pub(crate) fn seen(&self, recorded: State) -> State {
         match self.begun.get() {
             Some(_) if recorded == State::Queued => State::Working,
@@ -218,7 +220,7 @@ impl Running {
         }
     }
 
-    /// Keeps the record as it was read or written, unless a later one is known.
+    /// Keeps a record that was read or written, unless a later one is known.
     pub(crate) fn know(&self, task: &Task) {
         let mut record = self.record.lock();
         if record.as_ref().is_none_or(|known| known.revision < task.revision) {
@@ -226,7 +228,7 @@ impl Running {
         }
     }
 
-    /// Puts what the call has said into its record.
+    /// Copies the notices of the call into its record.
     pub(crate) fn fill(&self, task: &mut Task) {
         task.state = self.seen(task.state);
         let said = self.notes.lock();
@@ -258,7 +260,8 @@ impl Running {
     }
 }
 
-/// Takes what the call of a task says. It holds the tasks weakly, since sinks may outlive them.
+/// Returns the sink for the notices of a task's call. The sink holds the tasks weakly, since it may
+/// outlive them.
 pub(crate) fn sink(live: &Arc<Live>, id: &TaskId, running: &Arc<Running>) -> NoticeSink {
     let (live, id, running) = (Arc::downgrade(live), id.clone(), Arc::clone(running));
     let has_text = AtomicBool::new(false);
@@ -273,7 +276,7 @@ pub(crate) fn sink(live: &Arc<Live>, id: &TaskId, running: &Arc<Running>) -> Not
             Notice::Log { message, .. } => Some(line(message)),
         };
         if let (Some(sender), Some(heard)) = (live.heard.lock().get(&id), heard) {
-            // Whoever heard may have gone.
+            // The listeners may be gone.
             let _ = sender.send(heard);
         }
         // The text is part of the result.

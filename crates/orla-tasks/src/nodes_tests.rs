@@ -1,4 +1,4 @@
-//! Several nodes in one process, on one store. Each can be stopped at any write.
+//! Several nodes in one process share one store. Each node can be stopped at any write.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn common() -> Arc<Shared> {
     Shared::new(Duration::ZERO)
 }
 
-/// A node with the capabilities `once` and `again`, of which the second can be made again.
+/// A node with the capabilities `once` and `again`. Only `again` can be repeated.
 async fn node(common: &Arc<Shared>, name: &str, canned: Canned, has_them: bool) -> Node {
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(MockExecutor)).unwrap();
@@ -34,7 +34,7 @@ async fn node(common: &Arc<Shared>, name: &str, canned: Canned, has_them: bool) 
     open(common, name, market, has_them, Way::Open).await
 }
 
-/// A node that runs programs, whose calls of `once` and `again` are counted.
+/// A node that runs programs and counts their calls of `once` and `again`.
 async fn counting(common: &Arc<Shared>, name: &str, calls: &Calls) -> Node {
     let market = counting::market(calls, "again");
     open(common, name, market, true, Way::Open).await
@@ -75,7 +75,8 @@ impl Node {
         self.tasks.start(program(text)).await.unwrap().task.id.to_string()
     }
 
-    /// Waits until the node stands still. `false` if the task is over or sleeps before.
+    /// Waits until the node is stopped at a write. Returns `false` if the task ends or falls asleep
+    /// first.
     async fn stands_still(&self, id: &str, other: &Self) -> bool {
         let stops = async {
             loop {
@@ -189,7 +190,7 @@ async fn a_node_runs_no_task_of_others_that_it_does_not_share() {
 async fn a_program_goes_on_through_a_short_loss_of_the_store() {
     let (common, calls) = (common(), Calls::default());
     let alpha = counting(&common, "alpha", &calls).await;
-    // Each of its changes is made, and the answer is lost.
+    // The store makes each change of the node, and the answer is lost.
     for at in 1..8 {
         alpha.link.at(Some(At::Unanswered("run/", at)));
         let id = alpha.start_program("[(:n (call :once {:n 1})) (:n (call :once {:n 2}))]").await;
@@ -197,7 +198,7 @@ async fn a_program_goes_on_through_a_short_loss_of_the_store() {
         assert_eq!(std::mem::take(&mut *calls.lock()).len(), 2, "{at}");
         alpha.link.at(None);
     }
-    // It is away while a call is made.
+    // The node is disconnected while a call is made.
     alpha.link.at(Some(At::Before("run/", 2)));
     let beta = counting(&common, "beta", &calls).await;
     let id = alpha.start_program("[(:n (call :once {:n 1})) (:n (call :once {:n 2}))]").await;
@@ -336,7 +337,7 @@ async fn a_node_that_starts_alone_judges_nobody_before_it_has_heard_them() {
     counting::register(&market, "again", |id| Canned::Echoes.manifest(id));
     let gamma = open(&common, "gamma", market, true, Way::Away).await;
     tokio::time::sleep(Duration::from_secs(5)).await;
-    // All that is kept comes to it at once, before it says that it is there.
+    // It receives all records at once, before it says that it is there.
     for record in common.records().list(Query::below("", usize::MAX)).await.unwrap() {
         common.tell(record.key);
     }
@@ -359,7 +360,7 @@ async fn a_task_of_a_node_that_nobody_has_heard_yet_is_not_interrupted() {
     let gamma = open(&common, "gamma", market, true, Way::Away).await;
     tokio::time::sleep(Duration::from_millis(1500)).await;
     gamma.link.set(Way::Open);
-    // It says that it is there half a second from now.
+    // The node writes its next heartbeat half a second from now.
     let ids = [gamma.start("once").await, gamma.start("again").await];
     for id in &ids {
         gamma.reaches(id, State::Completed).await;
@@ -407,7 +408,7 @@ async fn a_program_goes_on_though_the_node_that_ended_what_it_awaits_is_gone() {
     let waits = format!("(:n (await-task \"{awaited}\"))");
     let waiting = alpha.start_program(&waits).await;
     alpha.falls_asleep(&waiting).await;
-    // The end of the task is the last that it does.
+    // The end of the task is its last write.
     alpha.link.at(Some(At::After("result/", 1)));
     alpha.tasks.event(&awaited, ANYONE, "go", JsonText::default()).await.unwrap();
     let beta = counting(&common, "beta", &calls).await;
@@ -426,7 +427,7 @@ async fn six_hundred_programs_that_are_woken_at_once_all_go_on() {
         alpha.falls_asleep(&id).await;
         ids.push(id);
     }
-    // They are due at one instant, which is over.
+    // All are due at one past instant.
     for id in &ids {
         let timer = crate::keys::timer(Timestamp(1), crate::program::SLEEP, id);
         common.records().write(vec![Change::put(timer, "")]).await.unwrap();

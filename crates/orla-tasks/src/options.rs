@@ -1,25 +1,27 @@
-//! What can be set of tasks.
+//! The options of tasks.
 
 use std::time::Duration;
 
-/// The longest time until the rows are looked at again: clocks are set, and other processes write rows.
+/// The longest time between two reads of the timer rows. The clock may be set, and other processes write
+/// rows.
 pub(crate) const LOOK: Duration = Duration::from_secs(60);
 
 /// The options of tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TaskOptions {
-    /// How long a task's call may run, if its capability has no time of its own: 1 hour. Waiting for its turn, for an
-    /// approval, and sleeping do not count.
+    /// The timeout of a task's call, if its capability declares none: 1 hour. Time spent waiting in the
+    /// queue, waiting for an approval or sleeping does not count.
     pub timeout: Duration,
     /// How long a task is kept after its end: 7 days.
     pub keep: Duration,
-    /// The most tasks that wait or run: 200,000. A caller with a principal has at most a quarter of them.
+    /// The maximum number of tasks that wait or run: 200,000. A caller with a principal has at most a
+    /// quarter of them.
     pub max_tasks: usize,
-    /// The most bytes of one result: 16 MiB.
+    /// The maximum size of one result: 16 MiB.
     pub max_result_bytes: usize,
-    /// The most bytes that are kept of a program that runs, to go on with it after a crash: 14 MiB. The store takes records
-    /// of 16 MiB.
+    /// The maximum number of bytes kept of a running program, from which it continues after a crash: 14
+    /// MiB. The store takes records of up to 16 MiB.
     pub max_state_bytes: usize,
 }
 

@@ -1,5 +1,5 @@
-//! What is known of tasks that begin at once, so that it need not be read again. Bounded: what finds no room is read when
-//! its task begins.
+//! A bounded cache of the rows of tasks that are about to begin. Rows that find no room are read when
+//! the task begins.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -12,27 +12,27 @@ use tokio::sync::Notify;
 
 use crate::task::{Task, TaskId};
 
-/// The most tasks of which something is kept here.
+/// The maximum number of cached tasks.
 const TASKS: usize = 2048;
-/// The most bytes of their inputs and states.
+/// The maximum number of bytes of their inputs and states.
 const BYTES: usize = 8 << 20;
 
 /// A task that is to run.
 pub(crate) struct ToRun {
     pub(crate) task: Task,
     pub(crate) input: JsonText,
-    /// How long its program had run when it fell asleep last.
+    /// How long its program had run when it last fell asleep.
     pub(crate) used: Duration,
     pub(crate) kept: Kept,
     /// The revision of its row below `open/`, if it is known.
     pub(crate) open: Option<Revision>,
 }
 
-/// What is known of the program of a task.
+/// The known rows of the program of a task.
 pub(crate) enum Kept {
-    /// The state that was saved last. Notes are read.
+    /// The state that was saved last. The notes must still be read.
     State(Option<Bytes>),
-    /// It slept until now, so that nothing was noted since its state.
+    /// The program slept until now, so no notes follow its state.
     Slept {
         /// The state.
         state: Bytes,
@@ -41,7 +41,7 @@ pub(crate) enum Kept {
     },
 }
 
-/// What is known of tasks that begin at once.
+/// A bounded cache of tasks that are about to begin.
 #[derive(Default)]
 pub(crate) struct Preloaded {
     tasks: Mutex<Tasks>,
@@ -78,7 +78,7 @@ impl Preloaded {
         }
     }
 
-    /// A task that was kept.
+    /// Removes a task and returns it, if it was kept.
     pub(crate) fn take(&self, id: &TaskId) -> Option<ToRun> {
         let mut tasks = self.tasks.lock();
         let taken = tasks.by_id.remove(id)?;
@@ -89,13 +89,13 @@ impl Preloaded {
         Some(taken)
     }
 
-    /// Waits until a half is free, for so long at most.
+    /// Waits until half of the cache is free, for at most this time.
     pub(crate) async fn room(&self, at_most: Duration) {
         let free = self.room.notified();
         tokio::pin!(free);
         free.as_mut().enable();
         if !self.tasks.lock().is_roomy() {
-            // After this time they are read when they begin.
+            // After this time, tasks are read when they begin.
             drop(tokio::time::timeout(at_most, free).await);
         }
     }

@@ -1,14 +1,14 @@
-//! The tasks that wait for their turn. Pure: callers take turns, and the tasks of one caller keep their order.
+//! The queue of waiting tasks. Pure. Callers take turns, and the tasks of one caller keep their order.
 
 use std::collections::{HashMap, VecDeque};
 
 use crate::keys::OwnerKey;
 use crate::task::TaskId;
 
-/// The tasks that wait for their turn.
+/// The queue of waiting tasks.
 #[derive(Debug, Default)]
 pub(crate) struct Queue {
-    /// The callers that have tasks here, the next one first.
+    /// The callers that have waiting tasks, the next one first.
     turns: VecDeque<OwnerKey>,
     waiting: HashMap<OwnerKey, VecDeque<TaskId>>,
 }
@@ -27,7 +27,7 @@ impl Queue {
         tasks.push_back(id);
     }
 
-    /// The next task. Its caller comes last of all callers then.
+    /// Removes the next task and returns it. Its caller moves behind all other callers.
     pub(crate) fn pop(&mut self) -> Option<(OwnerKey, TaskId)> {
         let owner = self.turns.pop_front()?;
         let tasks = self.waiting.get_mut(&owner)?;
@@ -40,7 +40,7 @@ impl Queue {
         id.map(|id| (owner, id))
     }
 
-    /// Removes a task. Gives whether it was here.
+    /// Removes a task. Returns whether the queue contained it.
     pub(crate) fn remove(&mut self, owner: &OwnerKey, id: &TaskId) -> bool {
         let Some(tasks) = self.waiting.get_mut(owner) else { return false };
         let before = tasks.len();
@@ -83,7 +83,7 @@ mod tests {
                 queue.push(OwnerKey::of(Some(&owner.to_string())), id.clone());
                 expected[usize::from(*owner)].push(id);
             }
-            // One that is removed is as if it had never come.
+            // The queue behaves as if a removed task had never been added.
             let gone = TaskId::new();
             let last = OwnerKey::of(Some("0"));
             queue.push(last.clone(), gone.clone());

@@ -1,4 +1,4 @@
-//! Reading and changing the records of tasks.
+//! Reads and changes the records of tasks.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,16 +15,16 @@ use crate::service::Inner;
 use crate::state::{Event, Repeat, State};
 use crate::task::{Task, TaskId, Timestamp};
 
-/// Why a task was not changed.
+/// The reason why a task was not changed.
 #[derive(Debug)]
 pub(crate) enum Unchanged {
-    /// There is no such task.
+    /// The task does not exist.
     Unknown,
-    /// The event cannot happen: this is the task.
+    /// The event cannot happen in the task's state. Contains the task.
     Refused(Box<Task>),
-    /// Another node runs it.
+    /// Another node runs the task.
     Lost,
-    /// Another record that is written with it is not as expected.
+    /// Another record that is written with the task is not as expected.
     Conflict,
     /// The state cannot be read or written.
     State(StateError),
@@ -33,9 +33,9 @@ pub(crate) enum Unchanged {
 /// When a change is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Urgency {
-    /// At once.
+    /// The change is written at once.
     Now,
-    /// With what is written next, or in a moment: nobody waits for it.
+    /// The change is written with the next write, or shortly after. No caller waits for it.
     Later,
 }
 
@@ -60,7 +60,8 @@ impl Unchanged {
 }
 
 impl Inner {
-    /// The record of a task. One that cannot be read is as if it were not there, so that it holds up no other.
+    /// Reads the record of a task. An unreadable record counts as absent, so that it does not block
+    /// other tasks.
     pub(crate) async fn load(&self, id: &TaskId) -> Result<Option<Task>, StateError> {
         Ok(self.store.get(&keys::task(id)).await?.and_then(|record| read(id, &record)))
     }
@@ -75,7 +76,7 @@ impl Inner {
         record.as_ref().filter(|task| !task.state.is_terminal()).cloned()
     }
 
-    /// The records of several tasks, as [`load`](Self::load) gives them, with one read.
+    /// Reads the records of several tasks with one read, as [`load`](Self::load) does for one.
     pub(crate) async fn load_all(&self, ids: &[TaskId]) -> Result<Vec<Option<Task>>, StateError> {
         let records = self.store.get_all(ids.iter().map(keys::task).collect()).await?;
         let tasks =
@@ -83,13 +84,14 @@ impl Inner {
         Ok(tasks.collect())
     }
 
-    /// A text that is kept beside a task.
+    /// Reads a text that is stored beside a task.
     pub(crate) async fn text(&self, key: &str) -> Result<Option<JsonText>, StateError> {
         self.store.get(key).await?.map(text).transpose()
     }
 
-    /// Applies events to a task, one after the other, durably and with one write. `edit` completes the record, and gives
-    /// what is written with it. It may be called several times, if the task changes meanwhile.
+    /// Applies events to a task in order, durably and with one write. `edit` completes the record and
+    /// returns further changes to write with it. `edit` may be called several times if the task changes
+    /// in the meantime.
     pub(crate) async fn change(
         &self,
         id: &TaskId,
@@ -99,7 +101,7 @@ impl Inner {
         self.change_at(Urgency::Now, id, events, edit).await
     }
 
-    /// As [`change`](Self::change), now or with what is written next.
+    /// Like [`change`](Self::change), with a choice of when the change is written.
     pub(crate) async fn change_at(
         &self,
         urgency: Urgency,
@@ -107,7 +109,7 @@ impl Inner {
         events: &[Event],
         edit: impl Fn(&mut Task) -> Result<Vec<Change>, StateError> + Send,
     ) -> Result<Task, Unchanged> {
-        // The record of a task that runs here is known. If it has changed since, the write finds that out.
+        // The record of a task that runs here is known. If it is outdated, the write conflicts.
         let running = self.live.running(id);
         let mut known = running.as_ref().and_then(|running| running.record.lock().take());
         loop {
@@ -115,7 +117,7 @@ impl Inner {
                 Some(task) => (task, true),
                 None => (self.load(id).await?.ok_or(Unchanged::Unknown)?, false),
             };
-            // Anyone may cancel a task. Everything else is for the one who runs it.
+            // Any node may cancel a task. All other events are for the node that runs it.
             let is_cancelled = events.contains(&Event::Cancel);
             if running.is_some() && !is_cancelled && self.is_lost(&task) {
                 return Err(Unchanged::Lost);
@@ -123,15 +125,15 @@ impl Inner {
             let before = running.as_ref().map_or(task.state, |running| running.seen(task.state));
             let (now, revision) = (Timestamp::now(), task.revision);
             if !events.iter().all(|event| task.apply(*event, now)) {
-                // The record may have changed since it was known.
+                // The known record may be outdated.
                 if is_known {
                     continue;
                 }
                 return Err(Unchanged::Refused(Box::new(task)));
             }
             let mut changes = edit(&mut task)?;
-            // A task that is cancelled while it sleeps has no run that gives its place back. It neither falls asleep
-            // nor wakes at that moment.
+            // A task that is cancelled while it sleeps has no run that gives its place back. Expecting
+            // its row prevents the task from falling asleep or waking at that moment.
             let open = if is_cancelled { self.store.get(&keys::open(id)).await? } else { None };
             let asleep = open.as_ref().and_then(|row| OwnerKey::read(&row.value));
             if task.state.is_terminal() {
@@ -150,7 +152,7 @@ impl Inner {
             }
             match written {
                 Ok(revisions) => {
-                    // That of the record is the last change.
+                    // The last change is that of the record.
                     task.revision = revisions.last().copied().unwrap_or(task.revision);
                     if let Some(running) = &running {
                         running.know(&task);
@@ -185,13 +187,14 @@ impl Inner {
         }
     }
 
-    /// Notes that a write has failed. It may have been made all the same: what that leaves undone is looked for soon.
+    /// Notes that a write failed. The write may have been made all the same, so a search for unfinished
+    /// consequences follows soon.
     pub(crate) fn failed(&self, error: StateError) -> StateError {
         self.look_soon();
         error
     }
 
-    /// Has all tasks looked at within a second or so.
+    /// Requests a scan of all tasks within about a second.
     pub(crate) fn look_soon(&self) {
         match &self.shared {
             Some(shared) => shared.look_soon(),
@@ -202,14 +205,15 @@ impl Inner {
         }
     }
 
-    /// The revisions of changes whose write failed, if it was made all the same. `record` is the value that the last of
-    /// them has given to the record of the task.
+    /// Returns the revisions of changes whose write was reported as failed, if it was made all the same.
+    /// `record` is the value that the last change gave to the record of the task.
     async fn made(&self, id: &TaskId, record: &[u8], before: Revision) -> Option<Vec<Revision>> {
         let row = self.store.get(&keys::task(id)).await.ok()??;
         (row.value == record && row.revision > before).then(|| vec![row.revision])
     }
 
-    /// What is written when a task ends. `open` is the revision that its row below `open/` has to have, if that matters.
+    /// Returns the changes to write when a task ends. `open` is the required revision of its row below
+    /// `open/`, if that matters.
     fn ended(&self, task: &Task, open: Option<Revision>) -> Vec<Change> {
         let id = &task.id;
         let expires = task.updated_at.plus_millis(self.keep_millis(task));
@@ -218,7 +222,7 @@ impl Inner {
             Change::remove(keys::open(id)).expecting(open),
             Change::put(keys::timer(expires, crate::timers::KEEP, id.as_str()), Bytes::new()),
         ];
-        // Nobody goes on with the run.
+        // No node continues the run.
         if self.is_shared() && task.begun == Some(Repeat::Journaled) {
             changes.push(Change::put(keys::holder(id), Bytes::new()));
         }
@@ -231,9 +235,9 @@ impl Inner {
         task.keep_ms.map_or(keep, |wanted| wanted.min(keep))
     }
 
-    /// Removes a task and everything of it.
+    /// Removes a task and all rows that belong to it.
     pub(crate) async fn remove(&self, task: &Task) -> Result<(), StateError> {
-        /// How many records of a run are removed at once.
+        /// The number of records of a run that are removed at once.
         const BATCH: usize = 1000;
         let id = &task.id;
         let mut pages = Pages::below(&*self.store, &keys::run(id), BATCH);
@@ -258,7 +262,7 @@ impl Inner {
         self.write(changes).await
     }
 
-    /// Makes changes that expect nothing.
+    /// Makes changes without expectations.
     pub(crate) async fn write(&self, changes: Vec<Change>) -> Result<(), StateError> {
         match self.store.write(changes).await {
             Ok(_) => Ok(()),
@@ -267,7 +271,7 @@ impl Inner {
         }
     }
 
-    /// Makes all of the changes or none. `false` if a record is not as a change expects it.
+    /// Makes all of the changes or none. Returns `false` if a record is not as a change expects it.
     pub(crate) async fn write_if(&self, changes: Vec<Change>) -> Result<bool, StateError> {
         match self.store.write(changes).await {
             Ok(_) => Ok(true),
@@ -276,7 +280,7 @@ impl Inner {
         }
     }
 
-    /// The record of a task with what it has said since it was written.
+    /// The record of a task with the notices that followed its last write.
     pub(crate) fn shown(&self, mut task: Task) -> Arc<Task> {
         if !task.state.is_terminal()
             && let Some(running) = self.live.running(&task.id)
@@ -287,7 +291,7 @@ impl Inner {
         Arc::new(task)
     }
 
-    /// What a task waits for that no node can run now.
+    /// What a task waits for that no node can currently run.
     fn waits_for(&self, task: &Task) -> Option<String> {
         let is_missing = task.state == State::Queued
             && self.shared.as_ref()?.is_free(task)
@@ -296,7 +300,7 @@ impl Inner {
     }
 }
 
-/// A task by its record.
+/// Reads a task from its record.
 pub(crate) fn read(id: &TaskId, record: &Record) -> Option<Task> {
     match Task::read(id.clone(), &record.value) {
         Ok(task) => Some(Task { revision: record.revision, ..task }),
@@ -308,13 +312,14 @@ pub(crate) fn read(id: &TaskId, record: &Record) -> Option<Task> {
     }
 }
 
-/// A text that is kept beside a task.
+/// Reads a text that is stored beside a task.
 pub(crate) fn text(record: Record) -> Result<JsonText, StateError> {
     JsonText::parse(record.value)
         .map_err(|err| StateError::new(format!("{} of the state is no JSON: {err}", record.key)))
 }
 
-/// The record of a task, if it is as the task was read.
+/// The change that writes the record of a task, if the stored record has not changed since the task was
+/// read.
 pub(crate) fn put(task: &Task) -> Result<Change, StateError> {
     Ok(Change::put(keys::task(&task.id), record(task)?).expecting(Expect::Revision(task.revision)))
 }

@@ -1,6 +1,6 @@
-//! Taking up the tasks of a process that has ended.
+//! Takes up the tasks of the previous process.
 //!
-//! With a shared store, no task is taken up here: `follow.rs` finds those whose node is gone.
+//! With a shared store, no task is taken up here. `follow.rs` finds the tasks whose node is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,24 +15,25 @@ use crate::service::{Started, Tasks};
 use crate::state::{Event, Recovery, recovery};
 use crate::task::{Failure, Task, TaskId};
 
-/// How long the tasks of the process before this one wait once the server listens. Otherwise a
-/// server that ends right after each start would interrupt a call each time.
+/// How long the tasks of the previous process wait after the server begins to listen. Without the pause,
+/// a server that ends right after each start would interrupt a call each time.
 const SETTLE: Duration = Duration::from_millis(100);
 
 impl Tasks {
-    /// From now on, clients that change tasks wait until [`resume`](Self::resume) is done. To be called before there are
-    /// clients.
+    /// Makes clients that change tasks wait until [`resume`](Self::resume) is done. Must be called
+    /// before there are clients.
     pub fn hold(&self) {
         *self.0.held.lock() = Arc::clone(&self.0.taking_up).try_write_owned().ok();
     }
 
-    /// Takes up the tasks that the process before this one left, and runs tasks from now on. To be called once, after the
-    /// capabilities are known.
+    /// Takes up the tasks of the previous process, and runs tasks from now on. Must be called once,
+    /// after the capabilities are known.
     ///
     /// # Errors
-    /// The state cannot be read or written.
+    ///
+    /// Returns an error if the state cannot be read or written.
     pub async fn resume(&self) -> Result<(), TaskError> {
-        /// How many records are read at once.
+        /// The number of records read at once.
         const BATCH: usize = 1000;
         if self.0.started.set(Instant::now()).is_err() {
             return Ok(());
@@ -57,7 +58,7 @@ impl Tasks {
             let mut awake = Vec::new();
             for row in &rows {
                 match OwnerKey::read(&row.value) {
-                    // It stays asleep.
+                    // The task stays asleep.
                     Some(owner) => self.0.count_asleep(owner),
                     None => awake.extend(row.key.strip_prefix(keys::OPEN).and_then(TaskId::parse)),
                 }
@@ -73,15 +74,16 @@ impl Tasks {
         Ok(())
     }
 
-    /// Runs one task, and none that the process before this one left.
+    /// Runs one task, and no task of the previous process.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub async fn run_one(&self, started: &Started) -> Result<(), TaskError> {
         if self.0.started.set(Instant::now()).is_ok() {
             self.serve_queue(Duration::ZERO);
         }
-        // A new one is in the queue already.
+        // A new task is already in the queue.
         if !started.is_new {
             let task = self.0.load(&started.task.id).await?;
             if let Some(task) = task {

@@ -1,4 +1,5 @@
-//! Running a task: an ordinary call of the marketplace, whose checkpoint writes down that it runs.
+//! Runs a task as an ordinary call of the marketplace. The checkpoint of the call records that the task
+//! runs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -30,14 +31,15 @@ use crate::take::Claim;
 use crate::task::{Failure, Task, TaskId, Timestamp};
 use crate::verdict::{Attempt, Facts, Reached, Verdict, verdict};
 
-/// The longest wait before the state is written again after a failure, or a call is made again that found no room.
+/// The longest wait before the state is written again after a failure, or before a call that found no
+/// room is retried.
 const LONGEST: Duration = Duration::from_secs(30);
 
-/// How long after its start the server waits for the providers of tasks that it has taken up.
+/// How long the server waits after its start for the providers of tasks that it has taken up.
 const STARTING: Duration = Duration::from_secs(60);
 
 impl Tasks {
-    /// Runs the tasks of the queue, as there are places.
+    /// Runs the tasks of the queue as places become free.
     pub(crate) fn serve_queue(&self, settle: Duration) {
         let inner = Arc::clone(&self.0);
         self.0.tracker.spawn(async move {
@@ -83,36 +85,39 @@ impl Inner {
         }
     }
 
-    /// A task neither waits nor runs here any more. Its place is given back, unless it was before.
+    /// Handles a task that stops waiting or running here. Gives its place back, unless that has already
+    /// happened.
     pub(crate) fn leave(&self, owner: &OwnerKey, id: &TaskId) {
         if self.here.remove(id) {
             self.give_place_back(owner);
         }
     }
 
-    /// Puts a task that is here into the queue.
+    /// Queues a task that is already in [`Here`].
     pub(crate) fn enqueue(&self, owner: OwnerKey, id: TaskId) {
         self.queue.lock().push(owner, id);
         self.queued.notify_one();
     }
 
-    /// Adds a task that is about to be woken to those that are here. `true` if it was not here: then
-    /// [`enqueue_woken`](Self::enqueue_woken) or [`put_to_sleep`](Self::put_to_sleep) has to follow.
+    /// Adds a task that is about to be woken to the tasks of this process. Returns `true` if it was
+    /// absent. In this case, [`enqueue_woken`](Self::enqueue_woken) or
+    /// [`put_to_sleep`](Self::put_to_sleep) must follow.
     pub(crate) fn reserve_wake(&self, id: &TaskId) -> bool {
         !self.is_shared() && self.here.add(id)
     }
 
-    /// Puts a woken task into the queue, unless it is here anyway.
+    /// Queues a woken task, unless it already waits or runs here.
     pub(crate) fn enqueue_woken(&self, owner: OwnerKey, id: TaskId, is_reserved: bool) {
         if self.is_shared() {
-            // It was not counted while it slept, since any node may go on with it.
+            // The task was not counted while it slept, since any node may continue it.
             self.enter(owner, id);
         } else if is_reserved {
             self.enqueue(owner, id);
         }
     }
 
-    /// Lets a task that is here sleep, if it is not to begin again. Without an owner, it may be over: if it is not, it is found.
+    /// Puts a task of this process to sleep, unless it is to begin again. Without an owner, the task may
+    /// be over; if it is not, it is found later.
     pub(crate) fn put_to_sleep(&self, id: TaskId, owner: Option<OwnerKey>) {
         match (self.here.fall_asleep(&id), owner) {
             (Then::Sleeps, _) => {}
@@ -125,7 +130,7 @@ impl Inner {
         }
     }
 
-    /// Counts a task and puts it into the queue, unless it waits or runs here.
+    /// Counts a task and queues it, unless it already waits or runs here.
     pub(crate) fn enter(&self, owner: OwnerKey, id: TaskId) {
         if self.here.add(&id) {
             *self.unfinished.lock().entry(owner.clone()).or_default() += 1;
@@ -136,13 +141,13 @@ impl Inner {
     /// Sets a task aside until fewer tasks wait for an approval.
     fn set_aside(&self, owner: OwnerKey, id: TaskId) {
         self.aside.lock().push(owner, id);
-        // A place may have become free meanwhile.
+        // A place may have become free in the meantime.
         if self.asking.available_permits() > 0 {
             self.take_back_aside();
         }
     }
 
-    /// Has a task that was set aside begin again.
+    /// Queues a task again that was set aside.
     fn take_back_aside(&self) {
         let next = self.aside.lock().pop();
         if let Some((owner, id)) = next {
@@ -150,7 +155,7 @@ impl Inner {
         }
     }
 
-    /// Whether a task is a program, which may await events.
+    /// Returns whether a task is a program, which may await events.
     pub(crate) fn is_program(&self, task: &Task) -> bool {
         task.is_program
             || task.capability == IDS[0]
@@ -160,7 +165,8 @@ impl Inner {
     /// Runs a task to its end.
     async fn run(self: &Arc<Self>, id: TaskId, owner: OwnerKey, place: OwnedSemaphorePermit) {
         let registered = self.live.register(&id);
-        // Taken once it is registered: whoever cancels it finds one or the other.
+        // Taken after the task is registered, so that a concurrent cancellation finds either the
+        // registration or this value.
         let mut known = self.preloaded.take(&id);
         let running = Arc::clone(&registered.running);
         let place = Arc::new(Mutex::new(Some(place)));
@@ -183,7 +189,8 @@ impl Inner {
                     return;
                 }
                 Attempt::Asleep(waits) => {
-                    // It may have been woken before it slept: that is seen once it does not run any more.
+                    // The task may have been woken before it slept. The check for this needs a run that
+                    // is no longer registered.
                     drop(registered);
                     while let Err(error) = self.look_again(&id, &waits).await {
                         tracing::warn!(task = %id, %error, "the state cannot be read");
@@ -292,7 +299,7 @@ impl Inner {
         self.end(id, running, ending).await
     }
 
-    /// The call of a task, which has the rest of its time.
+    /// Makes the call of a task, with the rest of the task's time.
     fn call_of(
         self: &Arc<Self>,
         task: &Task,
@@ -305,32 +312,33 @@ impl Inner {
         call.scope.principal = task.principal();
         task.terms.apply(&mut call, &self.market);
         if self.is_program(task) {
-            // It is one call, however often it sleeps and whichever process goes on with it.
+            // All attempts are one call, however often it sleeps and whichever process continues it.
             call.scope.call_id = Some(task.id.as_str().into());
         }
         call.scope.client = self.client_of(task);
         call.scope.notices = sink(&self.live, &task.id, running);
         if task.schedule.is_some() {
-            // The configuration may have given secrets to it, of which the capability knows nothing.
+            // The configuration may have passed secrets to the task that the capability does not know.
             call.scope.notices = call.scope.notices.redacted(&self.market.redaction());
         }
         call.scope.cancellation = running.cancellation.clone();
         call
     }
 
-    /// Whether the server was started so recently that the provider of a task from before may not be there yet.
+    /// Returns whether the server was started so recently that the provider of an older task may still
+    /// be starting.
     fn may_be_starting(&self, task: &Task) -> bool {
         let began = self.started.get();
         task.created_at < self.opened && began.is_some_and(|began| began.elapsed() < STARTING)
     }
 
-    /// What a task is after its call.
+    /// The final state of a task after its call.
     fn ending(&self, task: &Task, result: RuntimeResult<Outcome>) -> (Event, String, Option<Failure>) {
         let max = self.options.load().max_result_bytes;
         let max = task.terms.max_result_bytes.map_or(max, |own| own.min(max));
         let mut text = call_result_json(&result);
         if task.schedule.is_some() {
-            // The configuration may have given secrets to it, of which the capability knows nothing.
+            // The configuration may have passed secrets to the task that the capability does not know.
             if let Some(clean) = self.market.redaction().cleaned(&text) {
                 text = clean.as_str().to_owned();
             }
@@ -343,7 +351,7 @@ impl Inner {
             false => result,
         };
         match &result {
-            // A provider may state the failure without making it an error.
+            // A provider may report a failure in its result without returning an error.
             Ok(outcome) if outcome.is_error != Some(true) => (Event::Complete, text, None),
             Ok(outcome) => {
                 let message = outcome.last_text();
@@ -374,14 +382,14 @@ impl Inner {
             self.market.redaction().replace(&mut failure.message);
         }
         let text = text.map(Bytes::from);
-        // That the call ran may not be written yet.
+        // The note that the call ran may not be written yet.
         let events = match running.begun.get() {
             Some(_) => &[Event::Begin, event][..],
             None => &[event],
         };
         let mut wait = Duration::from_millis(50);
         loop {
-            // Whoever looks on from now on sees that it ends later, or is seen here.
+            // A new watcher either sees this flag, or is seen here.
             running.ends_later.store(true, Ordering::SeqCst);
             let is_urgent = self.is_shared() || self.closing.is_cancelled() || self.live.is_watched(id);
             let urgency = if is_urgent { Urgency::Now } else { Urgency::Later };
@@ -401,7 +409,7 @@ impl Inner {
                 }
                 Err(Unchanged::Unknown | Unchanged::Lost) => return Attempt::Gone,
                 Err(unchanged) => {
-                    // The call has run: its result is written as soon as that is possible.
+                    // The call has run. Its result is written as soon as possible.
                     let error = unchanged.of(id);
                     tracing::error!(task = %id, %error, "the end of a task cannot be written yet");
                 }
@@ -413,7 +421,7 @@ impl Inner {
         }
     }
 
-    /// Keeps what a call had given until it was cancelled.
+    /// Keeps the output of a call until its cancellation.
     async fn keep_given(&self, task: &Task, text: Option<Bytes>) {
         if let (State::Cancelled, Some(text)) = (task.state, text)
             && let Err(error) = self.write(vec![Change::put(keys::given(&task.id), text)]).await
@@ -426,7 +434,8 @@ impl Inner {
         let keys = to_run_keys(id).into_iter().chain([keys::open(id)]);
         let mut rows = self.store.get_all(keys.collect()).await?.into_iter();
         let to_run = to_run(id, [(); 4].map(|()| rows.next().flatten()));
-        // It fell asleep, and the answer to that was lost. Nothing is noted of it before its row says that it is awake.
+        // The task fell asleep, and the answer to that write was lost. No note is written before its row
+        // says that it is awake.
         if let Some(row) = rows.next().flatten().filter(|row| OwnerKey::read(&row.value).is_some())
             && !self.write_if(vec![touch(id, row.revision)]).await?
         {
@@ -466,7 +475,8 @@ impl Inner {
     }
 }
 
-/// A task whose run panics leaves, so that its place is given back and it can be taken up again.
+/// Makes a task leave when its run panics, so that its place is given back and another run can take it
+/// up.
 struct Leaving<'a> {
     inner: &'a Inner,
     owner: &'a OwnerKey,
@@ -482,17 +492,17 @@ impl Drop for Leaving<'_> {
     }
 }
 
-/// How the call of a task ended.
+/// The outcome of a task's call.
 struct Ending {
     event: Event,
     /// Its result.
     text: Option<String>,
     failure: Option<Failure>,
-    /// What is written with it.
+    /// The changes to write with the end.
     changes: Vec<Change>,
 }
 
-/// Writes down that the call of a task runs.
+/// The checkpoint that records that the call of a task runs.
 struct TaskCheckpoint {
     tasks: Weak<Inner>,
     id: TaskId,
@@ -502,16 +512,17 @@ struct TaskCheckpoint {
     running: Arc<Running>,
     /// Given back when the call begins.
     place: Arc<Mutex<Option<OwnedSemaphorePermit>>>,
-    /// What its record said before this attempt.
+    /// What the record said before this attempt.
     before: Option<Repeat>,
-    /// Whether its record is in the state that a running call has.
+    /// Whether the record is in the state that a running call has.
     is_marked: bool,
     /// Held while the call waits for its approval.
     asking: Mutex<Option<Asking>>,
     reached: Mutex<Reached>,
 }
 
-/// A place among the tasks that wait for an approval. When it is given back, a task that is set aside has its turn.
+/// A place among the tasks that wait for an approval. Giving it back lets a task continue that was set
+/// aside.
 struct Asking {
     place: Option<OwnedSemaphorePermit>,
     tasks: Weak<Inner>,
@@ -533,7 +544,7 @@ impl Checkpoint for TaskCheckpoint {
     }
 
     async fn waits(&self, capability: &Entry) -> RuntimeResult<()> {
-        // No one is asked about a call that is not made.
+        // No approval is requested for a call that is not made.
         if !may_begin(self.before, repeat(capability)) {
             *self.reached.lock() = Reached::MayNotRepeat;
             return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });
@@ -557,7 +568,7 @@ impl Checkpoint for TaskCheckpoint {
             *self.reached.lock() = Reached::Closing;
             return Err(RuntimeError::Cancelled { id: capability.name.to_string(), outcome: None });
         };
-        // The node that accepted the task knows the credential of its caller, and need not be this one.
+        // The node that accepted the task knows the credential of its caller. It may be another node.
         let is_known = |owner: &Principal| !self.is_own || tasks.market.approvals().knows(owner);
         if !self.owner.as_ref().is_none_or(is_known) {
             let permission = "a credential that has not been withdrawn".to_owned();
@@ -578,13 +589,14 @@ impl Checkpoint for TaskCheckpoint {
             *self.reached.lock() = Reached::MayNotRepeat;
             return Err(refused());
         }
-        // For the others, it would be a task of a node that is gone.
+        // To the other nodes, the task would belong to a node that is gone.
         if tasks.shared.as_ref().is_some_and(|shared| !shared.is_there()) {
             let why = "this node does not hear the others of the cluster".to_owned();
             *self.reached.lock() = Reached::NotWritten(why);
             return Err(refused());
         }
-        // What a program does is noted before it leaves the process, and what only computes leaves nothing.
+        // A program notes each action before it leaves the process. A pure computation has no effects to
+        // note.
         if self.before.is_none() && (now == Repeat::Journaled || capability.manifest.provider.is_pure())
         {
             self.begin_unwritten(&tasks, now);
@@ -599,7 +611,7 @@ impl Checkpoint for TaskCheckpoint {
                     return Err(refused());
                 }
                 Err(unchanged) => {
-                    // It may be written all the same.
+                    // The write may have been made all the same.
                     if self.before.is_none() {
                         self.running.is_unbegun.store(true, Ordering::Release);
                     }
@@ -617,7 +629,7 @@ impl Checkpoint for TaskCheckpoint {
 }
 
 impl TaskCheckpoint {
-    /// The call begins. The record of the task says so with its next write.
+    /// Marks the call as begun. The record of the task is updated with its next write.
     fn begin_unwritten(&self, tasks: &Inner, repeat: Repeat) {
         let recorded = self.running.record.lock().as_ref().map_or(State::Queued, |task| task.state);
         if self.running.begun.set(repeat).is_ok() {
@@ -627,7 +639,7 @@ impl TaskCheckpoint {
     }
 }
 
-/// Whether the calls of a capability can be made again.
+/// Returns whether the calls of a capability can be repeated.
 pub(crate) fn repeat(entry: &Entry) -> Repeat {
     let provider = &entry.manifest.provider;
     match entry.manifest.is_idempotent() {

@@ -1,4 +1,4 @@
-//! [`Tasks`]: the one door to tasks.
+//! [`Tasks`], the entry point to tasks.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,12 +26,12 @@ use crate::shared::{Shared, Sharing};
 use crate::state::{Event, State};
 use crate::task::{Failure, Owner, Task, TaskId, Timestamp};
 
-/// The most events of a task that wait for being awaited.
+/// The maximum number of events of a task that are not awaited yet.
 pub(crate) const MAX_EVENTS: usize = 256;
-/// The most bytes of the value of an event.
+/// The maximum size of the value of an event.
 const MAX_EVENT: usize = 64 << 10;
 
-/// The tasks of an instance. Cloning shares them.
+/// The tasks of an instance. Clones share them.
 ///
 /// Its methods must be called within a runtime.
 #[derive(Clone)]
@@ -51,37 +51,38 @@ pub(crate) struct Inner {
     pub(crate) queue: Mutex<Queue>,
     /// Notified when a task enters the queue.
     pub(crate) queued: Notify,
-    /// Held by the tasks that have left the queue and have not begun.
+    /// Held by tasks that have left the queue and have not begun.
     pub(crate) places: Arc<Semaphore>,
-    /// Held by the tasks that wait for an approval, which have no other place then.
+    /// Held by tasks that wait for an approval. These tasks hold no other place.
     pub(crate) asking: Arc<Semaphore>,
-    /// The tasks that wait until fewer tasks wait for an approval.
+    /// Tasks that are set aside until fewer tasks wait for an approval.
     pub(crate) aside: Mutex<Queue>,
     /// How many tasks of each caller wait or run.
     pub(crate) unfinished: Mutex<HashMap<OwnerKey, usize>>,
-    /// Whether a write has failed that may have been made all the same.
+    /// Whether a write that failed may have been made all the same.
     pub(crate) is_undone: AtomicBool,
-    /// Notified when a timer may be due earlier than the one that is waited for.
+    /// Notified when a timer may be due earlier than the next known one.
     pub(crate) timer_set: Notify,
     pub(crate) tracker: TaskTracker,
-    /// No task begins any more.
+    /// Cancelled when no further task may begin.
     pub(crate) closing: CancellationToken,
-    /// Nothing runs here any more that is to be written.
+    /// Cancelled when nothing that runs here needs another write.
     pub(crate) drained: CancellationToken,
-    /// What says that this node is there, if several share the store.
+    /// The tasks of the runtime that send the heartbeats of this node, if several share the store.
     pub(crate) node: TaskTracker,
-    /// Everything ends at once.
+    /// Cancelled to end everything at once.
     pub(crate) abort: CancellationToken,
-    /// Held to read by what changes tasks for clients, and to write while the tasks of the process before this one are
-    /// taken up, so that each is counted and queued once.
+    /// Locked for reading while clients change tasks, and for writing while the tasks of the previous
+    /// process are taken up, so that each is counted and queued once.
     pub(crate) taking_up: Arc<RwLock<()>>,
-    /// Held to read while sleeping tasks are woken: from the write that wakes them until they are in the queue.
+    /// Locked for reading while sleeping tasks are woken: from the write that wakes them until they are
+    /// in the queue.
     pub(crate) waking: RwLock<()>,
     /// Held from [`Tasks::hold`] to [`Tasks::resume`].
     pub(crate) held: Mutex<Option<OwnedRwLockWriteGuard<()>>>,
     /// When the process began to run tasks.
     pub(crate) started: OnceLock<Instant>,
-    /// Tasks that were accepted before this are those of an earlier process.
+    /// Tasks that were accepted before this time are those of an earlier process.
     pub(crate) opened: Timestamp,
 }
 
@@ -90,49 +91,49 @@ pub const READ: &str = "tasks:read";
 /// The permission to cancel the tasks of others, and to send events to them.
 pub const MANAGE: &str = "tasks:manage";
 
-/// Who looks at tasks.
+/// A party that views tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Viewer<'a> {
-    /// The one who runs the instance, and whoever has the permission for it: sees the tasks of all callers.
+    /// The operator of the instance, or a caller with the permission: sees the tasks of all callers.
     Operator,
-    /// A caller, with or without a principal: sees its own.
+    /// A caller, with or without a principal: sees its own tasks.
     Caller(Option<&'a Principal>),
 }
 
-/// A task that was asked for.
+/// The answer to a request to start a task.
 #[derive(Clone, Debug)]
 pub struct Started {
     /// The task.
     pub task: Arc<Task>,
-    /// Whether it is new. If not, the same caller started it with the same idempotency key.
+    /// Whether the task is new. If not, the same caller started it with the same idempotency key.
     pub is_new: bool,
-    /// Its changes since, if it is new and was to be watched.
+    /// The later changes of the task, if it is new and was to be watched.
     pub changes: Option<watch::Receiver<Arc<Task>>>,
 }
 
-/// Which tasks are listed, the newest first.
+/// Selects the tasks to list, the newest first.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Filter {
-    /// Only those in one of these states; all if it is empty.
+    /// Only tasks in one of these states. Empty selects all.
     pub states: Vec<State>,
-    /// Only those of this capability, by id or name as it was given.
+    /// Only tasks of this capability, by id or by the name that the caller gave.
     pub capability: Option<String>,
-    /// Only those that are older than this task.
+    /// Only tasks that are older than this one.
     pub before: Option<TaskId>,
-    /// The most that are listed; 100 if it is not given, 1,000 at most.
+    /// The maximum number of tasks to list: 100 by default, at most 1,000.
     pub limit: Option<usize>,
 }
 
-/// How many tasks there are.
+/// The number of tasks in each state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskCounts {
-    /// In the order of [`State::ALL`]: for states that are not terminal, the tasks in them; for the others, those that
-    /// ended so since the start.
+    /// In the order of [`State::ALL`]: for states that are not terminal, the tasks in them; for terminal
+    /// states, the tasks that reached them since the start.
     pub by_state: [u64; State::ALL.len()],
 }
 
-/// The counts of tasks while they change.
+/// The counts of tasks, updated concurrently.
 #[derive(Debug, Default)]
 pub(crate) struct Counts([AtomicU64; State::ALL.len()]);
 
@@ -153,15 +154,17 @@ impl Counts {
 }
 
 impl Tasks {
-    /// Whether tasks can be kept, as far as the store can tell.
+    /// Checks whether tasks can be kept, as far as the store can tell.
     ///
     /// # Errors
-    /// They cannot.
+    ///
+    /// Returns an error if they cannot.
     pub async fn check_store(&self) -> Result<(), StateError> {
         self.0.store.check().await
     }
 
-    /// The tasks in a store. Nothing runs before [`resume`](Self::resume), and the store is not read before.
+    /// Opens the tasks in a store. Neither reads the store nor runs a task before
+    /// [`resume`](Self::resume).
     pub fn open(
         store: Arc<dyn StateStore>,
         market: Arc<CapabilityMarketplace>,
@@ -170,7 +173,7 @@ impl Tasks {
         Self::open_with(store, market, options, None)
     }
 
-    /// The tasks in a store that several nodes share.
+    /// Opens the tasks in a store that several nodes share.
     pub fn open_shared(
         store: Arc<dyn StateStore>,
         market: Arc<CapabilityMarketplace>,
@@ -186,11 +189,11 @@ impl Tasks {
         options: TaskOptions,
         shared: Option<Shared>,
     ) -> Self {
-        /// How many tasks may wait for a permit of the marketplace at once. The others wait in the queue of tasks, so
-        /// that calls find room in that of the marketplace.
+        /// The maximum number of tasks that wait for a permit of the marketplace at once. The others
+        /// wait in the queue of tasks, so that calls find room in the queue of the marketplace.
         const PLACES: usize = 64;
-        /// How many tasks may wait for an approval at once: fewer than the questions of one caller that are kept. The
-        /// others are set aside.
+        /// The maximum number of tasks that wait for an approval at once. It is less than the number of
+        /// questions kept for one caller. Further tasks are set aside.
         const ASKING: usize = 32;
         Self(Arc::new(Inner {
             store,
@@ -223,15 +226,16 @@ impl Tasks {
         }))
     }
 
-    /// Puts other options in force.
+    /// Replaces the options.
     pub fn configure(&self, options: TaskOptions) {
         self.0.options.store(Arc::new(options));
     }
 
-    /// A task as it stands, with what it has said so far.
+    /// Returns the current state of a task, including its notices so far.
     ///
     /// # Errors
-    /// The viewer has no such task, or the state cannot be read.
+    ///
+    /// Returns an error if the viewer has no such task, or if the state cannot be read.
     pub async fn get(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
         let unknown = || TaskError::Unknown(orla_marketplace::rtfs::text::excerpt(id, 100));
         let parsed = TaskId::parse(id).ok_or_else(unknown)?;
@@ -248,16 +252,18 @@ impl Tasks {
         Ok(self.0.shown(task))
     }
 
-    /// Several tasks as they stand, in the order of the ids. `None` for those that are not there.
+    /// Returns the current state of several tasks, in the order of the ids. The entry of an absent task
+    /// is `None`.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub async fn get_all(
         &self,
         ids: &[TaskId],
         viewer: Viewer<'_>,
     ) -> Result<Vec<Option<Arc<Task>>>, TaskError> {
-        /// How many records are read at once.
+        /// The number of records read at once.
         const BATCH: usize = 256;
         self.0.store.sync().await?;
         let mut tasks = Vec::with_capacity(ids.len());
@@ -270,38 +276,43 @@ impl Tasks {
         Ok(tasks)
     }
 
-    /// The input of a task.
+    /// Returns the input of a task.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub async fn input(&self, id: &TaskId) -> Result<Option<JsonText>, TaskError> {
         Ok(self.0.text(&keys::input(id)).await?)
     }
 
-    /// The result of a task's call, as [`call_result_json`](orla_mcp::call_result::call_result_json) writes it. A failed
-    /// call has one too, with `isError`. `None` if there is none yet, or if the call never ran to its end.
+    /// Returns the result of a task's call, in the form of
+    /// [`call_result_json`](orla_mcp::call_result::call_result_json). A failed call has a result too,
+    /// with `isError`. Returns `None` if there is no result yet, or if the call never ran to its end.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub async fn result(&self, id: &TaskId) -> Result<Option<JsonText>, TaskError> {
         Ok(self.0.text(&keys::result(id)).await?)
     }
 
-    /// What the call of a cancelled task had given until it ended, in the same form. `None` if it did not run or has not
-    /// ended yet ([`left`](Self::left)).
+    /// Returns the output of a cancelled task's call until its end, in the same form. Returns `None` if
+    /// the call did not run or has not ended yet ([`left`](Self::left)).
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub async fn given(&self, id: &TaskId) -> Result<Option<JsonText>, TaskError> {
         Ok(self.0.text(&keys::given(id)).await?)
     }
 
-    /// Tasks, the newest first.
+    /// Lists tasks, the newest first.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub async fn list(&self, filter: &Filter, viewer: Viewer<'_>) -> Result<Vec<Arc<Task>>, TaskError> {
-        /// How many records are read at once.
+        /// The number of records read at once.
         const BATCH: usize = 256;
         let limit = filter.limit.unwrap_or(100).min(1000);
         self.0.store.sync().await?;
@@ -337,10 +348,12 @@ impl Tasks {
         Ok(found)
     }
 
-    /// Waits until a task is over, asks its caller, or the deadline has come. Gives the task as it stands then.
+    /// Waits until a task is over, asks its caller a question, or the deadline has passed. Returns the
+    /// state of the task at that moment.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    ///
+    /// Returns the errors of [`get`](Self::get).
     pub async fn wait(
         &self,
         id: &str,
@@ -354,17 +367,18 @@ impl Tasks {
         }
         let mut changes = self.watched(self.0.live.watch_state(task), id, viewer).await?;
         let settled = changes.wait_for(|task| is_settled(task));
-        // At the deadline, or if it is over, the task is as it was last seen.
+        // At the deadline, or if the task is over, the last seen state is returned.
         if let Ok(Ok(task)) = timeout_at(deadline, settled).await {
             return Ok(Arc::clone(&task));
         }
         self.get(id, viewer).await
     }
 
-    /// The changes of a task, from how it stands now to its end.
+    /// Watches the changes of a task, from its current state to its end.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    ///
+    /// Returns the errors of [`get`](Self::get).
     pub async fn subscribe(
         &self,
         id: &str,
@@ -374,10 +388,11 @@ impl Tasks {
         self.watched(changes, id, viewer).await
     }
 
-    /// The states of a task, from how it stands now to its end. What it says meanwhile is not told.
+    /// Watches the states of a task, from the current one to its end, without its notices.
     ///
     /// # Errors
-    /// As [`get`](Self::get).
+    ///
+    /// Returns the errors of [`get`](Self::get).
     pub(crate) async fn states(
         &self,
         id: &str,
@@ -387,7 +402,7 @@ impl Tasks {
         self.watched(states, id, viewer).await
     }
 
-    /// The changes of a task that may have changed between being read and being watched.
+    /// Watches the changes of a task that may have changed since it was read.
     async fn watched(
         &self,
         changes: watch::Receiver<Arc<Task>>,
@@ -395,7 +410,8 @@ impl Tasks {
         viewer: Viewer<'_>,
     ) -> Result<watch::Receiver<Arc<Task>>, TaskError> {
         let task = self.get(id, viewer).await?;
-        // Its end is held back no longer. If it cannot be written, it is not over.
+        // The end of the task is no longer held back. If the end cannot be written, the task is not
+        // over.
         let running = self.0.live.running(&task.id);
         if running.is_some_and(|running| running.ends_later.load(Ordering::SeqCst)) {
             drop(self.0.write(Vec::new()).await);
@@ -404,10 +420,11 @@ impl Tasks {
         Ok(changes)
     }
 
-    /// Cancels a task: it is `cancelled` when this returns, and then its call is ended.
+    /// Cancels a task. The task is `cancelled` when this method returns; its call is ended afterwards.
     ///
     /// # Errors
-    /// As [`get`](Self::get); [`TaskError::Over`] if it was over already.
+    ///
+    /// Returns the errors of [`get`](Self::get), and [`TaskError::Over`] if the task was already over.
     pub async fn cancel(&self, id: &str, viewer: Viewer<'_>) -> Result<Arc<Task>, TaskError> {
         let id = self.get(id, viewer).await?.id.clone();
         let tasks = self.clone();
@@ -425,15 +442,15 @@ impl Tasks {
         });
         let task = cancelled.await.map_err(|unchanged| unchanged.of(id))?;
         let owner = task.owner_key();
-        // Whoever wakes it at this moment has put it into the queue then.
+        // A concurrent waker has queued the task once this lock is acquired.
         drop(self.0.waking.write().await);
         let was_queued = self.0.queue.lock().remove(&owner, id);
-        // What begins at this moment finds no record from before.
+        // A run that begins now must not find the older record.
         self.0.preloaded.take(id);
         if was_queued || self.0.aside.lock().remove(&owner, id) {
             self.0.leave(&owner, id);
         }
-        // It may have left the queue meanwhile.
+        // The task may have left the queue in the meantime.
         for running in running.into_iter().chain(self.0.live.running(id)) {
             running.know(&task);
             running.cancellation.cancel();
@@ -441,17 +458,19 @@ impl Tasks {
         Ok(Arc::new(task))
     }
 
-    /// Waits until nothing of a task's call runs in this process. A call that was cancelled takes a moment to end.
+    /// Waits until no part of a task's call runs in this process. A cancelled call takes a moment to
+    /// end.
     pub async fn left(&self, id: &TaskId) {
         if let Some(running) = self.0.live.running(id) {
             running.has_left.cancelled().await;
         }
     }
 
-    /// Removes a task that is over, before its time.
+    /// Removes a finished task before its time.
     ///
     /// # Errors
-    /// The state cannot be read or written.
+    ///
+    /// Returns an error if the state cannot be read or written.
     pub async fn forget(&self, id: &TaskId) -> Result<(), TaskError> {
         let task = self.0.load(id).await?.filter(|task| task.state.is_terminal());
         if let Some(task) = task {
@@ -460,12 +479,13 @@ impl Tasks {
         Ok(())
     }
 
-    /// What a task says from now on, if it runs in this process: all of it, also what its record does not keep.
+    /// Listens to a task that runs in this process: all notices from now on, including those that its
+    /// record does not keep.
     pub fn said(&self, id: &TaskId) -> broadcast::Receiver<Said> {
         self.0.live.hear(id)
     }
 
-    /// Where tasks are kept. What a protocol keeps of a task beside it belongs there too.
+    /// The store of the tasks. A protocol's own data about a task belongs there too.
     pub fn store(&self) -> &Arc<dyn StateStore> {
         &self.0.store
     }
@@ -475,10 +495,12 @@ impl Tasks {
         self.0.shared.as_ref().map(|shared| &*shared.me.node)
     }
 
-    /// Sends an event to a task that is a program. It is kept until the program awaits it.
+    /// Sends an event to a task that is a program. The event is kept until the program awaits it.
     ///
     /// # Errors
-    /// As [`get`](Self::get); the task is over, is not a program, or the name is invalid.
+    ///
+    /// Returns the errors of [`get`](Self::get), and an error if the task is over or not a program, or
+    /// if the name is invalid.
     pub async fn event(
         &self,
         id: &str,
@@ -509,10 +531,12 @@ impl Tasks {
         self.to_its_end(async move { tasks.0.deliver(&id, put).await }).await
     }
 
-    /// Answers a question of a task (`Err` if the client refuses it).
+    /// Answers a question of a task. `Err` means that the client refuses to answer.
     ///
     /// # Errors
-    /// As [`get`](Self::get); the task is over, or asks no such question.
+    ///
+    /// Returns the errors of [`get`](Self::get), and an error if the task is over or asks no such
+    /// question.
     pub async fn answer(
         &self,
         id: &str,
@@ -536,7 +560,7 @@ impl Tasks {
         .await
     }
 
-    /// Does something that changes tasks to its end, also if its caller goes away in the middle.
+    /// Completes a change of tasks even if its caller goes away in the middle.
     pub(crate) async fn to_its_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, TaskError>> + Send + 'static,
@@ -552,7 +576,8 @@ impl Tasks {
         })
     }
 
-    /// How long a task is kept from its acceptance on, at least. That of a task that is not over grows with its age.
+    /// The minimum time for which a task is kept after its acceptance. For a task that is not over, it
+    /// grows with the task's age.
     pub fn lifetime(&self, task: &Task) -> Duration {
         let over = match task.state.is_terminal() {
             true => Duration::ZERO,
@@ -563,18 +588,18 @@ impl Tasks {
         age.saturating_add(over).saturating_add(Duration::from_millis(self.0.keep_millis(task)))
     }
 
-    /// How many tasks there are.
+    /// Returns the number of tasks in each state.
     pub fn counts(&self) -> TaskCounts {
         TaskCounts { by_state: self.0.counts.0.each_ref().map(|count| count.load(Ordering::Relaxed)) }
     }
 
-    /// No task begins any more. Those that run may still end, until [`close`](Self::close).
+    /// Stops tasks from beginning. Running tasks may still end, until [`close`](Self::close).
     pub fn drain(&self) {
         self.0.closing.cancel();
     }
 
-    /// Lets what runs go on for so long, then ends it. Returns when nothing runs any more. Tasks that are not over stay in
-    /// the store as they are, as after a crash.
+    /// Lets running tasks continue for this time, then ends them. Returns when nothing runs any more.
+    /// Tasks that are not over stay in the store unchanged, as after a crash.
     pub async fn close(&self, drain: Duration) {
         self.drain();
         self.0.tracker.close();
@@ -584,20 +609,21 @@ impl Tasks {
             self.0.tracker.wait().await;
         }
         self.0.drained.cancel();
-        // It says that this node is gone, if it can.
+        // If possible, the heartbeat writes that this node is gone.
         self.0.node.close();
         self.0.node.wait().await;
     }
 }
 
 impl<'a> Viewer<'a> {
-    /// A caller who looks. It sees the tasks of others if a policy grants it [`READ`], or if callers are not identified at all and
-    /// all tasks are of this instance.
+    /// The viewer for a caller that reads tasks. It sees the tasks of others if a policy grants it
+    /// [`READ`], or if callers are not identified at all and all tasks belong to this instance.
     pub fn of(market: &CapabilityMarketplace, caller: Option<&'a Principal>) -> Self {
         Self::with(market, caller, READ)
     }
 
-    /// A caller who wants to change a task. Those of others are its matter if the policy grants it [`MANAGE`].
+    /// The viewer for a caller that changes a task. It may change the tasks of others if the policy
+    /// grants it [`MANAGE`].
     pub fn managing(market: &CapabilityMarketplace, caller: Option<&'a Principal>) -> Self {
         Self::with(market, caller, MANAGE)
     }

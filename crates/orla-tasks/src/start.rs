@@ -1,4 +1,4 @@
-//! Accepting a task.
+//! Accepts tasks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,44 +17,46 @@ use crate::shared::Shared;
 use crate::state::State;
 use crate::task::{Owner, Task, TaskId, Terms, Timestamp, raw};
 
-/// The most bytes of an idempotency key.
+/// The maximum size of an idempotency key.
 const MAX_KEY: usize = 256;
 
-/// The most bytes of an input.
+/// The maximum size of an input.
 pub(crate) const MAX_INPUT: usize = 16 << 20;
 
-/// A task to be started.
+/// A request to start a task.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct NewTask {
     /// The capability, by id or MCP name.
     pub capability: String,
-    /// Whether it is shown as a program, not as a call of `rtfs`.
+    /// Whether the task is shown as a program rather than as a call of `rtfs`.
     pub is_program: bool,
     /// The input.
     pub input: Payload,
-    /// Under which the caller starts the task at most once.
+    /// The idempotency key. The caller starts at most one task with it.
     pub key: Option<String>,
-    /// The schedule of the configuration that starts it.
+    /// The schedule of the configuration that starts the task.
     pub schedule: Option<String>,
     /// The caller.
     pub caller: Option<Principal>,
-    /// What the caller's client can be asked: the JSON object of its MCP capabilities. `None`: nothing.
+    /// The MCP capabilities of the caller's client, a JSON object. `None` if the client can be asked
+    /// nothing.
     pub client: Option<JsonText>,
     /// How long the caller needs the task after its end, in milliseconds, if less than `task_keep`.
     pub keep_ms: Option<u64>,
-    /// On which terms the call is made.
+    /// The terms of the call.
     pub terms: Terms,
-    /// The id of the task, from [`TaskId::new`]; `None` makes one.
+    /// The id of the task, from [`TaskId::new`]. `None` creates an id.
     pub id: Option<TaskId>,
-    /// What is written with the task, all or nothing. Whoever writes it removes it.
+    /// Changes to write atomically with the task. The code that adds rows with them must also remove
+    /// those rows.
     pub beside: Vec<Change>,
-    /// Whether its changes are watched from its acceptance on ([`Started::changes`]).
+    /// Whether the changes of the task are watched from its acceptance on ([`Started::changes`]).
     pub is_watched: bool,
 }
 
 impl NewTask {
-    /// A call of a capability.
+    /// Makes a request for a call of a capability.
     pub fn call(capability: impl Into<String>, input: Payload, caller: Option<Principal>) -> Self {
         let capability = capability.into();
         Self {
@@ -73,12 +75,13 @@ impl NewTask {
         }
     }
 
-    /// A program in RTFS: `input` is that of the capability `rtfs`, with `program` and `input`.
+    /// Makes a request for a program in RTFS. `input` is that of the capability `rtfs`, with `program`
+    /// and `input`.
     pub fn program(input: Payload, caller: Option<Principal>) -> Self {
         Self { is_program: true, ..Self::call(IDS[0], input, caller) }
     }
 
-    /// The task as it is accepted, by this node.
+    /// The record of the task when this node accepts it.
     fn queued(&self, node: Option<String>) -> Task {
         let now = Timestamp::now();
         Task {
@@ -108,22 +111,25 @@ impl NewTask {
 }
 
 impl Tasks {
-    /// Accepts a task, durably. It runs when it is its turn.
+    /// Accepts a task durably. The task runs when it reaches the front of the queue.
     ///
-    /// With an idempotency key that the caller has used before, this is the task that it started then.
+    /// If the caller has used the idempotency key before, returns the task that was started with it.
     ///
     /// # Errors
-    /// The call cannot be made ([`TaskError::Refused`]), the key was used for another call, there are too many tasks, or
-    /// the state cannot be written.
+    ///
+    /// Returns an error if the call cannot be made ([`TaskError::Refused`]), the key was used for
+    /// another call, there are too many tasks, or the state cannot be written.
     pub async fn start(&self, new: NewTask) -> Result<Started, TaskError> {
         let tasks = self.clone();
         self.to_its_end(async move { tasks.accept(new).await }).await
     }
 
-    /// The task that the caller has started with the key of this one.
+    /// Returns the task that the caller has started with the key of this request.
     ///
     /// # Errors
-    /// It makes another call ([`TaskError::KeyConflict`]), or the state cannot be read.
+    ///
+    /// Returns an error if that task makes another call ([`TaskError::KeyConflict`]), or if the state
+    /// cannot be read.
     pub async fn started_with(&self, new: &NewTask) -> Result<Option<Task>, TaskError> {
         let Some(key) = &new.key else { return Ok(None) };
         self.0.same(new, key).await
@@ -152,8 +158,8 @@ impl Tasks {
         let owner = OwnerKey::of_caller(new.caller.as_ref());
         let place = inner.take_place(&owner, new.caller.is_some())?;
         let mut task = new.queued(inner.shared.as_ref().map(|shared| shared.me.node.clone()));
-        // Another node may run it, too, unless it starts here at once. Other nodes do not count a node that they have not heard
-        // from.
+        // Another node may run the task too, unless the task starts here at once. Other nodes do not
+        // count a node whose heartbeats they have not received.
         let can_run_here = inner.shared.as_ref().is_none_or(|shared| shared.runs(&inner.market, &task));
         let is_announced = inner.shared.as_ref().is_none_or(Shared::is_there);
         let starts_now = can_run_here && is_announced && inner.places.available_permits() > 0;
@@ -167,19 +173,19 @@ impl Tasks {
             Ok(revisions) => revisions,
             Err(WriteError::Failed(error)) => {
                 drop(accepting);
-                // If it was accepted all the same, it is found.
+                // If the task was accepted all the same, a later search finds it.
                 return Err(inner.failed(error).into());
             }
             Err(WriteError::Conflict { .. }) => {
                 drop(accepting);
-                // Another request with the key was faster.
+                // A concurrent request with the key was faster.
                 let key = new.key.as_deref().unwrap_or_default();
                 let task = inner.same(&new, key).await?.ok_or(TaskError::Closing)?;
                 return Ok(Started { task: inner.shown(task), is_new: false, changes: None });
             }
         };
         accepting.keep();
-        // Those of the record and of the row below `open/`, by their places in `accepted`.
+        // The revisions of the record and of the row below `open/`, by their positions in `accepted`.
         task.revision = revisions.first().copied().unwrap_or_default();
         let open = revisions.get(3).copied();
         if can_run_here {
@@ -194,7 +200,7 @@ impl Tasks {
     }
 }
 
-/// A place among the tasks that wait or run. It is given back unless it is kept.
+/// A place among the tasks that wait or run. Dropping it gives the place back, unless it is kept.
 struct Place<'a> {
     inner: &'a Inner,
     owner: Option<OwnerKey>,
@@ -214,8 +220,8 @@ impl Drop for Place<'_> {
     }
 }
 
-/// A task of which it is not known yet whether it is accepted: nobody takes it here, and it has its place. Unless it is kept,
-/// all that is taken back.
+/// A task whose acceptance is not yet confirmed. It is reserved in this process and has its place.
+/// Dropping this value undoes both, unless it is kept.
 struct Accepting<'a> {
     inner: &'a Inner,
     id: TaskId,
@@ -223,7 +229,8 @@ struct Accepting<'a> {
 }
 
 impl<'a> Accepting<'a> {
-    /// A task that cannot run here is offered to other nodes. Until one takes it, it counts here.
+    /// Offers a task that cannot run here to other nodes. The task counts on this node until another one
+    /// takes it.
     fn begin(
         inner: &'a Inner,
         id: &TaskId,
@@ -250,15 +257,15 @@ impl Drop for Accepting<'_> {
         let Some(place) = self.place.take() else { return };
         let is_offered =
             self.inner.shared.as_ref().is_some_and(|shared| shared.remove_offer(&self.id).is_some());
-        // Whoever took it meanwhile has given its place back.
+        // If another party took the task in the meantime, that party has given its place back.
         if !self.inner.here.remove(&self.id) && !is_offered {
             place.keep();
         }
     }
 }
 
-/// What is written when a task is accepted, with the row of its idempotency key. It conflicts if its caller has a task with
-/// the key already.
+/// Returns the changes to write when a task is accepted, with the row of its idempotency key. They
+/// conflict if the caller already has a task with the key.
 pub(crate) fn accepted(
     id: &TaskId,
     owner: &OwnerKey,
@@ -291,10 +298,11 @@ impl Inner {
         Ok(Place { inner: self, owner: Some(owner.clone()) })
     }
 
-    /// The task that the caller started with this key.
+    /// Returns the task that the caller started with this key.
     ///
     /// # Errors
-    /// It makes another call.
+    ///
+    /// Returns an error if that task makes another call.
     async fn same(&self, new: &NewTask, key: &str) -> Result<Option<Task>, TaskError> {
         let owner = OwnerKey::of_caller(new.caller.as_ref());
         let row = keys::idempotency(&owner, key, new.schedule.as_deref());
@@ -312,7 +320,7 @@ impl Inner {
     }
 }
 
-/// Whether two inputs are the same data.
+/// Returns whether two inputs are the same data.
 fn are_equal(one: &Payload, other: &Payload) -> bool {
     match (one.json(), other.json()) {
         (Ok(one), Ok(other)) if one == other => true,

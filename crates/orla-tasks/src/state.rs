@@ -1,44 +1,45 @@
-//! The states of a task, and which of them follows which. No I/O.
+//! The states of a task and the transitions between them. No I/O.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// Where a task stands.
+/// The state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// It waits for its turn. Nothing of its call has happened.
+    /// The task waits in the queue. No part of its call has run.
     Queued,
-    /// Its call runs, or may have run.
+    /// The call runs, or may have run.
     Working,
-    /// It waits for an answer to a question: of its call, or whether the call is approved.
+    /// The task waits for an answer to a question: a question of the call, or whether the call is
+    /// approved.
     InputRequired,
-    /// Its call gave a result.
+    /// The call returned a result.
     Completed,
-    /// Its call failed.
+    /// The call failed.
     Failed,
-    /// It was cancelled.
+    /// The task was cancelled.
     Cancelled,
-    /// The server ended while its call ran, and the call cannot be repeated.
+    /// The server ended while the call ran, and the call cannot be repeated.
     Interrupted,
 }
 
-/// What happens to a task.
+/// An event in the life of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Event {
-    /// Its call is about to run. It may do so several times if it can be repeated.
+    /// The call is about to run. This happens several times if the call can be repeated.
     Begin,
-    /// Its call asks a question.
+    /// The call asks a question.
     Ask,
-    /// The last open question of its call was answered.
+    /// The last open question of the call was answered.
     Answer,
-    /// Its call gave a result.
+    /// The call returned a result.
     Complete,
-    /// Its call failed, or was refused before it began.
+    /// The call failed, or was refused before it began.
     Fail,
-    /// Its caller withdraws it.
+    /// The caller cancels the task.
     Cancel,
     /// The server ended while its call ran.
     Interrupt,
@@ -56,7 +57,8 @@ impl State {
         Self::Interrupted,
     ];
 
-    /// The state after an event; `None` if the event cannot happen in this state. Nothing follows a terminal state.
+    /// Returns the state after an event, or `None` if the event cannot happen in this state. No event
+    /// follows a terminal state.
     pub fn after(self, event: Event) -> Option<Self> {
         use State::{Cancelled, Completed, Failed, InputRequired, Interrupted, Queued, Working};
         match (self, event) {
@@ -74,12 +76,12 @@ impl State {
         }
     }
 
-    /// Whether the task is over.
+    /// Returns whether the task is over.
     pub fn is_terminal(self) -> bool {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted)
     }
 
-    /// Its word.
+    /// The word for the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",
@@ -107,30 +109,31 @@ impl FromStr for State {
     }
 }
 
-/// Whether a call that may have run can be made again.
+/// Whether a call that may have run can be repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Repeat {
-    /// It must not be.
+    /// The call must not be repeated.
     Never,
-    /// Making it twice does no more than making it once.
+    /// The call is idempotent.
     Freely,
-    /// It is a program with a journal, which goes on where it was.
+    /// The call is a program with a journal, which continues where it stopped.
     Journaled,
 }
 
-/// What is done with a task of a server that has ended.
+/// What to do with a task of a server that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recovery {
-    /// Nothing: it is over.
+    /// Nothing. The task is over.
     Leave,
-    /// It runs, for the first time, again, or from where it was.
+    /// Run the task: for the first time, again, or from where it stopped.
     Run,
-    /// It ends as [`State::Interrupted`].
+    /// End the task as [`State::Interrupted`].
     Interrupt,
 }
 
-/// What is done with a task that was in this state when its server ended. `begun` says whether its call may have run.
+/// Decides what to do with a task that was in this state when its server ended. `begun` is set if its
+/// call may have run.
 pub fn recovery(state: State, begun: Option<Repeat>) -> Recovery {
     match (state, begun) {
         (state, _) if state.is_terminal() => Recovery::Leave,
@@ -139,7 +142,8 @@ pub fn recovery(state: State, begun: Option<Repeat>) -> Recovery {
     }
 }
 
-/// Whether a call may run now. It may be for the first time, or if it could be repeated when it ran and still can.
+/// Returns whether a call may run now: for the first time, or again if it was repeatable when it ran and
+/// still is.
 pub fn may_begin(begun: Option<Repeat>, now: Repeat) -> bool {
     match (begun, now) {
         (None, _) => true,

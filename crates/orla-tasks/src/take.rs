@@ -1,4 +1,4 @@
-//! Taking tasks of a store that several nodes share.
+//! Takes tasks of a store that several nodes share.
 
 use std::sync::Arc;
 
@@ -10,27 +10,27 @@ use crate::service::Inner;
 use crate::state::{Event, Recovery, Repeat, recovery};
 use crate::task::{Failure, Task, TaskId};
 
-/// What comes of taking a task.
+/// The outcome of taking a task.
 pub(crate) enum Claim {
-    /// This node runs it. The record says so.
+    /// This node runs the task, and the record says so.
     Mine,
-    /// Another node does, or will.
+    /// Another node runs the task, or will.
     NotMine,
 }
 
 impl Inner {
-    /// Looks whether this node is to do something about a task that is awake.
+    /// Checks whether this node must act on a task that is awake.
     pub(crate) async fn consider(self: &Arc<Self>, task: &Task) -> Result<(), StateError> {
         let Some(shared) = &self.shared else { return Ok(()) };
         if task.state.is_terminal() || self.closing.is_cancelled() {
             return Ok(());
         }
-        // Who has not heard the others knows of nobody who runs it.
+        // A node that does not know the others cannot know which of them runs the task.
         if !shared.is_there() {
             shared.look_soon();
             return Ok(());
         }
-        // Its acceptance may have been written though its answer was lost.
+        // The acceptance of the task may have been written although its answer was lost.
         let is_left = task.runner.as_ref() == Some(&shared.me)
             && !self.here.contains(&task.id)
             && self.live.running(&task.id).is_none();
@@ -55,7 +55,7 @@ impl Inner {
     async fn interrupt(&self, task: &Task) -> Result<(), StateError> {
         let (lost, failure) = (&task.runner, Failure::interrupted(&task.capability));
         let ended = self.change(&task.id, &[Event::Interrupt], |task| {
-            // Another node may have taken it meanwhile.
+            // Another node may have taken the task in the meantime.
             if task.runner != *lost {
                 return Err(StateError::new("the task was taken by another node"));
             }
@@ -67,7 +67,7 @@ impl Inner {
                 let node = lost.as_ref().map(|lost| &*lost.node);
                 tracing::warn!(task = %task.id, node, "a task was interrupted: its node is gone");
             }
-            // It is looked at again.
+            // The task is checked again later.
             Err(Unchanged::State(error)) => {
                 tracing::debug!(task = %task.id, %error, "a task is not interrupted");
             }
@@ -76,7 +76,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Takes a task, if nobody runs it.
+    /// Takes a task if no node runs it.
     pub(crate) async fn claim(&self, id: &TaskId) -> Result<Claim, StateError> {
         let Some(shared) = &self.shared else { return Ok(Claim::Mine) };
         loop {
@@ -95,8 +95,9 @@ impl Inner {
             task.runner = Some(shared.me.clone());
             let mut changes = vec![put(&task)?];
             if is_run {
-                // The last change of the run has written it. What this node knows of the run is all, or this is a conflict;
-                // and what was sent before and has not come there yet never does.
+                // The last change of the run has written the holder. Either this node knows the whole
+                // run, or the write conflicts. A change that was sent earlier and has not arrived yet
+                // can no longer succeed.
                 let holder = self.store.get(&keys::holder(id)).await?;
                 let expect = holder.map_or(Expect::Absent, |holder| Expect::Revision(holder.revision));
                 changes.extend(self.hold_run(id, expect));
@@ -107,14 +108,15 @@ impl Inner {
         }
     }
 
-    /// Says that this node goes on with the run of a program. Every change of the run is written with that, so that a node
-    /// which was stopped meanwhile can write none. `None` if no other node can.
+    /// The change that makes this node the holder of a program's run. Every change of the run includes
+    /// it, so that a node that was suspended in the meantime cannot write. Returns `None` if the store
+    /// is not shared.
     pub(crate) fn hold_run(&self, id: &TaskId, expect: Expect) -> Option<Change> {
         let shared = self.shared.as_ref()?;
         Some(Change::put(keys::holder(id), shared.me.life.clone()).expecting(expect))
     }
 
-    /// The revision of the record that says that this node goes on with a run, if it does.
+    /// The revision of the record that makes this node the holder of a run, if it is the holder.
     pub(crate) async fn held_run(&self, id: &TaskId) -> Result<Option<Revision>, StateError> {
         let Some(shared) = &self.shared else { return Ok(None) };
         let record = self.store.get(&keys::holder(id)).await?;
@@ -122,7 +124,7 @@ impl Inner {
         Ok(own.map(|record| record.revision))
     }
 
-    /// Whether this node may not change a task that it runs.
+    /// Returns whether this node may not change a task that it runs.
     pub(crate) fn is_lost(&self, task: &Task) -> bool {
         self.shared.as_ref().is_some_and(|shared| task.runner.as_ref() != Some(&shared.me))
     }

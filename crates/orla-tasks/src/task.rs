@@ -1,4 +1,4 @@
-//! A task, as it is kept.
+//! The record of a task.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,22 +16,23 @@ use serde_json::value::RawValue;
 use crate::keys::OwnerKey;
 use crate::state::{Event, Repeat, State};
 
-/// The id of a task: a UUID of version 7 in lower case, so ids sort by the time at which they were made.
+/// The id of a task: a UUID of version 7 in lower case. Ids therefore sort by the time of their
+/// creation.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct TaskId(Arc<str>);
 
-/// A moment, in milliseconds since 1970.
+/// An instant, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp(pub u64);
 
-/// A call that outlives its caller. Its input and its result are kept beside it
+/// A call that outlives its caller. The input and the result are stored separately
 /// ([`Tasks::input`](crate::Tasks::input), [`Tasks::result`](crate::Tasks::result)).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Task {
-    /// Its id. It is the key of the record, and so not in it.
+    /// The id. It is the key of the record, and therefore not part of it.
     #[serde(skip)]
     pub id: TaskId,
-    /// Tells states of the record apart: a later one has a greater revision.
+    /// The revision of the record. A later state of the record has a greater revision.
     #[serde(skip)]
     pub(crate) revision: Revision,
     /// The capability that it calls. A program is a call of `rtfs`.
@@ -39,22 +40,22 @@ pub struct Task {
     /// Whether it was started as a program.
     #[serde(default, skip_serializing_if = "is_false")]
     pub is_program: bool,
-    /// Where it stands.
+    /// The state.
     pub state: State,
-    /// Who started it; `None` for a caller without a principal.
+    /// The caller that started it; `None` for a caller without a principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<Owner>,
     /// The schedule of the configuration that started it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// The idempotency key that its caller gave it.
+    /// The idempotency key that the caller provided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
     /// When it was accepted.
     pub created_at: Timestamp,
     /// When its record last changed.
     pub updated_at: Timestamp,
-    /// Set once its call may have run: what may be done after a crash.
+    /// Set once the call may have run, to what may be done after a crash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begun: Option<Repeat>,
     /// The node that accepted it, if several share the store.
@@ -63,50 +64,53 @@ pub struct Task {
     /// The node that runs it, if several share the store.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) runner: Option<Runner>,
-    /// How far it is, as it last said.
+    /// The last progress that the call reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<TaskProgress>,
-    /// The last lines of its log.
+    /// The last lines of the log.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub log: Vec<LogLine>,
-    /// What the client of its caller can be asked: the JSON object of its MCP capabilities. `None`: nothing.
+    /// The MCP capabilities of the caller's client, a JSON object. `None` if the client can be asked
+    /// nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<Box<RawValue>>,
-    /// What it waits for while nobody runs it, if that is not its turn.
+    /// What the task waits for while no node runs it, if it does not merely wait in the queue.
     #[serde(skip)]
     pub waiting_for: Option<String>,
     /// The questions that wait for an answer.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub questions: Vec<Question>,
-    /// Why it gave no result.
+    /// The reason why the task gave no result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Failure>,
-    /// When its caller no longer needs it, if sooner than `task_keep` after its end.
+    /// The time after which the caller no longer needs the task, if sooner than `task_keep` after its
+    /// end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_ms: Option<u64>,
-    /// On which terms its call is made.
+    /// The terms of the call.
     #[serde(default, skip_serializing_if = "Terms::are_usual")]
     pub(crate) terms: Terms,
 }
 
-/// On which terms the call of a task is made, where they are not the usual ones.
+/// Terms of a task's call that differ from the usual ones.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[non_exhaustive]
 pub struct Terms {
-    /// The instances that the call has come through, as [`Hops`](orla_marketplace::Hops) writes them.
+    /// The instances that the call has passed through, in the form of [`Hops`](orla_marketplace::Hops).
     #[serde(skip_serializing_if = "String::is_empty")]
     pub hops: String,
     /// The caller's W3C trace context.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
-    /// How long the call may take at most, in milliseconds, if its caller said so.
+    /// The maximum duration of the call in milliseconds, if the caller set one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
-    /// The most bytes of the result, if fewer than tasks usually keep.
+    /// The maximum size of the result in bytes, if smaller than the usual limit of tasks.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_result_bytes: Option<usize>,
-    /// Whether a capability is called that never runs as a task: the caller's protocol has no other calls.
+    /// Whether capabilities may be called that never run as tasks, because the caller's protocol has no
+    /// other calls.
     #[serde(skip_serializing_if = "is_false")]
     pub has_only_tasks: bool,
 }
@@ -116,7 +120,7 @@ impl Terms {
         *self == Self::default()
     }
 
-    /// Puts the terms into a call.
+    /// Applies the terms to a call.
     pub(crate) fn apply(&self, call: &mut Call, market: &CapabilityMarketplace) {
         let is_direct = self.has_only_tasks
             && market
@@ -124,13 +128,14 @@ impl Terms {
                 .is_some_and(|entry| entry.manifest.task_support() == Some(TaskSupport::Forbidden));
         call.scope.is_task = !is_direct;
         call.scope.traceparent = self.traceparent.as_deref().map(Into::into);
-        // It was read when the task was accepted.
+        // The text was validated when the task was accepted.
         call.scope.hops = Hops::read(&self.hops).unwrap_or_default();
         call.timeout = self.timeout_ms.map(Duration::from_millis);
     }
 }
 
-/// Who started a task. It is all that is needed to act in the caller's name later, without its credential.
+/// The caller that started a task. It suffices to act in the caller's name later, without its
+/// credential.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Owner {
     id: String,
@@ -146,22 +151,23 @@ pub struct Owner {
     expires_at: Option<Timestamp>,
 }
 
-/// One life of a node: its name, and a number that no other life of it has. It is the fencing token of what the node runs.
+/// One life of a node: its name, and a number that no other life of the node has. It is the fencing
+/// token of the node's tasks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Runner {
     pub(crate) node: String,
     pub(crate) life: String,
 }
 
-/// How far a task is.
+/// The progress of a task.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TaskProgress {
-    /// Grows.
+    /// The current value, which grows.
     pub progress: f64,
     /// The final value of `progress`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<f64>,
-    /// What is being done.
+    /// The current activity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -169,40 +175,40 @@ pub struct TaskProgress {
 /// A line of a task's log.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogLine {
-    /// Its level, in the words of MCP.
+    /// The level, as MCP names it.
     pub level: String,
-    /// What it says.
+    /// The text.
     pub message: String,
 }
 
 /// A question of a task's call to the client of its caller.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Question {
-    /// Unique within the task.
+    /// The key, unique within the task.
     pub key: String,
-    /// The method of MCP: `elicitation/create`, `sampling/createMessage` or `roots/list`.
+    /// The MCP method: `elicitation/create`, `sampling/createMessage` or `roots/list`.
     pub method: String,
-    /// Its parameters.
+    /// The parameters.
     pub params: Box<RawValue>,
 }
 
-/// Why a task gave no result.
+/// The reason why a task gave no result.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
     /// One of [`RuntimeError::kind`]'s words, a program's own kind, or `interrupted`.
     pub kind: String,
-    /// One sentence.
+    /// The message, one sentence.
     pub message: String,
-    /// Where in the program.
+    /// The place in the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<Place>,
-    /// The error of the Model Context Protocol with which the provider refused the call.
+    /// The MCP error with which the provider refused the call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refusal: Option<Refusal>,
 }
 
 impl Failure {
-    /// That of a task that was cancelled.
+    /// The failure of a cancelled task.
     pub(crate) fn cancelled() -> Self {
         Self {
             kind: State::Cancelled.as_str().to_owned(),
@@ -218,9 +224,9 @@ impl Failure {
 pub struct Refusal {
     /// The JSON-RPC code.
     pub code: i64,
-    /// What the provider said.
+    /// The message of the provider.
     pub message: String,
-    /// What it added, as JSON text.
+    /// The data of the error, as JSON text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
 }
@@ -228,23 +234,23 @@ pub struct Refusal {
 /// A place in a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {
-    /// From 1 on.
+    /// The line, starting at 1.
     pub line: u32,
-    /// From 1 on.
+    /// The column, starting at 1.
     pub column: u32,
 }
 
 impl TaskId {
-    /// An id that is greater than all that this process made before.
+    /// Creates an id that is greater than all ids that this process created before.
     #[must_use]
     pub fn new() -> Self {
         Self(uuid::Uuid::now_v7().to_string().into())
     }
 
-    /// Reads an id as a client wrote it. `None` if it can be no task's.
+    /// Parses an id that a client sent. Returns `None` if the text cannot be the id of a task.
     pub fn parse(text: &str) -> Option<Self> {
         let id = uuid::Uuid::try_parse(text).ok()?;
-        // Other notations of the same number are no ids.
+        // Other notations of the same number are not ids.
         (id.to_string() == text).then(|| Self(text.into()))
     }
 
@@ -255,7 +261,7 @@ impl TaskId {
 }
 
 impl Default for TaskId {
-    /// The empty text, which is no task's id.
+    /// The empty text, which is not the id of any task.
     fn default() -> Self {
         Self("".into())
     }
@@ -274,12 +280,12 @@ impl fmt::Debug for TaskId {
 }
 
 impl Timestamp {
-    /// Now.
+    /// Returns the current time.
     pub fn now() -> Self {
         SystemTime::now().into()
     }
 
-    /// The moment so many milliseconds later.
+    /// Returns the instant this many milliseconds later.
     #[must_use]
     pub fn plus_millis(self, millis: u64) -> Self {
         Self(self.0.saturating_add(millis))
@@ -294,7 +300,7 @@ impl From<SystemTime> for Timestamp {
 }
 
 impl fmt::Display for Timestamp {
-    /// As RFC 3339 has it, with milliseconds: `2026-07-28T12:00:00.000Z`.
+    /// Formats the instant as RFC 3339 with milliseconds: `2026-07-28T12:00:00.000Z`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let at = i64::try_from(self.0).ok().and_then(|ms| jiff::Timestamp::from_millisecond(ms).ok());
         write!(f, "{:.3}", at.unwrap_or(jiff::Timestamp::MAX))
@@ -302,7 +308,7 @@ impl fmt::Display for Timestamp {
 }
 
 impl Owner {
-    /// What is kept of a caller.
+    /// Returns the stored parts of a caller.
     pub fn of(principal: &Principal) -> Self {
         Self {
             id: principal.id().to_string(),
@@ -314,7 +320,7 @@ impl Owner {
         }
     }
 
-    /// The caller, without its credential.
+    /// Returns the caller, without its credential.
     pub fn principal(&self) -> Principal {
         let permissions = self.permissions.iter().filter_map(|text| text.parse().ok()).collect();
         let mut principal = Principal::from_id(&self.id)
@@ -339,27 +345,27 @@ impl Owner {
 }
 
 impl Task {
-    /// The name of the principal that started it, as people read it.
+    /// The name of the principal that started the task, for people.
     pub fn principal_name(&self) -> Option<String> {
         self.owner.as_ref().map(|owner| Principal::from_id(&owner.id).name().to_owned())
     }
 
-    /// The name of the node that runs it, if several share the store.
+    /// The name of the node that runs the task, if several share the store.
     pub fn runner(&self) -> Option<&str> {
         self.runner.as_ref().map(|runner| &*runner.node)
     }
 
-    /// Whose it is, as the keys of the store have it.
+    /// The owner, in the form of the store's keys.
     pub(crate) fn owner_key(&self) -> OwnerKey {
         OwnerKey::of(self.owner.as_ref().map(Owner::id))
     }
 
-    /// The principal that started it, without its credential.
+    /// The principal that started the task, without its credential.
     pub fn principal(&self) -> Option<Principal> {
         self.owner.as_ref().map(Owner::principal)
     }
 
-    /// Applies an event. Gives whether it could happen; if not, nothing changes.
+    /// Applies an event. Returns whether it is possible; if not, nothing changes.
     pub(crate) fn apply(&mut self, event: Event, now: Timestamp) -> bool {
         let Some(state) = self.state.after(event) else { return false };
         self.state = state;
@@ -382,10 +388,10 @@ impl Task {
 }
 
 impl Failure {
-    /// The most bytes of a message that are kept.
+    /// The maximum size kept of a message.
     const SHOWN: usize = 64 << 10;
 
-    /// What is kept of an error.
+    /// Returns the stored parts of an error.
     pub fn of(error: &RuntimeError) -> Self {
         let own = match error {
             RuntimeError::Structured { error, .. } => Some(error),
@@ -410,7 +416,7 @@ impl Failure {
         Self { kind, message: rtfs::text::excerpt(&message, Self::SHOWN), at, refusal }
     }
 
-    /// The call was running when its server ended, and cannot be repeated.
+    /// The failure of a call that was running when its server ended and cannot be repeated.
     pub fn interrupted(capability: &str) -> Self {
         let message = format!(
             "{capability} was running when the server ended; it is not idempotent, so it was not run again"
@@ -419,7 +425,7 @@ impl Failure {
     }
 }
 
-/// JSON text as serde reads and writes it within a record.
+/// JSON text in the form in which serde reads and writes it within a record.
 pub(crate) fn raw(text: &JsonText) -> Option<Box<RawValue>> {
     RawValue::from_string(text.as_str().to_owned()).ok()
 }

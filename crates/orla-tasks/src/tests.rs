@@ -23,13 +23,13 @@ use crate::{
     may_begin, recovery,
 };
 
-/// A store in memory, which fails if it is told to.
+/// A store in memory that fails on request.
 #[derive(Default)]
 struct Store {
     rows: Mutex<BTreeMap<String, (Bytes, Revision)>>,
     revision: AtomicU32,
     fails: AtomicU32,
-    /// Whether it panics once as the record of a task that works is written.
+    /// Whether the store panics once when the record of a working task is written.
     panics: AtomicBool,
 }
 
@@ -244,7 +244,7 @@ async fn after_a_crash_the_queued_run_the_repeatable_run_again_and_the_others_ar
         reaches(&before, id.as_str(), State::Working).await;
         ids.push(id);
     }
-    // One that waits still, since the process begins no more.
+    // The task still waits, since the closed process begins no task.
     before.close(Duration::ZERO).await;
     let resting =
         Tasks::open(Arc::clone(&store) as Arc<dyn StateStore>, market(), TaskOptions::default());
@@ -372,7 +372,7 @@ async fn tasks_that_wait_for_an_approval_hold_up_no_other() {
     let other = tasks.start(new("reports")).await.unwrap().task.id.to_string();
     assert_eq!(ended(&tasks, &other).await.state, State::Completed);
     assert!(approvals.waiting() <= 32);
-    // One that is set aside is cancelled, and the others have their turn when the ones before are answered.
+    // A task that is set aside is cancelled. The others continue when the earlier ones are answered.
     let last = asking.pop().unwrap();
     tasks.cancel(&last, ANYONE).await.unwrap();
     let mut left = asking.len();
@@ -423,7 +423,7 @@ const EVENTS: [Event; 7] = [
     Event::Interrupt,
 ];
 
-/// What a simulated task has been through.
+/// The history of a simulated task.
 #[derive(Debug)]
 struct Simulated {
     state: State,
@@ -447,7 +447,8 @@ proptest! {
             match EVENTS.get(step) {
                 Some(Event::Begin) => {
                     if !runs_now && may_begin(before, repeat) && task.state.after(Event::Begin).is_some() {
-                        // The mark is durable before the call runs: a crash between the two runs nothing.
+                        // The mark is durable before the call runs, so a crash between the two runs
+                        // nothing.
                         task.state = State::Working;
                         task.begun = Some(repeat);
                         if is_durable {

@@ -1,4 +1,4 @@
-//! What is due at an instant: one timer in the process for the earliest row of the store.
+//! Handles timers: one timer of the process waits for the earliest timer row of the store.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,18 +13,18 @@ use crate::service::{Inner, Tasks};
 use crate::state::{Recovery, recovery};
 use crate::task::{TaskId, Timestamp};
 
-/// A task that is over is removed.
+/// The kind of a timer that removes a finished task.
 pub(crate) const KEEP: &str = "keep";
 
-/// How soon they are looked at again after an error. Each further error doubles it.
+/// The pause before the rows are read again after an error. Each further error doubles it.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How many rows are handled at once.
+/// The number of rows handled at once.
 const BATCH: usize = 1000;
-/// How long the next ones that sleep wait until those before them have begun.
+/// How long the next batch of sleeping tasks waits until the previous one has begun.
 const BEGUN: Duration = Duration::from_secs(1);
 
 impl Tasks {
-    /// Does what is due, from now on.
+    /// Handles due timers from now on.
     pub(crate) fn serve_timers(&self) {
         let inner = Arc::clone(&self.0);
         self.0.tracker.spawn(async move {
@@ -54,12 +54,13 @@ impl Tasks {
 }
 
 impl Inner {
-    /// Finds what a write has left undone that was made although it failed: tasks that are awake and begin nowhere.
+    /// Finds the unfinished consequences of writes that were made although they failed: tasks that are
+    /// awake and begin nowhere.
     async fn do_undone(self: &Arc<Self>) -> Result<(), StateError> {
         if !self.is_undone.load(Ordering::Acquire) {
             return Ok(());
         }
-        // More may fail at this moment, and one look is for all of it.
+        // More writes may fail at this moment. One search covers all of them.
         tokio::select! {
             () = self.closing.cancelled() => return Ok(()),
             () = tokio::time::sleep(AGAIN) => {}
@@ -86,7 +87,7 @@ impl Inner {
                 .collect();
             for task in self.load_all(&ids).await?.into_iter().flatten() {
                 match recovery(task.state, task.begun) {
-                    // It was accepted, and is not counted yet.
+                    // The task was accepted, and is not counted yet.
                     Recovery::Run if task.begun.is_none() => {
                         self.counts.entered(task.state);
                         self.enter(task.owner_key(), task.id);
@@ -100,7 +101,7 @@ impl Inner {
         }
     }
 
-    /// Does what is due now. Gives the time until the next row.
+    /// Handles the timers that are due. Returns the time until the next timer.
     async fn do_due(self: &Arc<Self>) -> Result<Duration, StateError> {
         loop {
             let rows = self.store.list(Query::below(keys::TIMERS, BATCH)).await?;
@@ -117,7 +118,7 @@ impl Inner {
                     return Ok(LOOK);
                 }
                 match (kind, TaskId::parse(id)) {
-                    // Many are woken with one write.
+                    // Many tasks are woken with one write.
                     (SLEEP, Some(id)) => awake.push(Waking::by(id, row)),
                     _ => {
                         self.due(kind, id).await?;

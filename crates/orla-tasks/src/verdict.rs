@@ -1,72 +1,73 @@
-//! What becomes of a task after an attempt to make its call. No I/O.
+//! Decides what happens to a task after an attempt to make its call. No I/O.
 
 use orla_marketplace::RuntimeError;
 use orla_marketplace::rtfs::Wait;
 
-/// How an attempt to run a task ended.
+/// The outcome of an attempt to run a task.
 #[derive(Debug)]
 pub(crate) enum Attempt {
     /// The task is over.
     Over,
-    /// It was removed meanwhile.
+    /// The task was removed in the meantime.
     Gone,
     /// The process is about to end. The task stays as it is.
     Closing,
-    /// It has to wait until fewer tasks wait for an approval.
+    /// The task must wait until fewer tasks wait for an approval.
     Aside,
-    /// Its program waits for nothing near.
+    /// The program is suspended with these waits, none of which ends soon.
     Asleep(Vec<Wait>),
-    /// Nothing of it has run, for this reason.
+    /// No part of the task has run, for this reason.
     Later(String),
 }
 
 /// How far the call came, as its checkpoint saw it.
 #[derive(Debug, Default)]
 pub(crate) enum Reached {
-    /// It was not reached.
+    /// The checkpoint was not reached.
     #[default]
     Nothing,
     /// The call ran.
     Begun,
     /// The call may have run before and cannot be repeated.
     MayNotRepeat,
-    /// The process is about to end, so it did not run.
+    /// The process is about to end, so the call did not run.
     Closing,
     /// Too many tasks wait for an approval.
     NoneToAsk,
-    /// It could not be written down that the call runs, so it did not.
+    /// The start of the call could not be recorded, so the call did not run.
     NotWritten(String),
 }
 
-/// What is known of a task, besides its call.
+/// What is known of a task, besides the outcome of its call.
 pub(crate) struct Facts {
-    /// Whether the process is about to end, or the task is handed to another one.
+    /// Whether the process is about to end, or the task is handed to another process.
     pub(crate) is_closing: bool,
     /// Whether an earlier attempt has begun the call.
     pub(crate) has_begun: bool,
-    /// Whether what provides the capability may still be starting.
+    /// Whether the provider of the capability may still be starting.
     pub(crate) may_be_starting: bool,
-    /// What its program waits for, if it was suspended.
+    /// The waits of the program, if it was suspended.
     pub(crate) suspended: Option<Vec<Wait>>,
-    /// Why what its program did could not be kept. It continues from what is durable.
+    /// Why the actions of the program could not be kept. It continues from its durable notes.
     pub(crate) not_kept: Option<String>,
 }
 
-/// What becomes of a task after an attempt.
+/// What happens to a task after an attempt.
 #[derive(Debug)]
 pub(crate) enum Verdict {
-    /// It is over, with the result of its call.
+    /// The task is over, with the result of its call.
     Ends,
-    /// It is over: its call may have run, and cannot be made again.
+    /// The task is over. Its call may have run, and cannot be repeated.
     Interrupted,
-    /// It is not over.
+    /// The task is not over.
     Continues(Attempt),
 }
 
-/// What becomes of a task whose call ended with this error, or without one.
+/// Decides what happens to a task whose call ended with this error, or without one.
 ///
-/// A call that was refused before it ran is made again if its capability has no room or may still be starting, and one that
-/// an earlier attempt had begun also if a quota refused it: the task was accepted.
+/// A call that was refused before it ran is retried if its capability has no room or may still be
+/// starting. If an earlier attempt had begun the call, it is also retried after a refusal by a quota,
+/// because the task was accepted.
 pub(crate) fn verdict(reached: Reached, error: Option<&RuntimeError>, facts: Facts) -> Verdict {
     use RuntimeError::{Busy, Quota, Unavailable, Unknown};
     let later = |why: String| Verdict::Continues(Attempt::Later(why));
@@ -108,7 +109,7 @@ mod tests {
         }
     }
 
-    /// One word for what becomes of a task.
+    /// A word for the verdict.
     fn word(reached: Reached, error: Option<&RuntimeError>, facts: Facts) -> &'static str {
         match verdict(reached, error, facts) {
             Verdict::Ends => "ends",

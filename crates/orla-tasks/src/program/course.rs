@@ -1,4 +1,5 @@
-//! The course of a program: what it asked for and when, and where it stands. Pure, for people and programs. `tree` prints it.
+//! The course of a program: its requests with their times, and its current position. Pure. `tree` prints
+//! it.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,60 +13,60 @@ use serde::{Deserialize, Serialize};
 use super::record::{Note, Unreadable, read, read_saved};
 use crate::task::{Place, Timestamp};
 
-/// The most steps that are shown.
+/// The maximum number of steps shown.
 const SHOWN: usize = 10_000;
 
-/// The most characters of a line of the source that are shown.
+/// The maximum number of characters shown of a line of the source.
 const LINE: usize = 200;
 
-/// What a program did until now, and where it stands.
+/// The requests of a program until now, and its current position.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Course {
-    /// The steps, in the order in which the program asked for them. Of very many, the last ones.
+    /// The steps, in the order of their requests. A very long course has only its last steps.
     pub steps: Vec<Step>,
-    /// How many steps before them are left out.
+    /// The number of earlier steps that are left out.
     #[serde(default)]
     pub left_out: usize,
-    /// Where the program waits, or where it was last if it waits nowhere.
+    /// The places where the program waits. If it waits nowhere, its last place.
     #[serde(default)]
     pub stands_at: Vec<Standing>,
 }
 
-/// A place where a program stands.
+/// A current position of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Standing {
-    /// Where in the program.
+    /// The place in the program.
     pub at: Place,
     /// The line of the source, or a part of it that contains the place.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// How many characters of `text` are before the place.
+    /// The number of characters of `text` before the place.
     pub before: usize,
 }
 
-/// Something that a program asked for.
+/// A request of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
     /// The number of the request.
     pub ticket: u64,
     /// The form: `call`, `await-event` and so on.
     pub action: Cow<'static, str>,
-    /// Of what: a capability, the name of an event, an instant.
+    /// The object of the request: a capability, the name of an event, or an instant.
     pub name: String,
-    /// Where in the program.
+    /// The place in the program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<Place>,
-    /// When it was asked for: RFC 3339.
+    /// The time of the request: RFC 3339.
     pub started_at: String,
-    /// When its answer came. A step without it is what the program waits for.
+    /// The time of the answer. `None` if the program still waits for it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<String>,
-    /// How long that took.
+    /// The time between the request and the answer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<u64>,
     /// `ok`, the kind of the error, or `open`.
     pub outcome: Cow<'static, str>,
-    /// The steps and branches of the program that it is in, the outermost first.
+    /// The enclosing steps and branches of the program, the outermost first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub within: Vec<Level>,
 }
@@ -75,25 +76,26 @@ pub struct Step {
 pub struct Level {
     /// The form: `step`, `parallel`, `race`, `settle` or `pmap`.
     pub form: Cow<'static, str>,
-    /// The number of the form in the run. A form that a program enters twice has two.
+    /// The number of the form within the run. A form that a program enters twice has two numbers.
     pub number: u64,
     /// The name of a step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Which branch of another form, from 0 on.
+    /// The number of the branch of another form, starting at 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub branch: Option<u64>,
 }
 
-/// Why the course of a program is not known.
+/// The reason why the course of a program cannot be read.
 pub type Trouble = Unreadable;
 
 impl Course {
-    /// Reads the course from the records of a run: those of its trail, its state, and the notes since then. `source` is
-    /// the text of the program, if it is known.
+    /// Reads the course from the records of a run: its trail, its state, and the notes since the state.
+    /// `source` is the text of the program, if it is known.
     ///
     /// # Errors
-    /// A record is damaged or of another version.
+    ///
+    /// Returns an error if a record is damaged or has another version.
     pub fn read<'b>(
         trail: impl IntoIterator<Item = &'b [u8]>,
         state: Option<&[u8]>,
@@ -103,7 +105,7 @@ impl Course {
         let mut steps = BTreeMap::new();
         let mut enter = |note: Note| {
             let step = Step::of(&note);
-            // The answer says more than the beginning.
+            // The answer contains more than the note of the start.
             match (steps.get(&step.ticket), &note) {
                 (None, _) | (Some(_), Note::Answered { .. }) => {
                     steps.insert(step.ticket, step);
@@ -160,7 +162,7 @@ impl Step {
             ticket: ticket.0,
             action: action.as_str().into(),
             name: match action {
-                // The number of a stream says nothing to people.
+                // The number of a stream is of no use to a person.
                 Action::Next | Action::Send | Action::Close => String::new(),
                 _ => name.to_string(),
             },

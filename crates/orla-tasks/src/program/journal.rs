@@ -26,13 +26,14 @@ use crate::service::{Inner, Viewer};
 use crate::state::{Event, Repeat};
 use crate::task::{Task, TaskId, Timestamp};
 
-/// The most records of notes since a state, where a store takes so many changes at once and not many more.
+/// The maximum number of note records since a state, for a store that takes about as many changes at
+/// once.
 const MAX_RECORDS: u64 = 800;
 
-/// The first and the longest pause before a change of a run is made again whose answer was lost.
+/// The first and the longest pause before a change of a run is retried after its answer was lost.
 const AGAIN: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(1));
 
-/// Keeps the answers of a task's program.
+/// Keeps the answers that a task's program received.
 pub(crate) struct RunJournal {
     me: Weak<Self>,
     parts: Parts,
@@ -40,50 +41,51 @@ pub(crate) struct RunJournal {
     notes: Mutex<Option<Notes>>,
     /// Whether a write is under way.
     is_writing: AtomicBool,
-    /// Whether the record of the task says that it runs.
+    /// Whether the record of the task says that the task runs.
     is_marked: AtomicBool,
     written: watch::Sender<Written>,
     waits: Mutex<Waits>,
-    /// When the run began or went on in this process.
+    /// When this process began or continued the run.
     began: OnceLock<Instant>,
-    /// The revision of the record that says that this node goes on with the run, if several share the store and it is known.
+    /// The revision of the record that says that this node continues the run, if several nodes share the
+    /// store and the revision is known.
     held: Mutex<Option<Revision>>,
-    /// The revision of the task's row below `open/`, if it is known. If it is not the newest, falling asleep conflicts, and
-    /// the row is read the next time.
+    /// The revision of the task's row below `open/`, if it is known. If it is outdated, falling asleep
+    /// conflicts, and the next attempt reads the row.
     open: Mutex<Option<Revision>>,
-    /// Whether a call is held back, because the server is about to end.
+    /// Whether a call is held back because the server is about to end.
     is_held: AtomicBool,
-    /// What a suspended run waits for.
+    /// The waits of a suspended run.
     suspended: Mutex<Option<Vec<Wait>>>,
 }
 
-/// What a journal is made of.
+/// The parts from which a journal is made.
 pub(crate) struct Parts {
     pub(crate) tasks: Weak<Inner>,
     pub(crate) id: TaskId,
-    /// The owner of the task. Its programs see the tasks of this caller.
+    /// The owner of the task. The program sees the tasks of this caller.
     pub(crate) owner: Option<Principal>,
-    /// Notified when an event has come.
+    /// Notified when an event has arrived.
     pub(crate) arrived: Arc<Notify>,
-    /// Whether the task has not run before, so that nothing is kept of it.
+    /// Whether the task has never run, so that the store has nothing of its run.
     pub(crate) is_new: bool,
-    /// What is known of it already.
+    /// The rows of the program that are already known.
     pub(crate) kept: Kept,
     /// The revision of the task's row below `open/`, if it is known.
     pub(crate) open: Option<Revision>,
-    /// The most bytes of a state and the notes since then.
+    /// The maximum number of bytes of a state and the notes since then.
     pub(crate) max_bytes: usize,
-    /// How long the run had run when it fell asleep last.
+    /// How long the run had run when it last fell asleep.
     pub(crate) used: Duration,
     /// Ends the run in this process.
     pub(crate) cancellation: CancellationToken,
 }
 
-/// How far the notes are written.
+/// The progress of writing the notes.
 #[derive(Clone, Debug, Default)]
 struct Written {
     noted: u64,
-    /// Why nothing more will be.
+    /// The error after which no further notes are written.
     failed: Option<StateError>,
 }
 
@@ -105,12 +107,12 @@ impl RunJournal {
         })
     }
 
-    /// What the run waits for, if it was suspended.
+    /// The waits of the run, if it was suspended.
     pub(crate) fn suspended(&self) -> Option<Vec<Wait>> {
         self.suspended.lock().clone()
     }
 
-    /// What is written with the end of the task.
+    /// Returns the changes to write together with the end of the task.
     pub(crate) async fn end(&self) -> Vec<Change> {
         self.rest().await;
         self.notes.lock().as_mut().map(Notes::end).unwrap_or_default()
@@ -118,18 +120,19 @@ impl RunJournal {
 
     /// Waits until no write is under way.
     async fn rest(&self) {
-        // The sender is never dropped before this.
+        // The sender outlives `self.written`, so `wait_for` does not fail.
         let _ = self.written.subscribe().wait_for(|_| !self.is_writing.load(Ordering::Acquire)).await;
     }
 
-    /// Makes changes of the run, and with the first of them notes that the task runs. `false` if a record is not as a change
-    /// expects it.
+    /// Makes changes of the run. The first change also notes that the task runs. Returns `false` if a
+    /// record is not as a change expects it.
     ///
-    /// If several nodes share the store, every change is made only if this one still goes on with the run: the first one by
-    /// the record of the task, and the others by that of the run, which each of them writes.
+    /// If several nodes share the store, a change is made only if this node still continues the run. The
+    /// first change checks the record of the task. The others check the record of the run, which each
+    /// change rewrites.
     ///
-    /// There, a change that fails is made again until it is known whether it was made: the store is away for a while now
-    /// and then, and what runs beside the run must not be lost for that.
+    /// On a shared store, a failed change is retried until its outcome is known. Such a store is
+    /// unreachable now and then, and the concurrent parts of the run must not be lost because of that.
     async fn put(&self, tasks: &Inner, changes: Vec<Change>) -> Result<bool, StateError> {
         if !tasks.is_shared() {
             return self.put_once(tasks, changes).await;
@@ -145,7 +148,7 @@ impl RunJournal {
                 Ok(false) if has_failed => {}
                 Ok(_) => return put,
             }
-            // Each change of the run writes who holds it.
+            // Each change of the run writes its holder.
             if tasks.store.sync().await.is_ok() {
                 let held = tasks.held_run(id).await?;
                 if held.is_some() && held != before {
@@ -183,7 +186,8 @@ impl RunJournal {
         }
     }
 
-    /// Makes changes of the run with that of the task's record, which says that the task runs.
+    /// Makes changes of the run together with the change of the task's record that says that the task
+    /// runs.
     async fn mark(&self, tasks: &Inner, mut changes: Vec<Change>) -> Result<bool, StateError> {
         let id = &self.parts.id;
         changes.extend(tasks.hold_run(id, Expect::Anything));
@@ -199,7 +203,7 @@ impl RunJournal {
             }
             Err(Unchanged::Conflict) => Ok(false),
             Err(Unchanged::State(error)) => Err(error),
-            // Another node has it, or it is over.
+            // Another node has the task, or it is over.
             Err(Unchanged::Unknown | Unchanged::Lost | Unchanged::Refused(_)) if tasks.is_shared() => {
                 Ok(false)
             }
@@ -209,17 +213,17 @@ impl RunJournal {
         }
     }
 
-    /// Why what happened could not be kept. The run can go on from what is durable.
+    /// The reason why an answer could not be kept. The run can continue from its durable notes.
     pub(crate) fn failure(&self) -> Option<String> {
         self.written.borrow().failed.as_ref().map(ToString::to_string)
     }
 
-    /// Whether the run was ended so that another process goes on with it.
+    /// Returns whether the run was ended so that another process continues it.
     pub(crate) fn is_held(&self) -> bool {
         self.is_held.load(Ordering::Acquire)
     }
 
-    /// Ends a run that is held, as soon as no call is under way that could not be repeated.
+    /// Ends a held run as soon as no call is under way that could not be repeated.
     fn end_if_held(&self) {
         if self.is_held() && !self.notes.lock().as_ref().is_some_and(Notes::is_under_way) {
             self.parts.cancellation.cancel();
@@ -245,7 +249,7 @@ impl RunJournal {
         notes.as_mut().map(change).ok_or_else(|| broken("the run was not recalled"))
     }
 
-    /// Writes what was noted, unless a write is under way, which then goes on with it.
+    /// Writes the pending notes. If a write is under way, that write includes them.
     fn write(&self) {
         let (Some(me), Some(tasks)) = (self.me.upgrade(), self.parts.tasks.upgrade()) else { return };
         if self.is_writing.swap(true, Ordering::AcqRel) {
@@ -282,7 +286,7 @@ impl RunJournal {
         });
     }
 
-    /// Waits until so many notes are durable.
+    /// Waits until this many notes are durable.
     async fn durable(&self, noted: u64) -> Result<(), Error> {
         self.with(Notes::want)?;
         self.write();
@@ -295,9 +299,9 @@ impl RunJournal {
         }
     }
 
-    /// What is kept of the run, or why it cannot be used.
+    /// Reads the stored rows of the run, or the reason why they cannot be used.
     async fn rows(&self, tasks: &Inner) -> Result<Result<Rows, &'static str>, StateError> {
-        /// How many records are read at once.
+        /// The number of records read at once.
         const PAGE: usize = 64;
         let id = &self.parts.id;
         let state = match &self.parts.kept {
@@ -330,7 +334,7 @@ impl RunJournal {
         Ok(Ok(Rows { state, notes, last_trail, used: self.parts.used }))
     }
 
-    /// The value of an event, when it has come.
+    /// Waits for an event and returns its value.
     async fn event(&self, ticket: Ticket, name: &str) -> Result<Value, Error> {
         let tasks = self.inner()?;
         self.waits.lock().wait(ticket, name);
@@ -357,7 +361,7 @@ impl RunJournal {
         }
     }
 
-    /// The result of a task, when it is over.
+    /// Waits until a task is over and returns its result.
     async fn task(&self, id: &str) -> Result<Value, Error> {
         if id == self.parts.id.as_str() {
             return Err(Error::new("invalid-argument", "a task cannot wait for itself"));
@@ -401,7 +405,7 @@ impl Journal for RunJournal {
     }
 
     fn waits(&self, asked: &Asked) {
-        // A failure is told with the next answer.
+        // A failure is returned with the next answer.
         let had_begun = self.with(|notes| {
             let had_begun = notes.has_begun(asked.ticket);
             notes.add(Note::Waits(asked.clone()));
@@ -410,7 +414,7 @@ impl Journal for RunJournal {
             }
             had_begun
         });
-        // It must not be taken for one that may have been made, if the process ends.
+        // If the process ends, this call must not be mistaken for one that may have been made.
         if had_begun.is_ok_and(|had_begun| had_begun) {
             self.write();
             self.end_if_held();
@@ -419,7 +423,7 @@ impl Journal for RunJournal {
 
     async fn begins(&self, asked: &Asked, is_idempotent: bool) -> Result<(), Error> {
         if self.inner()?.closing.is_cancelled() {
-            // A call that has not begun is made by the next process.
+            // The next process makes a call that has not begun.
             self.is_held.store(true, Ordering::Release);
             self.end_if_held();
             return std::future::pending().await;
@@ -444,7 +448,8 @@ impl Journal for RunJournal {
             let what = "the program has made too many calls while a stream was open, with which it cannot be saved";
             return Err(Error::new("limit", what));
         }
-        // What left the process is written at once. The run does not wait for it.
+        // Answers of calls that left the process are written at once. The run does not wait for the
+        // write.
         if left {
             self.with(Notes::want)?;
             self.write();
@@ -492,7 +497,7 @@ impl Journal for RunJournal {
         }
         let tasks = self.inner()?;
         let waits: Vec<Wait> = waits.into_iter().map(|(_, wait)| wait).collect();
-        // Nothing is noted meanwhile: the run waits.
+        // Nothing is noted in the meantime, because the run waits.
         self.rest().await;
         let used = self.parts.used + self.began.get().map(Instant::elapsed).unwrap_or_default();
         let batch = self.with(|notes| {
@@ -500,7 +505,7 @@ impl Journal for RunJournal {
             notes.take()
         })?;
         let Batch { mut changes, noted } = batch.unwrap_or_default();
-        // In the change with which it falls asleep, the task is nobody's any more.
+        // The change with which the run falls asleep also releases the task, so that no node holds it.
         if tasks.is_shared() && self.held.lock().is_none() {
             let marked = self.put(&tasks, std::mem::take(&mut changes)).await;
             if !marked.map_err(|error| self.fail(error))? {
@@ -526,7 +531,7 @@ impl Journal for RunJournal {
         let is_asleep = is_asleep.map_err(|error| self.fail(error))?;
         self.written.send_modify(|state| state.noted = noted);
         if !is_asleep {
-            // Events that came meanwhile are looked for.
+            // The program checks for events that arrived in the meantime.
             arrived.notify_waiters();
             return Ok(false);
         }
@@ -540,19 +545,19 @@ impl Journal for RunJournal {
     }
 }
 
-/// A record of the run is not as this process wrote it.
+/// The error for a record of the run that another process has changed.
 fn taken_over() -> StateError {
     StateError::new("another process continues the run")
 }
 
-/// An instant in milliseconds. The row of a timer is never due before it.
+/// An instant in milliseconds, rounded so that the row of a timer is never due before it.
 pub(super) fn timestamp(instant: &rtfs::Instant) -> Timestamp {
     let seconds = u64::try_from(instant.unix_seconds()).unwrap_or_default();
     let more = u64::from(instant.subsec_nanoseconds()).div_ceil(1_000_000);
     Timestamp(seconds.saturating_mul(1000).saturating_add(more))
 }
 
-/// What a task that is over gives to the program that awaits it.
+/// The result of a finished task for the program that awaits it.
 fn outcome(task: &Task, result: Option<&JsonText>) -> Result<Value, Error> {
     if let Some(failure) = &task.error {
         return Err(Error::new(failure.kind.clone(), format!("task {}: {}", task.id, failure.message)));
@@ -565,7 +570,7 @@ fn outcome(task: &Task, result: Option<&JsonText>) -> Result<Value, Error> {
     let Value::Map(result) = &value else { return Ok(value) };
     let structured = result.get_keyword("structuredContent").cloned();
     Ok(match structured {
-        // The tool gives the value of a program in a map, as its clients require it.
+        // The `rtfs` tool wraps the value of a program in a map, as its clients require.
         Some(Value::Map(map)) if task.is_program => {
             map.get_keyword("value").cloned().unwrap_or_default()
         }

@@ -2,18 +2,18 @@
 //!
 //! | key | value |
 //! |---|---|
-//! | `run/ID/state` | the state that was saved last |
-//! | `run/ID/note/NUMBER` | notes since then |
-//! | `run/ID/trail/NUMBER` | the course of the run before it, for people |
-//! | `run/ID/used` | of older versions, whose states do not say it: how many milliseconds the run had run when it fell asleep |
-//! | `run/ID/holder` | in a cluster: the life of the node that goes on with the run, which every change of the run writes anew |
+//! | `run/ID/state` | the last saved state |
+//! | `run/ID/note/NUMBER` | notes since the state |
+//! | `run/ID/trail/NUMBER` | the course of the run before the state, for people |
+//! | `run/ID/used` | how many milliseconds the run had run when it fell asleep; only written by older versions, whose states lack it |
+//! | `run/ID/holder` | in a cluster: the life of the node that continues the run; every change of the run rewrites it |
 //! | `awaited/TASK/ID` | empty: the task ID waits for the end of TASK |
 
 use crate::keys::run;
 pub(super) use crate::keys::{state, used};
 use crate::task::TaskId;
 
-/// What the rows of awaited tasks are below.
+/// The prefix of the rows of awaited tasks.
 pub(crate) const AWAITED: &str = "awaited/";
 
 pub(super) fn all_notes(id: &TaskId) -> String {
@@ -37,7 +37,7 @@ pub(super) fn number(key: &str) -> Option<u64> {
     key.rsplit_once('/')?.1.parse().ok()
 }
 
-/// What the tasks that wait for this one are below.
+/// The prefix of the tasks that wait for a task.
 pub(crate) fn all_awaiting(id: &TaskId) -> String {
     format!("{AWAITED}{id}/")
 }

@@ -1,15 +1,16 @@
-//! Durable programs: they continue where they were.
+//! Durable programs, which continue where they stopped.
 //!
-//! The run of a program is a state and the notes since then (`record`); `notes` says what is written together, and
-//! `journal` writes it and reads it. While a run waits only for an instant, an event or a task, it
-//! is a few rows of the store: `sleep` starts the task again when the wait is over.
+//! The run of a program consists of a state and the notes since then (`record`). `notes` decides which
+//! notes are written together. `journal` reads and writes them. While a run waits only for an instant,
+//! an event or a task, it consists of a few rows of the store. `sleep` starts the task again when the
+//! wait is over.
 //!
 //! # Invariants
 //!
 //! - Before a call leaves the process, the note of its start and all earlier notes are durable.
-//! - The notes of a run have consecutive numbers. If two processes continue one run, one of them
-//!   fails to write.
-//! - An event is removed together with the note of the answer that it gave. So one event gives one answer.
+//! - The notes of a run have consecutive numbers. If two processes continue one run, one of them fails
+//!   to write.
+//! - One write removes an event and adds the note of its answer. One event therefore gives one answer.
 
 mod course;
 mod journal;

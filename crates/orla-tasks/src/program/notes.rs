@@ -1,7 +1,7 @@
-//! What is noted of a run and not written yet. No I/O.
+//! The notes of a run that are not written yet. No I/O.
 //!
-//! Notes gather while a write is under way, so that many become one record. A saved state replaces all notes before it;
-//! of these only the course of the run is kept, for people ([`trail`](super::keys::trail)).
+//! Notes that are added while a write is under way become one record. A saved state replaces all earlier
+//! notes; only their course is kept, for people ([`trail`](super::keys::trail)).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, SystemTime};
@@ -15,27 +15,28 @@ use super::keys;
 use super::record::{self, Note, Saved, Used};
 use crate::task::TaskId;
 
-/// The notes are never too long before they have so many bytes or records. What a state replaces is removed with one
-/// write, which may have so many changes and not many more.
+/// Notes with fewer bytes and fewer records than this are never considered too long. One write removes
+/// the notes that a state replaces, and a write takes about that many changes.
 const LONG: (usize, u64) = (64 << 10, 256);
 
-/// So many bytes the notes of a run may have of which nothing is written. After a crash it begins anew in any case.
+/// The maximum number of bytes of notes of a run of which nothing is written yet. After a crash, such a
+/// run begins anew in any case.
 const LONG_UNWRITTEN: usize = 4 * LONG.0;
 
-/// The most records of the trail of a run that are kept, so that a run without an end does not fill the store.
+/// The maximum number of trail records kept for a run, so that an endless run does not fill the store.
 const TRAIL: u64 = 256;
 
 /// The notes of one run in this process.
 #[derive(Debug)]
 pub(super) struct Notes {
     id: TaskId,
-    /// The notes that are not written yet, as a record.
+    /// The unwritten notes, as a record.
     record: Vec<u8>,
-    /// How many notes there were.
+    /// The number of notes so far.
     noted: u64,
     /// The number of the next record.
     next: u64,
-    /// The number of the first record since the state.
+    /// The number of the first record after the state.
     first: u64,
     /// Bytes of notes since the state.
     length: usize,
@@ -43,25 +44,25 @@ pub(super) struct Notes {
     state_length: usize,
     /// A state that is not written yet.
     state: Option<Vec<u8>>,
-    /// Whether a state was written.
+    /// Whether a state has been written.
     has_state: bool,
     /// The answers since the state, without their values.
     trail: Vec<u8>,
     /// The number of the next record of the trail.
     next_trail: u64,
-    /// The calls that have begun and what is waited for, without an answer.
+    /// The calls and waits that have begun and have no answer yet.
     open: BTreeMap<Ticket, Note>,
-    /// How long the run had run, as its last state says or the next one will say.
+    /// How long the run had run, according to its last state or the next one.
     used: Duration,
-    /// Whether that is kept in a row of its own, as older versions did.
+    /// Whether the running time is kept in a row of its own, as older versions kept it.
     has_used: bool,
-    /// What else is written with the next record.
+    /// Further changes to write with the next record.
     changes: Vec<Change>,
-    /// Whether someone waits for what was noted, or it left the process.
+    /// Whether a caller waits for the notes to become durable, or a noted action left the process.
     is_wanted: bool,
 }
 
-/// A run is read from this.
+/// The stored rows of a run.
 #[derive(Debug, Default)]
 pub(super) struct Rows {
     pub(super) state: Option<Bytes>,
@@ -69,23 +70,24 @@ pub(super) struct Rows {
     pub(super) notes: Vec<(u64, Bytes)>,
     /// The number of the last record of the trail.
     pub(super) last_trail: Option<u64>,
-    /// How long the run had run when it fell asleep last.
+    /// How long the run had run when it last fell asleep.
     pub(super) used: Duration,
 }
 
-/// What is written at once.
+/// The changes of one write.
 #[derive(Debug, Default)]
 pub(super) struct Batch {
     pub(super) changes: Vec<Change>,
-    /// The notes that are durable then.
+    /// The number of notes that are durable after the write.
     pub(super) noted: u64,
 }
 
 impl Notes {
-    /// The notes of a run, and what they say to the run.
+    /// Reads the notes of a run, and the past that they describe.
     ///
     /// # Errors
-    /// Why the rows are not those of a run.
+    ///
+    /// Returns a message if the rows are not those of a run.
     pub(super) fn read(id: TaskId, rows: &Rows) -> Result<(Self, Past), String> {
         let mut notes = Self {
             id,
@@ -135,15 +137,16 @@ impl Notes {
         Ok((notes, past))
     }
 
-    /// Adds a note. Gives how many there are then.
+    /// Adds a note. Returns the number of notes so far.
     pub(super) fn add(&mut self, mut note: Note) -> u64 {
         let (Note::Begun { asked, .. } | Note::Waits(asked) | Note::Answered { asked, .. }) = &mut note;
         let open = self.open.get(&asked.ticket);
-        // It began when it was asked for first, also if another process made the call again.
+        // The start is the time of the first request, even if another process made the call again.
         if let Some(Note::Begun { asked: first, .. } | Note::Waits(first)) = open {
             asked.began = first.began;
         }
-        // A call that is made again, or a wait of a run that was restored. A call that waits has not begun, and may then begin.
+        // A repeated call, or a wait of a restored run. A call that waits has not begun, and may still
+        // begin.
         let is_known = matches!(
             (open, &note),
             (Some(Note::Begun { .. }), Note::Begun { .. }) | (Some(Note::Waits(_)), Note::Waits(_))
@@ -151,7 +154,7 @@ impl Notes {
         if !is_known {
             let before = self.record.len();
             if let Note::Answered { answer, .. } = &mut note {
-                // The trail has the same without the answer.
+                // The trail gets the same note without the answer.
                 let (answer, before) = (answer.take(), self.trail.len());
                 self.enter(note);
                 record::append_answer(&mut self.record, &self.trail[before..], answer.as_deref());
@@ -165,7 +168,7 @@ impl Notes {
         self.noted
     }
 
-    /// Adds a change that is made with the next record.
+    /// Adds a change to make with the next record.
     pub(super) fn also(&mut self, change: Change) {
         self.changes.push(change);
         self.noted += 1;
@@ -184,32 +187,33 @@ impl Notes {
         }
     }
 
-    /// The run does not want an answer any more.
+    /// Notes that the run no longer wants an answer.
     pub(super) fn withdraw(&mut self, ticket: Ticket) {
         self.open.remove(&ticket);
     }
 
-    /// What was noted is to be written now.
+    /// Requests that the pending notes be written now.
     pub(super) fn want(&mut self) {
         self.is_wanted = true;
     }
 
-    /// Whether something is to be written now.
+    /// Returns whether something must be written now.
     pub(super) fn has_more(&self) -> bool {
         self.is_wanted
     }
 
-    /// Whether a call has begun to which there is no answer.
+    /// Returns whether a call has begun and has no answer yet.
     pub(super) fn has_begun(&self, ticket: Ticket) -> bool {
         matches!(self.open.get(&ticket), Some(Note::Begun { .. }))
     }
 
-    /// Whether a call has begun that has no answer.
+    /// Returns whether any call has begun and has no answer yet.
     pub(super) fn is_under_way(&self) -> bool {
         self.open.values().any(|note| matches!(note, Note::Begun { .. }))
     }
 
-    /// Whether a state is shorter than the notes since the last one, or has fewer records.
+    /// Returns whether a new state would be shorter than the notes since the last one, or would have
+    /// fewer records.
     pub(super) fn is_long(&self) -> bool {
         let has_many = self.state.is_none() && self.records() > LONG.1;
         let is_unwritten = !self.has_state && self.state.is_none() && self.next == 1;
@@ -217,17 +221,17 @@ impl Notes {
         self.length > self.state_length.max(least) || has_many
     }
 
-    /// How many records there are since the state.
+    /// The number of records since the state.
     pub(super) fn records(&self) -> u64 {
         self.next - self.first
     }
 
-    /// Bytes of notes since the state, and of the state.
+    /// The number of bytes of the state and of the notes since then.
     pub(super) fn bytes(&self) -> usize {
         self.length.saturating_add(self.state_length)
     }
 
-    /// Replaces the notes before it by a state. Gives how many notes there are then.
+    /// Replaces the earlier notes with a state. Returns the number of notes so far.
     pub(super) fn save(&mut self, state: Vec<u8>) -> u64 {
         self.record = record::begin();
         (self.length, self.state_length) = (0, state.len());
@@ -237,13 +241,14 @@ impl Notes {
         self.noted
     }
 
-    /// Replaces the notes before it by a state with which the run falls asleep, after it has run for so long.
+    /// Replaces the earlier notes with the state in which the run falls asleep. `used` is its running
+    /// time so far.
     pub(super) fn sleep(&mut self, state: Vec<u8>, used: Duration) {
         self.used = used;
         self.save(state);
     }
 
-    /// What is to be written now, if there is anything.
+    /// Takes the batch to write now, if there is one.
     pub(super) fn take(&mut self) -> Option<Batch> {
         if !std::mem::take(&mut self.is_wanted) {
             return None;
@@ -268,7 +273,8 @@ impl Notes {
         }
         if self.record.len() > record::begin().len() {
             let record = std::mem::replace(&mut self.record, record::begin());
-            // Another process that goes on with the run, too, writes the same number: one of them fails.
+            // Another process that continues the run writes the same number, and one of the two writes
+            // fails.
             let put = Change::put(keys::notes(&self.id, self.next), record);
             changes.push(put.expecting(Expect::Absent));
             self.next += 1;
@@ -276,7 +282,8 @@ impl Notes {
         (!changes.is_empty()).then_some(Batch { changes, noted: self.noted })
     }
 
-    /// What is written with the end of the run: its course stays, and what was needed to go on with it does not.
+    /// Returns the changes to write with the end of the run. Its course stays, and the rows needed to
+    /// continue it are removed.
     pub(super) fn end(&mut self) -> Vec<Change> {
         let mut changes = std::mem::take(&mut self.changes);
         let gone = self.first..self.next;
@@ -287,7 +294,7 @@ impl Notes {
         if self.has_used {
             changes.push(Change::remove(keys::used(&self.id)));
         }
-        // What is open did not come to an end.
+        // Open requests did not come to an end.
         for note in std::mem::take(&mut self.open).into_values() {
             record::append(&mut self.trail, &note);
         }
@@ -326,7 +333,7 @@ mod tests {
 
     use super::*;
 
-    /// What a process that goes on with the run is told of the calls that had begun.
+    /// Returns the begun calls, for the process that continues the run.
     fn recalled(notes: &[Note]) -> Vec<Begun> {
         let mut kept = Notes::read(TaskId::new(), &Rows::default()).unwrap().0;
         notes.iter().for_each(|note| {

@@ -1,8 +1,9 @@
-//! The notes of a run as bytes.
+//! The binary format of the notes of a run.
 //!
-//! A record of notes is a version, and then notes to its end. Numbers have seven bits in each byte, the least significant
-//! first. What is read is foreign: every length is checked against the bytes that are there, and everything else is
-//! refused. Records of version 2, whose states do not say how long the run had run, are read as well. A record of any other version is refused as such.
+//! A record is a version number followed by notes. Numbers have seven bits in each byte, the least
+//! significant first. The input is untrusted: every length is checked against the remaining bytes, and
+//! any other irregularity is refused. Records of version 2 are read as well; their states do not contain
+//! the running time. A record of any other version is refused as such.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -13,38 +14,38 @@ use orla_marketplace::rtfs::{Part, Position, Scope, Ticket};
 
 /// The version of the records.
 const VERSION: u8 = 3;
-/// The oldest version that is read.
+/// The oldest version that can be read.
 const OLDEST: u8 = 2;
-/// The first version whose states say how far the run was.
+/// The first version whose states contain the progress of the run.
 const USED: u8 = 3;
-/// The forms that have branches, by number. Steps have the number after them.
+/// The numbers of the forms that have branches. Steps have the next number.
 const FORMS: [&str; 4] = ["parallel", "race", "settle", "pmap"];
-/// The greatest number that a record of the trail may have, so that others follow it.
+/// The greatest number of a trail record that is accepted, so that further records can follow it.
 const MOST: u64 = 1 << 50;
-/// The most bytes of a name that are kept.
+/// The maximum number of bytes kept of a name.
 const NAME: usize = 1 << 10;
 
-/// Something that was noted of a run.
+/// A note about a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A call that leaves the process is about to begin.
     Begun {
         /// The call.
         asked: Asked,
-        /// Whether it may be made again.
+        /// Whether the call may be repeated.
         is_idempotent: bool,
     },
     /// The run began a long wait: a timer, an event or another task.
     Waits(Asked),
-    /// An answer came.
+    /// An answer arrived.
     Answered {
-        /// To what.
+        /// The request that was answered.
         asked: Asked,
-        /// When.
+        /// The time of the answer.
         ended: SystemTime,
         /// The kind of the error, if it is one.
         failed: Option<String>,
-        /// The answer. It is left out where only the course of the run is kept.
+        /// The answer. `None` where only the course of the run is kept.
         answer: Option<Vec<u8>>,
     },
 }
@@ -52,20 +53,20 @@ pub enum Note {
 /// A saved state of a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Saved {
-    /// The number of the first record of notes after it.
+    /// The number of the first record of notes after the state.
     pub next: u64,
-    /// The calls that had begun and had no answer, and what the run waited for.
+    /// The calls that had begun and had no answer, and the waits of the run.
     pub open: Vec<Note>,
-    /// How far the run was. States of older versions do not say it.
+    /// The progress of the run. States of older versions do not contain it.
     pub used: Option<Used>,
     /// The state, in the form of [`Run::save`](orla_marketplace::rtfs::Run::save).
     pub state: Vec<u8>,
 }
 
-/// How far a run was when its state was saved.
+/// The progress of a run when its state was saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Used {
-    /// How long it had run in whole milliseconds, as far as that counts.
+    /// The running time that counts, in whole milliseconds.
     pub time: Duration,
     /// The number of the last record of its trail; 0 for an empty trail.
     pub last_trail: u64,
@@ -77,12 +78,12 @@ pub enum Unreadable {
     /// Another version of orla wrote it.
     #[error("it was written by another version of orla")]
     Version,
-    /// It is no record.
+    /// The bytes are not a record.
     #[error("it is damaged: {0}")]
     Damaged(&'static str),
 }
 
-/// Notes as a record. Append more with [`append`].
+/// Begins a record of notes. Append notes with [`append`].
 pub(super) fn begin() -> Vec<u8> {
     vec![VERSION]
 }
@@ -108,18 +109,20 @@ pub(super) fn append(record: &mut Vec<u8>, note: &Note) {
     }
 }
 
-/// Adds a note of an answer that another record has without the answer.
+/// Appends a note with an answer. `without` is the same note as another record has it, without the
+/// answer.
 pub(super) fn append_answer(record: &mut Vec<u8>, without: &[u8], answer: Option<&[u8]>) {
-    // Its last byte says that there is none.
+    // The last byte says that there is no answer.
     let common = without.split_last().map_or(without, |(_, common)| common);
     record.extend(common);
     put_optional(record, answer);
 }
 
-/// The notes of a record.
+/// Reads the notes of a record.
 ///
 /// # Errors
-/// It is no record of this version.
+///
+/// Returns an error if the bytes are not a record of a supported version.
 pub fn read(record: &[u8]) -> Result<Vec<Note>, Unreadable> {
     let mut input = versioned(record)?;
     let mut notes = Vec::new();
@@ -129,7 +132,7 @@ pub fn read(record: &[u8]) -> Result<Vec<Note>, Unreadable> {
     Ok(notes)
 }
 
-/// A saved state as a record.
+/// Writes a saved state as a record.
 pub fn write_saved(saved: &Saved) -> Vec<u8> {
     let mut open = Vec::new();
     saved.open.iter().for_each(|note| append(&mut open, note));
@@ -143,10 +146,11 @@ pub fn write_saved(saved: &Saved) -> Vec<u8> {
     record
 }
 
-/// The saved state of a record. The bytes of the state are validated when they are loaded.
+/// Reads the saved state of a record. The bytes of the state are validated when they are loaded.
 ///
 /// # Errors
-/// It is no record of this version.
+///
+/// Returns an error if the bytes are not a record of a supported version.
 pub fn read_saved(record: &[u8]) -> Result<Saved, Unreadable> {
     let mut input = versioned(record)?;
     let used = input.used()?;
@@ -159,7 +163,7 @@ pub fn read_saved(record: &[u8]) -> Result<Saved, Unreadable> {
     Ok(Saved { next, open, used, state: input.left.to_vec() })
 }
 
-/// How far the run of a saved state was, if the state says it.
+/// The progress of the run of a saved state, if the state contains it.
 pub(super) fn used(record: &[u8]) -> Option<Used> {
     versioned(record).ok()?.used().ok()?
 }
@@ -185,7 +189,7 @@ fn put_asked(record: &mut Vec<u8>, asked: &Asked) {
     put_scope(record, asked.scope.as_deref());
 }
 
-/// The steps and branches that something is in, the outermost first.
+/// Writes the enclosing steps and branches, the outermost first.
 fn put_scope(record: &mut Vec<u8>, scope: Option<&Scope>) {
     let mut scopes: Vec<&Scope> =
         std::iter::successors(scope, |scope| scope.outer.as_deref()).take(Scope::DEEPEST).collect();
@@ -232,7 +236,7 @@ fn put_number(record: &mut Vec<u8>, number: u64) {
     record.push(left as u8);
 }
 
-/// Bytes that are read, of a record of this version.
+/// The remaining bytes of a record of a supported version.
 struct Input<'b> {
     left: &'b [u8],
     version: u8,

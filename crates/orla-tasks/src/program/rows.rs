@@ -1,4 +1,4 @@
-//! What is to run of a task, by its rows.
+//! The rows from which a task begins or continues.
 
 use std::time::Duration;
 
@@ -12,12 +12,12 @@ use crate::preloaded::{Kept, ToRun};
 use crate::records::{read, text};
 use crate::task::TaskId;
 
-/// The rows that say what is to run.
+/// The keys of the rows from which a task begins.
 pub(crate) fn to_run_keys(id: &TaskId) -> [String; 4] {
     [keys::task(id), keys::input(id), keys::state(id), keys::used(id)]
 }
 
-/// What is to run, by these rows.
+/// Reads a task that is about to run from these rows.
 pub(crate) fn to_run(
     id: &TaskId,
     [task, input, state, used]: [Option<Record>; 4],
@@ -31,26 +31,26 @@ pub(crate) fn to_run(
         None => used.map(|row| read_used(&row.value)).unwrap_or_default(),
     };
     let input = match text(input) {
-        // What is over needs none.
+        // A finished task needs no input.
         Err(_) if task.state.is_terminal() => JsonText::from(RawValue::NULL.to_owned()),
         input => input?,
     };
     Ok(Some(ToRun { task, input, used, kept: Kept::State(state), open: None }))
 }
 
-/// How long a run had run when it fell asleep, as older versions kept it.
+/// Reads how long a run had run when it fell asleep, as older versions stored it.
 fn read_used(value: &[u8]) -> Duration {
     let text = std::str::from_utf8(value).unwrap_or_default();
     let millis = text.split(' ').next().and_then(|number| number.parse().ok());
     Duration::from_millis(millis.unwrap_or_default())
 }
 
-/// The rows that say what is to run of a task that is woken.
+/// The keys of the rows from which a woken task continues.
 pub(crate) fn awake_keys(id: &TaskId) -> [String; 3] {
     [keys::task(id), keys::input(id), keys::state(id)]
 }
 
-/// What is to run of a task that has slept, by these rows. `None` if they do not say all of it.
+/// Reads a woken task from these rows. Returns `None` if they are incomplete.
 pub(crate) fn woken(id: &TaskId, rows: [Option<Record>; 3]) -> Option<ToRun> {
     let [Some(task), Some(input), Some(state)] = rows else { return None };
     let state = state.value;
@@ -82,9 +82,9 @@ mod tests {
             to_run(&id, rows).unwrap().expect("a task").used
         };
         let own_row = || row("used", b"1500 2");
-        // Version, number of the next record, length of what is open, state.
+        // The version, the number of the next record, the length of the open notes, and the state.
         assert_eq!(used(&[2, 1, 0, 9], own_row()), Duration::from_millis(1500));
-        // Version, milliseconds, last trail, and the rest as before.
+        // The version, the milliseconds, the last trail record, and the rest as before.
         assert_eq!(used(&[3, 7, 2, 1, 0, 9], None), Duration::from_millis(7));
         assert!(woken(&id, [task(), row("input", b"{}"), row("state", &[2, 1, 0, 9])]).is_none());
         let awake = woken(&id, [task(), row("input", b"{}"), row("state", &[3, 7, 2, 1, 0, 9])]);

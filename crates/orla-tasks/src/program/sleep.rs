@@ -1,10 +1,12 @@
-//! Suspended programs: rows of the store, and nothing in memory.
+//! Suspended programs, which are rows of the store and use no memory.
 //!
-//! Such a task is asleep: its row below `open/` says whose it is. It is woken by a timer, by an event, or by the end of a
-//! task. A task that is woken too early looks again, and sleeps on.
+//! The task of a suspended program is asleep. Its row below `open/` names its owner. A timer, an event,
+//! or the end of another task wakes it. A task that is woken too early checks its waits again, and
+//! continues to sleep.
 //!
-//! The revision of that row orders what happens at once. Every event changes the row with its own write, a task falls
-//! asleep only if the row is as it was before the task looked whether it is due, and of two that wake it one does.
+//! The revision of the row below `open/` orders concurrent operations. Every event also changes the row.
+//! A task falls asleep only if the row has not changed since the task checked whether it is due. Of two
+//! concurrent wakers, one succeeds.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -27,12 +29,13 @@ use crate::service::{Inner, Tasks};
 use crate::state::{Repeat, State};
 use crate::task::{Task, TaskId, Timestamp};
 
-/// A sleeping task goes on.
+/// The kind of a timer that wakes a sleeping task.
 pub(crate) const SLEEP: &str = "sleep";
 
 impl Inner {
-    /// What is written when a task falls asleep. It conflicts if the task has got an event since its row below `open/` had
-    /// this revision, or gets one at this moment. `None` if the task is due or over.
+    /// Returns the changes with which a task falls asleep. They conflict if an event for the task has
+    /// arrived since its row below `open/` had this revision, or arrives now. Returns `None` if the task
+    /// is due or over.
     pub(super) async fn fall_asleep(
         &self,
         id: &TaskId,
@@ -53,7 +56,7 @@ impl Inner {
         self.awaited.add(awaited(waits));
         let mut changes = sleep_changes(id, owner, waits, revision);
         if self.is_shared() {
-            // Any node goes on with it.
+            // Any node may continue the task.
             let Some(mut task) = self.load(id).await? else { return Ok(None) };
             if self.is_lost(&task) {
                 return Ok(None);
@@ -64,12 +67,13 @@ impl Inner {
         Ok(Some(changes))
     }
 
-    /// Wakes a task that fell asleep if what it waits for came before it slept. To be called when it runs no more.
+    /// Wakes a task that fell asleep if an awaited event arrived before it slept. Must be called when
+    /// the task runs no more.
     pub(crate) async fn look_again(&self, id: &TaskId, waits: &[Wait]) -> Result<(), StateError> {
         if self.is_due(id, waits).await? {
-            // If it is woken by another at this moment, it is awake all the same.
+            // If another waker is faster, the task is awake all the same.
             self.wake(vec![Waking { id: id.clone(), with: None }]).await?;
-            // An awaited task that ended before this one slept did not see that it is awaited.
+            // An awaited task that ended before this one slept could not see that it was awaited.
             let mut gone = Vec::new();
             for awaited in awaited(waits) {
                 if self.is_over(&awaited).await? {
@@ -83,7 +87,7 @@ impl Inner {
         Ok(())
     }
 
-    /// Whether one of these waits has its answer.
+    /// Returns whether one of these waits has its answer.
     async fn is_due(&self, id: &TaskId, waits: &[Wait]) -> Result<bool, StateError> {
         for wait in waits {
             let is_due = match wait {
@@ -104,7 +108,7 @@ impl Inner {
         Ok(false)
     }
 
-    /// Writes an event of a task, and has the task take it.
+    /// Writes an event for a task, and notifies the task.
     pub(crate) async fn deliver(&self, id: &TaskId, put: Change) -> Result<(), TaskError> {
         loop {
             let Some(row) = self.store.get(&open(id)).await? else {
@@ -119,7 +123,8 @@ impl Inner {
                 (_, owner) if is_reserved => {
                     let owner = if self.is_open(id).await { owner } else { None };
                     match (&arrived, owner) {
-                        // It may have been made. Whoever is woken for nothing looks again, and sleeps on.
+                        // The write may have been made. A task woken without need checks its waits
+                        // again, and continues to sleep.
                         (Err(_), Some(owner)) => self.enqueue_woken(owner, id.clone(), true),
                         (_, owner) => self.put_to_sleep(id.clone(), owner),
                     }
@@ -136,12 +141,12 @@ impl Inner {
         }
     }
 
-    /// Whether a task is not over, as far as that can be read.
+    /// Returns whether a task is not over. A task that cannot be read counts as over.
     async fn is_open(&self, id: &TaskId) -> bool {
         self.store.get(&open(id)).await.is_ok_and(|row| row.is_some())
     }
 
-    /// Counts a task that sleeps since before this process.
+    /// Counts a task that has slept since before this process started.
     pub(crate) fn count_asleep(&self, owner: OwnerKey) {
         *self.unfinished.lock().entry(owner).or_default() += 1;
         self.counts.entered(State::Working);
@@ -151,9 +156,10 @@ impl Inner {
         Ok(self.load(id).await?.is_none_or(|task| task.state.is_terminal()))
     }
 
-    /// Has sleeping tasks begin again. Gives whether all were looked at: the others were changed meanwhile.
+    /// Wakes sleeping tasks. Returns whether all of them were handled; `false` means that some changed
+    /// in the meantime.
     pub(crate) async fn wake(&self, all: Vec<Waking>) -> Result<bool, StateError> {
-        /// How many are woken at once: each is two changes.
+        /// The number of tasks woken at once. Each needs two changes.
         const TOGETHER: usize = MAX_CHANGES / 2;
         let mut is_done = true;
         for some in all.chunks(TOGETHER) {
@@ -167,8 +173,8 @@ impl Inner {
         Ok(is_done)
     }
 
-    /// Has sleeping tasks begin again, with one write. `false` if that cannot be, because one was changed meanwhile. Tasks
-    /// that are awake, over or unknown stay as they are.
+    /// Wakes sleeping tasks with one write. Returns `false` if one of them changed in the meantime, so
+    /// that the write failed. Tasks that are awake, over or unknown stay as they are.
     async fn wake_together(&self, all: &[Waking]) -> Result<bool, StateError> {
         let _waking = self.waking.read().await;
         let reserved: Vec<bool> = all.iter().map(|one| self.reserve_wake(&one.id)).collect();
@@ -177,7 +183,8 @@ impl Inner {
         for ((Waking { id, .. }, is_reserved), found) in all.iter().zip(reserved).zip(owners) {
             match (&written, found) {
                 (Err(_), Some(_)) if self.is_shared() => {}
-                // If it failed, it may have been made. Whoever is woken for nothing looks again, and sleeps on.
+                // A failed write may have been made. A task woken without need checks its waits again,
+                // and continues to sleep.
                 (Ok(true) | Err(_), Some((owner, true))) => {
                     self.enqueue_woken(owner, id.clone(), is_reserved);
                 }
@@ -190,7 +197,8 @@ impl Inner {
         written
     }
 
-    /// Writes that tasks are awake. The owners are those of the tasks that are not over, and whether they were asleep.
+    /// Writes that tasks are awake. Returns the owners of the tasks that are not over, and whether each
+    /// was asleep.
     async fn write_awake(
         &self,
         all: &[Waking],
@@ -210,7 +218,8 @@ impl Inner {
             };
             let to_run = woken(id, rest);
             if let Some((_, true)) = owner {
-                // What cannot be read fails when it begins, and a run that is here may go on before it begins again.
+                // A task that cannot be read fails when it begins. A run in this process may continue
+                // before it begins again.
                 let to_run = to_run.filter(|_| *is_reserved || self.is_shared());
                 known.extend(to_run.map(|to_run| (changes.len(), to_run)));
                 changes.push(touch(id, row.revision));
@@ -232,7 +241,7 @@ impl Inner {
 
     /// Wakes the tasks that wait for the end of this one.
     pub(crate) async fn wake_awaiting(&self, id: &TaskId) -> Result<(), StateError> {
-        /// How many tasks are woken at once.
+        /// The number of tasks woken at once.
         const BATCH: usize = 256;
         if !self.awaited.has(id) {
             return Ok(());
@@ -249,16 +258,17 @@ impl Inner {
         }
     }
 
-    /// Wakes the tasks that wait for one that is over, as far as the process before this one, or another node, did not.
+    /// Wakes the tasks that wait for a finished task and that the previous process, or another node, did
+    /// not wake.
     pub(crate) async fn wake_all_awaiting(self: &Arc<Self>) -> Result<(), StateError> {
-        /// How many rows are read at once.
+        /// The number of rows read at once.
         const PAGE: usize = 1000;
         let mut pages = Pages::below(&*self.store, AWAITED, PAGE);
         let mut left = HashSet::new();
         loop {
             let rows = pages.next().await?;
             if rows.is_empty() {
-                // Of programs of other nodes, nothing is known here.
+                // This process does not know which tasks the programs of other nodes await.
                 if !self.is_shared() {
                     self.awaited.begin(left);
                 }
@@ -278,22 +288,22 @@ impl Inner {
     }
 }
 
-/// A task that is to be woken.
+/// A task to wake.
 pub(crate) struct Waking {
     id: TaskId,
-    /// Removes what wakes it.
+    /// The change that removes the row that wakes it.
     with: Option<Change>,
 }
 
 impl Waking {
-    /// A task that this row wakes. The row goes, if it is still the same.
+    /// A task that this row wakes. The row is removed if it has not changed.
     pub(crate) fn by(id: TaskId, row: &Record) -> Self {
         let remove = Change::remove(row.key.clone()).expecting(Expect::Revision(row.revision));
         Self { id, with: Some(remove) }
     }
 }
 
-/// The tasks that are waited for.
+/// The tasks for which these waits wait.
 fn awaited(waits: &[Wait]) -> impl Iterator<Item = TaskId> {
     waits.iter().filter_map(|wait| match wait {
         Wait::Task(awaited) => TaskId::parse(awaited),
@@ -301,22 +311,23 @@ fn awaited(waits: &[Wait]) -> impl Iterator<Item = TaskId> {
     })
 }
 
-/// The task `awaited` is over, and need not wake this one.
+/// The change that removes the wait of a task for `awaited`, which is over.
 pub(super) fn no_longer_awaits(awaited: &TaskId, id: &TaskId) -> Change {
     Change::remove(keys::awaiting(awaited, id))
 }
 
-/// A task is awake, or gets something, if its row below `open/` still has this revision. The row changes in any case.
+/// A change that rewrites the task's row below `open/` if the row still has this revision. It is part of
+/// each write that wakes the task or delivers to it.
 pub(crate) fn touch(id: &TaskId, revision: Revision) -> Change {
     Change::put(open(id), Bytes::new()).expecting(Expect::Revision(revision))
 }
 
-/// What is written when an event comes for a task whose row below `open/` has this revision.
+/// The changes to write when an event arrives for a task whose row below `open/` has this revision.
 pub(super) fn arrival(id: &TaskId, put: Change, revision: Revision) -> Vec<Change> {
     vec![put, touch(id, revision)]
 }
 
-/// What is written when a task falls asleep whose row below `open/` has this revision.
+/// The changes to write when a task falls asleep whose row below `open/` has this revision.
 pub(super) fn sleep_changes(
     id: &TaskId,
     owner: Option<&Principal>,
@@ -339,15 +350,17 @@ pub(super) fn sleep_changes(
 }
 
 impl Tasks {
-    /// The course of a task, if it is that of a program. It is left out if it cannot be read.
+    /// Returns the course of a task that is a program. Returns `None` for other tasks, and if the course
+    /// cannot be read.
     ///
     /// # Errors
-    /// The store cannot be read.
+    ///
+    /// Returns an error if the store cannot be read.
     pub async fn journal(&self, task: &Task) -> Result<Option<Course>, TaskError> {
         if !task.is_program && task.begun != Some(Repeat::Journaled) {
             return Ok(None);
         }
-        // Nothing of it is written.
+        // Nothing of the run is written.
         if task.begun.is_none() && !task.state.is_terminal() {
             return Ok(Some(Course::default()));
         }
@@ -360,12 +373,13 @@ impl Tasks {
         }
     }
 
-    /// What the program of a task did until now. Notes that are not written yet are not in it.
+    /// Reads the course of a task's program. Notes that are not written yet are not part of it.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub(crate) async fn course(&self, id: &TaskId) -> Result<Result<Course, Trouble>, TaskError> {
-        /// How many rows are read at once.
+        /// The number of rows read at once.
         const PAGE: usize = 256;
         let records = async {
             let below = run(id);
@@ -378,7 +392,7 @@ impl Tasks {
         };
         let state = values(keys::state(id)).next();
         let input = input.and_then(|input| serde_json::from_str::<Source>(input.as_str()).ok());
-        // A schedule may have given secrets to it.
+        // A schedule may have passed secrets to the program.
         let secrets = self.0.market.redaction();
         let source = input.map(|input| secrets.text(&input.program).into_owned());
         let (trail, notes) = (values(keys::all_trail(id)), values(keys::all_notes(id)));
@@ -393,7 +407,7 @@ impl Tasks {
         Ok(course)
     }
 
-    /// Whether a task is rows of the store and nothing else.
+    /// Returns whether a task exists only as rows of the store.
     #[cfg(test)]
     pub(crate) async fn asleep(&self, id: &str) -> bool {
         let Some(id) = TaskId::parse(id) else { return false };
@@ -401,7 +415,7 @@ impl Tasks {
         self.0.live.running(&id).is_none() && row.is_some_and(|row| OwnerKey::read(&row.value).is_some())
     }
 
-    /// The process ends: what runs gets no further than its next write.
+    /// Ends the process abruptly: running tasks get no further than their next write.
     #[cfg(test)]
     pub(crate) async fn abandon(&self) {
         self.0.closing.cancel();

@@ -1,4 +1,4 @@
-//! Programs as tasks, whose process ends at any moment.
+//! Programs as tasks whose process ends at any moment.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,8 @@ use crate::counting::{Calls, market};
 use crate::here::Then;
 use crate::{NewTask, State, TaskOptions, Tasks, Viewer};
 
-/// A store whose process ends after so many writes: nothing is written from then on. It outlives its process.
+/// A store whose process ends after a number of writes: it writes nothing from then on. The store
+/// outlives its process.
 struct Ending {
     inner: Arc<Memory>,
     left: AtomicUsize,
@@ -75,7 +76,8 @@ async fn value(tasks: &Tasks, task: &crate::Task) -> serde_json::Value {
 const FORTY: &str = "(loop [i 0 out []] (if (< i 40) (recur (inc i) (conj out \
     (if (= 0 (mod i 3)) (try (:n (call :once {:n i})) (catch :interrupted e (- 0 i 1))) (:n (call :often {:n i}))))) out))";
 
-/// Runs a task through processes of so many writes each. Gives the last process and how many there were.
+/// Runs a task through processes that make a limited number of writes each. Returns the last process and
+/// their number.
 async fn through(new: NewTask, writes: usize, calls: &Calls) -> (Tasks, Arc<crate::Task>, usize) {
     let memory = Arc::new(Memory::default());
     let store: Arc<dyn StateStore> = Arc::clone(&memory) as _;
@@ -96,7 +98,7 @@ async fn through(new: NewTask, writes: usize, calls: &Calls) -> (Tasks, Arc<crat
         if let Some(task) = task {
             return (tasks, task, processes);
         }
-        // It ends at once: what it runs gets no further than its next write.
+        // The process ends at once: running tasks get no further than their next write.
         tasks.abandon().await;
     }
     panic!("it makes no progress with {writes} writes for each process");
@@ -131,7 +133,7 @@ async fn a_program_of_forty_calls_ends_right_though_its_process_ends_after_every
 #[tokio::test(start_paused = true)]
 async fn an_interrupted_call_that_is_not_caught_interrupts_the_task_and_says_where() {
     let calls = Calls::default();
-    // That the task runs and that the call begins are one write.
+    // One write notes that the task runs and that the call begins.
     let (_, task, _) = through(program("(do\n  (call :once {:n 1}))"), 1, &calls).await;
     assert_eq!(task.state, State::Interrupted);
     let error = task.error.as_ref().unwrap();
@@ -346,7 +348,8 @@ async fn a_program_that_withdrew_calls_goes_on_after_its_sleep() {
     close(&tasks).await;
 }
 
-/// A store that is at a task's falling asleep when the test wants to do something else. After that nothing is written.
+/// A store that stops when a task falls asleep, so that the test can act at that moment. Afterwards, it
+/// writes nothing.
 struct Falling {
     inner: Arc<Memory>,
     here: Notify,
@@ -407,7 +410,7 @@ async fn an_event_that_comes_while_a_program_falls_asleep_is_not_lost_by_a_crash
     close(&tasks).await;
 }
 
-/// A store that lets others in before each operation.
+/// A store that yields to other tasks before each operation.
 struct Yielding(Memory);
 
 #[async_trait]
@@ -463,7 +466,7 @@ async fn a_run_that_falls_asleep_learns_that_its_task_was_woken_meanwhile() {
     let task = tasks.start(program("(await-event \"go\")")).await.unwrap().task;
     let id = task.id.to_string();
     sleeps(&tasks, &id).await;
-    // As if the run that has fallen asleep were still there.
+    // Simulates that the run that has fallen asleep is still registered.
     assert!(tasks.0.here.add(&task.id));
     tasks.event(&id, ANYONE, "go", number(7)).await.unwrap();
     assert_eq!(tasks.0.here.fall_asleep(&task.id), Then::Begins);
@@ -506,7 +509,7 @@ async fn a_program_that_sleeps_has_one_time_for_all_that_it_runs() {
     panic!("its time begins anew whenever it wakes");
 }
 
-/// A store that cannot write the notes of a run now and then.
+/// A store that sometimes fails to write the notes of a run.
 struct Failing(Memory, AtomicUsize);
 
 #[async_trait]
@@ -561,7 +564,7 @@ async fn a_server_that_is_stopped_interrupts_no_program_between_two_calls() {
     close(&tasks).await;
 }
 
-/// A store in which so many states of runs conflict with what another has written.
+/// A store in which this many writes of run states conflict with another writer.
 struct Contended(Memory, AtomicUsize);
 
 #[async_trait]
@@ -589,11 +592,11 @@ impl StateStore for Contended {
 #[tokio::test(start_paused = true)]
 async fn a_run_whose_state_conflicts_as_it_falls_asleep_does_not_go_on_with_what_is_not_kept() {
     let calls = Calls::default();
-    // Falling asleep, and then the state alone.
+    // One conflict when the run falls asleep, and one when only the state is written.
     let tasks = open(Arc::new(Contended(Memory::default(), AtomicUsize::new(2))), &calls).await;
     let text = "(do (log \"begins\") (await-event \"go\"))";
     let id = tasks.start(program(text)).await.unwrap().task.id.to_string();
-    // It begins again with what is kept, which is nothing.
+    // The run begins again from its stored rows, of which there are none.
     while tasks.get(&id, ANYONE).await.unwrap().log.len() < 2 {
         assert!(!tasks.asleep(&id).await);
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -604,7 +607,7 @@ async fn a_run_whose_state_conflicts_as_it_falls_asleep_does_not_go_on_with_what
     close(&tasks).await;
 }
 
-/// A store whose answer to the write that wakes a task comes when the test wants it.
+/// A store that delays the answer to the write that wakes a task until the test releases it.
 struct Awaking {
     inner: Arc<Memory>,
     here: Notify,
@@ -638,7 +641,7 @@ async fn a_task_that_is_cancelled_as_it_is_woken_stays_cancelled_and_makes_no_ca
     let (memory, calls) = (Arc::new(Memory::default()), Calls::default());
     let store = Arc::new(Awaking { inner: Arc::clone(&memory), here: Notify::new(), go: Notify::new() });
     let tasks = open(Arc::clone(&store) as Arc<dyn StateStore>, &calls).await;
-    // Farther away than a run waits for in memory.
+    // Farther away than a run waits in memory.
     let soon = crate::Timestamp::now().plus_millis(300);
     let text = format!("(do (sleep-until \"{soon}\") (call :once {{}}))");
     let id = tasks.start(program(&text)).await.unwrap().task.id.to_string();
@@ -653,7 +656,7 @@ async fn a_task_that_is_cancelled_as_it_is_woken_stays_cancelled_and_makes_no_ca
     };
     let (cancelled, ()) = tokio::join!(tasks.cancel(&id, ANYONE), answer);
     assert_eq!(cancelled.unwrap().state, State::Cancelled);
-    // Another one runs after it.
+    // Another task runs after it.
     let next = tasks.start(program("1")).await.unwrap().task.id.to_string();
     assert_eq!(over(&tasks, &next).await.state, State::Completed);
     assert_eq!(tasks.get(&id, ANYONE).await.unwrap().state, State::Cancelled);
@@ -664,7 +667,7 @@ async fn a_task_that_is_cancelled_as_it_is_woken_stays_cancelled_and_makes_no_ca
 
 type OfKind = fn(&Change) -> bool;
 
-/// A store that makes its next write of a kind, and says that it failed.
+/// A store that makes its next write of a kind, and reports that it failed.
 struct Unheard {
     inner: Arc<Memory>,
     next: Mutex<Option<OfKind>>,

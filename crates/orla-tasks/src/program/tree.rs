@@ -1,4 +1,5 @@
-//! The course of a program as lines for people: a tree of its steps and branches, and the source where it stands.
+//! Renders the course of a program as lines of text: a tree of its steps and branches, and the source
+//! lines at which it waits.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -9,9 +10,10 @@ use super::course::{Course, Standing, Step};
 
 /// A part of the tree.
 enum Node<'c> {
-    /// Something that the program asked for.
+    /// A request of the program.
     Leaf(&'c Step),
-    /// A step, a form whose parts run at the same time, or one of its branches: where in `groups` it is.
+    /// A step, a form whose parts run concurrently, or one of its branches. The number is its index in
+    /// `groups`.
     Group(usize),
 }
 
@@ -19,21 +21,22 @@ enum Node<'c> {
 struct Group<'c> {
     children: Vec<Node<'c>>,
     groups: Vec<Self>,
-    /// Where in `groups` each is.
+    /// The index of each group in `groups`.
     known: HashMap<Key<'c>, usize>,
     label: String,
 }
 
-/// What tells groups within a group apart.
+/// Identifies a group within its parent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Key<'c> {
-    /// The form, and its number.
+    /// The form and its number.
     Form(&'c str, u64),
-    /// Which branch.
+    /// The number of the branch.
     Branch(u64),
 }
 
-/// The course as a tree of lines below a title, with the lines of the source where the program stands.
+/// Renders the course as a tree of lines below a title, with the lines of the source at the current
+/// positions.
 pub fn render(title: &str, course: &Course) -> String {
     let mut root = Group::default();
     for step in &course.steps {
@@ -47,7 +50,7 @@ pub fn render(title: &str, course: &Course) -> String {
     for Standing { at, text: line, before } in &course.stands_at {
         let Some(line) = line else { continue };
         let number = at.line.to_string();
-        // A tab stays one, so that the caret is below its character.
+        // A tab is copied, so that the caret is below its character.
         let pad: String =
             line.chars().take(*before).map(|c| if c == '\t' { '\t' } else { ' ' }).collect();
         let _ = writeln!(text, "\n{number} | {line}\n{} | {pad}^", " ".repeat(number.len()));
@@ -56,7 +59,7 @@ pub fn render(title: &str, course: &Course) -> String {
 }
 
 impl<'c> Group<'c> {
-    /// Adds something below the groups that it is in.
+    /// Adds a step below its enclosing groups.
     fn add(&mut self, step: &'c Step) {
         let mut group = self;
         for level in step.within.iter().take(Scope::DEEPEST) {
@@ -93,7 +96,7 @@ impl<'c> Group<'c> {
                 Node::Group(at) => &self.groups[*at],
             };
             let label = &group.label;
-            // One thing is on the line of its branch.
+            // A single entry is printed on the line of its branch.
             if let ([Node::Leaf(step)], true) = (&group.children[..], label.starts_with('[')) {
                 leaf(text, &format!("{indent}{branch}"), &format!("{label} "), step);
                 continue;
@@ -104,7 +107,7 @@ impl<'c> Group<'c> {
         }
     }
 
-    /// When the first thing in it was asked for, and how long all took.
+    /// The time of the first request in the group, and the duration of the whole group.
     fn times(&self) -> (&'c str, String) {
         let mut steps = Vec::new();
         self.steps(&mut steps);
@@ -128,7 +131,7 @@ impl<'c> Group<'c> {
     }
 }
 
-/// A name on one line.
+/// Prints a name on one line.
 fn line(name: &str) -> String {
     name.replace(char::is_control, " ")
 }

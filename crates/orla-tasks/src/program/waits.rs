@@ -1,39 +1,39 @@
-//! Which event wakes which wait. No I/O.
+//! Assigns events to waits. No I/O.
 //!
-//! One event wakes one wait: the oldest event of a name the wait that was asked first. An event that no wait has taken stays
-//! where it is kept.
+//! One event wakes one wait: the oldest event of a name wakes the oldest wait for that name. An event
+//! that no wait has taken stays stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use orla_marketplace::rtfs::Ticket;
 
-/// The waits of a run for events, and the events that are there.
+/// The waits of a run for events, and the available events.
 #[derive(Debug, Default)]
 pub(super) struct Waits {
-    /// The names of what is waited for, in the order in which it was asked for.
+    /// The names of the awaited events, in the order of the requests.
     waiting: BTreeMap<Ticket, String>,
-    /// The keys of the events that wait for being awaited, by their names, the oldest first.
+    /// The keys of the available events by their names, the oldest first.
     events: BTreeMap<String, BTreeSet<String>>,
-    /// The events that were taken and whose answers are not noted, by the waits that took them.
+    /// The taken events whose answers are not noted yet, by the waits that took them.
     taken: BTreeMap<Ticket, (String, String)>,
-    /// The events that were used up. Their rows may still be there.
+    /// The used events. Their rows may still exist.
     used: BTreeSet<String>,
 }
 
 impl Waits {
-    /// A wait for an event of a name.
+    /// Adds a wait for an event of this name.
     pub(super) fn wait(&mut self, ticket: Ticket, name: &str) {
         self.waiting.insert(ticket, name.to_owned());
     }
 
-    /// An event is there under this key. It may be told several times.
+    /// Adds an event with this key. The same event may be added several times.
     pub(super) fn came(&mut self, name: &str, key: &str) {
         if !self.used.contains(key) && !self.taken.values().any(|(_, taken)| taken == key) {
             self.events.entry(name.to_owned()).or_default().insert(key.to_owned());
         }
     }
 
-    /// The key of the event for a wait, if one has come and it is the turn of the wait.
+    /// Returns the key of the event for a wait, if one is available and it is the wait's turn.
     pub(super) fn take(&mut self, ticket: Ticket) -> Option<String> {
         let name = self.waiting.get(&ticket)?.clone();
         let before = self.waiting.range(..ticket).filter(|(_, other)| **other == name).count();
@@ -41,7 +41,7 @@ impl Waits {
         if events.len() <= before {
             return None;
         }
-        // Those before it take the older ones.
+        // Earlier waits take the older events.
         let key = events.iter().nth(before)?.clone();
         events.remove(&key);
         self.waiting.remove(&ticket);
@@ -49,14 +49,14 @@ impl Waits {
         Some(key)
     }
 
-    /// The answer to a wait was noted: its event is used up. Gives the key.
+    /// Marks the event of a wait as used, because its answer was noted. Returns the key of the event.
     pub(super) fn used(&mut self, ticket: Ticket) -> Option<String> {
         let (_, key) = self.taken.remove(&ticket)?;
         self.used.insert(key.clone());
         Some(key)
     }
 
-    /// The wait is not wanted any more. An event that it took is there for others again.
+    /// Withdraws a wait. An event that it took becomes available again.
     pub(super) fn withdraw(&mut self, ticket: Ticket) {
         self.waiting.remove(&ticket);
         if let Some((name, key)) = self.taken.remove(&ticket) {
@@ -64,7 +64,7 @@ impl Waits {
         }
     }
 
-    /// Whether an event is there for a wait.
+    /// Returns whether an event is available for a wait.
     pub(super) fn is_due(&self) -> bool {
         let has = |name: &String| self.events.get(name).is_some_and(|events| !events.is_empty());
         !self.taken.is_empty() || self.waiting.values().any(has)

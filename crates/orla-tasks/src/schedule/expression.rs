@@ -1,4 +1,5 @@
-//! The instants of a cron expression in a time zone. Pure; the crate `croner` knows the expressions, `jiff` the zones.
+//! Computes the instants of a cron expression in a time zone. Pure. The crate `croner` parses
+//! expressions, and `jiff` knows the zones.
 
 use std::fmt;
 
@@ -14,23 +15,24 @@ const FIELDS: [&str; 5] = ["minute", "hour", "day of the month", "month", "day o
 
 /// A cron expression of five fields in a time zone.
 ///
-/// When clocks are set forward, a time of day that is left out fires at the first instant after the gap; when they are set
-/// back, a time of day that comes twice fires the first time. Expressions with `*` or `/` in the fields of the minute or the
-/// hour fire at each instant that matches.
+/// When clocks are set forward, a time of day that is skipped fires at the first instant after the gap.
+/// When clocks are set back, a time of day that occurs twice fires the first time. Expressions with `*`
+/// or `/` in the field of the minute or the hour fire at each instant that matches.
 #[derive(Clone)]
 pub struct Expression {
     text: String,
     zone: String,
     cron: Cron,
     time_zone: TimeZone,
-    /// Whether it names times of day: neither `*` nor `/` stands in the fields of the minute and the hour.
+    /// Whether the expression names times of day: the fields of the minute and the hour contain neither
+    /// `*` nor `/`.
     names_times: bool,
 }
 
-/// Why there is no schedule.
+/// The reason why an expression is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExpressionError {
-    /// The expression cannot be read, or has no instants.
+    /// The expression cannot be parsed, or has no instants.
     #[error("{0}")]
     Schedule(String),
     /// The time zone is unknown.
@@ -39,10 +41,12 @@ pub enum ExpressionError {
 }
 
 impl Expression {
-    /// Reads an expression in the time zone of this name.
+    /// Parses an expression in the time zone of this name.
     ///
     /// # Errors
-    /// The expression or the zone cannot be read, or the expression has no instants.
+    ///
+    /// Returns an error if the expression or the zone cannot be parsed, or if the expression has no
+    /// instants.
     pub fn parse(text: &str, zone: &str) -> Result<Self, ExpressionError> {
         let time_zone = TimeZone::get(zone).map_err(|_| ExpressionError::TimeZone(zone.to_owned()))?;
         let fields: Vec<&str> = text.split_whitespace().collect();
@@ -70,7 +74,7 @@ impl Expression {
         let names_times = !text.split_whitespace().take(2).any(|field| field.contains(['*', '/']));
         let expression =
             Self { text: text.to_owned(), zone: zone.to_owned(), cron, time_zone, names_times };
-        // The longest time between two instants is that of 29 February around a century: eight years.
+        // The longest time between two instants is eight years: that of 29 February around a century.
         match expression.next(Timestamp(0)) {
             Some(_) => Ok(expression),
             None => Err(ExpressionError::Schedule("this date never comes".to_owned())),
@@ -87,7 +91,7 @@ impl Expression {
         &self.zone
     }
 
-    /// The first instant after this one.
+    /// Returns the first instant after this one.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         if self.names_times {
             let mut times = self.cron.iter_after(utc(self.local(after)?.datetime())?);
@@ -97,13 +101,13 @@ impl Expression {
         instant(found.timestamp()).filter(|found| *found > after)
     }
 
-    /// The last instant before this one.
+    /// Returns the last instant before this one.
     pub fn previous(&self, before: Timestamp) -> Option<Timestamp> {
         if self.names_times {
             // Before clocks were set back, they showed later times than now.
             let now = self.local(before)?;
             let yesterday = now.checked_sub(Span::new().hours(24)).ok()?;
-            // A search backwards leaves out the second at which it begins.
+            // A backward search excludes the second at which it begins.
             let latest = now.timestamp().as_second()
                 + 1
                 + i64::from(now.offset().seconds().max(yesterday.offset().seconds()));
@@ -111,13 +115,14 @@ impl Expression {
             let mut times = self.cron.iter_before(latest);
             return times.find_map(|time| self.instant_of(time.datetime()).filter(|at| *at < before));
         }
-        // Instants are full seconds, and a search begins at the second in which it is asked.
+        // Instants are full seconds, and a search begins at the second of its start time.
         let second = Timestamp(before.0.checked_sub(1)?);
         let found = self.cron.find_previous_occurrence(&self.local(second)?, true).ok()?;
         instant(found.timestamp()).filter(|found| *found < before)
     }
 
-    /// When clocks show this time for the first time, or the end of the gap in which they never do.
+    /// The instant at which clocks first show this time, or the end of the gap in which they never show
+    /// it.
     fn instant_of(&self, time: DateTime) -> Option<Timestamp> {
         let at = match self.time_zone.to_ambiguous_timestamp(time).offset() {
             AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
@@ -137,7 +142,7 @@ impl Expression {
     }
 }
 
-/// The time of clocks, as one of a zone whose clocks are never set.
+/// The same time of day in a zone whose clocks are never set.
 fn utc(time: DateTime) -> Option<Zoned> {
     time.to_zoned(TimeZone::UTC).ok()
 }
@@ -168,7 +173,7 @@ mod tests {
         Timestamp(u64::try_from(at.as_millisecond()).unwrap())
     }
 
-    /// The instants after one, in the time of the zone.
+    /// The next instants after a time, in the time of the zone.
     fn instants(text: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
         let expression = Expression::parse(text, zone).unwrap();
         let mut from = at(after);
@@ -274,8 +279,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(256))]
 
-        /// Whatever the zone: instants grow, none lies between two that follow each other, and going back leads to the
-        /// same ones.
+        /// In any zone, instants increase, no instant lies between two consecutive ones, and a backward
+        /// search returns the same instants.
         #[test]
         fn instants_follow_each_other_and_lead_back(
             minute in 0..60_u32, hour in 0..24_u32, step in 1..30_u32, form in 0..5,

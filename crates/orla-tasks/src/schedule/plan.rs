@@ -1,17 +1,17 @@
-//! Which instants of a schedule become tasks, and when. Pure.
+//! Decides which instants of a schedule become tasks, and when. Pure.
 
 use serde::{Deserialize, Serialize};
 
 use super::expression::Expression;
 use crate::task::Timestamp;
 
-/// The most firings of one schedule that wait for the one before them.
+/// The maximum number of firings of one schedule that wait for an earlier firing.
 pub(super) const MAX_WAITING: usize = 100;
 
-/// What happens at an instant while the task of an earlier one is not over.
+/// What happens at an instant while the task of an earlier instant is not over.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Overlap {
-    /// The instant is left out.
+    /// The instant is skipped.
     #[default]
     Skip,
     /// Its task starts when the earlier one is over.
@@ -21,23 +21,23 @@ pub enum Overlap {
 }
 
 impl Overlap {
-    /// Each of them with its word in the configuration.
+    /// Each variant with its word in the configuration.
     pub const WORDS: [(&str, Self); 3] =
         [("skip", Self::Skip), ("queue", Self::Queue), ("allow", Self::Allow)];
 }
 
-/// What is kept of a schedule.
+/// The stored state of a schedule.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Record {
-    /// The expression and the zone for which it holds.
+    /// The expression to which the record belongs.
     pub(super) expression: String,
     pub(super) time_zone: String,
     /// All instants up to this one are handled.
     pub(super) last: Timestamp,
-    /// Instants whose tasks wait for the one before them, the oldest first.
+    /// Instants whose tasks wait for an earlier task, the oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) waiting: Vec<Timestamp>,
-    /// The task that it started last.
+    /// The last task that the schedule started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) task: Option<String>,
 }
@@ -45,16 +45,17 @@ pub(super) struct Record {
 /// The instants that are due.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Due {
-    /// Those that passed while nothing could fire, the oldest first.
+    /// The instants that passed while the schedule could not fire, the oldest first.
     pub(super) missed: Vec<Timestamp>,
-    /// The one that is due now.
+    /// The instant that is due now.
     pub(super) now: Option<Timestamp>,
-    /// All instants up to this one are handled then.
+    /// The instant up to which all instants are handled afterwards.
     pub(super) last: Timestamp,
 }
 
-/// The instants that are due after `last`. An instant is missed if it passed before `since`, when the server started, or if
-/// a later one has come. Of those, the newest `catch_up` are made up for.
+/// Returns the instants that are due after `last`. An instant is missed if it passed before `since`,
+/// when the server started, or if a later instant has passed too. Of the missed instants, the newest
+/// `catch_up` are made up for.
 pub(super) fn due(
     expression: &Expression,
     last: Timestamp,
@@ -79,21 +80,22 @@ pub(super) fn due(
     due
 }
 
-/// What a schedule does now.
+/// The next actions of a schedule.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Step {
     /// The instants whose tasks start now.
     pub(super) start: Vec<Timestamp>,
-    /// Those that wait afterwards.
+    /// The instants that wait afterwards.
     pub(super) waiting: Vec<Timestamp>,
-    /// Those that are left out.
+    /// The instants that are skipped.
     pub(super) skipped: Vec<Timestamp>,
 }
 
-/// Decides what is done with the instants that are due and those that wait. `is_running` says whether the task that was
-/// started last is not over.
+/// Decides what happens to the due and the waiting instants. `is_running` says whether the last started
+/// task is not over.
 ///
-/// What was missed did not overlap with anything at its time, so it runs one after another and is not left out.
+/// A missed instant did not overlap with another task at its time. Missed instants are therefore not
+/// skipped, but run one after another.
 pub(super) fn step(overlap: Overlap, is_running: bool, waiting: Vec<Timestamp>, due: &Due) -> Step {
     let mut step = Step { waiting, ..Step::default() };
     if overlap == Overlap::Allow {
@@ -146,7 +148,7 @@ mod tests {
         };
         assert_eq!(due(3, 0, 3 * MINUTE + 10, 5), at(&[], None, 3));
         assert_eq!(due(3, 0, 4 * MINUTE, 0), at(&[], Some(4), 4));
-        // Down from minute 3 to the middle of minute 7.
+        // The server was down from minute 3 to the middle of minute 7.
         let (since, now) = (7 * MINUTE + 30_000, 7 * MINUTE + 30_001);
         assert_eq!(due(3, since, now, 0), at(&[], None, 7));
         assert_eq!(due(3, since, now, 2), at(&[6, 7], None, 7));
@@ -175,8 +177,8 @@ mod tests {
     }
 
     proptest! {
-        /// Over any sequence of wakes, ends and restarts: no instant starts twice, instants start in their order, and what
-        /// waits is bounded.
+        /// Over any sequence of wakes, ends and restarts, no instant starts twice, instants start in
+        /// their order, and the number of waiting instants is bounded.
         #[test]
         fn no_instant_starts_twice(
             events in prop::collection::vec((0..5_u64, any::<bool>(), any::<bool>()), 1..80),

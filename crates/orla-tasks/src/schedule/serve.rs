@@ -1,4 +1,4 @@
-//! Starting the tasks of schedules at their times.
+//! Starts the tasks of schedules at their times.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,11 +16,12 @@ use crate::service::{Tasks, Viewer};
 use crate::start::NewTask;
 use crate::task::Timestamp;
 
-/// The longest time until the clock is looked at again: clocks are set.
+/// The longest time between two reads of the clock, which may be set.
 const LOOK: Duration = Duration::from_secs(30);
-/// The time until a schedule is looked at again whose firings wait for a task, or whose record could not be written.
+/// The time until the next look at a schedule whose firings wait for a task, or whose record could not
+/// be written.
 const SOON: Duration = Duration::from_millis(500);
-/// A record that is so much later than the clock was written by a clock that was wrong.
+/// A record that is later than the clock by this much was written by a wrong clock.
 const WRONG_CLOCK: u64 = 24 * 3600 * 1000;
 
 /// A task that is started at set times.
@@ -28,23 +29,23 @@ const WRONG_CLOCK: u64 = 24 * 3600 * 1000;
 pub struct Schedule {
     /// Unique in the configuration; letters, digits, `_`, `-` and `.`.
     pub name: String,
-    /// When.
+    /// The times.
     pub expression: Expression,
-    /// The capability; a program is a call of `rtfs`.
+    /// The capability. A program is a call of `rtfs`.
     pub capability: String,
     /// Whether its tasks are programs.
     pub is_program: bool,
     /// The input.
     pub input: JsonText,
-    /// What happens while the task before is not over.
+    /// What happens while the previous task is not over.
     pub overlap: Overlap,
-    /// How many of the instants are made up for that passed while the server did not run.
+    /// The maximum number of missed instants that are made up for.
     pub catch_up: usize,
-    /// Who owns its tasks.
+    /// The owner of its tasks.
     pub owner: Option<Principal>,
 }
 
-/// A schedule as people see it.
+/// The status of a schedule, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ScheduleStatus {
@@ -54,9 +55,9 @@ pub struct ScheduleStatus {
     pub schedule: String,
     /// The time zone.
     pub time_zone: String,
-    /// When it fires next.
+    /// The next instant.
     pub next: Option<Timestamp>,
-    /// Why its last firing started no task, if it did not.
+    /// The reason why its last firing started no task.
     pub problem: Option<String>,
 }
 
@@ -66,7 +67,7 @@ pub struct Schedules(Arc<Inner>);
 
 struct Inner {
     tasks: Tasks,
-    /// Instants before this one were missed.
+    /// Instants before this time were missed.
     since: Timestamp,
     configured: Mutex<Vec<Configured>>,
     changed: Notify,
@@ -79,7 +80,8 @@ struct Configured {
 }
 
 impl Schedules {
-    /// The schedules whose tasks are started in `tasks`. There are none before [`configure`](Self::configure).
+    /// Makes an empty set of schedules, whose tasks are started in `tasks`.
+    /// [`configure`](Self::configure) adds schedules.
     pub fn new(tasks: Tasks) -> Self {
         let inner = Inner {
             tasks,
@@ -90,7 +92,7 @@ impl Schedules {
         Self(Arc::new(inner))
     }
 
-    /// Puts these schedules in force. A schedule with another expression or zone than before begins anew.
+    /// Replaces the schedules. A schedule whose expression or zone has changed begins anew.
     pub fn configure(&self, schedules: Vec<Schedule>) {
         let configured = schedules
             .into_iter()
@@ -99,7 +101,7 @@ impl Schedules {
         self.0.changed.notify_one();
     }
 
-    /// The schedules with their next instants, in the order of the configuration.
+    /// Returns the schedules with their next instants, in the order of the configuration.
     pub fn status(&self) -> Vec<ScheduleStatus> {
         let now = Timestamp::now();
         let status = |configured: &Configured| {
@@ -134,7 +136,7 @@ impl Schedules {
 }
 
 impl Inner {
-    /// Fires what is due. Gives the time until it has to be called again.
+    /// Fires what is due. Returns the time until the next call.
     async fn fire_due(&self) -> Duration {
         let mut wait = LOOK;
         let configured = self.configured.lock().clone();
@@ -158,7 +160,8 @@ impl Inner {
         wait
     }
 
-    /// Fires what is due of one schedule. Gives the time until it has to be called again, and why a task was not started.
+    /// Fires the due instants of one schedule. Returns the time until the next call, and the reason if a
+    /// task was not started.
     async fn fire(&self, schedule: &Schedule) -> Result<(Duration, Option<String>), TaskError> {
         let now = Timestamp::now();
         let (record, is_new, expect) = self.record(schedule, now).await?;
@@ -173,7 +176,7 @@ impl Inner {
         for at in &step.start {
             match self.tasks.start(new_task(schedule, *at)).await {
                 Ok(started) => task = Some(started.task.id.to_string()),
-                // Tried again.
+                // Retried.
                 Err(error @ (TaskError::State(_) | TaskError::Full(_) | TaskError::Closing)) => {
                     return Err(error);
                 }
@@ -185,7 +188,7 @@ impl Inner {
             let value = serde_json::to_vec(&after).map_err(|err| StateError::new(err.to_string()))?;
             let key = format!("{SCHEDULES}{}", schedule.name);
             if !self.tasks.0.write_if(vec![Change::put(key, value).expecting(expect)]).await? {
-                // Another node has fired it. What this one has started has the same keys.
+                // Another node has fired the schedule. The tasks of this node have the same keys.
                 return Ok((SOON, problem));
             }
         }
@@ -196,7 +199,7 @@ impl Inner {
         Ok((until, problem))
     }
 
-    /// What is kept of a schedule, whether it has to be written, and what is there until then.
+    /// Returns the record of a schedule, whether it must be written, and the expected stored record.
     async fn record(
         &self,
         schedule: &Schedule,
@@ -232,19 +235,20 @@ impl Inner {
         let Some(task) = &record.task else { return Ok(false) };
         match self.tasks.get(task, Viewer::Operator).await {
             Ok(task) => Ok(!task.state.is_terminal()),
-            // It was over, and is not kept any more.
+            // The task was over and is no longer kept.
             Err(TaskError::Unknown(_)) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Removes the records of schedules that are not configured any more. One that comes back begins anew.
+    /// Removes the records of schedules that are no longer configured. A schedule that returns begins
+    /// anew.
     async fn forget_removed(&self) {
         // Other nodes may have other schedules.
         if self.tasks.0.is_shared() {
             return;
         }
-        /// More schedules than a configuration has.
+        /// More schedules than a configuration can have.
         const MAX: usize = 10_000;
         let Ok(records) = self.tasks.0.store.list(Query::below(SCHEDULES, MAX)).await else { return };
         let removed: Vec<Change> = {
@@ -263,7 +267,7 @@ impl Inner {
     }
 }
 
-/// The task of an instant. The schedule's name and the instant are its idempotency key.
+/// The task of an instant. Its idempotency key consists of the schedule's name and the instant.
 fn new_task(schedule: &Schedule, at: Timestamp) -> NewTask {
     let input = Payload::from_json(schedule.input.clone());
     let mut new = NewTask::call(schedule.capability.as_str(), input, schedule.owner.clone());

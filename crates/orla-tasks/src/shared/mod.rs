@@ -2,14 +2,14 @@
 //!
 //! # How it works
 //!
-//! The record of a task names the life of the node that runs it ([`Runner`]). A node takes a task by writing itself into
-//! the record of one that nobody runs, or whose node is gone; of two that do so at once, the store
-//! refuses one. A node may change a task that it runs only while the record names the node; the
-//! notes of a program need a record of their own that does (`hold_run` in `take.rs`). So a node
-//! that was stopped while another took its task can write nothing of it, and makes no call that it
-//! could not note.
+//! The record of a task names the life of the node that runs it ([`Runner`]). A node takes a task that
+//! no node runs, or whose node is gone, by writing itself into the record. If two nodes do so at once,
+//! the store refuses one of the writes. A node may change a task that it runs only while the record
+//! names the node. The notes of a program need a separate record that names the node (`hold_run` in
+//! `take.rs`). A node that was suspended while another took its task can therefore neither write to the
+//! task nor make a call that it could not note.
 //!
-//! Each node shows that it is alive in its own record (`nodes`), follows the records of all nodes
+//! Each node writes heartbeats to its own record (`nodes`), follows the records of all nodes
 //! (`follow.rs`), and takes tasks (`take.rs`).
 //!
 //! # Invariants
@@ -37,44 +37,45 @@ pub(crate) use nodes::LEASE;
 pub(crate) use nodes::Nodes;
 use nodes::TRUSTED;
 
-/// How a node shares its tasks with others.
+/// The settings with which a node shares its tasks.
 pub struct Sharing {
-    /// The name of this node, which no other has.
+    /// The name of this node, unique in the cluster.
     pub node: String,
     /// Whether this node runs the calls of a capability itself.
     pub runs: Box<dyn Fn(&Entry) -> bool + Send + Sync>,
-    /// Whether this node runs a task of another node, of these that it could run.
+    /// Whether this node accepts a task of another node, among the tasks that it can run.
     pub admits: Box<dyn Fn(Foreign<'_>) -> bool + Send + Sync>,
-    /// Whether this node takes tasks of others now.
+    /// Whether this node currently takes tasks of others.
     pub takes: Box<dyn Fn() -> bool + Send + Sync>,
 }
 
-/// A task that another node has accepted.
+/// A task that another node accepted.
 #[derive(Clone, Copy, Debug)]
 pub struct Foreign<'a> {
-    /// Its capability.
+    /// The capability of the task.
     pub capability: &'a Entry,
-    /// Whether it is a program of its caller, which makes calls that only its text names.
+    /// Whether the task is a program of its caller, whose calls are named only in its text.
     pub is_program: bool,
-    /// Whether its caller was identified.
+    /// Whether the caller was identified.
     pub is_identified: bool,
 }
 
-/// What a node needs to share tasks.
+/// The state that a node needs to share tasks.
 pub(crate) struct Shared {
-    /// This life of this node.
+    /// The current life of this node.
     pub(crate) me: Runner,
     runs: Box<dyn Fn(&Entry) -> bool + Send + Sync>,
     admits: Box<dyn Fn(Foreign<'_>) -> bool + Send + Sync>,
     takes: Box<dyn Fn() -> bool + Send + Sync>,
-    /// When this node said last that it is there, if it has heard who else is.
+    /// The time of this node's last heartbeat, if the node knows which others are present.
     said: Mutex<Option<Instant>>,
-    /// Whether all tasks are to be looked at soon.
+    /// Whether a scan of all tasks is requested.
     to_look: AtomicBool,
     pub(crate) nodes: Mutex<Nodes>,
-    /// The tasks that were accepted here and that no node has taken yet. They count here, so that they are bounded.
+    /// Tasks that were accepted here and that no node has taken yet. They count on this node, so that
+    /// their number is bounded.
     offered: Mutex<HashMap<TaskId, OwnerKey>>,
-    /// Another instance has the name of this node.
+    /// Set when another instance uses the name of this node.
     pub(crate) is_replaced: AtomicBool,
 }
 
@@ -95,34 +96,35 @@ impl Shared {
         }
     }
 
-    /// Whether this node is there for the others, and has heard who else is. One that stood still is not, before it has said
-    /// so again.
+    /// Returns whether the other nodes consider this node present, and this node knows which others are.
+    /// A node that was suspended is not present until its next heartbeat.
     pub(crate) fn is_there(&self) -> bool {
         self.said.lock().is_some_and(|said| said.elapsed() < TRUSTED)
     }
 
-    /// This node began to say then that it is there, and was heard; or it was not.
+    /// Sets the time at which this node began to write its last heartbeat, or `None` if the write
+    /// failed.
     pub(crate) fn said(&self, at: Option<Instant>) {
         *self.said.lock() = at;
     }
 
-    /// Has all tasks looked at within a second or so.
+    /// Requests a scan of all tasks within about a second.
     pub(crate) fn look_soon(&self) {
         self.to_look.store(true, Ordering::Release);
     }
 
-    /// Whether all tasks are to be looked at now.
+    /// Returns whether a scan of all tasks is requested.
     pub(crate) fn is_to_look(&self) -> bool {
         self.to_look.swap(false, Ordering::AcqRel)
     }
 
-    /// Whether this node takes tasks of others now.
+    /// Returns whether this node currently takes tasks of others.
     pub(crate) fn takes(&self) -> bool {
         !self.is_replaced.load(Ordering::Relaxed) && (self.takes)()
     }
 
-    /// Whether this node has the capability of a task itself, and may run the task: its own, and those of others that it
-    /// takes and that it would serve them.
+    /// Returns whether this node has the capability of a task itself and may run the task. It runs its
+    /// own tasks, and tasks of others that it takes and whose capability it serves to them.
     pub(crate) fn runs(&self, market: &Arc<CapabilityMarketplace>, task: &Task) -> bool {
         let Some(entry) = market.get(&task.capability).filter(|entry| (self.runs)(entry)) else {
             return false;
@@ -138,29 +140,30 @@ impl Shared {
         self.takes() && (self.admits)(foreign)
     }
 
-    /// Whether this node accepted a task.
+    /// Returns whether this node accepted a task.
     pub(crate) fn is_own(&self, task: &Task) -> bool {
         task.node.as_deref().is_none_or(|node| node == self.me.node)
     }
 
-    /// Whether nobody runs a task.
+    /// Returns whether no node runs a task.
     pub(crate) fn is_free(&self, task: &Task) -> bool {
         task.runner
             .as_ref()
             .is_none_or(|runner| *runner != self.me && !self.nodes.lock().is_alive(runner))
     }
 
-    /// Notes a task that is accepted here for another node to take.
+    /// Offers a task that was accepted here to other nodes.
     pub(crate) fn offer(&self, id: &TaskId, owner: &OwnerKey) {
         self.offered.lock().insert(id.clone(), owner.clone());
     }
 
-    /// Notes that a task that was accepted here is not for others to take any more. Gives whose it is, the first time.
+    /// Withdraws the offer of a task that was accepted here. Returns the owner of the task, the first
+    /// time.
     pub(crate) fn remove_offer(&self, id: &TaskId) -> Option<OwnerKey> {
         self.offered.lock().remove(id)
     }
 
-    /// The tasks that were accepted here for others.
+    /// Returns the tasks that were accepted here for other nodes.
     pub(crate) fn offered(&self) -> Vec<TaskId> {
         self.offered.lock().keys().cloned().collect()
     }

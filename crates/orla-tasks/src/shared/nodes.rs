@@ -1,7 +1,7 @@
-//! Which nodes are there. No I/O.
+//! Decides which nodes are present. No I/O.
 //!
-//! A node says every few seconds that it is there, by a change of its record. The times are those of this machine, so no
-//! clock is compared with another.
+//! A node changes its record every few seconds. All times are those of the local clock, so no clock is
+//! compared with another.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -11,27 +11,28 @@ use tokio::time::Instant;
 
 use crate::task::Runner;
 
-/// A node is gone when it has said nothing for so long.
+/// A node that has written no heartbeat for this long is gone.
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 
-/// A node takes itself for gone somewhat sooner than others do.
+/// A node considers itself gone somewhat sooner than others do.
 pub(crate) const TRUSTED: Duration = Duration::from_secs(8);
 
-/// The nodes that were heard of.
+/// The nodes whose heartbeats were received.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(HashMap<String, Heard>);
 
 #[derive(Debug)]
 struct Heard {
     life: String,
-    /// That of its record. A node is heard only if that has changed.
+    /// The revision of the node's record. A heartbeat counts only if the revision has changed.
     revision: Revision,
     at: Instant,
     is_gone: bool,
 }
 
 impl Nodes {
-    /// The record of a node has this revision. Gives whether that ends another life of it.
+    /// Notes that the record of a node has this revision. Returns whether that ends another life of the
+    /// node.
     pub(crate) fn heard(&mut self, runner: Runner, revision: Revision, now: Instant) -> bool {
         let Runner { node, life } = runner;
         if self.0.get(&node).is_some_and(|known| known.revision == revision) {
@@ -42,22 +43,22 @@ impl Nodes {
         before.is_some_and(|before| before.life != life)
     }
 
-    /// A node has said that it ends, or others have found that it is gone.
+    /// Removes a node that announced its end, or that others found to be gone.
     pub(crate) fn left(&mut self, node: &str) -> bool {
         self.0.remove(node).is_some()
     }
 
-    /// Nobody could be heard until now.
+    /// Restarts the leases of all nodes after a time in which none could be heard.
     pub(crate) fn excuse(&mut self, now: Instant) {
         self.0.values_mut().filter(|heard| !heard.is_gone).for_each(|heard| heard.at = now);
     }
 
-    /// Whether a node has said nothing for so long that it may be gone.
+    /// Returns whether any node has been silent for so long that it may be gone.
     pub(crate) fn is_anyone_silent(&self, now: Instant) -> bool {
         self.0.values().any(|heard| heard.is_silent(now))
     }
 
-    /// Gives the nodes that are gone now, with the revisions of their records.
+    /// Removes the nodes that are gone and returns them, with the revisions of their records.
     pub(crate) fn expire(&mut self, now: Instant) -> Vec<(String, Revision)> {
         let silent = self.0.iter_mut().filter(|(_, heard)| heard.is_silent(now));
         let expired = silent.map(|(node, heard)| {
@@ -103,7 +104,7 @@ mod tests {
         assert!(!nodes.is_alive(&first) && !nodes.is_anyone_silent(start + LEASE * 3));
         assert!(!nodes.heard(first.clone(), 3, start + LEASE * 3));
         assert!(nodes.is_alive(&first), "it is back");
-        // The store was made anew, and its numbers begin again.
+        // The store was created anew, and its revisions begin again.
         nodes.heard(first.clone(), 1, start + LEASE * 6);
         assert!(!nodes.is_anyone_silent(start + LEASE * 6) && nodes.is_alive(&first));
     }
@@ -113,7 +114,7 @@ mod tests {
         let (mut nodes, start) = (Nodes::default(), Instant::now());
         let node = life("a", "1");
         nodes.heard(node.clone(), 7, start);
-        // Its record is read again.
+        // The record is read again.
         nodes.heard(node.clone(), 7, start + LEASE);
         assert_eq!(nodes.expire(start + LEASE).len(), 1);
         nodes.heard(node.clone(), 7, start + LEASE);

@@ -1,16 +1,16 @@
-//! A simulation of tasks: their acceptance, their state machine, the notes of programs, their sleep, and a store. Servers end at
-//! any step, writes fail, and answers are lost: those of a server to its clients, and those of the
-//! store to a server that continues.
+//! A simulation of tasks: their acceptance, their state machine, the notes of programs, their sleep, and
+//! a store. Servers end at any step, writes fail, and answers are lost: answers of a server to its
+//! clients, and answers of the store to a server that continues.
 //!
-//! It is pure and has its own clock: one step is one thing that happens. In one world, clients start a few tasks with keys, ask
-//! again until they are told an id and sometimes afterwards, cancel them and send events. Some tasks are programs, which make
-//! calls, sleep, await events and each other, and let a call race with an instant; the others are one call, which may ask
-//! questions. `ORLA_SIMULATION_STEPS` says how many steps there are (10^6 by default, 10^8 with
-//! `cargo xtask simulate`), and `ORLA_SIMULATION_SEED` sets the first seed. A seed that fails is
-//! added to [`SEEDS`].
+//! The simulation is pure and has its own clock. One step is one event. In one world, clients start a
+//! few tasks with keys. They repeat each request until they receive an id, and sometimes afterwards.
+//! They also cancel tasks and send events. Some tasks are programs, which make calls, sleep, await
+//! events and each other, and race a call against an instant. Each other task is one call, which may ask
+//! questions. `ORLA_SIMULATION_STEPS` sets the number of steps (10^6 by default, 10^8 with `cargo xtask
+//! simulate`), and `ORLA_SIMULATION_SEED` sets the first seed. A seed that fails is added to [`SEEDS`].
 //!
-//! The invariants: [`KEY`], [`KEPT`], [`ONCE`], [`FINISHED`], [`NOTED`], [`RESULT`], [`STATE`], [`EVENT`], [`AWAKE`], [`OVER`],
-//! [`PLACES`] and [`SLEPT`].
+//! The invariants: [`KEY`], [`KEPT`], [`ONCE`], [`FINISHED`], [`NOTED`], [`RESULT`], [`STATE`],
+//! [`EVENT`], [`AWAKE`], [`OVER`], [`PLACES`] and [`SLEPT`].
 
 mod plain;
 mod run;
@@ -47,12 +47,13 @@ const OVER: &str = "a task that is over makes no call and changes no more";
 const PLACES: &str = "a task has one place until it is over";
 const SLEPT: &str = "nothing is noted of a task that sleeps";
 
-/// Seeds that once failed.
+/// Seeds that failed in the past.
 const SEEDS: [u64; 3] = [1, 2, 0x5eed];
 
-/// The most steps of one world. After it, no server ends and nothing is cancelled, and soon every task is over.
+/// The number of steps of one world after which no server ends and nothing is cancelled, so that every
+/// task soon ends.
 const BUSY: u64 = 400;
-/// As many steps a world takes at most.
+/// The maximum number of steps of one world.
 const LONGEST: u64 = 40_000;
 
 /// xorshift64*
@@ -67,33 +68,33 @@ impl Random {
     }
 }
 
-/// Whether a call may be made again.
+/// Whether a call may be repeated.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Call {
     Idempotent,
     Once,
 }
 
-/// A task, and what the world outside has seen of it.
+/// A task, and its visible effects outside of the server.
 struct Made {
-    /// Whether it is a program. Otherwise it is the one call of its forms.
+    /// Whether the task is a program. Otherwise it is the one call of its forms.
     is_program: bool,
     forms: Vec<Form>,
-    /// Whether the program handles that a call was interrupted.
+    /// Whether the program handles an interrupted call.
     catches: bool,
-    /// The id that its client was told.
+    /// The id that its client received.
     told: Option<TaskId>,
     /// How often each call was made.
     calls: Vec<u32>,
     finished: Vec<bool>,
-    /// The answers with which it ended.
+    /// The answers with which the task ended.
     result: Option<Vec<i64>>,
-    /// The events that were accepted: their keys and values.
+    /// The accepted events: their keys and values.
     events: Vec<(String, i64)>,
 }
 
 impl Made {
-    /// A call is made.
+    /// Makes a call.
     fn make(&mut self, id: &TaskId, store: &Store, at: usize) {
         assert!(!self.finished[at], "{FINISHED}");
         let record = store.record(id);
@@ -106,21 +107,21 @@ impl Made {
         assert!(self.forms[at] != Form::Call(Call::Once) || self.calls[at] == 1, "{ONCE}");
     }
 
-    /// The answer to a call is durable.
+    /// Notes that the answer to a call is durable.
     fn finish(&mut self, at: usize) {
         self.finished[at] = true;
     }
 }
 
-/// Something outside of the runs that is between reading and writing.
+/// An operation outside of the runs, between its read and its write.
 enum Doing {
-    /// A client starts a task with a key, for which a task was found or not.
+    /// A client starts a task with a key. The server has looked for an existing task with this key.
     Asks { task: usize, found: Option<TaskId> },
     /// The answer is on its way to the client.
     Tells { task: usize, id: TaskId },
-    /// An event comes.
+    /// An event arrives.
     Arrives { task: usize, key: String, value: i64, revision: Revision, is_reserved: bool },
-    /// A task is woken by a row, which goes.
+    /// A task is woken by a row, which is then removed.
     Wakes {
         task: usize,
         with: Option<(String, Revision)>,
@@ -135,11 +136,11 @@ enum Running {
     Plain(Plain),
 }
 
-/// What becomes of a write.
+/// The outcome of a write.
 #[derive(Clone, Copy, PartialEq)]
 enum Fate {
     Made,
-    /// The server is told that it failed, and so it did, or it was made all the same.
+    /// The server is told that the write failed. The write either failed or was made all the same.
     Failed {
         is_made: bool,
     },
@@ -153,16 +154,16 @@ struct World {
     next_event: i64,
     next_id: u64,
     steps: u64,
-    /// What the server of this moment knows.
+    /// The tasks in the current server.
     here: Here,
     queue: VecDeque<usize>,
     runs: BTreeMap<usize, Running>,
-    /// The runs that have fallen asleep and are still registered, and what they wait for.
+    /// Runs that have fallen asleep and are still registered, with their waits.
     leaving: BTreeMap<usize, Vec<Wait>>,
     doing: Vec<Doing>,
-    /// Whether a write has failed that may have been made all the same.
+    /// Whether a write that failed may have been made all the same.
     is_undone: bool,
-    /// How often each task is counted as one that waits or runs.
+    /// How often each task is counted as waiting or running.
     places: Vec<i32>,
 }
 
@@ -218,7 +219,7 @@ impl World {
         world
     }
 
-    /// The tasks that were accepted.
+    /// Returns the accepted tasks.
     fn accepted(&self) -> Vec<(usize, TaskId)> {
         self.store.ids.iter().map(|(task, id)| (*task, id.clone())).collect()
     }
@@ -231,7 +232,7 @@ impl World {
         self.store.ids.iter().find(|(_, other)| other.as_str() == id).map(|(task, _)| *task)
     }
 
-    /// A server starts.
+    /// Starts a server.
     fn resume(&mut self) {
         for (task, id) in self.accepted() {
             let Some((row, _)) = self.store.get(&open(&id)) else { continue };
@@ -260,7 +261,8 @@ impl World {
         }
     }
 
-    /// A client starts a task, or asks again because it was told nothing. It knows the tasks that the program awaits.
+    /// A client starts a task, or repeats the request because it received no answer. The client knows
+    /// the ids of the tasks that the program awaits.
     fn asks(&mut self, task: usize) {
         let is_told = |form: &Form| match form {
             Form::Task(awaited) => self.tasks[*awaited].told.is_some(),
@@ -278,7 +280,7 @@ impl World {
         self.store.record(&self.id(task)).state.is_terminal()
     }
 
-    /// The server ends. What it was writing was written or not.
+    /// The server ends. A write under way is either made or lost.
     fn end(&mut self, random: &mut Random) {
         for (task, mut run) in std::mem::take(&mut self.runs) {
             if random.below(2) == 0 {
@@ -290,7 +292,7 @@ impl World {
                 self.finish_doing(doing, Fate::Made);
             }
         }
-        // What that led to in the server is lost too.
+        // Its consequences in the server are lost too.
         self.doing.clear();
         (self.here, self.is_undone) = (Here::default(), false);
         self.queue.clear();
@@ -298,7 +300,7 @@ impl World {
         self.places.iter_mut().for_each(|places| *places = 0);
     }
 
-    /// The write of a run reaches the store. Gives where it led.
+    /// The write of a run reaches the store. Returns the outcome.
     fn finish(&mut self, task: usize, run: &mut Running) -> Went {
         let id = self.id(task);
         let before = self.store.record(&id).state;
@@ -317,14 +319,14 @@ impl World {
         went
     }
 
-    /// A task is to begin.
+    /// Queues a task that is about to begin.
     fn enters(&mut self, task: usize) {
         if self.here.add(&self.id(task)) {
             self.queue.push_back(task);
         }
     }
 
-    /// Something reaches the store, or fails. What a client is not told, it asks for again.
+    /// An operation reaches the store or fails. A client that receives no answer repeats its request.
     fn finish_doing(&mut self, doing: Doing, fate: Fate) {
         if let Fate::Failed { is_made } = fate {
             self.is_undone = true;
@@ -372,7 +374,7 @@ impl World {
                 } else if is_reserved {
                     self.sleeps(task, open.is_some());
                 }
-                // It was changed meanwhile.
+                // The row changed in the meantime.
                 if let (false, Some((key, _))) = (is_written, with) {
                     self.wakes(task, Some(key));
                 }
@@ -380,7 +382,7 @@ impl World {
         }
     }
 
-    /// A write fails, or nobody hears that it was made.
+    /// A write fails, or the answer to a successful write is lost.
     fn fail(&mut self, doing: Doing, is_made: bool) {
         match doing {
             Doing::Asks { task, found: None } => {
@@ -415,7 +417,8 @@ impl World {
         }
     }
 
-    /// A task that is here sleeps, if it is not to begin again. If nobody knows whose it is, it is found if it is not over.
+    /// Puts a task to sleep, unless it is to begin again. If its owner is unknown, the task is found
+    /// later, unless it is over.
     fn sleeps(&mut self, task: usize, is_known: bool) {
         let id = self.id(task);
         match self.here.fall_asleep(&id) {
@@ -435,7 +438,7 @@ impl World {
         TaskId::parse(&id).expect(KEY)
     }
 
-    /// A task is accepted, unless there is one with its key.
+    /// Accepts a task, unless a task with its key exists.
     fn accept(&mut self, task: usize, id: &TaskId) -> bool {
         let record = record_of(State::Queued, None);
         let rows =
@@ -447,7 +450,7 @@ impl World {
         is_accepted
     }
 
-    /// Writes that a task is woken, if it sleeps, and removes the row that wakes it.
+    /// Writes that a sleeping task is awake, and removes the row that wakes it.
     fn awake(
         &mut self,
         task: usize,
@@ -466,7 +469,7 @@ impl World {
         is_written
     }
 
-    /// Finds what a write has left undone that was made although it failed.
+    /// Finds the unfinished consequences of a write that was made although it failed.
     fn look_at_undone(&mut self) {
         self.is_undone = false;
         for (task, id) in self.accepted() {
@@ -484,7 +487,7 @@ impl World {
         }
     }
 
-    /// An event is on its way. It is refused if the task is over.
+    /// An event arrives. It is refused if the task is over.
     fn arrives(&mut self, task: usize, key: String, value: i64) {
         if let Some((row, revision)) = self.store.get(&open(&self.id(task))) {
             let is_asleep = OwnerKey::read(row).is_some();
@@ -493,7 +496,7 @@ impl World {
         }
     }
 
-    /// A task is to be woken, by a row unless it is gone.
+    /// A task is about to be woken, by a row unless the row is gone.
     fn wakes(&mut self, task: usize, with: Option<String>) {
         let is_reserved = self.here.add(&self.id(task));
         let row = self.store.get(&open(&self.id(task)));
@@ -520,7 +523,7 @@ impl World {
         }
     }
 
-    /// A task neither waits nor runs any more.
+    /// A task stops waiting or running.
     fn leave(&mut self, task: usize) {
         if self.here.remove(&self.id(task)) {
             self.places[task] -= 1;
@@ -550,7 +553,7 @@ impl World {
         self.wake_awaiting(task);
     }
 
-    /// One step. Gives whether all is over.
+    /// Makes one step. Returns whether all tasks are over.
     fn step(&mut self, random: &mut Random) -> bool {
         self.steps += 1;
         assert!(
@@ -610,7 +613,7 @@ impl World {
         }
     }
 
-    /// What becomes of the next write.
+    /// Chooses the outcome of the next write.
     fn fate(&self, random: &mut Random) -> Fate {
         match random.below(12) {
             fate @ 0..2 if self.steps < BUSY => Fate::Failed { is_made: fate == 0 },
@@ -618,7 +621,7 @@ impl World {
         }
     }
 
-    /// A run that has fallen asleep is gone, and what came meanwhile is seen.
+    /// Removes a run that has fallen asleep, and handles what arrived in the meantime.
     fn fallen(&mut self, task: usize) {
         let Some(waits) = self.leaving.remove(&task) else { return };
         let id = self.id(task);
@@ -633,7 +636,8 @@ impl World {
         });
         if is_due {
             self.wakes(task, None);
-            // It is awake, durably, before the rows go that could wake it after a crash.
+            // The task must be durably awake before the rows are removed that could wake it after a
+            // crash.
             if let Some(wakes) = self.doing.pop() {
                 self.finish_doing(wakes, Fate::Made);
             }
@@ -646,14 +650,14 @@ impl World {
         }
     }
 
-    /// The next task of the queue begins or goes on.
+    /// Begins or continues the next task of the queue.
     fn begin(&mut self) {
         let Some(task) = self.queue.pop_front() else { return };
         assert!(!self.runs.contains_key(&task) && !self.leaving.contains_key(&task), "{PLACES}");
         self.attempt(task);
     }
 
-    /// A task begins or goes on, by what is kept of it.
+    /// Begins or continues a task from its stored rows.
     fn attempt(&mut self, task: usize) {
         if self.is_over(task) {
             self.leave(task);
@@ -663,7 +667,7 @@ impl World {
         if let Some((row, revision)) = self.store.get(&open(&id))
             && OwnerKey::read(row).is_some()
         {
-            // It fell asleep, and the answer to that was lost.
+            // The task fell asleep, and the answer to that write was lost.
             assert!(self.store.write(&[touch(&id, revision)]));
         }
         let made = &self.tasks[task];
@@ -709,7 +713,7 @@ impl World {
         match went {
             Went::On => drop(self.runs.insert(task, run)),
             Went::Asleep(waits) => drop(self.leaving.insert(task, waits)),
-            // It goes on from what is kept, in a while.
+            // The task continues later from its stored rows.
             Went::Failed => self.queue.push_back(task),
             Went::Over => {
                 self.leave(task);
@@ -796,7 +800,7 @@ fn form(random: &mut Random, task: usize) -> Form {
         4..7 => Form::Call(Call::Once),
         7 => Form::Sleep(second(random)),
         8..10 => Form::Event(random.below(2) as u8),
-        // Tasks await those before them, so that none awaits itself.
+        // A task only awaits earlier tasks, so none awaits itself.
         10 if task > 0 => Form::Task(random.below(task as u64) as usize),
         _ => Form::Race(second(random)),
     }

@@ -1,4 +1,4 @@
-//! A task that is no program, and the run of its one call in one process.
+//! A task that is one call, and the run of this call in one process.
 
 use orla_state::Change;
 
@@ -9,35 +9,35 @@ use crate::keys::open;
 use crate::state::{Event, Repeat, State, may_begin};
 use crate::task::TaskId;
 
-/// The most questions of a call.
+/// The maximum number of questions of a call.
 const QUESTIONS: u8 = 2;
 
 /// A run in a process.
 pub(super) struct Plain {
     repeat: Repeat,
     stands: Stands,
-    /// How many questions it has asked.
+    /// The number of questions asked so far.
     asked: u8,
-    /// What is being written, and where the run stands afterwards.
+    /// The write under way, and the position of the run after it.
     writing: Option<(Vec<Event>, Stands)>,
 }
 
-/// Where a run stands.
+/// The position of a run.
 #[derive(Clone, Copy, PartialEq)]
 enum Stands {
-    /// That it runs is not written.
+    /// The record does not yet say that the task runs.
     New,
-    /// It is written, and the call is not made.
+    /// The record says that the task runs, and the call is not made yet.
     Begun,
     /// The call runs.
     Made,
-    /// The call has asked a question, which is written.
+    /// The call has asked a question, which is being written.
     Asks,
-    /// The end is written.
+    /// The end is being written.
     Over,
 }
 
-/// Whether a call may be made again.
+/// Returns whether a call may be repeated.
 fn repeat(call: Call) -> Repeat {
     match call {
         Call::Idempotent => Repeat::Freely,
@@ -50,7 +50,7 @@ impl Plain {
         Self { repeat: repeat(call), stands: Stands::New, asked: 0, writing: None }
     }
 
-    /// The run does what it can do next. A question is answered at any time.
+    /// Makes the next possible step of the run. A question may be answered at any time.
     pub(super) fn go_on(&mut self, id: &TaskId, store: &Store, made: &mut Made, pick: usize) {
         if self.writing.is_some() {
             return;
@@ -61,7 +61,7 @@ impl Plain {
             }
             Stands::New => Some((vec![Event::Interrupt], Stands::Over)),
             Stands::Begun => {
-                // The call may be over already when its run sees that the task is cancelled.
+                // The call may already be over when its run sees that the task is cancelled.
                 if !store.record(id).state.is_terminal() {
                     made.make(id, store, 0);
                     self.stands = Stands::Made;

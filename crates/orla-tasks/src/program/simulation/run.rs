@@ -18,12 +18,12 @@ use crate::keys::{events, open};
 use crate::state::{Event, Repeat, State};
 use crate::task::TaskId;
 
-/// What a program does at one place.
+/// One operation of a program.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Form {
     /// A call that does not leave the process.
     Local,
-    /// A call that may be made again, or may not be.
+    /// A call that leaves the process.
     Call(Call),
     /// It sleeps until a second.
     Sleep(u64),
@@ -31,8 +31,8 @@ pub(super) enum Form {
     Event(u8),
     /// It awaits another task of the world.
     Task(usize),
-    /// A call that may be made again and a second at once: the answer that comes first counts, and the other request is
-    /// withdrawn.
+    /// A repeatable call races against a second of the clock. The first answer wins, and the other
+    /// request is withdrawn.
     Race(u64),
 }
 
@@ -41,34 +41,34 @@ pub(super) struct Run {
     pub(super) notes: Notes,
     pub(super) answers: Vec<i64>,
     waits: Waits,
-    /// What the program waits for.
+    /// The open requests of the program.
     open: Vec<Open>,
     pub(super) writing: Option<Write>,
     durable: u64,
-    /// The notes of answers to calls that are not durable yet.
+    /// The notes of answers that are not durable yet.
     unwritten: VecDeque<(u64, usize)>,
     is_marked: bool,
     falling: Option<Falling>,
 }
 
-/// What waits for an answer.
+/// A request without an answer.
 #[derive(Clone, Copy)]
 enum Open {
-    /// A call, which is made once so many notes are durable.
+    /// A call that is made once this many notes are durable.
     Noted(Ticket, u64),
     /// A call that was made.
     Made(Ticket),
     Wait(Ticket, Form),
 }
 
-/// What is being written.
+/// A write under way.
 pub(super) struct Write {
     pub(super) changes: Vec<Change>,
     pub(super) noted: u64,
     pub(super) then: Then,
 }
 
-/// What a write does besides noting.
+/// The purpose of a write besides noting.
 pub(super) enum Then {
     Nothing,
     /// The run falls asleep. If it cannot, these changes are made instead.
@@ -76,7 +76,7 @@ pub(super) enum Then {
         instead: Vec<Change>,
         waits: Vec<Wait>,
     },
-    /// The task ends by this.
+    /// The task ends with this event.
     End(Event),
 }
 
@@ -87,19 +87,19 @@ struct Falling {
     open: Revision,
 }
 
-/// What a step of a run led to.
+/// The outcome of a step of a run.
 pub(super) enum Went {
     On,
-    /// It is asleep, and waits for these.
+    /// The run is asleep, with these waits.
     Asleep(Vec<Wait>),
-    /// A write has failed, or was made although it failed.
+    /// A write has failed, or was reported as failed although it was made.
     Failed,
-    /// The task is over, by this run or by others.
+    /// This run or another party has ended the task.
     Over,
 }
 
 impl Run {
-    /// Goes on where the rows end.
+    /// Continues a run from its stored rows.
     pub(super) fn load(id: &TaskId, store: &Store, Made { forms, .. }: &Made) -> Self {
         let below = |prefix: &str| {
             let rows = store.below(prefix);
@@ -198,7 +198,7 @@ impl Run {
         self.answers.push(value);
     }
 
-    /// Saves the state, as a program does whose notes are long.
+    /// Saves the state, as a program with long notes does.
     pub(super) fn save(&mut self) {
         if self.falling.is_none() {
             self.notes.save(self.state());
@@ -209,7 +209,7 @@ impl Run {
         self.answers.iter().flat_map(|value| value.to_le_bytes()).collect()
     }
 
-    /// Begins to write what was noted, if no write is under way.
+    /// Begins to write the pending notes, if no write is under way.
     pub(super) fn begin_write(&mut self) {
         if self.writing.is_none()
             && self.falling.is_none()
@@ -250,8 +250,8 @@ impl Run {
         went
     }
 
-    /// Makes changes, and with the first of them says that the task runs. `None` if the task is over, and `false` if another
-    /// record is not as expected.
+    /// Makes changes. The first of them also says that the task runs. Returns `None` if the task is
+    /// over, and `false` if another record is not as expected.
     fn put(
         &mut self,
         id: &TaskId,
@@ -269,7 +269,7 @@ impl Run {
         Some(written)
     }
 
-    /// The run does what it can do next.
+    /// Makes the next possible step of the run.
     pub(super) fn go_on(&mut self, id: &TaskId, around: &Around<'_>, made: &mut Made, pick: usize) {
         let store = around.store;
         if self.falling.is_some() {
@@ -364,15 +364,15 @@ impl Run {
     }
 }
 
-/// What a run sees of the world.
+/// The part of the world that a run sees.
 pub(super) struct Around<'w> {
     pub(super) store: &'w Store,
-    /// The second that it is.
+    /// The current second.
     pub(super) now: u64,
 }
 
 impl Around<'_> {
-    /// What a wait of a task is answered now.
+    /// The current answer to a wait of a task.
     pub(super) fn answer(&self, id: &TaskId, form: Form) -> Option<i64> {
         match form {
             Form::Sleep(until) => (until <= self.now).then_some(until as i64),
@@ -385,7 +385,7 @@ impl Around<'_> {
     }
 }
 
-/// What a task gives to those that await it, once it is over.
+/// The result of a finished task for the tasks that await it.
 pub(super) fn outcome(store: &Store, task: usize) -> Option<i64> {
     let state = store.record(&store.ids[&task]).state;
     state.is_terminal().then(|| if state == State::Completed { 1 } else { -1 })
@@ -400,7 +400,7 @@ pub(super) fn wait(form: Form, store: &Store) -> Wait {
     }
 }
 
-/// The second at which one of these waits is over.
+/// The second at which the first of these waits is over.
 pub(super) fn until(waits: &[Wait]) -> Option<u64> {
     let seconds = waits.iter().filter_map(|wait| match wait {
         Wait::Until(instant) => Some(timestamp(instant).0 / 1000),
@@ -413,7 +413,7 @@ pub(super) fn event_value(bytes: &[u8]) -> i64 {
     i64::from_le_bytes(bytes.try_into().unwrap())
 }
 
-/// The tickets of a place: that of its only or first request, and that of its second.
+/// The tickets of an operation: the ticket of its first or only request, and the ticket of its second.
 fn tickets(at: usize) -> [Ticket; 2] {
     [Ticket(2 * at as u64 + 1), Ticket(2 * at as u64 + 2)]
 }

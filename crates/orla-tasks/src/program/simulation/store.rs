@@ -1,4 +1,4 @@
-//! The store of a world: all changes of a batch or none, each record with a revision.
+//! The store of a world. A batch makes all of its changes or none, and each record has a revision.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::keys::task;
 use crate::state::{Event, Repeat, State};
 use crate::task::TaskId;
 
-/// The record of a task, as far as it matters here.
+/// The parts of a task's record that the simulation needs.
 #[derive(Clone, Copy)]
 pub(super) struct Record {
     pub(super) state: State,
@@ -27,7 +27,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Makes all changes or none. `false` if a record is not as a change expects it.
+    /// Makes all changes or none. Returns `false` if a record is not as a change expects it.
     pub(super) fn write(&mut self, changes: &[Change]) -> bool {
         let fits = |change: &Change| match (change.expect, self.rows.get(&change.key)) {
             (Expect::Anything, _) | (Expect::Absent, None) => true,
@@ -66,7 +66,8 @@ impl Store {
 
 const REPEATS: [Repeat; 3] = [Repeat::Never, Repeat::Freely, Repeat::Journaled];
 
-/// The change that makes a record what it is after these events, if they may happen. `repeat` is kept if the call begins.
+/// The change that applies these events to a record, if the state machine permits them. `repeat` is kept
+/// if the call begins.
 pub(super) fn happens(id: &TaskId, record: Record, events: &[Event], repeat: Repeat) -> Option<Change> {
     let state = events.iter().try_fold(record.state, |state, event| state.after(*event))?;
     let begun = record.begun.or(events.contains(&Event::Begin).then_some(repeat));
