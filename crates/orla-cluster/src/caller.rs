@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use orla_marketplace::{Permission, Principal, full_millis};
 use serde::{Deserialize, Serialize};
 
-/// The most groups, scopes and permissions of a caller.
+/// The maximum number of groups, scopes and permissions of a caller.
 const MAX_LISTED: usize = 1000;
 
 /// A principal, without its credential.
@@ -35,15 +35,17 @@ impl Caller {
         }
     }
 
-    /// Whether it has more groups, scopes and permissions than any caller.
+    /// Returns whether it has more groups, scopes and permissions than any caller.
     pub(crate) fn is_too_large(&self) -> bool {
         self.groups.len() + self.scopes.len() + self.permissions.len() > MAX_LISTED
     }
 
-    /// The caller as a principal of this node.
+    /// Returns the caller as a principal of this node.
     ///
     /// # Errors
-    /// A permission that cannot be read: without it, the caller would be another one. Or its credential has expired.
+    ///
+    /// A permission that cannot be read: without it, the caller would be another one. Or its credential
+    /// has expired.
     pub(crate) fn principal(&self, now: SystemTime) -> Result<Principal, String> {
         let permission = |text: &String| {
             text.parse::<Permission>().map_err(|_| "a permission of its caller is unknown".to_owned())

@@ -110,22 +110,24 @@ impl Cluster {
         ClusterExecutor::new(Arc::clone(&self.link), Arc::clone(&self.shared), self.market.clone())
     }
 
-    /// The name of this node.
+    /// Returns the name of this node.
     pub fn node(&self) -> &str {
         &self.link.settings.node
     }
 
-    /// The records that all nodes share. They can be used once this node has joined the cluster. Without a user, nothing is
-    /// kept in NATS for them.
+    /// Returns the records that all nodes share. They can be used once this node has joined the cluster.
+    /// Without a user, nothing is kept in NATS for them.
     pub fn store(&self) -> Arc<dyn StateStore> {
         self.store.want();
         Arc::new(self.store.clone())
     }
 
-    /// Joins the cluster. If NATS cannot be reached or does not answer soon, that is tried again for ever, and returned as
-    /// what is not an error; a connection that is lost is made again for ever, too.
+    /// Joins the cluster. If NATS cannot be reached or does not answer soon, that is tried again for
+    /// ever, and returned as what is not an error; a connection that is lost is made again for ever,
+    /// too.
     ///
     /// # Errors
+    ///
     /// What does not pass by itself: see [`ClusterError`].
     pub async fn start(&self) -> Result<Option<ClusterError>, ClusterError> {
         let member = Arc::new(Member {
@@ -169,11 +171,12 @@ impl Cluster {
         self.serving.end(patience).await;
     }
 
-    /// Has a node take no more calls of others, or take them again. Calls that run go on, and so do those of its own
-    /// callers.
+    /// Has a node take no more calls of others, or take them again. Calls that run go on, and so do
+    /// those of its own callers.
     ///
     /// # Errors
-    /// There is no such node, or it does not answer.
+    ///
+    /// Returns an error if there is no such node, or it does not answer.
     pub async fn drain(&self, node: &str, drains: bool) -> Result<(), OrderError> {
         if node != self.link.settings.node {
             return orders::tell(&self.link, node, drains).await;
@@ -192,7 +195,7 @@ impl Cluster {
         drop(self.inquiries.answerer.set(answerer));
     }
 
-    /// The most bytes of a question and of an answer.
+    /// Returns the maximum number of bytes of a question and of an answer.
     pub fn room(&self) -> usize {
         self.link.chunk()
     }
@@ -200,6 +203,7 @@ impl Cluster {
     /// Asks an instance of another node, in the name of this caller.
     ///
     /// # Errors
+    ///
     /// It gives no answer in this time.
     pub async fn ask(
         &self,
@@ -211,19 +215,19 @@ impl Cluster {
         self.inquiries.ask(instance, caller, question, patience).await
     }
 
-    /// The other nodes that are there, with what tells their processes apart.
+    /// Returns the other nodes that are there, with what tells their processes apart.
     pub fn peers(&self) -> Vec<(String, String)> {
         let peers = self.shared.read(Registry::peers);
         peers.into_iter().map(|peer| (peer.node, peer.instance)).collect()
     }
 
-    /// Whether this node takes no more calls and tasks of others.
+    /// Returns whether this node takes no more calls and tasks of others.
     pub fn is_draining(&self) -> bool {
         self.shared.is_draining()
     }
 
-    /// Whether this node would run this for another one: what it shares, for callers that it takes calls of. A program makes
-    /// calls that only its text names, so it needs all to be shared.
+    /// Returns whether this node would run this for another one: what it shares, for callers that it
+    /// takes calls of. A program makes calls that only its text names, so it needs all to be shared.
     pub fn admits(&self, capability: &Entry, is_program: bool, is_identified: bool) -> bool {
         let is_shared = match is_program {
             true => self.link.settings.share.is_none(),
@@ -235,17 +239,17 @@ impl Cluster {
         is_shared && (is_identified || self.link.admits_anonymous.load(Ordering::Relaxed))
     }
 
-    /// Whether this node hears the others.
+    /// Returns whether this node hears the others.
     pub fn is_connected(&self) -> bool {
         self.link.is_connected()
     }
 
-    /// How often what happened to calls between nodes since the start, each with its word.
+    /// Returns how often what happened to calls between nodes since the start, each with its word.
     pub fn events(&self) -> Vec<(&'static str, u64)> {
         self.shared.events.counts()
     }
 
-    /// The nodes, this one included, in the order of their names.
+    /// Returns the nodes, this one included, in the order of their names.
     pub fn status(&self) -> Vec<NodeStatus> {
         let mut nodes = self.shared.read(|registry| registry.status(Instant::now()));
         nodes.push(NodeStatus {

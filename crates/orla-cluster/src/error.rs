@@ -47,7 +47,7 @@ pub enum ClusterError {
 }
 
 impl ClusterError {
-    /// Whether it may pass by itself.
+    /// Returns whether it may pass by itself.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::JetStream(_))
     }
@@ -78,7 +78,7 @@ impl ClusterError {
     }
 }
 
-/// Whether this answer says that there is no JetStream, and not that it is not ready.
+/// Returns whether this answer says that there is no JetStream, and not that it is not ready.
 fn is_off(code: ErrorCode) -> bool {
     [ErrorCode::JETSTREAM_NOT_ENABLED, ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT].contains(&code)
 }

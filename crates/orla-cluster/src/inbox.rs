@@ -10,11 +10,12 @@ use async_nats::Message;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
-/// The most frames of one call that wait to be read.
+/// The maximum number of frames of one call that wait to be read.
 const MAX_FRAMES: usize = 1024;
-/// The most bytes of one call that wait to be read: those that are sent without a credit, and what else a call sends.
+/// The maximum number of bytes of one call that wait to be read: those that are sent without a credit,
+/// and what else a call sends.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
-/// The most bytes of all calls that wait to be read.
+/// The maximum number of bytes of all calls that wait to be read.
 const MAX_ALL: usize = 128 * 1024 * 1024;
 
 /// The inboxes of the calls that run, by their tokens.
@@ -39,7 +40,7 @@ pub(crate) struct Inbox {
 }
 
 impl Inboxes {
-    /// An inbox for the frames with this token. `None` if there is one.
+    /// Returns an inbox for the frames with this token. `None` if there is one.
     pub(crate) fn open(self: &Arc<Self>, token: String) -> Option<Inbox> {
         let (sender, frames) = mpsc::channel(MAX_FRAMES);
         let held = Arc::<AtomicUsize>::default();
@@ -69,7 +70,7 @@ impl Inboxes {
 }
 
 impl Inbox {
-    /// The next frame. `None` if the call did not read them in time.
+    /// Returns the next frame. `None` if the call did not read them in time.
     pub(crate) async fn next(&mut self) -> Option<Message> {
         let message = self.frames.recv().await?;
         self.held.fetch_sub(message.length, Ordering::Relaxed);

@@ -24,7 +24,7 @@ use crate::shared::Shared;
 
 /// The version of inquiries, which is a part of their subject.
 pub(crate) const VERSION: &str = "1";
-/// The most inquiries of other nodes that are answered at once.
+/// The maximum number of inquiries of other nodes that are answered at once.
 const MAX_ASKED: usize = 1024;
 const ANSWER: &str = "answer";
 const REFUSAL: &str = "refused";
@@ -32,7 +32,8 @@ const REFUSAL: &str = "refused";
 /// Answers what other nodes ask, and decides whom.
 #[async_trait]
 pub trait Answerer: Send + Sync {
-    /// The answer to a question in the name of this caller, of at most [`Cluster::room`](crate::Cluster::room) bytes.
+    /// Returns the answer to a question in the name of this caller, of at most
+    /// [`Cluster::room`](crate::Cluster::room) bytes.
     async fn answer(&self, caller: Option<Principal>, question: Bytes) -> Bytes;
 }
 
@@ -85,6 +86,7 @@ impl Inquiries {
     /// Asks an instance.
     ///
     /// # Errors
+    ///
     /// It gives no answer in this time.
     pub(crate) async fn ask(
         &self,
@@ -155,7 +157,8 @@ impl Inquiries {
     /// Answers one question.
     ///
     /// # Errors
-    /// Why there is no answer, for the node that asks.
+    ///
+    /// Returns why there is no answer, for the node that asks.
     async fn answer(&self, message: &Message) -> Result<Bytes, String> {
         let answerer = self.answerer.get().ok_or("it answers nothing yet")?;
         let caller = caller_of(header(message), SystemTime::now())?;
@@ -166,7 +169,8 @@ impl Inquiries {
 /// In whose name is asked.
 ///
 /// # Errors
-/// It is not said, or not for this node to answer.
+///
+/// Returns an error if it is not said, or not for this node to answer.
 fn caller_of(header: &str, now: SystemTime) -> Result<Option<Principal>, &'static str> {
     let head: Head = serde_json::from_str(header).map_err(|_| "it cannot read who asks")?;
     if !is_name(&head.from) || head.caller.as_ref().is_some_and(Caller::is_too_large) {

@@ -18,7 +18,7 @@ use crate::shared::Shared;
 
 /// How long one offer may take to be read.
 const READ: Duration = Duration::from_secs(30);
-/// The most entries of the bucket of leases that are looked at.
+/// The maximum number of entries of the bucket of leases that are looked at.
 const MAX_LISTED: usize = 1024;
 
 /// What reads the offers of the others.
@@ -145,7 +145,7 @@ async fn read_offer(buckets: &Buckets, lease: &Lease) -> Result<Learned, String>
     Ok(Learned { offers: Offers::read(&text)?, bytes: text.len(), revision })
 }
 
-/// The key of a part of a node's offer.
+/// Returns the key of a part of a node's offer.
 pub(crate) fn part_key(node: &str, part: u32) -> String {
     format!("{node}.{part}")
 }

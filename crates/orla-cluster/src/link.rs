@@ -89,6 +89,7 @@ impl Link {
     /// Connects, if that was not done. From then on, a lost connection is made again for ever.
     ///
     /// # Errors
+    ///
     /// See [`ClusterError`].
     pub(crate) async fn connect(&self) -> Result<(), ClusterError> {
         if self.client.get().is_some() {
@@ -108,7 +109,7 @@ impl Link {
         Ok(())
     }
 
-    /// The connection, if it was ever made.
+    /// Returns the connection, if it was ever made.
     pub(crate) fn client(&self) -> Option<&Client> {
         self.client.get()
     }
@@ -185,7 +186,8 @@ impl Link {
     /// Opens the buckets, and makes them where there are none.
     ///
     /// # Errors
-    /// There is no JetStream, it refuses, or it has buckets of another version.
+    ///
+    /// Returns an error if there is no JetStream, it refuses, or it has buckets of another version.
     pub(crate) async fn buckets(&self) -> Result<Buckets, ClusterError> {
         let Some(client) = self.client.get() else {
             return Err(ClusterError::Unreachable("there is no connection".to_owned()));
@@ -201,7 +203,7 @@ impl Link {
         })
     }
 
-    /// Whether there is a connection now, and changes of that.
+    /// Returns whether there is a connection now, and changes of that.
     pub(crate) fn connection(&self) -> watch::Receiver<bool> {
         self.is_connected.subscribe()
     }
@@ -255,12 +257,12 @@ impl Link {
         self.frames_of(&self.settings.node, &self.instance, token)
     }
 
-    /// Whether messages to this subject go to instances of the cluster.
+    /// Returns whether messages to this subject go to instances of the cluster.
     pub(crate) fn is_of_cluster(&self, subject: &str) -> bool {
         subject.starts_with(&format!("orla.{}.to.", self.settings.name))
     }
 
-    /// The bytes of a payload that fit into one message.
+    /// Returns the bytes of a payload that fit into one message.
     pub(crate) fn chunk(&self) -> usize {
         let max = self.client.get().map_or(0, Client::max_payload);
         max.saturating_sub(MAX_HEADER).clamp(CHUNK.0, CHUNK.1)
@@ -269,7 +271,8 @@ impl Link {
     /// Sends a message.
     ///
     /// # Errors
-    /// It could not be sent, and was not.
+    ///
+    /// Returns an error if it could not be sent, and was not.
     pub(crate) async fn send(
         &self,
         subject: String,
@@ -307,15 +310,16 @@ impl Link {
         matches!(timeout(ECHO, echo).await, Ok(Some(_)))
     }
 
-    /// An inbox for a call that begins here.
+    /// Returns an inbox for a call that begins here.
     ///
     /// # Errors
-    /// The system has no randomness.
+    ///
+    /// Returns an error if the system has no randomness.
     pub(crate) fn open(&self) -> Result<Inbox, String> {
         self.open_as(random::<16>()?).ok_or_else(|| "the token is taken".to_owned())
     }
 
-    /// An inbox for a call that came with this token. `None` if it is known already.
+    /// Returns an inbox for a call that came with this token. `None` if it is known already.
     pub(crate) fn open_as(&self, token: String) -> Option<Inbox> {
         self.inboxes.open(token)
     }
@@ -338,7 +342,7 @@ pub(crate) fn random<const BYTES: usize>() -> Result<String, String> {
 struct Complaints(Mutex<HashMap<String, Instant>>);
 
 impl Complaints {
-    /// Whether this one is worth a line.
+    /// Returns whether this one is worth a line.
     fn is_new(&self, text: &str, now: Instant) -> bool {
         let (pause, most) = COMPLAINTS;
         let mut known = self.0.lock();
@@ -351,7 +355,8 @@ impl Complaints {
     }
 }
 
-/// The user and the password of the first address that has them. One without a password is a token.
+/// Returns the user and the password of the first address that has them. One without a password is a
+/// token.
 fn user(addresses: &[String]) -> Option<(String, Option<String>)> {
     let addresses = addresses.iter().filter_map(|address| address.parse::<ServerAddr>().ok());
     let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
@@ -405,13 +410,13 @@ async fn open(context: &jetstream::Context, bucket: &str) -> Result<Option<Store
     Ok(Some(store))
 }
 
-/// Whether there are too few servers for the replicas of a bucket.
+/// Returns whether there are too few servers for the replicas of a bucket.
 pub(crate) fn is_about_replicas(code: Option<ErrorCode>) -> bool {
     let codes = [ErrorCode::CLUSTER_NO_PEERS, ErrorCode::STREAM_REPLICAS_NOT_SUPPORTED];
     code.is_some_and(|code| codes.contains(&code))
 }
 
-/// The code of JetStream's answer behind an error, if it answered.
+/// Returns the code of JetStream's answer behind an error, if it answered.
 pub(crate) fn code(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
     let errors = std::iter::successors(Some(error), |error| (*error).source());
     errors.into_iter().find_map(|error| {
@@ -427,7 +432,7 @@ pub(crate) fn code(error: &(dyn Error + 'static)) -> Option<ErrorCode> {
     })
 }
 
-/// An error and its causes as one line.
+/// Returns an error and its causes as one line.
 fn whole(error: &(dyn Error + 'static)) -> String {
     let errors = std::iter::successors(Some(error), |error| (*error).source());
     errors.map(ToString::to_string).collect::<Vec<_>>().join(": ")

@@ -75,6 +75,7 @@ impl Member {
     /// Connects, if that was not done, and prepares everything that can fail.
     ///
     /// # Errors
+    ///
     /// See [`ClusterError`].
     pub(crate) async fn join(&self) -> Result<Joined, ClusterError> {
         self.link.connect().await?;
@@ -257,7 +258,7 @@ impl Member {
     }
 }
 
-/// The next message, until it is stopped.
+/// Returns the next message, until it is stopped.
 async fn next(messages: &mut Subscriber, stop: &CancellationToken) -> Option<Message> {
     tokio::select! {
         biased;
@@ -466,13 +467,14 @@ impl Keeper {
 }
 
 impl Failing {
-    /// An attempt failed. Returns whether others take this node for gone now, and did not before.
+    /// Returns an attempt failed. Returns whether others take this node for gone now, and did not
+    /// before.
     fn is_news(&mut self, now: Instant) -> bool {
         let since = *self.since.get_or_insert(now);
         now.saturating_duration_since(since) >= LEASE && !std::mem::replace(&mut self.is_told, true)
     }
 
-    /// An attempt succeeded. Returns whether that is worth a line.
+    /// Returns an attempt succeeded. Returns whether that is worth a line.
     fn ends(&mut self) -> bool {
         std::mem::take(self).is_told
     }

@@ -44,12 +44,12 @@ impl CustomProvider for ClusterProvider {
     }
 }
 
-/// Whether a capability here is one that other nodes run.
+/// Returns whether a capability here is one that other nodes run.
 pub fn is_of_nodes(provider: &ProviderType) -> bool {
     provider.settings::<ClusterProvider>().is_ok()
 }
 
-/// A capability here that other nodes run. `None` if it does not describe itself as a tool.
+/// Returns a capability here that other nodes run. `None` if it does not describe itself as a tool.
 pub(crate) fn registration(offered: &Offered, requires: &Arc<[String]>) -> Option<Registration> {
     let tool = tool(&offered.tool)?;
     let annotations = tool.annotations.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -76,7 +76,7 @@ fn tool(text: &str) -> Option<ListedTool> {
     ToolPage::read(&page).ok()?.tools.into_iter().next()
 }
 
-/// The permissions that a call over these servers needs.
+/// Returns the permissions that a call over these servers needs.
 pub(crate) fn requires(nats: &[String]) -> Arc<[String]> {
     let host = |address: &String| {
         let rest = address.split_once("://").map_or(address.as_str(), |(_, rest)| rest);

@@ -57,7 +57,7 @@ impl ClusterSettings {
         problems.flatten().collect()
     }
 
-    /// The files that are named here, and what they are.
+    /// Returns the files that are named here, and what they are.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let files = [
             (CREDENTIALS, &self.credentials),

@@ -94,12 +94,12 @@ impl Shared {
         self.own.lock().clone()
     }
 
-    /// A number that grows whenever what is served changes.
+    /// Returns a number that grows whenever what is served changes.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Whether this node takes no more calls of others, and changes of that.
+    /// Returns whether this node takes no more calls of others, and changes of that.
     pub(crate) fn draining(&self) -> watch::Receiver<bool> {
         self.draining.subscribe()
     }

@@ -31,7 +31,9 @@ impl Json {
     /// Reads JSON text.
     ///
     /// # Errors
-    /// It is not JSON, is nested deeper than 100 levels, or has a string that no text can hold.
+    ///
+    /// Returns an error if it is not JSON, is nested deeper than 100 levels, or has a string that no
+    /// text can hold.
     pub(crate) fn parse(text: &str) -> Result<Self, NotJson> {
         let raw: &RawValue = serde_json::from_str(text).map_err(|err| NotJson(err.to_string()))?;
         let mut reader = Reader { rest: raw.get() };
@@ -53,7 +55,7 @@ impl Json {
         }
     }
 
-    /// The member of an object with this name.
+    /// Returns the member of an object with this name.
     pub(crate) fn get(&self, name: &str) -> Option<&Self> {
         match self {
             Self::Object(members) => members.iter().find(|(key, _)| key == name).map(|(_, value)| value),
@@ -61,7 +63,7 @@ impl Json {
         }
     }
 
-    /// The text, if it is one.
+    /// Returns the text, if it is one.
     pub(crate) fn as_text(&self) -> Option<&str> {
         match self {
             Self::Text(text) => Some(text),
@@ -69,7 +71,7 @@ impl Json {
         }
     }
 
-    /// The same data: members in any order, numbers of the same text.
+    /// Returns the same data: members in any order, numbers of the same text.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Array(a), Self::Array(b)) => {
@@ -185,7 +187,7 @@ impl Reader<'_> {
         serde_json::from_str(string).map_err(|err| NotJson(err.to_string()))
     }
 
-    /// A number, `true`, `false` or `null`.
+    /// Returns a number, `true`, `false` or `null`.
     fn word(&mut self) -> Json {
         let is_end = |byte: &u8| matches!(byte, b',' | b'}' | b']') || byte.is_ascii_whitespace();
         let end = self.rest.as_bytes().iter().position(is_end).unwrap_or(self.rest.len());
@@ -200,7 +202,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether a text is a JSON number.
+/// Returns whether a text is a JSON number.
 pub(crate) fn is_number(text: &str) -> bool {
     let starts = text.starts_with(|c: char| c == '-' || c.is_ascii_digit());
     starts && serde_json::from_str::<&RawValue>(text).is_ok_and(|raw| raw.get() == text)

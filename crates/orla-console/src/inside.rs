@@ -6,10 +6,10 @@ use orla_server::NodeRow;
 
 /// The program around the console.
 pub trait Inside: Send + Sync {
-    /// How clients on this machine connect, each with the text for its configuration.
+    /// Returns how clients on this machine connect, each with the text for its configuration.
     fn connections(&self) -> Vec<Connection>;
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     fn settings(&self) -> Vec<Setting>;
 
     /// What `orla check` says of the configuration and of what is served: what is not in force, then what may not be meant.
@@ -18,13 +18,14 @@ pub trait Inside: Send + Sync {
     /// Reads the configuration and the tools again, as after SIGHUP.
     fn reload(&self);
 
-    /// The audit log, if one is kept.
+    /// Returns the audit log, if one is kept.
     fn audit(&self) -> Option<Arc<dyn AuditLog>>;
 
-    /// The process of a provider with this kind and this name, if it has one that can be looked at.
+    /// Returns the process of a provider with this kind and this name, if it has one that can be looked
+    /// at.
     fn process(&self, kind: &str, name: &str) -> Option<Arc<dyn Process>>;
 
-    /// The nodes of the cluster that this server is one of; `None` if it is no node.
+    /// Returns the nodes of the cluster that this server is one of; `None` if it is no node.
     fn nodes(&self) -> Option<Vec<NodeRow>>;
 }
 
@@ -39,22 +40,25 @@ pub trait Process: Send + Sync {
 
 /// The audit log. All of it blocks, and says in one line why it failed.
 pub trait AuditLog: Send + Sync {
-    /// How many bytes it has.
+    /// Returns how many bytes it has.
     ///
     /// # Errors
-    /// The file cannot be read.
+    ///
+    /// Returns an error if the file cannot be read.
     fn bytes(&self) -> Result<u64, String>;
 
     /// Walks the chain from its beginning to its end.
     ///
     /// # Errors
+    ///
     /// Which line is broken, and how.
     fn verify(&self) -> Result<Verified, String>;
 
-    /// The whole lines among the last `most` bytes, the oldest first.
+    /// Returns the whole lines among the last `most` bytes, the oldest first.
     ///
     /// # Errors
-    /// The file cannot be read.
+    ///
+    /// Returns an error if the file cannot be read.
     fn newest(&self, most: u64) -> Result<Vec<String>, String>;
 }
 

@@ -55,7 +55,7 @@ use crate::runs::Runs;
 use crate::site::sessions::{self, Sessions};
 use crate::site::{assets, query, reply};
 
-/// The most bytes of the form to sign in.
+/// The maximum number of bytes of the form to sign in.
 const MAX_SIGN_IN: usize = 16 * 1024;
 
 /// The pages of one server. Cloning shares it.
@@ -82,7 +82,7 @@ struct Ask<'a> {
 }
 
 impl Inner {
-    /// The history, if calls are kept.
+    /// Returns the history, if calls are kept.
     fn history(&self) -> Option<&History> {
         self.history.as_ref().filter(|history| history.is_enabled())
     }
@@ -156,13 +156,13 @@ impl Pages for Console {
 }
 
 impl Ask<'_> {
-    /// A field of the query, if it is not empty.
+    /// Returns a field of the query, if it is not empty.
     fn queried(&self, name: &str) -> Option<&str> {
         let field = self.query.iter().find(|(own, _)| own == name);
         field.map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
     }
 
-    /// The fields of a submitted form. `None` if its CSRF token is not valid.
+    /// Returns the fields of a submitted form. `None` if its CSRF token is not valid.
     fn verified_form(&self) -> Option<Fields> {
         let fields = Fields::new(query::pairs(&self.visit.body));
         let token = fields.get("_csrf").unwrap_or_default();
@@ -171,13 +171,13 @@ impl Ask<'_> {
         is_valid.then_some(fields)
     }
 
-    /// The CSRF token of the visitor.
+    /// Returns the CSRF token of the visitor.
     fn csrf_token(&self) -> String {
         self.console.sessions.csrf_token(self.visit.head, self.principal.as_ref())
     }
 }
 
-/// Whether a request comes from a page of this server, as far as the browser says.
+/// Returns whether a request comes from a page of this server, as far as the browser says.
 fn is_same_origin(head: &Parts) -> bool {
     let site = head.headers.get("sec-fetch-site");
     if site.is_some_and(|site| site != "same-origin" && site != "none") {

@@ -7,11 +7,11 @@ use orla_marketplace::rtfs::layout::{TokenKind, tokens};
 
 use crate::text::{plain, shortened};
 
-/// The most bytes of a program that are shown line by line.
+/// The maximum number of bytes of a program that are shown line by line.
 const MAX_LISTED: usize = 64 * 1024;
 
-/// A program, with what stands under some of its lines, by their numbers from 1. What stands under lines beyond its end
-/// comes last.
+/// Returns a program, with what stands under some of its lines, by their numbers from 1. What stands
+/// under lines beyond its end comes last.
 pub(crate) fn listing(program: &str, mut under: BTreeMap<u64, Vec<Markup>>) -> Markup {
     let lines = lines(shortened(program, MAX_LISTED).0);
     html! {
@@ -29,7 +29,7 @@ pub(crate) fn listing(program: &str, mut under: BTreeMap<u64, Vec<Markup>>) -> M
 
 type Line<'t> = Vec<(Option<&'static str>, &'t str)>;
 
-/// The lines of a text; each is pieces with the class of their colour.
+/// Returns the lines of a text; each is pieces with the class of their colour.
 fn lines(text: &str) -> Vec<Line<'_>> {
     let mut lines: Vec<Line<'_>> = vec![Vec::new()];
     let mut before = "";

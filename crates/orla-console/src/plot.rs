@@ -50,7 +50,7 @@ impl Summary {
         Some(Self { bars, all, span })
     }
 
-    /// The plots, each with its figures as text.
+    /// Returns the plots, each with its figures as text.
     pub(crate) fn render(&self, is_cut: bool) -> Markup {
         let seconds = self.span.as_secs_f64() * BARS as f64;
         let window = duration(Duration::from_secs_f64(seconds));
@@ -99,7 +99,7 @@ impl Summary {
         }
     }
 
-    /// The percentiles of each span, on a logarithmic scale.
+    /// Returns the percentiles of each span, on a logarithmic scale.
     fn lines(&self) -> Markup {
         let scale = |took: Duration| (took.as_micros() as f64).max(1.0).log10();
         let present: Vec<&Bar> = self.bars.iter().filter(|bar| bar.calls > 0).collect();
@@ -131,14 +131,14 @@ fn ground() -> Markup {
 }
 
 impl Bar {
-    /// The time within which so many of a hundred calls were over.
+    /// Returns the time within which so many of a hundred calls were over.
     fn percentile(&self, percent: usize) -> Duration {
         let at = (self.durations.len() * percent).div_ceil(100).saturating_sub(1);
         self.durations.get(at).copied().unwrap_or_default()
     }
 }
 
-/// A bar of a waterfall: from where to where of the whole time.
+/// Returns a bar of a waterfall: from where to where of the whole time.
 pub(crate) fn waterfall(class: &str, from: Duration, took: Duration, whole: Duration) -> Markup {
     const SCALE: f64 = 1000.0;
     let whole = whole.as_secs_f64().max(1e-9);

@@ -20,17 +20,17 @@ use tokio_util::task::TaskTracker;
 use crate::exact::Json;
 use crate::text::shortened;
 
-/// The most calls that are kept.
+/// The maximum number of calls that are kept.
 const MAX_RUNS: usize = 200;
-/// The most calls of one visitor that are kept.
+/// The maximum number of calls of one visitor that are kept.
 const MAX_OWN: usize = 50;
-/// The most bytes of the results of all that are kept.
+/// The maximum number of bytes of the results of all that are kept.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// The most bytes of one part of a result that a page reads as JSON.
+/// The maximum number of bytes of one part of a result that a page reads as JSON.
 const MAX_READ: usize = 4 * 1024 * 1024;
-/// The most messages of one call that are kept: the newest.
+/// The maximum number of messages of one call that are kept: the newest.
 const MAX_LINES: usize = 200;
-/// The most bytes of one message.
+/// The maximum number of bytes of one message.
 const MAX_LINE: usize = 4 * 1024;
 /// How often it is checked that the credential of a call's visitor is still accepted.
 const CHECK_EVERY: Duration = Duration::from_secs(2);
@@ -190,7 +190,7 @@ impl Runs {
         has_room
     }
 
-    /// A call of this visitor.
+    /// Returns a call of this visitor.
     pub(crate) fn get(&self, id: &str, visitor: Option<&Principal>) -> Option<Arc<Run>> {
         let all = self.all.lock();
         all.iter().find(|run| run.id == id && run.owner.as_ref() == visitor).cloned()
@@ -220,7 +220,7 @@ impl Run {
         self.state.lock().end.is_some()
     }
 
-    /// The number of changes, to be watched.
+    /// Returns the number of changes, to be watched.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
@@ -306,7 +306,7 @@ impl Run {
     }
 }
 
-/// An outcome as the JSON of an MCP result. What is too large to be read for a page is a text.
+/// Returns an outcome as the JSON of an MCP result. What is too large to be read for a page is a text.
 pub(crate) fn shown(outcome: &Outcome) -> RuntimeResult<Json> {
     let json = |text: &JsonText| {
         let text = text.as_str();
@@ -376,7 +376,7 @@ impl Drop for Withdrawn<'_> {
     }
 }
 
-/// A random number, which others cannot guess.
+/// Returns a random number, which others cannot guess.
 fn number() -> String {
     let mut bytes = [0; 12];
     getrandom::fill(&mut bytes).expect("the system gives random numbers");

@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use maud::{Markup, html};
 
-/// The most bytes of one text that a page shows.
+/// The maximum number of bytes of one text that a page shows.
 pub(crate) const MAX_SHOWN: usize = 128 * 1024;
 
-/// A text in which every character is visible: control characters and those that change the direction of text are written
-/// as escapes. Line breaks and tabs stay.
+/// Returns a text in which every character is visible: control characters and those that change the
+/// direction of text are written as escapes. Line breaks and tabs stay.
 pub(crate) fn plain(text: &str) -> Markup {
     let (text, cut) = shortened(text, MAX_SHOWN);
     let mut parts: Vec<(&str, Option<char>)> = Vec::new();
@@ -24,7 +24,7 @@ pub(crate) fn plain(text: &str) -> Markup {
     }
 }
 
-/// The same as text, for titles and attributes.
+/// Returns the same as text, for titles and attributes.
 pub(crate) fn visible(text: &str) -> String {
     let (text, cut) = shortened(text, MAX_SHOWN);
     let mut out = String::with_capacity(text.len());
@@ -51,7 +51,8 @@ pub(crate) fn escaped_strings(json: &str) -> String {
     out
 }
 
-/// A word as a shell takes it literally. One with characters that act on their reader needs a shell that knows `$'…'`.
+/// Returns a word as a shell takes it literally. One with characters that act on their reader needs a
+/// shell that knows `$'…'`.
 pub(crate) fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {
@@ -74,13 +75,13 @@ pub(crate) fn quoted(word: &str) -> String {
     out + "'"
 }
 
-/// The first line of a text, for lists.
+/// Returns the first line of a text, for lists.
 pub(crate) fn first_line(text: &str) -> &str {
     let line = text.trim_start().lines().next().unwrap_or_default();
     shortened(line, 300).0
 }
 
-/// The beginning of a text, and how much of it is left out.
+/// Returns the beginning of a text, and how much of it is left out.
 pub(crate) fn shortened(text: &str, most: usize) -> (&str, usize) {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
@@ -89,7 +90,7 @@ pub(crate) fn shortened(text: &str, most: usize) -> (&str, usize) {
     (&text[..end], text.len() - end)
 }
 
-/// A span of time with three digits.
+/// Returns a span of time with three digits.
 pub(crate) fn duration(took: Duration) -> String {
     let seconds = took.as_secs_f64();
     match seconds {
@@ -113,7 +114,7 @@ fn escaped(c: char) -> String {
     }
 }
 
-/// Whether a character acts on the text around it, or cannot be seen.
+/// Returns whether a character acts on the text around it, or cannot be seen.
 pub(crate) fn acts(c: char) -> bool {
     let is_control = c.is_control() && c != '\n' && c != '\t';
     is_control

@@ -6,19 +6,19 @@ use maud::{Markup, html};
 use crate::exact::Json;
 use crate::text::{MAX_SHOWN, acts, plain, shortened, visible};
 
-/// The most values of one result. What goes beyond is left out, with a note.
+/// The maximum number of values of one result. What goes beyond is left out, with a note.
 const MAX_VALUES: usize = 3_000;
-/// The most bytes of text of one result.
+/// The maximum number of bytes of text of one result.
 const MAX_BYTES: usize = 1024 * 1024;
-/// The most parts of the content of one result.
+/// The maximum number of parts of the content of one result.
 const MAX_BLOCKS: usize = 300;
 /// The deepest level that is a tree. What goes beyond is text.
 const MAX_DEPTH: usize = 20;
-/// The most columns of a table.
+/// The maximum number of columns of a table.
 const MAX_COLUMNS: usize = 12;
-/// The most bytes of an image or of audio.
+/// The maximum number of bytes of an image or of audio.
 const MAX_MEDIA: usize = 8 * 1024 * 1024;
-/// The most bytes of JSON that is shown as text.
+/// The maximum number of bytes of JSON that is shown as text.
 const MAX_TEXT: usize = 64 * 1024;
 
 /// What there is still room for on a page.
@@ -42,7 +42,7 @@ impl Room {
     }
 }
 
-/// A value as a tree.
+/// Returns a value as a tree.
 pub(crate) fn value(value: &Json) -> Markup {
     value_within(value, &mut Room::new())
 }
@@ -108,7 +108,7 @@ fn folded(summary: &str, is_open: bool, inside: &Markup) -> Markup {
     html! { details open[is_open] { summary { (summary) } (inside) } }
 }
 
-/// The columns of a list of objects that is a table.
+/// Returns the columns of a list of objects that is a table.
 fn columns(items: &[Json]) -> Option<Vec<&str>> {
     if items.len() < 2 {
         return None;
@@ -145,7 +145,8 @@ fn table(items: &[Json], columns: &[&str], depth: usize, left: &mut Room) -> Mar
     }
 }
 
-/// The content of a result, as MCP writes it (`content`, `structuredContent`, `isError`), or any other JSON.
+/// Returns the content of a result, as MCP writes it (`content`, `structuredContent`, `isError`), or any
+/// other JSON.
 pub(crate) fn result(output: &Json) -> Markup {
     let content = match output.get("content") {
         Some(Json::Array(blocks)) if blocks.iter().all(|block| block.get("type").is_some()) => blocks,
@@ -216,7 +217,7 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// A text that can be copied, with its name. One that would have to be cut is left out.
+/// Returns a text that can be copied, with its name. One that would have to be cut is left out.
 pub(crate) fn snippet(name: &str, text: &str) -> Markup {
     if text.len() > MAX_SHOWN {
         return html! { p.note { (name) ": too long to be shown" } };

@@ -131,6 +131,7 @@ impl Http {
     /// Sends a request and reads the whole answer.
     ///
     /// # Errors
+    ///
     /// The connection's error. A request is never sent twice.
     pub fn send(&mut self, request: &Request) -> io::Result<Response> {
         let exchange = self.write(request)?.head()?;
@@ -142,6 +143,7 @@ impl Http {
     /// Sends a request and leaves its answer to the caller.
     ///
     /// # Errors
+    ///
     /// The connection's error.
     pub fn write(&mut self, request: &Request) -> io::Result<Unanswered> {
         let bytes = request.bytes(self.address);
@@ -151,8 +153,9 @@ impl Http {
     /// Sends any bytes.
     ///
     /// # Errors
-    /// The connection's error. A server that answers before it has read everything and
-    /// then closes is no error: its answer is there to be read.
+    ///
+    /// The connection's error. A server that answers before it has read everything and then closes is no
+    /// error: its answer is there to be read.
     pub fn raw(&mut self, bytes: &[u8]) -> io::Result<Unanswered> {
         let mut stream = self.connection()?;
         match stream.write_all(bytes) {
@@ -163,12 +166,12 @@ impl Http {
         }
     }
 
-    /// Gives a connection back for the next request.
+    /// Returns a connection back for the next request.
     pub(crate) fn put_back(&mut self, stream: Option<TcpStream>) {
         self.stream = stream;
     }
 
-    /// The kept connection if the server has not closed it, else a new one.
+    /// Returns the kept connection if the server has not closed it, else a new one.
     fn connection(&mut self) -> io::Result<TcpStream> {
         if let Some(stream) = self.stream.take() {
             stream.set_nonblocking(true)?;
@@ -190,12 +193,13 @@ impl Unanswered {
     /// Sends more of the request.
     ///
     /// # Errors
+    ///
     /// The connection's error.
     pub fn more(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// The connection itself.
+    /// Returns the connection itself.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
@@ -203,7 +207,8 @@ impl Unanswered {
     /// Waits for the head of the answer.
     ///
     /// # Errors
-    /// The connection's, and `InvalidData` where the answer is not HTTP.
+    ///
+    /// Returns an error if the connection's, and `InvalidData` where the answer is not HTTP.
     pub fn head(self) -> io::Result<Exchange> {
         let mut stream = self.stream;
         let mut wire = Vec::new();
@@ -225,19 +230,20 @@ impl Unanswered {
     /// Waits for the whole answer.
     ///
     /// # Errors
-    /// As [`Self::head`], and `UnexpectedEof` where the body ends early.
+    ///
+    /// Returns the errors of [`Self::head`], and `UnexpectedEof` where the body ends early.
     pub fn answer(self) -> io::Result<Response> {
         Ok(self.head()?.whole()?.0)
     }
 }
 
 impl Exchange {
-    /// A header's value.
+    /// Returns a header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.headers, name)
     }
 
-    /// The rest of the body.
+    /// Returns the rest of the body.
     pub(crate) fn rest(&mut self) -> io::Result<Vec<u8>> {
         while self.framing != Framing::Done {
             self.read()?;
@@ -256,9 +262,10 @@ impl Exchange {
         Ok((answer, reusable.then_some(self.stream)))
     }
 
-    /// The data of the next event of an event stream that has some; `None` at its end.
+    /// Returns the data of the next event of an event stream that has some; `None` at its end.
     ///
     /// # Errors
+    ///
     /// The connection's.
     pub fn next_event(&mut self) -> io::Result<Option<String>> {
         loop {
@@ -274,9 +281,10 @@ impl Exchange {
         }
     }
 
-    /// The id of the next event that has one; `None` at the end of the stream.
+    /// Returns the id of the next event that has one; `None` at the end of the stream.
     ///
     /// # Errors
+    ///
     /// The connection's.
     pub fn next_event_id(&mut self) -> io::Result<Option<String>> {
         loop {
@@ -291,7 +299,7 @@ impl Exchange {
         }
     }
 
-    /// The lines of the next event, comments included.
+    /// Returns the lines of the next event, comments included.
     fn next_event_text(&mut self) -> io::Result<Option<String>> {
         loop {
             if let Some((event, length)) = first_event(&self.body) {
@@ -378,17 +386,17 @@ impl Exchange {
 }
 
 impl Response {
-    /// A header's value.
+    /// Returns a header's value.
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.headers, name)
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The body as JSON.
+    /// Returns the body as JSON.
     pub fn json(&self) -> serde_json::Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|err| panic!("{err}: status {}, body {:?}", self.status, self.text()))
@@ -409,7 +417,7 @@ impl Framing {
     }
 }
 
-/// The lines of the first event of a stream, and how many bytes it took.
+/// Returns the lines of the first event of a stream, and how many bytes it took.
 fn first_event(stream: &[u8]) -> Option<(String, usize)> {
     let (end, gap) = match (find(stream, b"\n\n"), find(stream, b"\r\n\r\n")) {
         (Some(lf), Some(crlf)) if crlf < lf => (crlf, 4),
@@ -420,7 +428,7 @@ fn first_event(stream: &[u8]) -> Option<(String, usize)> {
     Some((String::from_utf8_lossy(&stream[..end]).into_owned(), end + gap))
 }
 
-/// The values of one field of an event.
+/// Returns the values of one field of an event.
 fn fields<'a>(event: &'a str, name: &str) -> Vec<&'a str> {
     let values = event.lines().filter_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
     values.map(|value| value.strip_prefix(' ').unwrap_or(value)).collect()

@@ -40,7 +40,7 @@ impl Signer {
         }
     }
 
-    /// The signature of a message; for HS256, with the public key as a shared secret.
+    /// Returns the signature of a message; for HS256, with the public key as a shared secret.
     pub fn sign(&self, algorithm: &str, message: &[u8]) -> Vec<u8> {
         let random = SystemRandom::new();
         match algorithm {
@@ -59,7 +59,7 @@ impl Signer {
         }
     }
 
-    /// The public key for an algorithm as a JWK.
+    /// Returns the public key for an algorithm as a JWK.
     pub fn jwk(&self, algorithm: &str, id: &str) -> Value {
         let mut jwk = match algorithm {
             "RS256" => {
@@ -126,7 +126,7 @@ impl Issuer {
         Self { url, own, other, state }
     }
 
-    /// A configuration that accepts its tokens, with more lines and these `scopes`.
+    /// Returns a configuration that accepts its tokens, with more lines and these `scopes`.
     pub fn config(&self, scopes: &str, more: &str) -> String {
         format!(
             "auth: {{oauth: {{issuer: '{0}', audience: '{AUDIENCE}', jwks_uri: '{0}/jwks', scopes: {scopes}}}}}\n{more}",
@@ -134,7 +134,7 @@ impl Issuer {
         )
     }
 
-    /// How often its keys were requested.
+    /// Returns how often its keys were requested.
     pub fn key_requests(&self) -> usize {
         self.state.key_requests.load(Ordering::Relaxed)
     }
@@ -149,12 +149,12 @@ impl Issuer {
         self.state.is_gone.store(true, Ordering::Relaxed);
     }
 
-    /// A token whose header and claims were changed after they were made.
+    /// Returns a token whose header and claims were changed after they were made.
     pub fn token(&self, algorithm: &str, change: impl FnOnce(&mut Value, &mut Value)) -> String {
         self.signed_by(&self.own, algorithm, change)
     }
 
-    /// A token that this signer has signed.
+    /// Returns a token that this signer has signed.
     pub fn signed_by(
         &self,
         signer: &Signer,
@@ -173,7 +173,7 @@ impl Issuer {
         format!("{message}.{signature}")
     }
 
-    /// A token of this person.
+    /// Returns a token of this person.
     pub fn token_of(&self, subject: &str, groups: &[&str], scope: &str) -> String {
         self.token("ES256", |_, claims| {
             claims["sub"] = json!(subject);
@@ -208,7 +208,7 @@ impl State {
     }
 }
 
-/// Whether a request has come to its end.
+/// Returns whether a request has come to its end.
 fn is_whole(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes).to_lowercase();
     let Some((head, body)) = text.split_once("\r\n\r\n") else { return false };
@@ -227,7 +227,7 @@ pub fn encode(bytes: &[u8]) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// A part of a token.
+/// Returns a part of a token.
 pub fn part(value: &Value) -> String {
     encode(value.to_string().as_bytes())
 }

@@ -66,7 +66,7 @@ pub struct ToolResult {
 }
 
 impl Client {
-    /// A client of the server at this address; a session-based one initializes.
+    /// Returns a client of the server at this address; a session-based one initializes.
     pub fn connect(address: SocketAddr, revision: Revision, token: Option<&str>) -> Self {
         let mut client = Self {
             http: Http::new(address),
@@ -82,7 +82,7 @@ impl Client {
         client
     }
 
-    /// A client with a session and these capabilities of its own.
+    /// Returns a client with a session and these capabilities of its own.
     pub fn connect_able_to(address: SocketAddr, capabilities: &Value) -> Self {
         let mut client = Self::connect(address, Revision::Sessionless, None);
         client.revision = Revision::Session;
@@ -111,7 +111,7 @@ impl Client {
         }
     }
 
-    /// The session's id.
+    /// Returns the session's id.
     pub fn session(&self) -> Option<&str> {
         self.session.as_deref()
     }
@@ -124,6 +124,7 @@ impl Client {
     /// Sends a request and waits for its result.
     ///
     /// # Errors
+    ///
     /// The server's error answer.
     #[expect(clippy::needless_pass_by_value, reason = "calls read as `request(method, json!(…))`")]
     pub fn request(&mut self, method: &str, params: Value) -> Result<Value, RpcError> {
@@ -138,6 +139,7 @@ impl Client {
     /// Waits for an answer and keeps the connection for the next request.
     ///
     /// # Errors
+    ///
     /// The server's error answer.
     pub fn complete(&mut self, mut pending: Pending) -> Result<(Value, Vec<Value>), RpcError> {
         let mut notifications = Vec::new();
@@ -201,7 +203,8 @@ impl Client {
     /// Calls a tool.
     ///
     /// # Errors
-    /// The server's error answer, which is not the same as a result with `isError`.
+    ///
+    /// Returns an error if the server's error answer, which is not the same as a result with `isError`.
     pub fn try_call(&mut self, name: &str, arguments: Value) -> Result<ToolResult, RpcError> {
         let pending = self.begin_call(name, arguments);
         self.finish_call(pending)
@@ -210,6 +213,7 @@ impl Client {
     /// Calls a tool with arguments that are any text.
     ///
     /// # Errors
+    ///
     /// The server's error answer.
     pub fn call_text(&mut self, name: &str, arguments: &str) -> Result<ToolResult, RpcError> {
         let pending = self.begin_call_text(name, arguments);
@@ -225,12 +229,13 @@ impl Client {
     /// Waits for the answer of a call.
     ///
     /// # Errors
+    ///
     /// The server's error answer.
     pub fn finish_call(&mut self, pending: Pending) -> Result<ToolResult, RpcError> {
         self.complete(pending).map(|(json, notifications)| ToolResult { json, notifications })
     }
 
-    /// All tools, page by page.
+    /// Returns all tools, page by page.
     pub fn tools(&mut self) -> Vec<Value> {
         let (mut tools, mut params) = (Vec::new(), json!({}));
         loop {
@@ -244,7 +249,7 @@ impl Client {
         }
     }
 
-    /// The names of all tools, in the order of the list.
+    /// Returns the names of all tools, in the order of the list.
     pub fn tool_names(&mut self) -> Vec<String> {
         let tools = self.tools();
         tools.iter().map(|tool| tool["name"].as_str().expect("a name").to_owned()).collect()
@@ -280,7 +285,7 @@ impl Client {
         Http::new(address).send(&request).expect("DELETE is answered").status
     }
 
-    /// The headers that a `POST` of this method carries.
+    /// Returns the headers that a `POST` of this method carries.
     pub fn post(&self, method: &str, name: Option<&str>) -> Request {
         let mut request = Request::new("POST", "/mcp")
             .header("content-type", "application/json")
@@ -327,7 +332,7 @@ impl Client {
     }
 }
 
-/// The parameters of `initialize`.
+/// Returns the parameters of `initialize`.
 pub(crate) fn initialize(version: &str) -> Value {
     json!({
         "protocolVersion": version,
@@ -337,25 +342,25 @@ pub(crate) fn initialize(version: &str) -> Value {
 }
 
 impl Pending {
-    /// The next message that belongs to this request: a notification, or the answer; `None` at the end
-    /// of the stream.
+    /// Returns the next message that belongs to this request: a notification, or the answer; `None` at
+    /// the end of the stream.
     pub fn next_message(&mut self) -> Option<Value> {
         let exchange = self.open();
         let event = exchange.next_event().unwrap_or_else(|err| panic!("event stream: {err}"))?;
         Some(serde_json::from_str(&event).unwrap_or_else(|err| panic!("{err}: {event}")))
     }
 
-    /// The id of the next event that has one.
+    /// Returns the id of the next event that has one.
     pub fn next_event_id(&mut self) -> Option<String> {
         self.open().next_event_id().unwrap_or_else(|err| panic!("event stream: {err}"))
     }
 
-    /// Whether the answer is a stream of events.
+    /// Returns whether the answer is a stream of events.
     pub fn is_stream(&mut self) -> bool {
         self.open().header("content-type").is_some_and(|kind| kind.starts_with("text/event-stream"))
     }
 
-    /// The HTTP status, once the head has come.
+    /// Returns the HTTP status, once the head has come.
     pub fn status(&mut self) -> u16 {
         self.open().status
     }
@@ -371,7 +376,7 @@ impl Pending {
         self.exchange.as_mut().expect("it was opened just now")
     }
 
-    /// The answer; what comes before it goes to `notifications`.
+    /// Returns the answer; what comes before it goes to `notifications`.
     fn answer(&mut self, notifications: &mut Vec<Value>) -> Value {
         let id = self.id;
         if self.is_stream() {
@@ -391,7 +396,7 @@ impl Pending {
     }
 }
 
-/// The result in an answer.
+/// Returns the result in an answer.
 pub(crate) fn result_of(message: &Value, status: u16) -> Result<Value, RpcError> {
     match (message.get("result"), message.get("error")) {
         (Some(result), None) => Ok(result.clone()),
@@ -412,22 +417,22 @@ impl fmt::Display for RpcError {
 }
 
 impl ToolResult {
-    /// Whether the tool failed.
+    /// Returns whether the tool failed.
     pub fn is_error(&self) -> bool {
         self.json["isError"] == true
     }
 
-    /// The content blocks.
+    /// Returns the content blocks.
     pub fn content(&self) -> &[Value] {
         self.json["content"].as_array().map_or(&[], Vec::as_slice)
     }
 
-    /// The text of all text blocks, one after the other.
+    /// Returns the text of all text blocks, one after the other.
     pub fn text(&self) -> String {
         self.content().iter().filter_map(|block| block["text"].as_str()).collect()
     }
 
-    /// The last text block: the sentence of a failure.
+    /// Returns the last text block: the sentence of a failure.
     pub fn sentence(&self) -> &str {
         let last = self.content().iter().rev().find_map(|block| block["text"].as_str());
         last.unwrap_or_default()
@@ -450,12 +455,12 @@ impl ToolResult {
         execution
     }
 
-    /// The exit code in the execution's details.
+    /// Returns the exit code in the execution's details.
     pub fn exit_code(&self) -> i64 {
         self.execution()["exit_code"].as_i64().unwrap_or_else(|| panic!("no exit_code in {}", self.json))
     }
 
-    /// The parameters of the notifications of one method.
+    /// Returns the parameters of the notifications of one method.
     pub fn notified(&self, method: &str) -> Vec<Value> {
         let of_method = self.notifications.iter().filter(|note| note["method"] == method);
         of_method.map(|note| note["params"].clone()).collect()

@@ -16,7 +16,7 @@ pub struct Process {
     pub environment: String,
 }
 
-/// All living processes (no zombies) that have the text in their command line or environment.
+/// Returns all living processes (no zombies) that have the text in their command line or environment.
 pub fn processes_with(mark: &str) -> Vec<Process> {
     let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
     let ids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -39,7 +39,7 @@ impl Process {
         alive.then_some(Self { id, command_line, environment })
     }
 
-    /// The name that `pgrep` matches: at most 15 bytes of the program's file name.
+    /// Returns the name that `pgrep` matches: at most 15 bytes of the program's file name.
     pub fn name(&self) -> String {
         std::fs::read_to_string(file(self.id, "comm")).unwrap_or_default().trim_end().to_owned()
     }
@@ -72,12 +72,12 @@ pub(crate) fn children(parent: u32) -> Vec<(u32, char)> {
     .collect()
 }
 
-/// How many descriptors a process has open; `None` if that may not be known.
+/// Returns how many descriptors a process has open; `None` if that may not be known.
 pub(crate) fn descriptors(id: u32) -> Option<usize> {
     Some(std::fs::read_dir(file(id, "fd")).ok()?.count())
 }
 
-/// A figure of `/proc/ID/status` in KiB: `VmRSS` is the resident memory, `VmHWM` its peak.
+/// Returns a figure of `/proc/ID/status` in KiB: `VmRSS` is the resident memory, `VmHWM` its peak.
 pub(crate) fn memory_kib(id: u32, figure: &str) -> Option<u64> {
     let status = std::fs::read_to_string(file(id, "status")).ok()?;
     let line = status.lines().find(|line| line.starts_with(figure))?;

@@ -68,32 +68,32 @@ impl Server {
         self.address
     }
 
-    /// The server's process id.
+    /// Returns the server's process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// A client without a session (2026-07-28).
+    /// Returns a client without a session (2026-07-28).
     pub fn client(&self) -> Client {
         Client::connect(self.address, Revision::Sessionless, None)
     }
 
-    /// A client with a session (2025-11-25), initialized.
+    /// Returns a client with a session (2025-11-25), initialized.
     pub fn session(&self) -> Client {
         Client::connect(self.address, Revision::Session, None)
     }
 
-    /// A client without a session, with this bearer token.
+    /// Returns a client without a session, with this bearer token.
     pub fn client_as(&self, token: &str) -> Client {
         Client::connect(self.address, Revision::Sessionless, Some(token))
     }
 
-    /// A client with a session, with this bearer token.
+    /// Returns a client with a session, with this bearer token.
     pub fn session_as(&self, token: &str) -> Client {
         Client::connect(self.address, Revision::Session, Some(token))
     }
 
-    /// A session of a client with these capabilities of its own.
+    /// Returns a session of a client with these capabilities of its own.
     pub fn session_able_to(&self, capabilities: &Value) -> Client {
         Client::connect_able_to(self.address, capabilities)
     }
@@ -124,7 +124,7 @@ impl Server {
         self.http().get("/status").json()
     }
 
-    /// The number of the snapshot that is served.
+    /// Returns the number of the snapshot that is served.
     pub fn generation(&self) -> u64 {
         let status = self.status();
         status["generation"].as_u64().unwrap_or_else(|| panic!("no generation in {status}"))
@@ -163,7 +163,7 @@ impl Server {
         status
     }
 
-    /// Whether the server still runs.
+    /// Returns whether the server still runs.
     pub fn is_alive(&mut self) -> bool {
         self.child.try_wait().expect("a child can be waited for").is_none()
     }
@@ -173,7 +173,7 @@ impl Server {
         self.world.read(LOG)
     }
 
-    /// The log's lines; panics at a line that is not JSON.
+    /// Returns the log's lines; panics at a line that is not JSON.
     pub fn log_lines(&self) -> Vec<LogLine> {
         let log = self.log();
         // The last line may be half written.
@@ -182,7 +182,7 @@ impl Server {
         complete.lines().map(|line| LogLine(parse(line))).collect()
     }
 
-    /// The log's lines of one level.
+    /// Returns the log's lines of one level.
     pub fn logged(&self, level: &str) -> Vec<LogLine> {
         let mut lines = self.log_lines();
         lines.retain(|line| line.level() == level);
@@ -197,27 +197,27 @@ impl Server {
         })
     }
 
-    /// The server's resident memory in KiB.
+    /// Returns the server's resident memory in KiB.
     pub fn resident_kib(&self) -> u64 {
         process::memory_kib(self.id(), "VmRSS").expect("the server's memory is known")
     }
 
-    /// The most resident memory that the server ever had, in KiB.
+    /// Returns the maximum number of resident memory that the server ever had, in KiB.
     pub fn peak_resident_kib(&self) -> u64 {
         process::memory_kib(self.id(), "VmHWM").expect("the server's memory is known")
     }
 
-    /// How many descriptors the server has open; `None` if that may not be known.
+    /// Returns how many descriptors the server has open; `None` if that may not be known.
     pub fn descriptors(&self) -> Option<usize> {
         process::descriptors(self.id())
     }
 
-    /// The server's children that have ended and were not waited for.
+    /// Returns the server's children that have ended and were not waited for.
     pub fn zombies(&self) -> usize {
         process::children(self.id()).iter().filter(|(_, state)| *state == 'Z').count()
     }
 
-    /// The server's living children: tools and helpers.
+    /// Returns the server's living children: tools and helpers.
     pub fn children(&self) -> Vec<Process> {
         process::children(self.id()).into_iter().filter_map(|(id, _)| Process::read(id)).collect()
     }
@@ -263,7 +263,7 @@ pub(crate) fn show_log(log: &str, ended: Option<ExitStatus>) {
     eprintln!("--- the server's log ({ended:?})\n{}---", &log[start..]);
 }
 
-/// The address in the line `listening`, in any format of the log.
+/// Returns the address in the line `listening`, in any format of the log.
 fn address_in(log: &str) -> Option<SocketAddr> {
     let complete = &log[..=log.rfind('\n')?];
     let line = complete.lines().find(|line| line.contains("listening"))?;
@@ -278,7 +278,7 @@ impl LogLine {
         self.0["level"].as_str().unwrap_or_default().to_lowercase()
     }
 
-    /// A field, in any format.
+    /// Returns a field, in any format.
     pub fn field(&self, name: &str) -> &Value {
         match self.0.get(name) {
             Some(value) => value,
@@ -291,7 +291,7 @@ impl LogLine {
         self.field("message").as_str().unwrap_or_default()
     }
 
-    /// Whether all of these texts occur somewhere in the line.
+    /// Returns whether all of these texts occur somewhere in the line.
     pub fn says(&self, words: &[&str]) -> bool {
         let line = self.0.to_string();
         words.iter().all(|word| line.contains(word))

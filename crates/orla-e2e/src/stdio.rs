@@ -85,7 +85,7 @@ impl Stdio {
         self.send(json!({"jsonrpc": "2.0", "method": method, "params": params}));
     }
 
-    /// The next message; `None` once the server has closed its output.
+    /// Returns the next message; `None` once the server has closed its output.
     pub fn next_message(&mut self) -> Option<StdioMessage> {
         let deadline = Instant::now() + PATIENCE;
         match self.output.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
@@ -142,7 +142,7 @@ impl Stdio {
         eventually("the server ends", || child.try_wait().expect("a child can be waited for"))
     }
 
-    /// The most resident memory that the server ever had, in KiB.
+    /// Returns the maximum number of resident memory that the server ever had, in KiB.
     pub fn peak_resident_kib(&self) -> u64 {
         memory_kib(self.child.id(), "VmHWM").expect("the server's memory is known")
     }

@@ -10,7 +10,7 @@ const PAUSE: Duration = Duration::from_millis(5);
 pub trait Sign {
     /// What is given back once it is there.
     type Value;
-    /// The value, if it is there.
+    /// Returns the value, if it is there.
     fn value(self) -> Option<Self::Value>;
 }
 

@@ -164,12 +164,12 @@ impl World {
         Terminal::start(world, command)
     }
 
-    /// The world's directory.
+    /// Returns the world's directory.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// A path in the world's directory.
+    /// Returns a path in the world's directory.
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         self.dir.path().join(path)
     }
@@ -192,14 +192,14 @@ impl World {
         fs::remove_file(self.path(path)).expect("a file can be removed");
     }
 
-    /// The text of a file; empty if the file does not exist.
+    /// Returns the text of a file; empty if the file does not exist.
     pub fn read(&self, path: impl AsRef<Path>) -> String {
         fs::read(self.path(path))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
             .unwrap_or_default()
     }
 
-    /// All living processes that descend from what was started here, that itself included.
+    /// Returns all living processes that descend from what was started here, that itself included.
     pub fn processes(&self) -> Vec<Process> {
         processes_with(&self.mark)
     }
@@ -211,7 +211,7 @@ impl World {
         processes
     }
 
-    /// The command of the server, with its arguments and no pipes.
+    /// Returns the command of the server, with its arguments and no pipes.
     pub(crate) fn server_command(&self) -> Command {
         let mut command = self.command();
         command.args(&self.arguments);

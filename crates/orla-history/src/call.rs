@@ -68,7 +68,7 @@ impl Call {
         }
     }
 
-    /// Whether it ended otherwise than with a value.
+    /// Returns whether it ended otherwise than with a value.
     pub fn is_failed(&self) -> bool {
         self.outcome != "ok" && self.outcome != RUNNING
     }
@@ -91,7 +91,7 @@ impl Call {
 }
 
 impl Serialize for Call {
-    /// The object of `GET /calls`.
+    /// Returns the object of `GET /calls`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         self.members(&mut map)?;
@@ -110,7 +110,7 @@ pub struct Running {
 }
 
 impl Serialize for Running {
-    /// The object of `GET /calls?running`.
+    /// Returns the object of `GET /calls?running`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         self.call.members(&mut map)?;
@@ -185,24 +185,25 @@ pub struct Body {
 }
 
 impl Body {
-    /// Whether only the beginning is there.
+    /// Returns whether only the beginning is there.
     pub fn is_cut(&self) -> bool {
         self.text.len() as u64 != self.bytes
     }
 
-    /// The whole JSON text, as it was; `None` if only the beginning is there, or if a part of it was a secret.
+    /// Returns the whole JSON text, as it was; `None` if only the beginning is there, or if a part of it
+    /// was a secret.
     pub fn original(&self) -> Option<&str> {
         self.whole().filter(|text| !text.contains(REDACTED))
     }
 
-    /// The whole JSON text; `None` if only the beginning is there.
+    /// Returns the whole JSON text; `None` if only the beginning is there.
     pub fn whole(&self) -> Option<&str> {
         (!self.is_cut()).then_some(&self.text)
     }
 }
 
 impl Serialize for Body {
-    /// The JSON itself. Of a text that was cut, its beginning as a string.
+    /// Returns the JSON itself. Of a text that was cut, its beginning as a string.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let raw = self.whole().and_then(|text| serde_json::from_str::<&RawValue>(text).ok());
         match raw {
@@ -301,7 +302,7 @@ impl Serialize for Node {
 }
 
 impl Serialize for Detail {
-    /// The object of `GET /calls/ID`.
+    /// Returns the object of `GET /calls/ID`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         #[derive(Serialize)]
         struct Failure<'a> {
@@ -346,14 +347,14 @@ pub fn millis(duration: Duration) -> f64 {
     duration.as_micros() as f64 / 1000.0
 }
 
-/// A time by RFC 3339, in UTC with milliseconds.
+/// Returns a time by RFC 3339, in UTC with milliseconds.
 pub fn timestamp(at: SystemTime) -> String {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let millis = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
     format!("{:.3}", jiff::Timestamp::from_millisecond(millis).unwrap_or(jiff::Timestamp::MAX))
 }
 
-/// The most levels of a tree.
+/// The maximum number of levels of a tree.
 const MAX_DEPTH: usize = 200;
 
 /// Puts the calls within `id` together to a tree, from rows of one root in any order. Each level is in order of the times at

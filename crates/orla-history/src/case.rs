@@ -12,7 +12,8 @@ const COMPUTED: [&str; 3] = ["local", "rtfs", "discovery"];
 /// Levels in which matchers are put.
 const MAX_DEPTH: usize = 100;
 
-/// The ids of the calls within a call whose answers a case replays: the innermost ones that leave the process.
+/// Returns the ids of the calls within a call whose answers a case replays: the innermost ones that
+/// leave the process.
 pub fn recorded(detail: &Detail) -> Vec<&str> {
     fn walk<'n>(nodes: &'n [Node], found: &mut Vec<&'n str>) {
         for node in nodes {
@@ -27,10 +28,11 @@ pub fn recorded(detail: &Detail) -> Vec<&str> {
     found
 }
 
-/// The case of a call, as JSON; `within` are the rows of [`recorded`]. Texts that differ each time, such as times, become
-/// matchers. Numbers are written as they were.
+/// Returns the case of a call, as JSON; `within` are the rows of [`recorded`]. Texts that differ each
+/// time, such as times, become matchers. Numbers are written as they were.
 ///
 /// # Errors
+///
 /// Says which body was not kept as a whole.
 pub fn case(row: &Row, within: &[Row]) -> Result<String, String> {
     let name = Value::from(format!("{} {}", row.call.capability, row.call.id));
@@ -110,7 +112,7 @@ fn loosen(json: &str, depth: usize, out: &mut String) {
     }
 }
 
-/// Whether this is a text that differs each time: a time or a UUID.
+/// Returns whether this is a text that differs each time: a time or a UUID.
 fn differs(json: &str) -> bool {
     let text: Option<String> = json.starts_with('"').then(|| serde_json::from_str(json).ok()).flatten();
     text.is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok() || is_uuid(&text))

@@ -21,7 +21,7 @@ use crate::trace::Tracing;
 const GATHER: Duration = Duration::from_millis(50);
 /// How often what is too old is removed while no call ends.
 const TIDY: Duration = Duration::from_secs(60);
-/// The most calls that wait to be written. Further ones are dropped, and counted.
+/// The maximum number of calls that wait to be written. Further ones are dropped, and counted.
 const MAX_CALLS: usize = 16_384;
 /// Bytes of data that wait to be written. Further calls are dropped, and counted.
 const MAX_BYTES: usize = 64 << 20;
@@ -108,7 +108,7 @@ impl Intake {
         self.changes.subscribe()
     }
 
-    /// How many calls were left out because they ended too fast.
+    /// Returns how many calls were left out because they ended too fast.
     pub(crate) fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
@@ -192,7 +192,7 @@ impl Intake {
     }
 }
 
-/// The row of a call. A panic costs this row alone.
+/// Returns the row of a call. A panic costs this row alone.
 fn row(preparation: &Preparation, call: &Arc<LiveCall>) -> Option<Row> {
     let row = std::panic::catch_unwind(AssertUnwindSafe(|| preparation.row(call)));
     if row.is_err() {

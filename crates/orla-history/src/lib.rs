@@ -63,9 +63,9 @@ pub struct Options {
     pub enabled: bool,
     /// How long a call is kept.
     pub keep: Duration,
-    /// The most calls that are kept.
+    /// The maximum number of calls that are kept.
     pub max_rows: usize,
-    /// The most bytes of an input, and of an output.
+    /// The maximum number of bytes of an input, and of an output.
     pub max_body_bytes: usize,
     /// Whether inputs, outputs, notices and standard error are kept.
     pub bodies: bool,
@@ -151,28 +151,31 @@ pub enum ReplayError {
 pub struct Recorded(Disk);
 
 impl Recorded {
-    /// The history in this file.
+    /// Returns the history in this file.
     ///
     /// # Errors
-    /// The file is something else than a history of this version.
+    ///
+    /// Returns an error if the file is something else than a history of this version.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         Disk::open(path, Arc::default()).map(Self)
     }
 
-    /// The calls that are wanted, the one that ended last first. Blocks.
+    /// Returns the calls that are wanted, the one that ended last first. Blocks.
     ///
     /// # Errors
-    /// The file cannot be read.
+    ///
+    /// Returns an error if the file cannot be read.
     pub fn list(&self, query: &Query) -> Result<Vec<Call>, HistoryError> {
         let mut calls = self.0.list(query, &Viewer::All)?;
         forget_missing(&self.0, calls.iter_mut())?;
         Ok(calls)
     }
 
-    /// The call with this id, with its data and the calls within it. Blocks.
+    /// Returns the call with this id, with its data and the calls within it. Blocks.
     ///
     /// # Errors
-    /// The file cannot be read.
+    ///
+    /// Returns an error if the file cannot be read.
     pub fn detail(&self, id: &str) -> Result<Option<Detail>, HistoryError> {
         let Some(mut row) = self.0.get(id)? else { return Ok(None) };
         forget_missing(&self.0, [&mut row.call].into_iter())?;
@@ -185,6 +188,7 @@ impl History {
     /// Keeps the newest calls of this marketplace in memory from now on.
     ///
     /// # Errors
+    ///
     /// The system gives no thread.
     pub fn in_memory(market: &Arc<CapabilityMarketplace>, options: Options) -> std::io::Result<Self> {
         let options = Arc::new(RwLock::new(options));
@@ -192,11 +196,13 @@ impl History {
         Self::start(market, options, Arc::new(store), false)
     }
 
-    /// Keeps the calls of this marketplace in a file from now on. The file is made with the first call. A file that cannot be
-    /// written later costs no call anything: it is tried again, and the log says so once.
+    /// Keeps the calls of this marketplace in a file from now on. The file is made with the first call.
+    /// A file that cannot be written later costs no call anything: it is tried again, and the log says
+    /// so once.
     ///
     /// # Errors
-    /// The file is something else than a history of this version.
+    ///
+    /// Returns an error if the file is something else than a history of this version.
     pub fn in_file(
         market: &Arc<CapabilityMarketplace>,
         options: Options,
@@ -208,9 +214,11 @@ impl History {
             .map_err(|source| OpenError::Failed { path: path.to_owned(), source })
     }
 
-    /// Follows the calls of this marketplace and keeps none of them, for [traces](Self::trace_with) alone.
+    /// Follows the calls of this marketplace and keeps none of them, for [traces](Self::trace_with)
+    /// alone.
     ///
     /// # Errors
+    ///
     /// The system gives no thread.
     pub fn of_nothing(market: &Arc<CapabilityMarketplace>) -> std::io::Result<Self> {
         let options = Options { enabled: false, bodies: false, ..Options::default() };
@@ -256,20 +264,21 @@ impl History {
         *self.0.options.write() = options;
     }
 
-    /// Whether calls are kept.
+    /// Returns whether calls are kept.
     pub fn is_enabled(&self) -> bool {
         self.0.options.read().enabled
     }
 
-    /// Whether calls are kept in a file.
+    /// Returns whether calls are kept in a file.
     pub fn is_in_file(&self) -> bool {
         self.0.is_in_file
     }
 
-    /// The finished calls that are wanted and seen, the one that ended last first.
+    /// Returns the finished calls that are wanted and seen, the one that ended last first.
     ///
     /// # Errors
-    /// The store cannot be read.
+    ///
+    /// Returns an error if the store cannot be read.
     pub async fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError> {
         let (mut query, viewer) = (query.clone(), viewer.clone());
         query.since = query.since.max(self.kept_since());
@@ -282,11 +291,12 @@ impl History {
         .await
     }
 
-    /// The call with this id, with its data and the calls within it; `None` if the viewer sees no such call. A call that
-    /// runs has no output yet.
+    /// Returns the call with this id, with its data and the calls within it; `None` if the viewer sees
+    /// no such call. A call that runs has no output yet.
     ///
     /// # Errors
-    /// The store cannot be read.
+    ///
+    /// Returns an error if the store cannot be read.
     pub async fn detail(&self, id: &str, viewer: &Viewer) -> Result<Option<Detail>, HistoryError> {
         let (wanted, viewer) = (id.to_owned(), viewer.clone());
         let inner = Arc::clone(&self.0);
@@ -332,7 +342,7 @@ impl History {
         reading.await.unwrap_or_else(|err| Err(HistoryError::Failed(err.to_string())))
     }
 
-    /// The calls that run and that the viewer sees, the one that began last first.
+    /// Returns the calls that run and that the viewer sees, the one that began last first.
     pub fn running(&self, viewer: &Viewer) -> Vec<Running> {
         self.0.intake.running.list(viewer)
     }
@@ -352,20 +362,22 @@ impl History {
         self.0.intake.changes()
     }
 
-    /// How many calls are missing because they ended faster than they could be written.
+    /// Returns how many calls are missing because they ended faster than they could be written.
     pub fn dropped(&self) -> u64 {
         self.0.intake.dropped()
     }
 
-    /// How many calls could not be written to the file, until now. Blocks for a moment while one is written.
+    /// Returns how many calls could not be written to the file, until now. Blocks for a moment while one
+    /// is written.
     pub fn lost(&self) -> u64 {
         self.0.store.lost()
     }
 
-    /// Makes a call again in this scope, with another input if one is given. It runs on its own; the result is the id of the
-    /// new call.
+    /// Makes a call again in this scope, with another input if one is given. It runs on its own; the
+    /// result is the id of the new call.
     ///
     /// # Errors
+    ///
     /// See [`ReplayError`]; nothing has run then.
     pub async fn replay(
         &self,
@@ -456,7 +468,7 @@ fn forget_missing<'a>(
     Ok(())
 }
 
-/// The parents of these calls that a store has.
+/// Returns the parents of these calls that a store has.
 fn known_parents(store: &dyn Store, calls: &[&mut Call]) -> Result<HashSet<String>, HistoryError> {
     let parents: HashSet<String> = calls.iter().filter_map(|call| call.parent.clone()).collect();
     if parents.is_empty() { Ok(parents) } else { store.known(parents) }

@@ -23,7 +23,7 @@ use crate::intake::Intake;
 use crate::query::Viewer;
 use crate::trace::Context;
 
-/// The most notices that are kept of one call. The later ones are counted.
+/// The maximum number of notices that are kept of one call. The later ones are counted.
 const MAX_NOTICES: usize = 200;
 /// Characters that are kept of the text of a notice.
 const MAX_NOTICE: usize = 2000;
@@ -205,7 +205,7 @@ impl LiveCall {
         self.input.text_bytes() + output.map_or(0, Outcome::bytes) + self.said.lock().bytes
     }
 
-    /// The row without data.
+    /// Returns the row without data.
     pub(crate) fn call(&self) -> Call {
         let end = self.end.get();
         let queued = || self.said.lock().queued;
@@ -245,7 +245,7 @@ impl RunningCalls {
         self.0.lock().remove(id);
     }
 
-    /// The calls that this viewer sees, the one that began last first.
+    /// Returns the calls that this viewer sees, the one that began last first.
     pub(crate) fn list(&self, viewer: &Viewer) -> Vec<Running> {
         let calls: Vec<Arc<LiveCall>> = self.0.lock().values().map(Arc::clone).collect();
         let seen = calls.iter().filter(|call| call.is_seen_by(viewer));
@@ -259,7 +259,7 @@ impl RunningCalls {
         self.0.lock().get(id).cloned()
     }
 
-    /// The call with this id, if this viewer sees it.
+    /// Returns the call with this id, if this viewer sees it.
     pub(crate) fn get(&self, id: &str, viewer: &Viewer) -> Option<Arc<LiveCall>> {
         self.0.lock().get(id).filter(|call| call.is_seen_by(viewer)).cloned()
     }

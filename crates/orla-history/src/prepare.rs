@@ -76,7 +76,7 @@ impl Trees {
 }
 
 impl Tree {
-    /// Whether the call was looked at before. It is from now on.
+    /// Returns whether the call was looked at before. It is from now on.
     fn knows(&mut self, call: &Arc<str>) -> bool {
         if self.known.len() >= MAX_KNOWN {
             self.known.clear();
@@ -206,7 +206,7 @@ impl Preparation {
         (input, output, texts)
     }
 
-    /// The row of a call that has ended.
+    /// Returns the row of a call that has ended.
     pub(crate) fn row(&self, live: &Arc<LiveCall>) -> Row {
         let options = self.options.read().clone();
         let (told, end) = (live.told(), live.end.get());
@@ -256,7 +256,7 @@ impl Preparation {
         row
     }
 
-    /// The schemas of an entry that may mark something.
+    /// Returns the schemas of an entry that may mark something.
     fn marked(&self, entry: &Arc<Entry>) -> Marked {
         let mut schemas = self.schemas.lock();
         let key = Arc::as_ptr(entry) as usize;
@@ -283,13 +283,13 @@ impl Preparation {
     }
 }
 
-/// A JSON text within the bound.
+/// Returns a JSON text within the bound.
 fn body(json: &JsonText, max_bytes: usize) -> Body {
     let text = json.as_str();
     Body { text: text[..boundary(text, max_bytes)].to_owned(), bytes: text.len() as u64 }
 }
 
-/// The end of the longest beginning of a text with at most so many bytes.
+/// Returns the end of the longest beginning of a text with at most so many bytes.
 fn boundary(text: &str, max_bytes: usize) -> usize {
     let mut end = max_bytes.min(text.len());
     while !text.is_char_boundary(end) {

@@ -14,7 +14,7 @@ pub const CANCEL: &str = "history:cancel";
 
 /// The calls of a list that is not asked to be of another length.
 pub const DEFAULT_LIMIT: usize = 100;
-/// The most calls of one list.
+/// The maximum number of calls of one list.
 pub const MAX_LIMIT: usize = 1000;
 
 /// Which finished calls are wanted. The default is the newest [`DEFAULT_LIMIT`] ones.
@@ -52,7 +52,7 @@ impl Default for Query {
 }
 
 impl Query {
-    /// Whether the call is wanted, leaving aside `before` and `limit`.
+    /// Returns whether the call is wanted, leaving aside `before` and `limit`.
     pub fn admits(&self, call: &Call) -> bool {
         let named = |pattern: &Pattern| pattern.fits(&call.capability, &call.name);
         self.capability.as_ref().is_none_or(named)
@@ -86,7 +86,8 @@ impl Viewer {
         Self::with(market, principal, READ)
     }
 
-    /// A caller who wants to cancel calls. Those of others are its matter if the policy grants it [`CANCEL`].
+    /// Returns a caller who wants to cancel calls. Those of others are its matter if the policy grants
+    /// it [`CANCEL`].
     pub fn cancelling(market: &CapabilityMarketplace, principal: Option<&Principal>) -> Self {
         Self::with(market, principal, CANCEL)
     }
@@ -101,7 +102,7 @@ impl Viewer {
         }
     }
 
-    /// Whether it sees this call.
+    /// Returns whether it sees this call.
     pub fn sees(&self, call: &Call) -> bool {
         let is_own = |own: &Option<String>| *own == call.principal_id;
         match self {
@@ -112,7 +113,8 @@ impl Viewer {
     }
 }
 
-/// The time that a text names: a duration before now (`30s`, `10m`, `2h`, `7d`), or an instant by RFC 3339.
+/// Returns the time that a text names: a duration before now (`30s`, `10m`, `2h`, `7d`), or an instant
+/// by RFC 3339.
 pub fn time_of(text: &str) -> Option<SystemTime> {
     if let Ok(instant) = text.parse::<jiff::Timestamp>() {
         let millis = u64::try_from(instant.as_millisecond()).ok()?;

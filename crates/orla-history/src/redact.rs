@@ -99,14 +99,15 @@ impl Rules<'_> {
     }
 }
 
-/// The data of a call as people may see it: without what its schema marks (`writeOnly`, `format: password`), and without
-/// credentials by their names. `None` if nothing is left out; else also the texts that were.
+/// Returns the data of a call as people may see it: without what its schema marks (`writeOnly`, `format:
+/// password`), and without credentials by their names. `None` if nothing is left out; else also the
+/// texts that were.
 pub fn blotted(schema: &Value, json: &str) -> Option<(String, Vec<String>)> {
     let done = Rules { schema: Some(schema), patterns: &[] }.apply(json)?;
     Some((done.json, done.texts))
 }
 
-/// Whether a schema may mark something: a cheap look at its text.
+/// Returns whether a schema may mark something: a cheap look at its text.
 pub(crate) fn may_mark(schema: &str) -> bool {
     schema.contains("writeOnly") || schema.contains("\"password\"")
 }
@@ -228,8 +229,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The schemas with those that they refer to or are made of. `None` if there are too many, or if one refers to what is not
-    /// found here: that may mark anything.
+    /// Returns the schemas with those that they refer to or are made of. `None` if there are too many,
+    /// or if one refers to what is not found here: that may mark anything.
     fn expanded(&self, schemas: &[&'a Value]) -> Option<Vec<&'a Value>> {
         let mut all: Vec<&Value> = Vec::new();
         let mut rest = schemas.to_vec();
@@ -261,7 +262,8 @@ impl<'a> Walk<'a> {
         Some(all)
     }
 
-    /// The schemas that a reference within the document may name: one by a pointer, any number by the name of an anchor.
+    /// Returns the schemas that a reference within the document may name: one by a pointer, any number
+    /// by the name of an anchor.
     fn referred(&self, target: &str) -> Vec<&'a Value> {
         let (Some(root), Some(anchor)) = (self.root, target.strip_prefix('#')) else {
             return Vec::new();
@@ -286,7 +288,7 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// Whether a JSON text is the name of a header field that carries credentials.
+/// Returns whether a JSON text is the name of a header field that carries credentials.
 fn is_credential(json: &str) -> bool {
     let name = json.trim().trim_matches('"').to_ascii_lowercase();
     CREDENTIALS.contains(&name.as_str())
@@ -296,7 +298,7 @@ fn is_secret(schema: &Value) -> bool {
     schema["writeOnly"] == true || schema["format"] == "password"
 }
 
-/// The schemas for a member. Every pattern of names is taken to match.
+/// Returns the schemas for a member. Every pattern of names is taken to match.
 fn of_member<'a>(schema: &'a Value, name: &str) -> Vec<&'a Value> {
     let own = schema["properties"].get(name);
     let patterns = schema["patternProperties"].as_object().into_iter().flat_map(|of| of.values());

@@ -25,7 +25,8 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// The context of a call within that of its caller. Without one that makes sense, a trace begins.
+    /// Returns the context of a call within that of its caller. Without one that makes sense, a trace
+    /// begins.
     pub(crate) fn within(parent: Option<&str>, sample_ratio: f64) -> Self {
         let mut random = [0; 24];
         // Ids that are not random are better than no trace, and this fails on no supported system.
@@ -50,14 +51,14 @@ impl Context {
         }
     }
 
-    /// The context for what the call calls.
+    /// Returns the context for what the call calls.
     pub(crate) fn traceparent(&self) -> Arc<str> {
         let flags = if self.is_sampled { "01" } else { "00" };
         format!("00-{}-{}-{flags}", self.trace.trace_id, self.trace.span_id).into()
     }
 }
 
-/// The trace, the span and whether it is sampled, of a `traceparent`.
+/// Returns the trace, the span and whether it is sampled, of a `traceparent`.
 fn read(text: &str) -> Option<(&str, &str, bool)> {
     let is_hex = |text: &str, length: usize| {
         text.len() == length && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))

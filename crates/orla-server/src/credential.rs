@@ -107,7 +107,7 @@ impl Credential {
         }
     }
 
-    /// The response, whose stream ends with the credential.
+    /// Returns the response, whose stream ends with the credential.
     pub(crate) fn bound(self, mut response: Response<Body>) -> Response<Body> {
         let end = response.extensions_mut().remove::<StreamEnd>();
         let is_call = end.as_ref().is_some_and(|end| end.is_call);

@@ -111,12 +111,13 @@ impl Server {
         drop(self.core.on_unauthenticated.set(Box::new(observe)));
     }
 
-    /// Continues the push notifications that the last server did not send. Call it within a
-    /// runtime, after [`push_with`](Self::push_with) and [`serve_tasks`](Self::serve_tasks), and
-    /// before those tasks continue.
+    /// Continues the push notifications that the last server did not send. Call it within a runtime,
+    /// after [`push_with`](Self::push_with) and [`serve_tasks`](Self::serve_tasks), and before those
+    /// tasks continue.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub async fn resume_push(&self) -> Result<(), StateError> {
         a2a::resume(&self.core).await
     }
@@ -139,7 +140,7 @@ impl Server {
         self.core.serve_tasks(tasks);
     }
 
-    /// The metrics of everything that is served, as the text of `/metrics`.
+    /// Returns the metrics of everything that is served, as the text of `/metrics`.
     pub fn metrics(&self) -> String {
         self.core.metrics.render(&admin::status::gauges(&self.core, None), |_| true)
     }
@@ -184,7 +185,8 @@ impl Server {
     /// Takes the socket; with port 0, any that is free.
     ///
     /// # Errors
-    /// The address is in use, or the system refuses it.
+    ///
+    /// Returns an error if the address is in use, or the system refuses it.
     pub async fn bind(&self, host: &str, port: u16) -> Result<Bound, BindError> {
         Bound::bind(Arc::clone(&self.core), host, port).await
     }

@@ -85,7 +85,7 @@ impl Bound {
         Ok(Self { core, listener, address })
     }
 
-    /// The address it got: with port 0, the port that was free.
+    /// Returns the address it got: with port 0, the port that was free.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
@@ -276,7 +276,8 @@ async fn follow_certificates(core: Arc<Core>) {
     }
 }
 
-/// Whether an error of accept concerns the connection that was about to be accepted, and no other.
+/// Returns whether an error of accept concerns the connection that was about to be accepted, and no
+/// other.
 fn is_of_one_connection(err: &io::Error) -> bool {
     matches!(
         err.kind(),

@@ -22,7 +22,8 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::nodes::ClusterGauges;
 
-/// The media type of the text. The text is valid in both formats, and old scrapers know only the older one.
+/// Returns the media type of the text. The text is valid in both formats, and old scrapers know only the
+/// older one.
 pub(crate) fn content_type(headers: &HeaderMap) -> &'static str {
     const OPENMETRICS: &str = "application/openmetrics-text";
     let accepted = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
@@ -164,7 +165,7 @@ impl Metrics {
         });
     }
 
-    /// The text for Prometheus, with the capabilities that `is_visible`.
+    /// Returns the text for Prometheus, with the capabilities that `is_visible`.
     pub(crate) fn render(&self, now: &Gauges, is_visible: impl Fn(&Item) -> bool) -> String {
         let (mut finished, mut durations) = (Vec::new(), Vec::new());
         let calls = self.calls.lock();

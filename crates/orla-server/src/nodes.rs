@@ -21,34 +21,37 @@ const DRAIN: &str = "cluster:drain";
 /// A cluster that the server is a node of.
 #[async_trait]
 pub trait Nodes: Send + Sync {
-    /// The nodes that there are now.
+    /// Returns the nodes that there are now.
     fn rows(&self) -> Vec<NodeRow>;
 
-    /// Whether this node hears the others.
+    /// Returns whether this node hears the others.
     fn is_connected(&self) -> bool;
 
-    /// How often what happened to calls between nodes, each with its word.
+    /// Returns how often what happened to calls between nodes, each with its word.
     fn events(&self) -> Vec<(&'static str, u64)>;
 
     /// Has a node take no more calls of others, or take them again.
     ///
     /// # Errors
-    /// Why it does not.
+    ///
+    /// Returns why it does not.
     async fn drain(&self, node: &str, drains: bool) -> Result<(), DrainError>;
 
     /// What tells this process from all others of the cluster.
     fn instance(&self) -> &str;
 
-    /// The other nodes that are there.
+    /// Returns the other nodes that are there.
     fn others(&self) -> Vec<OtherNode>;
 
-    /// The most bytes of a question to another node, and of its answer.
+    /// Returns the maximum number of bytes of a question to another node, and of its answer.
     fn room(&self) -> usize;
 
-    /// Asks an instance of another node, in the name of this caller. Its server [answers](crate::Server::answer_node).
+    /// Asks an instance of another node, in the name of this caller. Its server
+    /// [answers](crate::Server::answer_node).
     ///
     /// # Errors
-    /// There is no answer in this time.
+    ///
+    /// Returns an error if there is no answer in this time.
     async fn ask(
         &self,
         instance: &str,

@@ -33,18 +33,18 @@ pub struct ServerOptions {
     pub header_timeout: Duration,
     /// How long a connection may be idle between requests: 5 min.
     pub keep_alive: Duration,
-    /// The most connections at once; further ones wait to be accepted: 20,000.
+    /// The maximum number of connections at once; further ones wait to be accepted: 20,000.
     pub max_connections: usize,
     /// How long a session without a call and without an open stream lives: 30 min.
     pub session_idle: Duration,
-    /// The most sessions at once; beyond it, a long idle one is closed: 100,000.
+    /// The maximum number of sessions at once; beyond it, a long idle one is closed: 100,000.
     pub max_sessions: usize,
-    /// The most sessionless requests that wait for answers of their clients at once; further ones fail: 1,024. A caller
-    /// with a principal has at most a quarter of them.
+    /// The maximum number of sessionless requests that wait for answers of their clients at once;
+    /// further ones fail: 1,024. A caller with a principal has at most a quarter of them.
     pub max_parked: usize,
     /// The longest line on a pipe, in bytes: 16 MiB.
     pub max_line_bytes: usize,
-    /// The most requests that run at once for one client on a pipe: 4,096.
+    /// The maximum number of requests that run at once for one client on a pipe: 4,096.
     pub max_piped_requests: usize,
     /// How long sessionless clients may take a list for fresh: 5 s.
     pub list_ttl: Duration,
@@ -71,9 +71,9 @@ pub struct AgentOptions {
     /// data?}`. If empty, as by default, it is the one that answers prompts, if the caller may use one; otherwise
     /// such texts are refused.
     pub text: String,
-    /// The most tasks that are kept; beyond it, the oldest finished task is removed: 1,000.
+    /// The maximum number of tasks that are kept; beyond it, the oldest finished task is removed: 1,000.
     pub max_tasks: usize,
-    /// The most bytes of the messages and results of one task: 16 MiB.
+    /// The maximum number of bytes of the messages and results of one task: 16 MiB.
     pub max_task_bytes: usize,
     /// How long a task is kept that is over: 1 day.
     pub keep: Duration,

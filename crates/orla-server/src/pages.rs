@@ -21,10 +21,11 @@ use crate::waiting::{ApprovalRefused, ApprovalRequest};
 /// Pages for people. They answer everything at `/console` and below it.
 #[async_trait]
 pub trait Pages: Send + Sync {
-    /// The bearer token that the cookies of a request stand for.
+    /// Returns the bearer token that the cookies of a request stand for.
     fn token(&self, head: &Parts) -> Option<Box<str>>;
 
-    /// The most bytes that a visitor who is not known may send to this place. At 0, nothing of the body is read.
+    /// Returns the maximum number of bytes that a visitor who is not known may send to this place. At 0,
+    /// nothing of the body is read.
     fn most_from_strangers(&self, head: &Parts) -> usize;
 
     /// Answers a request. To a response with status 401, the server adds how a client gets a token; who has failed too often
@@ -60,19 +61,23 @@ pub enum Visitor {
 /// Checks what a visitor presents.
 #[async_trait]
 pub trait Door: Send + Sync {
-    /// Whether a bearer token is one that requests are accepted with. A failure is counted and recorded.
+    /// Returns whether a bearer token is one that requests are accepted with. A failure is counted and
+    /// recorded.
     ///
     /// # Errors
-    /// It is not.
+    ///
+    /// Returns an error if it is not.
     async fn check(&self, token: &str) -> Result<Option<Principal>, Refused>;
 
-    /// The calls that wait for an approval: those that this caller may answer, and its own. In a cluster, of all nodes.
+    /// Returns the calls that wait for an approval: those that this caller may answer, and its own. In a
+    /// cluster, of all nodes.
     async fn approvals(&self, principal: Option<&Principal>) -> Vec<ApprovalRequest>;
 
     /// Answers the question about a call in the name of this caller.
     ///
     /// # Errors
-    /// There is no such question, or the caller may not answer it.
+    ///
+    /// Returns an error if there is no such question, or the caller may not answer it.
     async fn decide_approval(
         &self,
         principal: Option<&Principal>,

@@ -111,12 +111,12 @@ impl Log {
     }
 }
 
-/// A header for the log, if it is a text.
+/// Returns a header for the log, if it is a text.
 fn header_text<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
     parts.headers.get(name)?.to_str().ok().map(|text| shown(text, 200))
 }
 
-/// The beginning of a text.
+/// Returns the beginning of a text.
 fn shown(text: &str, limit: usize) -> &str {
     text.char_indices().nth(limit).map_or(text, |(end, _)| &text[..end])
 }
@@ -171,7 +171,7 @@ async fn route(
     while_accepted(core, settings, principal, parts, peer, answered).await
 }
 
-/// The answer to a request, as long as its credential is accepted.
+/// Returns the answer to a request, as long as its credential is accepted.
 pub(crate) async fn while_accepted(
     core: &Arc<Core>,
     settings: &Settings,
@@ -197,7 +197,7 @@ pub(crate) async fn while_accepted(
 /// Why a request is refused after it was accepted.
 const WITHDRAWN: &str = "the credential was withdrawn while the request ran";
 
-/// The answer to a request whose caller is known.
+/// Returns the answer to a request whose caller is known.
 async fn answer(
     core: &Arc<Core>,
     settings: &Settings,
@@ -290,7 +290,7 @@ async fn answer(
     }
 }
 
-/// The caller that its token or its certificate identifies.
+/// Returns the caller that its token or its certificate identifies.
 pub(crate) async fn authenticate(
     core: &Core,
     settings: &Settings,
@@ -322,7 +322,7 @@ const APPROVALS: &str = "/approvals/";
 /// What stands before the name of a node in a path.
 const NODES: &str = "/cluster/nodes/";
 
-/// Whether requests are served, and tasks can be kept.
+/// Returns whether requests are served, and tasks can be kept.
 async fn readiness(core: &Core) -> Response<Body> {
     let refuse = |why: String| text(StatusCode::SERVICE_UNAVAILABLE, why);
     if !core.is_ready() {
@@ -334,7 +334,8 @@ async fn readiness(core: &Core) -> Response<Body> {
     }
 }
 
-/// A request with two lengths (RFC 9112 §6.3). What follows it on the connection cannot be trusted.
+/// Returns a request with two lengths (RFC 9112 §6.3). What follows it on the connection cannot be
+/// trusted.
 fn ambiguous(peer: IpAddr) -> Response<Body> {
     let reason = "Content-Length and Transfer-Encoding exclude each other";
     tracing::warn!(%peer, reason, "request refused");
@@ -343,8 +344,8 @@ fn ambiguous(peer: IpAddr) -> Response<Body> {
     response
 }
 
-/// The answer to a request without a valid token. It is counted, logged and passed to the observer. A peer that
-/// fails too often must wait (429), and its next failures are only counted.
+/// Returns the answer to a request without a valid token. It is counted, logged and passed to the
+/// observer. A peer that fails too often must wait (429), and its next failures are only counted.
 pub(crate) fn unauthenticated(
     core: &Core,
     settings: &Settings,
@@ -362,7 +363,8 @@ pub(crate) fn unauthenticated(
     )
 }
 
-/// A response with status 401 as the answer to a request without a valid token, which is counted.
+/// Returns a response with status 401 as the answer to a request without a valid token, which is
+/// counted.
 pub(crate) fn unauthenticated_with(
     core: &Core,
     settings: &Settings,
@@ -424,7 +426,7 @@ fn head<'a>(core: &Core, parts: &'a Parts, certificate: Option<&'a Principal>) -
     }
 }
 
-/// A response that says how a client gets a token.
+/// Returns a response that says how a client gets a token.
 pub(crate) fn challenged(
     core: &Core,
     settings: &Settings,

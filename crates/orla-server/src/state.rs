@@ -143,7 +143,7 @@ impl Core {
         core
     }
 
-    /// The agent, which answers messages of the Agent2Agent protocol.
+    /// Returns the agent, which answers messages of the Agent2Agent protocol.
     pub(crate) fn agent(&self) -> &Arc<Agent> {
         self.agent.get_or_init(|| {
             let tasks = self.tasks().cloned().unwrap_or_else(|| self.tasks_of_agent());
@@ -167,7 +167,7 @@ impl Core {
         tasks
     }
 
-    /// The calls that outlive their callers, if the program supports them.
+    /// Returns the calls that outlive their callers, if the program supports them.
     pub(crate) fn tasks(&self) -> Option<&Tasks> {
         self.tasks.get()
     }
@@ -187,7 +187,7 @@ impl Core {
         drop(self.tasks.set(tasks));
     }
 
-    /// The schedules that start tasks, if the program has any.
+    /// Returns the schedules that start tasks, if the program has any.
     pub(crate) fn schedules(&self) -> Option<&Schedules> {
         self.schedules.get()
     }
@@ -197,7 +197,7 @@ impl Core {
         drop(self.schedules.set(schedules));
     }
 
-    /// The cluster, if the server is a node of one.
+    /// Returns the cluster, if the server is a node of one.
     pub(crate) fn cluster(&self) -> Option<&dyn Nodes> {
         self.cluster.get().map(|cluster| &**cluster)
     }
@@ -207,7 +207,7 @@ impl Core {
         drop(self.cluster.set(cluster));
     }
 
-    /// The answers to requests with an idempotency key.
+    /// Returns the answers to requests with an idempotency key.
     pub(crate) fn answers(&self) -> &Arc<Answers> {
         self.answers.get_or_init(|| Answers::new(Arc::new(Memory::new(Limits::default()))))
     }
@@ -222,7 +222,7 @@ impl Core {
         self.shared_sessions.get()
     }
 
-    /// Whether there are callers without a credential.
+    /// Returns whether there are callers without a credential.
     pub(crate) fn admits_anonymous(&self) -> bool {
         !self.settings.load().options.auth.are_required() && !self.tls.asks_clients()
     }
@@ -240,7 +240,7 @@ impl Core {
         drop(self.shared_sessions.set(SharedSessions::new(state)));
     }
 
-    /// The pages for people, if there are any and they are on.
+    /// Returns the pages for people, if there are any and they are on.
     pub(crate) fn pages(&self, settings: &Settings) -> Option<&Arc<dyn Pages>> {
         self.pages.get().filter(|_| settings.options.pages)
     }
@@ -250,7 +250,7 @@ impl Core {
         drop(self.pages.set(pages));
     }
 
-    /// The sender of push notifications.
+    /// Returns the sender of push notifications.
     pub(crate) fn push(&self) -> Option<&Arc<dyn PushSender>> {
         self.push.get()
     }
@@ -297,7 +297,7 @@ impl Core {
         self.reconfigure(self.settings.load().options.clone());
     }
 
-    /// Whether the server accepts requests.
+    /// Returns whether the server accepts requests.
     pub(crate) fn is_ready(&self) -> bool {
         self.serving.load(Ordering::Relaxed) && !self.draining.is_cancelled()
     }
@@ -359,13 +359,13 @@ const INSTRUCTIONS: &str = "Runs local executables and other capabilities as too
 const SEARCH: &str = " Not everything is listed: capability_search finds capabilities by what you want to do, \
     capability_describe tells how one is called, and capability_call calls it.";
 
-/// The instructions for a snapshot: if search is listed, it is the way to everything else.
+/// Returns the instructions for a snapshot: if search is listed, it is the way to everything else.
 pub(crate) fn instructions(catalog: &Catalog) -> String {
     let is_searched = catalog.get(discovery::IDS[0]).is_some_and(|entry| entry.is_listed());
     format!("{INSTRUCTIONS}{}", if is_searched { SEARCH } else { "" })
 }
 
-/// The capabilities of the server for a snapshot: resources only if something serves them.
+/// Returns the capabilities of the server for a snapshot: resources only if something serves them.
 pub(crate) fn capabilities(catalog: &Catalog) -> ServerCapabilities {
     let mut tools = ToolsCapability::default();
     tools.list_changed = Some(true);

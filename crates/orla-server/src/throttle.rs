@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 /// How long failures count.
 const WINDOW: Duration = Duration::from_secs(60);
-/// The most peers that are counted by themselves; the others share one count. Good tokens are not
-/// affected by any count.
+/// The maximum number of peers that are counted by themselves; the others share one count. Good tokens
+/// are not affected by any count.
 const MAX_PEERS: usize = 4096;
 /// The key of the peers that share a count.
 const SHARED: IpAddr = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
@@ -81,7 +81,7 @@ impl Failures {
     }
 }
 
-/// The identity of a peer: an IPv4 address, or an IPv6 network of 64 bits.
+/// Returns the identity of a peer: an IPv4 address, or an IPv6 network of 64 bits.
 pub(crate) fn network(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V6(address) if !address.is_loopback() => {

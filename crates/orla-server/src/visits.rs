@@ -59,12 +59,12 @@ impl Door for Entrance<'_> {
     }
 }
 
-/// Whether a path leads to pages.
+/// Returns whether a path leads to pages.
 pub(crate) fn is_here(path: &str) -> bool {
     below(PATH, path).is_some()
 }
 
-/// Whether a browser opens the root of the server.
+/// Returns whether a browser opens the root of the server.
 pub(crate) fn is_browser_at_root(head: &Parts) -> bool {
     head.uri.path() == "/"
         && matches!(head.method, Method::GET | Method::HEAD)
@@ -149,7 +149,7 @@ pub(crate) async fn serve(
     while_accepted(core, settings, principal.flatten(), head, peer, answered).await
 }
 
-/// The request as if it had carried a token.
+/// Returns the request as if it had carried a token.
 fn with_token(head: &Parts, token: &str) -> Parts {
     let mut head = head.clone();
     // What no header can hold is no token.

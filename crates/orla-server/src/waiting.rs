@@ -46,7 +46,7 @@ pub enum ApprovalRefused {
 }
 
 impl ApprovalRefused {
-    /// The status of the response that says so.
+    /// Returns the status of the response that says so.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Here(AnswerError::NotAllowed) => StatusCode::FORBIDDEN,

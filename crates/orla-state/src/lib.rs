@@ -33,35 +33,41 @@ pub use pages::Pages;
 /// Keeps records.
 #[async_trait]
 pub trait StateStore: Send + Sync {
-    /// Applies all changes or none of them, each to what those before it made. They are durable when this returns
-    /// `Ok`. The revisions are those of the changed records, in the order of the changes. If the future is dropped,
-    /// the changes may be made or not.
+    /// Applies all changes or none of them, each to what those before it made. They are durable when
+    /// this returns `Ok`. The revisions are those of the changed records, in the order of the changes.
+    /// If the future is dropped, the changes may be made or not.
     ///
     /// # Errors
-    /// [`WriteError::Conflict`] if a record was not as a change expects it, and [`WriteError::Failed`] if the changes
-    /// could not be written. After `Failed` it is unknown whether they were, unless the store says so later.
+    ///
+    /// [`WriteError::Conflict`] if a record was not as a change expects it, and [`WriteError::Failed`]
+    /// if the changes could not be written. After `Failed` it is unknown whether they were, unless the
+    /// store says so later.
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError>;
 
-    /// As [`write`](Self::write), for changes that nobody waits for: an engine may hold them back for a few milliseconds,
-    /// so that they become durable together with others. The next `write`, also one without changes, takes them along.
+    /// As [`write`](Self::write), for changes that nobody waits for: an engine may hold them back for a
+    /// few milliseconds, so that they become durable together with others. The next `write`, also one
+    /// without changes, takes them along.
     ///
     /// # Errors
+    ///
     /// Those of [`write`](Self::write).
     async fn write_later(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
         self.write(changes).await
     }
 
-    /// The record under a key.
+    /// Returns the record under a key.
     ///
     /// # Errors
-    /// The store cannot be read.
+    ///
+    /// Returns an error if the store cannot be read.
     async fn get(&self, key: &str) -> Result<Option<Record>, StateError>;
 
-    /// The records under several keys, in the order of the keys. An engine may read them at one moment or one after the
-    /// other.
+    /// Returns the records under several keys, in the order of the keys. An engine may read them at one
+    /// moment or one after the other.
     ///
     /// # Errors
-    /// The store cannot be read.
+    ///
+    /// Returns an error if the store cannot be read.
     async fn get_all(&self, keys: Vec<String>) -> Result<Vec<Option<Record>>, StateError> {
         let mut records = Vec::with_capacity(keys.len());
         for key in keys {
@@ -70,30 +76,34 @@ pub trait StateStore: Send + Sync {
         Ok(records)
     }
 
-    /// The records of a range of keys.
+    /// Returns the records of a range of keys.
     ///
     /// # Errors
-    /// The store cannot be read.
+    ///
+    /// Returns an error if the store cannot be read.
     async fn list(&self, query: Query) -> Result<Vec<Record>, StateError>;
 
-    /// Waits until reads see every change that was acknowledged, to whichever process, before this was called.
+    /// Waits until reads see every change that was acknowledged, to whichever process, before this was
+    /// called.
     ///
     /// # Errors
-    /// The store cannot be read.
+    ///
+    /// Returns an error if the store cannot be read.
     async fn sync(&self) -> Result<(), StateError> {
         Ok(())
     }
 
-    /// Whether changes can be written, as far as the engine can tell.
+    /// Returns whether changes can be written, as far as the engine can tell.
     ///
     /// # Errors
-    /// They cannot. The reason names no place.
+    ///
+    /// Returns an error if they cannot. The reason names no place.
     async fn check(&self) -> Result<(), StateError> {
         Ok(())
     }
 
-    /// The keys of records as they change, whoever changes them. `None` if this process alone does. A receiver that lags
-    /// has to look at all records that it is about.
+    /// Returns the keys of records as they change, whoever changes them. `None` if this process alone
+    /// does. A receiver that lags has to look at all records that it is about.
     fn changed_keys(&self) -> Option<broadcast::Receiver<Arc<str>>> {
         None
     }
@@ -145,7 +155,7 @@ pub struct Query {
     pub keys: Range<String>,
     /// Their order.
     pub order: Order,
-    /// The most records that are returned.
+    /// The maximum number of records that are returned.
     pub limit: usize,
 }
 
@@ -191,7 +201,7 @@ impl Change {
         Self { key: key.into(), value: None, expect: Expect::Anything }
     }
 
-    /// The change, if the record is as expected.
+    /// Returns the change, if the record is as expected.
     #[must_use]
     pub fn expecting(mut self, expect: Expect) -> Self {
         self.expect = expect;
@@ -200,14 +210,14 @@ impl Change {
 }
 
 impl Query {
-    /// All records whose keys begin with `prefix`, the least key first.
+    /// Returns all records whose keys begin with `prefix`, the least key first.
     pub fn below(prefix: &str, limit: usize) -> Self {
         // No key has a character beyond ASCII, so this is after all of them.
         let end = format!("{prefix}\u{7f}");
         Self { keys: prefix.to_owned()..end, order: Order::Ascending, limit }
     }
 
-    /// The same records in the opposite order.
+    /// Returns the same records in the opposite order.
     #[must_use]
     pub fn reversed(mut self) -> Self {
         self.order = match self.order {
@@ -224,7 +234,7 @@ impl StateError {
         Self { message: message.into(), is_held: false }
     }
 
-    /// Whether another process has the store.
+    /// Returns whether another process has the store.
     pub fn is_held(&self) -> bool {
         self.is_held
     }

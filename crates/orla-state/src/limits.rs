@@ -25,9 +25,10 @@ impl Default for Limits {
     }
 }
 
-/// The bytes of a batch, if all of it may be written.
+/// Returns the bytes of a batch, if all of it may be written.
 ///
 /// # Errors
+///
 /// A key is invalid, there are too many changes, or something is larger than the limits.
 pub fn check(changes: &[Change], limits: &Limits) -> Result<usize, StateError> {
     if changes.len() > limits.changes {
@@ -58,10 +59,11 @@ pub fn check(changes: &[Change], limits: &Limits) -> Result<usize, StateError> {
     Ok(size)
 }
 
-/// Whether a text is a key: one to [`MAX_KEY`] printable characters of ASCII.
+/// Returns whether a text is a key: one to [`MAX_KEY`] printable characters of ASCII.
 ///
 /// # Errors
-/// It is not.
+///
+/// Returns an error if it is not.
 pub fn check_key(key: &str) -> Result<(), StateError> {
     if key.is_empty() || key.len() > MAX_KEY {
         return Err(StateError::new(format!(

@@ -17,15 +17,16 @@ impl<'s> Pages<'s> {
         Self { store, is_over: query.limit == 0, query }
     }
 
-    /// All records whose keys begin with `prefix`, the least key first, `size` at a time.
+    /// Returns all records whose keys begin with `prefix`, the least key first, `size` at a time.
     pub fn below(store: &'s dyn StateStore, prefix: &str, size: usize) -> Self {
         Self::new(store, Query::below(prefix, size))
     }
 
-    /// The next page. It is empty only after the last record.
+    /// Returns the next page. It is empty only after the last record.
     ///
     /// # Errors
-    /// The store cannot be read. Asking again reads the same page.
+    ///
+    /// Returns an error if the store cannot be read. Asking again reads the same page.
     pub async fn next(&mut self) -> Result<Vec<Record>, StateError> {
         if self.is_over {
             return Ok(Vec::new());
@@ -42,10 +43,11 @@ impl<'s> Pages<'s> {
         Ok(rows)
     }
 
-    /// All records that are left.
+    /// Returns all records that are left.
     ///
     /// # Errors
-    /// The store cannot be read.
+    ///
+    /// Returns an error if the store cannot be read.
     pub async fn rest(mut self) -> Result<Vec<Record>, StateError> {
         let mut all = self.next().await?;
         while !self.is_over {

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use orla_state::{Change, Embedded, FILE, OpenError, Query, StateStore as _};
 
-/// A directory whose store holds `task/0` to `task/99`, and was closed.
+/// Returns a directory whose store holds `task/0` to `task/99`, and was closed.
 async fn closed() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let store = Embedded::open(directory.path()).unwrap();
@@ -32,7 +32,7 @@ async fn is_whole(directory: &Path) {
     store.close().await;
 }
 
-/// The names and contents of all files.
+/// Returns the names and contents of all files.
 fn contents(directory: &Path) -> BTreeMap<String, Vec<u8>> {
     let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap());
     files.map(|file| (file.file_name().into_string().unwrap(), fs::read(file.path()).unwrap())).collect()
@@ -48,7 +48,7 @@ fn refused(directory: &Path) -> OpenError {
     err
 }
 
-/// A copy of what a process would leave that is killed now.
+/// Returns a copy of what a process would leave that is killed now.
 fn killed(directory: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for (name, bytes) in contents(directory) {

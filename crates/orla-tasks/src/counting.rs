@@ -47,7 +47,7 @@ impl CapabilityExecutor for Counter {
     }
 }
 
-/// A marketplace with programs and the capabilities of [`register`], which count their calls.
+/// Returns a marketplace with programs and the capabilities of [`register`], which count their calls.
 pub(crate) fn market(calls: &Calls, idempotent: &str) -> Arc<CapabilityMarketplace> {
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(Counter(Arc::clone(calls)))).unwrap();

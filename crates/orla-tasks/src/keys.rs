@@ -44,42 +44,42 @@ pub(crate) fn open(id: &TaskId) -> String {
     format!("{OPEN}{id}")
 }
 
-/// The prefix of the rows of a task's durable program. They are removed with the task.
+/// Returns the prefix of the rows of a task's durable program. They are removed with the task.
 pub(crate) fn run(id: &TaskId) -> String {
     format!("run/{id}/")
 }
 
-/// The last saved state of a program.
+/// Returns the last saved state of a program.
 pub(crate) fn state(id: &TaskId) -> String {
     format!("{}state", run(id))
 }
 
-/// The life of the node that continues a program, if several nodes share the store.
+/// Returns the life of the node that continues a program, if several nodes share the store.
 pub(crate) fn holder(id: &TaskId) -> String {
     format!("{}holder", run(id))
 }
 
-/// How long a program had run when it fell asleep, as older versions stored it.
+/// Returns how long a program had run when it fell asleep, as older versions stored it.
 pub(crate) fn used(id: &TaskId) -> String {
     format!("{}used", run(id))
 }
 
-/// An event for the program of a task. Events of one name sort by their time of arrival.
+/// Returns an event for the program of a task. Events of one name sort by their time of arrival.
 pub(crate) fn event(id: &TaskId, name: &str) -> String {
     format!("{}{}", events(id, name), TaskId::new())
 }
 
-/// The prefix of all events for the program of a task.
+/// Returns the prefix of all events for the program of a task.
 pub(crate) fn all_events(id: &TaskId) -> String {
     format!("{}event/", run(id))
 }
 
-/// The prefix of the events of one name.
+/// Returns the prefix of the events of one name.
 pub(crate) fn events(id: &TaskId, name: &str) -> String {
     format!("{}{}/", all_events(id), hash(name.as_bytes()))
 }
 
-/// The prefix of the tasks of a caller.
+/// Returns the prefix of the tasks of a caller.
 pub(crate) fn owned(owner: &OwnerKey) -> String {
     format!("owner/{}/", owner.0)
 }
@@ -88,9 +88,9 @@ pub(crate) fn owner(owner: &OwnerKey, id: &TaskId) -> String {
     format!("{}{id}", owned(owner))
 }
 
-/// The row of an idempotency key, chosen by a caller or derived from an instant of a schedule. On a
-/// server that does not identify its callers, both kinds have the same owner, so no caller's key may
-/// equal the key of an instant.
+/// Returns the row of an idempotency key, chosen by a caller or derived from an instant of a schedule.
+/// On a server that does not identify its callers, both kinds have the same owner, so no caller's key
+/// may equal the key of an instant.
 pub(crate) fn idempotency(owner: &OwnerKey, key: &str, schedule: Option<&str>) -> String {
     let is_taken = schedule.is_none() && key.starts_with(SCHEDULES);
     // No caller's key contains a control character.
@@ -98,12 +98,12 @@ pub(crate) fn idempotency(owner: &OwnerKey, key: &str, schedule: Option<&str>) -
     format!("idempotency/{}/{}", owner.0, hash(format!("{before}{key}").as_bytes()))
 }
 
-/// A timer. The keys of timers sort by time.
+/// Returns a timer. The keys of timers sort by time.
 pub(crate) fn timer(at: Timestamp, kind: &str, id: &str) -> String {
     format!("{TIMERS}{:016}/{kind}/{id}", at.0)
 }
 
-/// The parts of a timer's key.
+/// Returns the parts of a timer's key.
 pub(crate) fn parse_timer(key: &str) -> Option<(Timestamp, &str, &str)> {
     let (at, rest) = key.strip_prefix(TIMERS)?.split_once('/')?;
     let (kind, id) = rest.split_once('/')?;
@@ -135,7 +135,7 @@ impl OwnerKey {
     }
 }
 
-/// The first 128 bits of the hash of a text.
+/// Returns the first 128 bits of the hash of a text.
 fn hash(text: &[u8]) -> String {
     hex::encode(&digest(&SHA256, text).as_ref()[..16])
 }

@@ -212,7 +212,7 @@ impl Drop for Registered<'_> {
 }
 
 impl Running {
-    /// The state to show for a task whose record has this state.
+    /// Returns the state to show for a task whose record has this state.
     pub(crate) fn seen(&self, recorded: State) -> State {
         match self.begun.get() {
             Some(_) if recorded == State::Queued => State::Working,

@@ -26,7 +26,7 @@ fn common() -> Arc<Shared> {
     Shared::new(Duration::ZERO)
 }
 
-/// A node with the capabilities `once` and `again`. Only `again` can be repeated.
+/// Returns a node with the capabilities `once` and `again`. Only `again` can be repeated.
 async fn node(common: &Arc<Shared>, name: &str, canned: Canned, has_them: bool) -> Node {
     let market = Arc::new(CapabilityMarketplace::new(Limits::default()));
     market.register_executor(Arc::new(MockExecutor)).unwrap();
@@ -34,7 +34,7 @@ async fn node(common: &Arc<Shared>, name: &str, canned: Canned, has_them: bool) 
     open(common, name, market, has_them, Way::Open).await
 }
 
-/// A node that runs programs and counts their calls of `once` and `again`.
+/// Returns a node that runs programs and counts their calls of `once` and `again`.
 async fn counting(common: &Arc<Shared>, name: &str, calls: &Calls) -> Node {
     let market = counting::market(calls, "again");
     open(common, name, market, true, Way::Open).await

@@ -66,7 +66,7 @@ impl Inner {
         Ok(self.store.get(&keys::task(id)).await?.and_then(|record| read(id, &record)))
     }
 
-    /// The record of a task that runs here and is not over, if it is known without a read.
+    /// Returns the record of a task that runs here and is not over, if it is known without a read.
     pub(crate) fn known(&self, id: &TaskId) -> Option<Task> {
         if self.is_shared() {
             return None;
@@ -229,7 +229,7 @@ impl Inner {
         changes
     }
 
-    /// How long a task is kept after its end.
+    /// Returns how long a task is kept after its end.
     pub(crate) fn keep_millis(&self, task: &Task) -> u64 {
         let keep = full_millis(self.options.load().keep);
         task.keep_ms.map_or(keep, |wanted| wanted.min(keep))
@@ -280,7 +280,7 @@ impl Inner {
         }
     }
 
-    /// The record of a task with the notices that followed its last write.
+    /// Returns the record of a task with the notices that followed its last write.
     pub(crate) fn shown(&self, mut task: Task) -> Arc<Task> {
         if !task.state.is_terminal()
             && let Some(running) = self.live.running(&task.id)
@@ -318,13 +318,13 @@ pub(crate) fn text(record: Record) -> Result<JsonText, StateError> {
         .map_err(|err| StateError::new(format!("{} of the state is no JSON: {err}", record.key)))
 }
 
-/// The change that writes the record of a task, if the stored record has not changed since the task was
-/// read.
+/// Returns the change that writes the record of a task, if the stored record has not changed since the
+/// task was read.
 pub(crate) fn put(task: &Task) -> Result<Change, StateError> {
     Ok(Change::put(keys::task(&task.id), record(task)?).expecting(Expect::Revision(task.revision)))
 }
 
-/// The value of a task's record.
+/// Returns the value of a task's record.
 pub(crate) fn record(task: &Task) -> Result<Vec<u8>, StateError> {
     task.write()
         .map_err(|err| StateError::new(format!("the record of task {} is no JSON: {err}", task.id)))

@@ -85,8 +85,8 @@ impl Inner {
         }
     }
 
-    /// Handles a task that stops waiting or running here. Gives its place back, unless that has already
-    /// happened.
+    /// Handles a task that stops waiting or running here. Returns its place back, unless that has
+    /// already happened.
     pub(crate) fn leave(&self, owner: &OwnerKey, id: &TaskId) {
         if self.here.remove(id) {
             self.give_place_back(owner);
@@ -332,7 +332,7 @@ impl Inner {
         task.created_at < self.opened && began.is_some_and(|began| began.elapsed() < STARTING)
     }
 
-    /// The final state of a task after its call.
+    /// Returns the final state of a task after its call.
     fn ending(&self, task: &Task, result: RuntimeResult<Outcome>) -> (Event, String, Option<Failure>) {
         let max = self.options.load().max_result_bytes;
         let max = task.terms.max_result_bytes.map_or(max, |own| own.min(max));

@@ -485,12 +485,12 @@ impl Tasks {
         self.0.live.hear(id)
     }
 
-    /// The store of the tasks. A protocol's own data about a task belongs there too.
+    /// Returns the store of the tasks. A protocol's own data about a task belongs there too.
     pub fn store(&self) -> &Arc<dyn StateStore> {
         &self.0.store
     }
 
-    /// The name of this node, if several share the store.
+    /// Returns the name of this node, if several share the store.
     pub fn node(&self) -> Option<&str> {
         self.0.shared.as_ref().map(|shared| &*shared.me.node)
     }
@@ -576,8 +576,8 @@ impl Tasks {
         })
     }
 
-    /// The minimum time for which a task is kept after its acceptance. For a task that is not over, it
-    /// grows with the task's age.
+    /// Returns the minimum time for which a task is kept after its acceptance. For a task that is not
+    /// over, it grows with the task's age.
     pub fn lifetime(&self, task: &Task) -> Duration {
         let over = match task.state.is_terminal() {
             true => Duration::ZERO,
@@ -622,8 +622,8 @@ impl<'a> Viewer<'a> {
         Self::with(market, caller, READ)
     }
 
-    /// The viewer for a caller that changes a task. It may change the tasks of others if the policy
-    /// grants it [`MANAGE`].
+    /// Returns the viewer for a caller that changes a task. It may change the tasks of others if the
+    /// policy grants it [`MANAGE`].
     pub fn managing(market: &CapabilityMarketplace, caller: Option<&'a Principal>) -> Self {
         Self::with(market, caller, MANAGE)
     }

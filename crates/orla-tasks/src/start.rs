@@ -81,7 +81,7 @@ impl NewTask {
         Self { is_program: true, ..Self::call(IDS[0], input, caller) }
     }
 
-    /// The record of the task when this node accepts it.
+    /// Returns the record of the task when this node accepts it.
     fn queued(&self, node: Option<String>) -> Task {
         let now = Timestamp::now();
         Task {

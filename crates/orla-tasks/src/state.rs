@@ -81,7 +81,7 @@ impl State {
         matches!(self, Self::Completed | Self::Failed | Self::Cancelled | Self::Interrupted)
     }
 
-    /// The word for the state.
+    /// Returns the word for the state.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Queued => "queued",

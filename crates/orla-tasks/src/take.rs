@@ -108,15 +108,15 @@ impl Inner {
         }
     }
 
-    /// The change that makes this node the holder of a program's run. Every change of the run includes
-    /// it, so that a node that was suspended in the meantime cannot write. Returns `None` if the store
-    /// is not shared.
+    /// Returns the change that makes this node the holder of a program's run. Every change of the run
+    /// includes it, so that a node that was suspended in the meantime cannot write. Returns `None` if
+    /// the store is not shared.
     pub(crate) fn hold_run(&self, id: &TaskId, expect: Expect) -> Option<Change> {
         let shared = self.shared.as_ref()?;
         Some(Change::put(keys::holder(id), shared.me.life.clone()).expecting(expect))
     }
 
-    /// The revision of the record that makes this node the holder of a run, if it is the holder.
+    /// Returns the revision of the record that makes this node the holder of a run, if it is the holder.
     pub(crate) async fn held_run(&self, id: &TaskId) -> Result<Option<Revision>, StateError> {
         let Some(shared) = &self.shared else { return Ok(None) };
         let record = self.store.get(&keys::holder(id)).await?;

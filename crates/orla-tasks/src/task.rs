@@ -208,7 +208,7 @@ pub struct Failure {
 }
 
 impl Failure {
-    /// The failure of a cancelled task.
+    /// Returns the failure of a cancelled task.
     pub(crate) fn cancelled() -> Self {
         Self {
             kind: State::Cancelled.as_str().to_owned(),
@@ -254,14 +254,14 @@ impl TaskId {
         (id.to_string() == text).then(|| Self(text.into()))
     }
 
-    /// The id as text.
+    /// Returns the id as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
 }
 
 impl Default for TaskId {
-    /// The empty text, which is not the id of any task.
+    /// Returns the empty text, which is not the id of any task.
     fn default() -> Self {
         Self("".into())
     }
@@ -338,29 +338,29 @@ impl Owner {
         }
     }
 
-    /// The id of the principal.
+    /// Returns the id of the principal.
     pub fn id(&self) -> &str {
         &self.id
     }
 }
 
 impl Task {
-    /// The name of the principal that started the task, for people.
+    /// Returns the name of the principal that started the task, for people.
     pub fn principal_name(&self) -> Option<String> {
         self.owner.as_ref().map(|owner| Principal::from_id(&owner.id).name().to_owned())
     }
 
-    /// The name of the node that runs the task, if several share the store.
+    /// Returns the name of the node that runs the task, if several share the store.
     pub fn runner(&self) -> Option<&str> {
         self.runner.as_ref().map(|runner| &*runner.node)
     }
 
-    /// The owner, in the form of the store's keys.
+    /// Returns the owner, in the form of the store's keys.
     pub(crate) fn owner_key(&self) -> OwnerKey {
         OwnerKey::of(self.owner.as_ref().map(Owner::id))
     }
 
-    /// The principal that started the task, without its credential.
+    /// Returns the principal that started the task, without its credential.
     pub fn principal(&self) -> Option<Principal> {
         self.owner.as_ref().map(Owner::principal)
     }
@@ -381,7 +381,7 @@ impl Task {
         serde_json::from_slice(value).map(|task: Self| Self { id, ..task })
     }
 
-    /// The record.
+    /// Returns the record.
     pub(crate) fn write(&self) -> Result<Vec<u8>, serde_json::Error> {
         serde_json::to_vec(self)
     }
@@ -416,7 +416,7 @@ impl Failure {
         Self { kind, message: rtfs::text::excerpt(&message, Self::SHOWN), at, refusal }
     }
 
-    /// The failure of a call that was running when its server ended and cannot be repeated.
+    /// Returns the failure of a call that was running when its server ended and cannot be repeated.
     pub fn interrupted(capability: &str) -> Self {
         let message = format!(
             "{capability} was running when the server ended; it is not idempotent, so it was not run again"

@@ -109,7 +109,7 @@ mod tests {
         }
     }
 
-    /// A word for the verdict.
+    /// Returns a word for the verdict.
     fn word(reached: Reached, error: Option<&RuntimeError>, facts: Facts) -> &'static str {
         match verdict(reached, error, facts) {
             Verdict::Ends => "ends",

@@ -41,9 +41,9 @@ pub use resource::Resource;
 
 /// How long spans are gathered before they are sent.
 const GATHER: Duration = Duration::from_secs(1);
-/// The most calls of one request.
+/// The maximum number of calls of one request.
 const MAX_BATCH: usize = 512;
-/// The most calls that wait to be sent. Further ones are left out.
+/// The maximum number of calls that wait to be sent. Further ones are left out.
 const MAX_WAITING: usize = 8192;
 /// How long the last request may take when the server ends.
 const LAST: Duration = Duration::from_secs(3);
@@ -56,7 +56,8 @@ pub trait Collector: Send + Sync {
     /// Posts a request for traces or for metrics as protobuf.
     ///
     /// # Errors
-    /// Why it was not taken.
+    ///
+    /// Returns why it was not taken.
     async fn send(&self, body: Bytes) -> Result<(), NotTaken>;
 }
 

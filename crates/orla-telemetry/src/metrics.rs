@@ -12,7 +12,7 @@ use crate::resource::{Resource, nanos, text as attribute};
 /// Values count from the start of the instance, not from the last request.
 const CUMULATIVE: i32 = 2;
 
-/// The request that exports the metrics of a text. `began` is when its counters were zero.
+/// Returns the request that exports the metrics of a text. `began` is when its counters were zero.
 pub(crate) fn request(
     resource: &Resource,
     text: &str,
@@ -94,7 +94,7 @@ impl<'t> Sample<'t> {
     }
 }
 
-/// A quoted value without its escapes, and what follows its quotation mark.
+/// Returns a quoted value without its escapes, and what follows its quotation mark.
 fn unquoted(quoted: &str) -> Option<(String, &str)> {
     let (mut value, mut chars) = (String::new(), quoted.chars());
     loop {

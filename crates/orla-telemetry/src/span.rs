@@ -21,7 +21,7 @@ const ERROR: i32 = 2;
 /// Kinds of capabilities that are reached over a network.
 const REMOTE: [&str; 5] = ["http", "mcp", "a2a", "remote-rtfs", "stream"];
 
-/// The request that exports these calls. Rows without a trace are left out.
+/// Returns the request that exports these calls. Rows without a trace are left out.
 pub(crate) fn request(resource: &Resource, rows: &[Row]) -> proto::ExportTraceServiceRequest {
     let (resource, scope) = resource.messages();
     let spans = rows.iter().filter_map(spans).flatten().collect();
@@ -33,7 +33,7 @@ pub(crate) fn request(resource: &Resource, rows: &[Row]) -> proto::ExportTraceSe
     }
 }
 
-/// The span of a call, and that of its waiting.
+/// Returns the span of a call, and that of its waiting.
 fn spans(row: &Row) -> Option<Vec<proto::Span>> {
     let (call, trace) = (&row.call, row.trace.as_ref()?);
     let trace_id = bytes(&trace.trace_id)?;
@@ -90,7 +90,7 @@ fn spans(row: &Row) -> Option<Vec<proto::Span>> {
     Some([own].into_iter().chain(waited).collect())
 }
 
-/// The id of the span of a call's waiting: that of the call with other last bits.
+/// Returns the id of the span of a call's waiting: that of the call with other last bits.
 fn of_waiting(id: &[u8]) -> Vec<u8> {
     let mut id = id.to_vec();
     if let Some(last) = id.last_mut() {
@@ -103,7 +103,7 @@ fn number(key: &str, value: i64) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(AnyKind::Int(value)) }) }
 }
 
-/// The bytes that hexadecimal digits stand for.
+/// Returns the bytes that hexadecimal digits stand for.
 fn bytes(hex: &str) -> Option<Vec<u8>> {
     let digits = hex.as_bytes().chunks_exact(2);
     digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()

@@ -22,7 +22,8 @@ pub(crate) fn prepare(server: &Server, config: &Config) {
 /// Goes on with the push notifications that the server before this one has not sent.
 ///
 /// # Errors
-/// The state cannot be read.
+///
+/// Returns an error if the state cannot be read.
 pub(crate) async fn resume(server: &Server, config: &Config, own: &ServerState) -> Result<(), Failure> {
     if config.transport != Transport::Http {
         return Ok(());

@@ -104,14 +104,16 @@ impl App {
     /// Finds everything and puts it together.
     ///
     /// # Errors
-    /// The tools directory exists but cannot be used.
+    ///
+    /// Returns an error if the tools directory exists but cannot be used.
     pub(crate) fn build(config: &Config) -> Result<Self, Failure> {
         Self::assembled(config, None)
     }
 
-    /// The same with a package whose tools are to be learned, instead of those of the lock.
+    /// Returns the same with a package whose tools are to be learned, instead of those of the lock.
     ///
     /// # Errors
+    ///
     /// Those of [`build`](Self::build).
     pub(crate) fn build_with(config: &Config, candidate: Installed) -> Result<Self, Failure> {
         Self::assembled(config, Some(candidate))
@@ -238,9 +240,11 @@ impl App {
         Ok(app)
     }
 
-    /// The same for a command on this machine: a person who can read the configuration may see what it denies.
+    /// Returns the same for a command on this machine: a person who can read the configuration may see
+    /// what it denies.
     ///
     /// # Errors
+    ///
     /// Those of [`build`](Self::build).
     pub(crate) fn build_local(config: &Config) -> Result<Self, Failure> {
         let app = Self::build(&Config { policy_reveal: true, ..config.clone() })?;
@@ -264,10 +268,11 @@ impl App {
         }
     }
 
-    /// The process of the capsule or of the MCP server that may serve a name, or has this name.
+    /// Returns the process of the capsule or of the MCP server that may serve a name, or has this name.
     ///
     /// # Errors
-    /// There are several; their names.
+    ///
+    /// Returns an error if there are several; their names.
     pub(crate) fn process_for(&self, name: &str) -> Result<Option<Arc<dyn Managed>>, Vec<String>> {
         let mut found = self.capsules.managed_for(name);
         found.extend(self.servers.managed_for(name));
@@ -280,7 +285,7 @@ impl App {
         }
     }
 
-    /// The names of the providers that have not said yet what they serve.
+    /// Returns the names of the providers that have not said yet what they serve.
     pub(crate) fn awaited(&self) -> Vec<String> {
         self.providers.iter().flat_map(|source| source.awaited()).collect()
     }
@@ -291,7 +296,7 @@ impl App {
         self.served.refresh();
     }
 
-    /// The cluster that this instance is a node of, if it is one.
+    /// Returns the cluster that this instance is a node of, if it is one.
     pub(crate) fn cluster(&self) -> Option<&Arc<Cluster>> {
         self.cluster.as_ref()
     }
@@ -306,8 +311,8 @@ impl App {
         &self.findings
     }
 
-    /// The variables that scripts mention and that are set here but not passed to them (`pass_env`): a sentence
-    /// for each program. Reads the scripts.
+    /// Returns the variables that scripts mention and that are set here but not passed to them
+    /// (`pass_env`): a sentence for each program. Reads the scripts.
     pub(crate) fn withheld(&self) -> Vec<String> {
         let environment = self.instance.environment();
         let snapshot = self.marketplace.snapshot();
@@ -365,22 +370,22 @@ impl App {
         tools.collect()
     }
 
-    /// The rules by which the newest snapshot's capabilities were judged.
+    /// Returns the rules by which the newest snapshot's capabilities were judged.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
 
-    /// The processes that may change declarations, a sentence for each.
+    /// Returns the processes that may change declarations, a sentence for each.
     pub(crate) fn exposed(&self) -> &[String] {
         &self.exposed
     }
 
-    /// The files that packages have secrets from.
+    /// Returns the files that packages have secrets from.
     pub(crate) fn secret_files(&self) -> Vec<PathBuf> {
         self.secret_files.lock().clone()
     }
 
-    /// How many OpenAPI documents could not be read at the last attempt.
+    /// Returns how many OpenAPI documents could not be read at the last attempt.
     pub(crate) fn refused_documents(&self) -> usize {
         self.documents.refused()
     }
@@ -431,13 +436,14 @@ impl App {
         self.findings.problems.extend(new);
     }
 
-    /// Whether a capability that is not known may turn out to be served: only a provider that was not asked knows.
+    /// Returns whether a capability that is not known may turn out to be served: only a provider that
+    /// was not asked knows.
     pub(crate) fn may_come(&self) -> impl Fn(&str) -> bool + Send + Sync + use<> {
         let providers = self.providers.clone();
         move |name| providers.iter().any(|provider| provider.may_serve(name))
     }
 
-    /// The names of the capsules, whose tools are known only when they run.
+    /// Returns the names of the capsules, whose tools are known only when they run.
     pub(crate) fn capsules(&self) -> Vec<String> {
         let current = self.capsules.supervisor().current();
         current.iter().map(|capsule| capsule.name().to_owned()).collect()
@@ -510,7 +516,7 @@ impl App {
     }
 }
 
-/// Whether the tools directory is one package, which is then served alone.
+/// Returns whether the tools directory is one package, which is then served alone.
 fn is_alone(config: &Config) -> bool {
     orla_providers::capsule::packages::is_package(&config.tools_dir)
 }

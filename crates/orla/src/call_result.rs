@@ -15,7 +15,7 @@ use crate::Failure;
 use crate::config::reason;
 use crate::render;
 
-/// The most characters of a table's cell, except in the last column.
+/// The maximum number of characters of a table's cell, except in the last column.
 const CELL: usize = 40;
 
 /// The result of a call, made here or by a server.
@@ -168,7 +168,7 @@ impl CallResult {
         self.blocks.remove(at).text
     }
 
-    /// All of it as text: the output of the call, and its error.
+    /// Returns all of it as text: the output of the call, and its error.
     #[cfg(feature = "agent")]
     pub(crate) fn text(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.output(true)).into_owned();
@@ -181,7 +181,7 @@ impl CallResult {
         text
     }
 
-    /// Whether the call failed.
+    /// Returns whether the call failed.
     pub(crate) fn is_error(&self) -> bool {
         self.error.is_some()
     }
@@ -228,7 +228,7 @@ impl CallResult {
         }
     }
 
-    /// The result as the rows of a table, if it is a list of objects.
+    /// Returns the result as the rows of a table, if it is a list of objects.
     fn rows(&self) -> Option<Vec<Map<String, Value>>> {
         if self.error.is_some() || self.blocks.iter().any(|block| block.plain_text().is_none()) {
             return None;
@@ -261,7 +261,7 @@ impl CallResult {
         parts.iter().enumerate().try_for_each(|(at, bytes)| write(&numbered(file, at + 1), bytes))
     }
 
-    /// The omitted part, so that truncated output is recognised as such.
+    /// Returns the omitted part, so that truncated output is recognised as such.
     fn losses(&self) -> Vec<String> {
         [("standard output", self.truncated.stdout), ("standard error", self.truncated.stderr)]
             .into_iter()
@@ -270,7 +270,7 @@ impl CallResult {
             .collect()
     }
 
-    /// The error, without the end of standard error, which has just been printed.
+    /// Returns the error, without the end of standard error, which has just been printed.
     fn sentence(&self) -> Option<&str> {
         let error = self.error.as_deref()?;
         let printed = self.stderr.trim();
@@ -305,7 +305,8 @@ impl CallResult {
     }
 }
 
-/// The objects of a list, or of the only member `result` of an object, which is how MCP carries a list.
+/// Returns the objects of a list, or of the only member `result` of an object, which is how MCP carries
+/// a list.
 fn objects(json: &str) -> Option<Vec<Map<String, Value>>> {
     let list = match serde_json::from_str(json).ok()? {
         Value::Array(list) => list,
@@ -323,7 +324,7 @@ fn objects(json: &str) -> Option<Vec<Map<String, Value>>> {
     rows.filter(|rows| !rows.is_empty())
 }
 
-/// A table with a column for each key, in the order of their first occurrence.
+/// Returns a table with a column for each key, in the order of their first occurrence.
 fn table(rows: &[Map<String, Value>]) -> String {
     let mut keys: Vec<&str> = Vec::new();
     for key in rows.iter().flat_map(Map::keys) {
@@ -345,13 +346,13 @@ fn table(rows: &[Map<String, Value>]) -> String {
     render::table(&keys, &cells, render::width())
 }
 
-/// The text with a final line break, so that the shell's prompt begins on a new line.
+/// Returns the text with a final line break, so that the shell's prompt begins on a new line.
 fn on_whole_lines(text: &str) -> String {
     let end = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
     format!("{text}{end}")
 }
 
-/// The file for the n-th part of an answer.
+/// Returns the file for the n-th part of an answer.
 fn numbered(file: &Path, n: usize) -> PathBuf {
     if n == 1 {
         return file.to_owned();

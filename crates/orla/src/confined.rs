@@ -11,8 +11,9 @@ use orla_process::confinement::{Declared, Sandbox, Sandboxes};
 use crate::config::{Config, Placed};
 use crate::findings::Findings;
 
-/// The sandboxes of the processes that entries of `capabilities` start by an address of their own, by that address.
-/// The process of several entries is confined to what these declare together, if any of it confines.
+/// Returns the sandboxes of the processes that entries of `capabilities` start by an address of their
+/// own, by that address. The process of several entries is confined to what these declare together, if
+/// any of it confines.
 pub(crate) fn own_processes<'a>(
     config: &Config,
     sandboxes: &Sandboxes,
@@ -82,7 +83,7 @@ impl Declarations {
         (!is_inside).then_some(root)
     }
 
-    /// A warning about processes that may change declarations.
+    /// Returns a warning about processes that may change declarations.
     pub(crate) fn warning(&self, name: &str, sandbox: &Sandbox) -> Option<String> {
         let places = &sandbox.grants().filter(|grants| !grants.is_open)?.write;
         let exposed = places.iter().find_map(|place| self.exposed(Path::new(place)))?;

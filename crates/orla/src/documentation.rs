@@ -30,7 +30,7 @@ fn the_page_of_errors_is_current() {
     assert_current("docs/errors.md", |_| errors());
 }
 
-/// Every command, as its help has it.
+/// Returns every command, as its help has it.
 fn commands() -> String {
     let mut root = Cli::command();
     root.build();

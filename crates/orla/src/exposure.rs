@@ -32,8 +32,8 @@ impl Exposure {
         }
     }
 
-    /// The number of served capabilities, for people: the listed ones, or, if these are only the way to the rest,
-    /// the rest without built-ins. A file in the language is a user's own.
+    /// Returns the number of served capabilities, for people: the listed ones, or, if these are only the
+    /// way to the rest, the rest without built-ins. A file in the language is a user's own.
     pub(crate) fn count(self, catalog: &Catalog) -> usize {
         let is_own = |entry: &&Arc<Entry>| {
             let provider = &entry.manifest.provider;

@@ -48,10 +48,11 @@ impl Extensions {
         self.kinds.insert(name.to_owned(), Arc::new(kind));
     }
 
-    /// The provider of a kind with these settings; the same one as long as it is in use.
+    /// Returns the provider of a kind with these settings; the same one as long as it is in use.
     ///
     /// # Errors
-    /// The kind is unknown, or refuses the settings.
+    ///
+    /// Returns an error if the kind is unknown, or refuses the settings.
     pub(crate) fn provider(
         &self,
         kind: &str,

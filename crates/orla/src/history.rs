@@ -27,6 +27,7 @@ pub(crate) struct Followed {
 /// Follows the calls of a server, for its history and for traces.
 ///
 /// # Errors
+///
 /// The system gives no thread.
 pub(crate) fn of_server(
     market: &Arc<CapabilityMarketplace>,

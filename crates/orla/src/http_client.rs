@@ -17,7 +17,7 @@ pub(crate) fn new() -> Result<Client, Failure> {
     trusting(Path::new(""))
 }
 
-/// The same, which trusts the certificates in a PEM file too, if there is a path.
+/// Returns the same, which trusts the certificates in a PEM file too, if there is a path.
 pub(crate) fn trusting(ca: &Path) -> Result<Client, Failure> {
     // Installed here and not at start, because a server needs no TLS. A second installation has no effect.
     let _ = rustls::crypto::ring::default_provider().install_default();

@@ -234,12 +234,12 @@ impl From<Exit> for ExitCode {
 }
 
 impl Failure {
-    /// All of it in one line.
+    /// Returns all of it in one line.
     fn text(&self) -> String {
         self.lines.join("; ")
     }
 
-    /// Its lines.
+    /// Returns its lines.
     pub(crate) fn into_lines(self) -> Vec<String> {
         self.lines
     }

@@ -10,7 +10,7 @@ use orla_marketplace::MemoryBudget;
 /// The assumed amount if the system does not say, in bytes.
 const UNKNOWN: usize = 4 << 30;
 
-/// The memory that this process may use, in bytes.
+/// Returns the memory that this process may use, in bytes.
 pub(crate) fn available() -> usize {
     let machine = fs::read_to_string("/proc/meminfo").ok().and_then(|text| of_machine(&text));
     let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -34,7 +34,7 @@ fn of_machine(text: &str) -> Option<usize> {
     kib.checked_mul(1024)
 }
 
-/// The least bound of a group and those around it, from a line of `/proc/self/cgroup`.
+/// Returns the least bound of a group and those around it, from a line of `/proc/self/cgroup`.
 fn of_group(line: &str) -> Option<usize> {
     let (root, file, path) = group(line)?;
     let all = Path::new(path.trim_start_matches('/')).ancestors();
@@ -45,7 +45,7 @@ fn of_group(line: &str) -> Option<usize> {
     bounds.min()
 }
 
-/// The mount point, the file with the bound, and the group's path.
+/// Returns the mount point, the file with the bound, and the group's path.
 fn group(line: &str) -> Option<(&'static str, &'static str, &str)> {
     let mut parts = line.splitn(3, ':');
     let (_, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);

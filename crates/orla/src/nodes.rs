@@ -88,7 +88,8 @@ fn row(status: NodeStatus) -> NodeRow {
     NodeRow { node, alive, cut_off, draining, capabilities, running, places, lag_ms, stuck_ms }
 }
 
-/// How this node shares the tasks of its cluster: it runs those of the capabilities that it has itself.
+/// Returns how this node shares the tasks of its cluster: it runs those of the capabilities that it has
+/// itself.
 pub(crate) fn sharing(cluster: &Arc<Cluster>) -> Sharing {
     let draining = Arc::clone(cluster);
     Sharing {

@@ -57,7 +57,7 @@ pub(crate) fn load(
     registrations
 }
 
-/// The capability of a program, if it is one, and everything that is wrong with it.
+/// Returns the capability of a program, if it is one, and everything that is wrong with it.
 fn made(program: &ProgramFile, findings: &mut Findings) -> (Option<Registration>, Vec<String>) {
     let ProgramFile { name, path, .. } = program;
     let finding = |at, message| Finding { path: path.clone(), at, message }.to_string();
@@ -100,7 +100,7 @@ fn made(program: &ProgramFile, findings: &mut Findings) -> (Option<Registration>
     (Some(Registration { manifest, policy }), faults)
 }
 
-/// The keys of `tools.NAME` that are about a process.
+/// Returns the keys of `tools.NAME` that are about a process.
 fn of_processes(change: &Override) -> impl Iterator<Item = &'static str> {
     let Override { pass_env, env, redaction: _, prestart, declared } = change;
     let given = [
@@ -132,10 +132,11 @@ impl fmt::Display for Unread {
     }
 }
 
-/// The text of a program.
+/// Returns the text of a program.
 ///
 /// # Errors
-/// It is not a regular file, is too large, is not UTF-8, or the system refuses it.
+///
+/// Returns an error if it is not a regular file, is too large, is not UTF-8, or the system refuses it.
 pub(crate) fn read(path: &Path) -> Result<String, Unread> {
     read_bytes(path).and_then(decoded)
 }

@@ -105,7 +105,7 @@ impl QuotaDays {
 }
 
 impl Inner {
-    /// Whether the file is this server's. Makes the directory.
+    /// Returns whether the file is this server's. Makes the directory.
     fn has_lock(&self) -> bool {
         let mut lock = self.lock.lock();
         if matches!(*lock, Lock::Open) {

@@ -23,7 +23,7 @@ impl Reloader {
         Self { source, config, logging }
     }
 
-    /// The configuration in force.
+    /// Returns the configuration in force.
     pub(crate) fn config(&self) -> &Config {
         &self.config
     }
@@ -105,8 +105,8 @@ impl Changes {
     }
 }
 
-/// Whether clients see a difference, or the calls run differently. What is in a tool's file shows at its
-/// next call and is no change here.
+/// Returns whether clients see a difference, or the calls run differently. What is in a tool's file
+/// shows at its next call and is no change here.
 fn differ(old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
     let (a, b) = (&old.manifest, &new.manifest);
     if Arc::ptr_eq(old, new) {

@@ -51,7 +51,7 @@ pub(crate) fn redact(more: &Arc<Redactor>) {
     });
 }
 
-/// The text without secrets.
+/// Returns the text without secrets.
 fn redacted(text: &str) -> Cow<'_, str> {
     match &*REDACTION.read() {
         Some(redactor) => redactor.text(text),
@@ -106,7 +106,7 @@ impl Styled {
         self.0.shrink_to(capacity);
     }
 
-    /// The text as it goes to the terminal.
+    /// Returns the text as it goes to the terminal.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
@@ -238,17 +238,17 @@ pub(crate) fn width() -> usize {
     std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(100)
 }
 
-/// Whether someone looks at standard error.
+/// Returns whether someone looks at standard error.
 pub(crate) fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
-/// Whether standard error shows colours and may.
+/// Returns whether standard error shows colours and may.
 pub(crate) fn stderr_has_colours() -> bool {
     stderr_is_terminal() && may_have_colours()
 }
 
-/// The same of standard output.
+/// Returns the same of standard output.
 pub(crate) fn stdout_has_colours() -> bool {
     std::io::stdout().is_terminal() && may_have_colours()
 }

@@ -123,7 +123,7 @@ impl Served {
         self.refresh();
     }
 
-    /// The names of the prompts, and those of the packages.
+    /// Returns the names of the prompts, and those of the packages.
     pub(crate) fn names(&self) -> (Vec<String>, Vec<String>) {
         let newest = self.newest.lock();
         let Some((sources, _)) = &*newest else { return (Vec::new(), Vec::new()) };
@@ -510,18 +510,18 @@ impl From<Registration> for Tool {
     }
 }
 
-/// The ids of what each instance serves by itself: the search and the language.
+/// Returns the ids of what each instance serves by itself: the search and the language.
 fn own_ids<'a>() -> impl Iterator<Item = &'a str> {
     discovery::IDS.into_iter().chain(program::IDS)
 }
 
-/// Whether a tool gets this name by `rename`.
+/// Returns whether a tool gets this name by `rename`.
 fn is_name_to_be(config: &Config, name: &str) -> bool {
     let renames = config.tools.values().filter_map(|change| change.rename.as_ref());
     renames.into_iter().any(|rename| rename.to == name)
 }
 
-/// Whether a provider may turn out to serve a tool of this name.
+/// Returns whether a provider may turn out to serve a tool of this name.
 fn may_come(providers: &[Arc<dyn Source>], name: &str) -> bool {
     providers.iter().any(|source| source.may_serve(name))
 }
@@ -594,7 +594,7 @@ fn description(
     Some(catalog.visible(caller, tool)?.manifest.description.clone())
 }
 
-/// The limits of concurrency and time.
+/// Returns the limits of concurrency and time.
 pub(crate) fn limits(config: &Config) -> Limits {
     let mut limits = Limits::default();
     limits.timeout = config.timeout;

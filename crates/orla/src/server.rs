@@ -57,7 +57,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// A server with nothing added and every setting at its default.
+    /// Returns a server with nothing added and every setting at its default.
     pub fn builder() -> Self {
         Self { source: Source::default() }
     }

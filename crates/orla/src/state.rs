@@ -29,11 +29,12 @@ pub(crate) enum ServerState {
     InUse(String),
 }
 
-/// Opens the state of a server. On stdio it may be in use: clients start several servers in one directory, and most of
-/// them need no tasks.
+/// Opens the state of a server. On stdio it may be in use: clients start several servers in one
+/// directory, and most of them need no tasks.
 ///
 /// # Errors
-/// It exists and cannot be used.
+///
+/// Returns an error if it exists and cannot be used.
 pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
     let patience = if config.transport == Transport::Stdio { Duration::ZERO } else { HELD };
     match until_free(patience, async || open(config).await).await {
@@ -48,10 +49,11 @@ pub(crate) async fn of_server(config: &Config) -> Result<ServerState, Failure> {
     }
 }
 
-/// The state for a command that opens it itself.
+/// Returns the state for a command that opens it itself.
 ///
 /// # Errors
-/// It cannot be used.
+///
+/// Returns an error if it cannot be used.
 pub(crate) async fn of_command(config: &Config) -> Result<Arc<dyn StateStore>, Failure> {
     if config.state == StateKind::Memory {
         return Err(elsewhere("state: memory keeps nothing for a command", config));
@@ -149,7 +151,7 @@ impl Lazy {
             .await
     }
 
-    /// The state, if it exists.
+    /// Returns the state, if it exists.
     async fn existing(&self) -> Result<Option<&Embedded>, StateError> {
         if self.store.initialized() || Embedded::exists(&self.dir) {
             return Ok(Some(self.opened().await?));
@@ -163,7 +165,8 @@ const PROBE: &str = "probe";
 /// How long the answer of a check holds.
 const CHECKED: Duration = Duration::from_secs(1);
 
-/// Whether the file system of a directory, or of the nearest one around it that exists, takes more data.
+/// Returns whether the file system of a directory, or of the nearest one around it that exists, takes
+/// more data.
 fn room(dir: &Path) -> Result<(), StateError> {
     let dir = std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned());
     let Some(place) = dir.ancestors().find(|place| place.exists()) else { return Ok(()) };

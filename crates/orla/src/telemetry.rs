@@ -34,6 +34,7 @@ impl Prepared {
     /// Prepares what is to be sent. The calls that a history follows are traced from now on.
     ///
     /// # Errors
+    ///
     /// A header is none, or the client cannot be made.
     pub(crate) fn new(telemetry: Telemetry, calls: Option<&History>) -> Result<Self, Failure> {
         let Telemetry { traces, sample_ratio, metrics, every, attributes } = telemetry;

@@ -9,13 +9,13 @@ use std::borrow::Cow;
 use orla_marketplace::rtfs::text::nearest;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The text on one line, with every unsafe character spelt out (`\u{1b}`, `\n`).
+/// Returns the text on one line, with every unsafe character spelt out (`\u{1b}`, `\n`).
 pub(crate) fn on_one_line(text: &str) -> String {
     escaped(text, |_| false)
 }
 
-/// The text with every unsafe character spelt out. Line feeds and tabs stay, and a carriage return before a
-/// line feed is dropped.
+/// Returns the text with every unsafe character spelt out. Line feeds and tabs stay, and a carriage
+/// return before a line feed is dropped.
 pub(crate) fn on_lines(text: &str) -> String {
     let text = if text.contains("\r\n") { Cow::from(text.replace("\r\n", "\n")) } else { text.into() };
     escaped(&text, |c| matches!(c, '\n' | '\t'))
@@ -52,14 +52,16 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> String {
     out
 }
 
-/// The characters of a text, each with the one before it.
+/// Returns the characters of a text, each with the one before it.
 fn with_before(text: &str) -> impl Iterator<Item = (char, char)> {
     std::iter::once(' ').chain(text.chars()).zip(text.chars())
 }
 
-/// Whether a terminal may act on the character, reorder text because of it, or show nothing of it.
+/// Returns whether a terminal may act on the character, reorder text because of it, or show nothing of
+/// it.
 ///
-/// Joiners count only after ASCII: between letters of other scripts and between emoji they have a meaning.
+/// Joiners count only after ASCII: between letters of other scripts and between emoji they have a
+/// meaning.
 fn is_hidden(before: char, c: char) -> bool {
     match c {
         '\u{200c}' | '\u{200d}' => {
@@ -80,7 +82,8 @@ fn is_tag(c: char) -> bool {
     matches!(c, '\u{e0000}'..='\u{e007f}')
 }
 
-/// The characters of a name or a description that its reader cannot see, each once, in the order of the text.
+/// Returns the characters of a name or a description that its reader cannot see, each once, in the order
+/// of the text.
 pub(crate) fn invisible(text: &str) -> Vec<char> {
     let mut found = Vec::new();
     for (before, c) in with_before(text) {
@@ -130,7 +133,7 @@ fn is_invisible(c: char) -> bool {
     )
 }
 
-/// The first line of a text, cut to `width` characters.
+/// Returns the first line of a text, cut to `width` characters.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     let first = text.lines().next().unwrap_or_default();
     if first.chars().count() <= width {
@@ -141,7 +144,8 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     cut
 }
 
-/// The text as one part of a URL or of a form: everything but RFC 3986's unreserved characters is encoded.
+/// Returns the text as one part of a URL or of a form: everything but RFC 3986's unreserved characters
+/// is encoded.
 pub(crate) fn encoded(text: &str) -> String {
     const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(text, ENCODED).to_string()

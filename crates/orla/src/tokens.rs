@@ -6,7 +6,7 @@ use orla_oauth::{Change, Secret, TokenStore};
 use orla_providers::sign_in::Tokens;
 use orla_secrets::SecretStore;
 
-/// The user's store; without a home directory, tokens end with the process.
+/// Returns the user's store; without a home directory, tokens end with the process.
 pub(crate) fn stored() -> Tokens {
     match SecretStore::tokens_of_user() {
         Some(store) => Tokens::new(Arc::new(Store(store))),

@@ -111,7 +111,8 @@ impl Known {
                 .any(|beginning| may_begin(pattern.as_str(), beginning) || pattern.is_above(beginning))
     }
 
-    /// Whether this is no permission: neither of a kind that is known, nor of one that a capability needs.
+    /// Returns whether this is no permission: neither of a kind that is known, nor of one that a
+    /// capability needs.
     fn is_no_permission(&self, permission: &Permission) -> bool {
         let text = permission.as_str();
         let is_kind = text == "*" || text.contains(':') || KINDS.contains(&text);
@@ -119,7 +120,7 @@ impl Known {
     }
 }
 
-/// Whether a pattern fits a text that begins like this.
+/// Returns whether a pattern fits a text that begins like this.
 fn may_begin(pattern: &str, beginning: &str) -> bool {
     let (literal, has_star) = match pattern.split_once('*') {
         Some((literal, _)) => (literal, true),

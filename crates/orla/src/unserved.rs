@@ -5,8 +5,8 @@ use orla_providers::NameRules;
 
 use crate::config::Config;
 
-/// Whether the configuration serves nothing of a capsule or server with this name, whatever it turns out to have: it is
-/// disabled, or `deny` has its name or everything. If in doubt, it is served.
+/// Returns whether the configuration serves nothing of a capsule or server with this name, whatever it
+/// turns out to have: it is disabled, or `deny` has its name or everything. If in doubt, it is served.
 pub(crate) fn is_shut(config: &Config, name: &str, names: &NameRules) -> bool {
     if config.deny.iter().any(|text| text == "*") {
         return true;

@@ -254,7 +254,7 @@ fn the_built_ins_rest_on_nothing_that_does_io() {
     assert!(gone.is_empty(), "{gone:?} are not below orla-registry any more");
 }
 
-/// The names of a member and everything that it rests on, however far down. Macros are left out.
+/// Returns the names of a member and everything that it rests on, however far down. Macros are left out.
 fn below(metadata: &Metadata, member: &str) -> BTreeSet<String> {
     let resolved = metadata.resolve.as_ref().expect("a resolved graph");
     let package = |id: &cargo_metadata::PackageId| {

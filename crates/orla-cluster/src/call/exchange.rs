@@ -46,6 +46,7 @@ impl Out {
     /// Sends a frame.
     ///
     /// # Errors
+    ///
     /// It could not be sent, also not within the time after which the other end takes this one for lost.
     pub(super) async fn send(
         &self,
@@ -66,6 +67,7 @@ impl Out {
     /// Sends a whole payload, whose first frame is of this kind.
     ///
     /// # Errors
+    ///
     /// Those of [`send`](Self::send).
     pub(super) async fn send_payload(&self, kind: Kind, payload: &Bytes) -> Result<(), String> {
         let (first, others) = chunks(payload, self.link.chunk());
@@ -77,6 +79,7 @@ impl Out {
     /// Sends the other chunks of a payload, as far as they are credited.
     ///
     /// # Errors
+    ///
     /// Those of [`send`](Self::send).
     pub(super) async fn send_chunks(
         &self,
@@ -121,7 +124,8 @@ impl Exchange {
         Self { inbox, order: Order::default(), heard: Instant::now(), out: Arc::new(out) }
     }
 
-    /// Whether the other end has withdrawn the call already, of which it has heard nothing yet and sends no more.
+    /// Returns whether the other end has withdrawn the call already, of which it has heard nothing yet
+    /// and sends no more.
     pub(super) fn is_withdrawn(&mut self) -> bool {
         loop {
             match self.next().now_or_never() {
@@ -134,7 +138,7 @@ impl Exchange {
         }
     }
 
-    /// The next frame. It can be dropped at any time.
+    /// Returns the next frame. It can be dropped at any time.
     pub(super) async fn next(&mut self) -> Received {
         loop {
             let message = match timeout_at(self.heard + PEER_TIMEOUT, self.inbox.next()).await {

@@ -75,7 +75,7 @@ impl ClusterExecutor {
         Self { link, shared, market }
     }
 
-    /// The node for the next attempt: one that came meanwhile, too.
+    /// Returns the node for the next attempt: one that came meanwhile, too.
     fn next(&self, digest: &str, tried: &[String], wanted: Option<&str>) -> Option<Candidate> {
         let candidates = self.shared.read(|registry| registry.candidates(digest));
         candidates.into_iter().find(|candidate| {
@@ -310,7 +310,8 @@ impl Attempt<'_> {
 /// Takes a part of an answer, whose first frame says how long it is.
 ///
 /// # Errors
-/// It is too long.
+///
+/// Returns an error if it is too long.
 fn arrive(
     result: &mut Option<Assembly>,
     kind: Kind,
@@ -334,14 +335,14 @@ fn arrive(
     })
 }
 
-/// The error of a call whose result there is no memory for.
+/// Returns the error of a call whose result there is no memory for.
 fn dropped(ctx: &CallContext, over: OverBudget) -> RuntimeError {
     let message = format!("{}: its output was dropped: {over}", ctx.name);
     let error = Box::new(rtfs::Error::new("busy", message.clone()));
     RuntimeError::Structured { id: ctx.name.to_string(), message, error, outcome: None }
 }
 
-/// A text of another node, for people.
+/// Returns a text of another node, for people.
 fn text(payload: &[u8]) -> String {
     String::from_utf8_lossy(payload).chars().filter(|c| !c.is_control()).take(500).collect()
 }
@@ -387,7 +388,7 @@ impl CapabilityExecutor for ClusterExecutor {
         ctx.elsewhere(GRACE, self.call(provider, inputs, ctx)).await
     }
 
-    /// The node that runs the call checks its types.
+    /// Returns the node that runs the call checks its types.
     fn checks_types(&self, _manifest: &CapabilityManifest) -> bool {
         true
     }

@@ -53,7 +53,7 @@ impl Kind {
         ("gone", Self::Gone),
     ];
 
-    /// Whether a call cannot go on without such a frame.
+    /// Returns whether a call cannot go on without such a frame.
     pub(super) fn is_counted(self) -> bool {
         match self {
             Self::Question | Self::Answer | Self::Result | Self::Chunk => true,

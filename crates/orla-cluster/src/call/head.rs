@@ -16,7 +16,7 @@ use crate::presence::{is_instance, is_name};
 
 /// The version of calls.
 const VERSION: u32 = 1;
-/// The most counts that a call is in.
+/// The maximum number of counts that a call is in.
 const MAX_COUNTS: usize = 1000;
 
 /// What a call carries besides its input.
@@ -90,7 +90,8 @@ impl CallHead {
     /// Reads a head.
     ///
     /// # Errors
-    /// What is wrong with it, for the log.
+    ///
+    /// Returns what is wrong with it, for the log.
     pub(super) fn read(text: &str) -> Result<Self, String> {
         let head: Self = serde_json::from_str(text).map_err(|err| format!("no call: {err}"))?;
         if head.v != VERSION {
@@ -124,10 +125,11 @@ impl CallHead {
         Duration::from_millis(self.timeout_ms)
     }
 
-    /// The nodes that the call has come through.
+    /// Returns the nodes that the call has come through.
     ///
     /// # Errors
-    /// There are too many.
+    ///
+    /// Returns an error if there are too many.
     pub(super) fn hops(&self) -> Result<Hops, String> {
         Hops::read(&self.hops)
     }
@@ -140,10 +142,12 @@ impl CallHead {
         self.traceparent.as_deref()
     }
 
-    /// The caller, if the call has one.
+    /// Returns the caller, if the call has one.
     ///
     /// # Errors
-    /// A permission that cannot be read: without it, the caller would be another one. Or its credential has expired.
+    ///
+    /// A permission that cannot be read: without it, the caller would be another one. Or its credential
+    /// has expired.
     pub(super) fn principal(&self, now: SystemTime) -> Result<Option<Principal>, String> {
         self.principal.as_ref().map(|caller| caller.principal(now)).transpose()
     }

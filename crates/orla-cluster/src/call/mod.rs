@@ -26,7 +26,7 @@ const HEARTBEAT: Duration = Duration::from_secs(3);
 const PEER_TIMEOUT: Duration = Duration::from_secs(6);
 /// The largest input and the largest result, in bytes.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
-/// The most questions of one call that are open.
+/// The maximum number of questions of one call that are open.
 const MAX_QUESTIONS: usize = 16;
 /// The initial flow-control window, in bytes.
 const WINDOW: usize = 4 * 1024 * 1024;

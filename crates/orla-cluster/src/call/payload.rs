@@ -30,12 +30,13 @@ impl Assembly {
     /// A payload of so many bytes, which takes memory from this budget.
     ///
     /// # Errors
-    /// There is none left.
+    ///
+    /// Returns an error if there is none left.
     pub(super) fn new(total: usize, memory: &Arc<MemoryBudget>) -> Result<Self, OverBudget> {
         Ok(Self { total, so_far: BytesMut::new(), reserved: memory.reserve(0)? })
     }
 
-    /// The memory of the payload, for as long as it is held.
+    /// Returns the memory of the payload, for as long as it is held.
     pub(super) fn into_reserved(self) -> Reservation {
         self.reserved
     }
@@ -60,7 +61,7 @@ impl Assembly {
     }
 }
 
-/// The first chunk of a payload, and the others.
+/// Returns the first chunk of a payload, and the others.
 pub(super) fn chunks(payload: &Bytes, size: usize) -> (Bytes, impl Iterator<Item = Bytes> + use<>) {
     let first = payload.slice(..payload.len().min(size));
     let mut rest = payload.slice(first.len()..);

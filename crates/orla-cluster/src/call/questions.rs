@@ -17,7 +17,7 @@ const TOO_LARGE: i64 = -32603;
 pub(super) struct FarClient {
     pub(super) capabilities: JsonText,
     pub(super) questions: mpsc::Sender<Asked>,
-    /// The most bytes of a question.
+    /// The maximum number of bytes of a question.
     pub(super) max: usize,
 }
 
@@ -98,7 +98,7 @@ impl Client for FarClient {
     }
 }
 
-/// The answer of the caller's node to a question of at most `max` bytes.
+/// Returns the answer of the caller's node to a question of at most `max` bytes.
 async fn asked(
     questions: &mpsc::Sender<Asked>,
     question: &Question,
@@ -115,7 +115,7 @@ async fn asked(
     read(&text)
 }
 
-/// The answer to a question, from the text that came.
+/// Returns the answer to a question, from the text that came.
 fn read(text: &[u8]) -> Result<JsonText, ClientError> {
     match serde_json::from_slice(text) {
         Ok(Answer::Result(result)) => Ok(result.into()),
@@ -169,7 +169,7 @@ pub(super) async fn ask(
     serde_json::to_vec(&refused).unwrap_or_default()
 }
 
-/// The answer to a question that was not asked.
+/// Returns the answer to a question that was not asked.
 pub(super) fn unasked() -> Vec<u8> {
     serde_json::to_vec(&Answer::Gone).unwrap_or_default()
 }

@@ -27,11 +27,11 @@ use super::questions::{Asked, FarCheckpoint, FarClient};
 use crate::link::{HEADER, Link};
 use crate::shared::{Shared, count};
 
-/// The most calls of other nodes at once, those included that wait for their turn.
+/// The maximum number of calls of other nodes at once, those included that wait for their turn.
 const MAX_RUNS: usize = 4096;
-/// The most notices of a call that wait to be sent. Further ones are left out.
+/// The maximum number of notices of a call that wait to be sent. Further ones are left out.
 const MAX_NOTICES: usize = 256;
-/// The most refusals that are being sent. Of further ones, the caller hears nothing.
+/// The maximum number of refusals that are being sent. Of further ones, the caller hears nothing.
 const MAX_REFUSALS: usize = 1024;
 /// How long an input may take to arrive, and a result to leave.
 const TRANSFER: Duration = Duration::from_secs(60);
@@ -116,10 +116,11 @@ impl Serving {
         });
     }
 
-    /// The id of what is called, and a place for the call.
+    /// Returns the id of what is called, and a place for the call.
     ///
     /// # Errors
-    /// Why it does not begin.
+    ///
+    /// Returns why it does not begin.
     fn admit(&self, digest: &str, head: &CallHead) -> Result<(String, OwnedSemaphorePermit), String> {
         if self.leaving.is_cancelled() {
             return Err("the node is shutting down".to_owned());
@@ -245,10 +246,11 @@ impl Serving {
         }
     }
 
-    /// The call as this node makes it, by its own rules.
+    /// Returns the call as this node makes it, by its own rules.
     ///
     /// # Errors
-    /// Why it is not made.
+    ///
+    /// Returns why it is not made.
     fn call(
         &self,
         head: &CallHead,
@@ -292,7 +294,7 @@ enum NoInput {
     Withdrawn,
 }
 
-/// The whole input, and the memory that it takes.
+/// Returns the whole input, and the memory that it takes.
 async fn arrive(
     exchange: &mut Exchange,
     head: &CallHead,

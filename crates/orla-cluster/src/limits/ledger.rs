@@ -97,37 +97,37 @@ impl Ledger {
         }
     }
 
-    /// The revision of the record of a life.
+    /// Returns the revision of the record of a life.
     pub(super) fn life(&self, life: &str) -> Option<Revision> {
         self.lives.get(life).map(|heard| heard.revision)
     }
 
-    /// The lives that a count names and that were not heard of.
+    /// Returns the lives that a count names and that were not heard of.
     pub(super) fn unheard(&self, name: &str) -> Vec<String> {
         let tally = self.counts.get(name).and_then(|known| known.tally.as_ref());
         let named = tally.into_iter().flat_map(|tally| tally.held.keys());
         named.filter(|life| !self.lives.contains_key(*life)).cloned().collect()
     }
 
-    /// All keys that are known.
+    /// Returns all keys that are known.
     pub(super) fn keys(&self) -> Vec<String> {
         let counts = self.counts.keys().map(|name| format!("{COUNTS}{name}"));
         counts.chain(self.lives.keys().map(|life| format!("{LIVES}{life}"))).collect()
     }
 
-    /// The lives of other nodes that have said nothing for so long that they may be gone.
+    /// Returns the lives of other nodes that have said nothing for so long that they may be gone.
     pub(super) fn silent(&self, now: Instant) -> Vec<(String, Revision)> {
         let others = self.lives.iter().filter(|(life, _)| self.me.as_ref() != Some(life));
         let silent = others.filter(|(_, heard)| now.saturating_duration_since(heard.since) >= LEASE);
         silent.map(|(life, heard)| (life.clone(), heard.revision)).collect()
     }
 
-    /// Whether this node has no places, and no record says so.
+    /// Returns whether this node has no places, and no record says so.
     pub(super) fn is_idle(&self) -> bool {
         self.mine.is_empty() && self.stale.is_empty()
     }
 
-    /// Whether a record is to be corrected.
+    /// Returns whether a record is to be corrected.
     pub(super) fn is_stale(&self) -> bool {
         !self.stale.is_empty()
     }
@@ -153,7 +153,7 @@ impl Ledger {
         self.me.take()
     }
 
-    /// The record of a count with the places of those that are there, and of this node as it is.
+    /// Returns the record of a count with the places of those that are there, and of this node as it is.
     fn tally(&self, name: &str) -> Result<Option<Tally>, NotTaken> {
         let Some(known) = self.counts.get(name) else { return Ok(None) };
         let tally = known.tally.clone();
@@ -294,7 +294,7 @@ impl Ledger {
         self.tally(name).ok().flatten().map(|tally| tally.count()).unwrap_or_default()
     }
 
-    /// The callers of a rule with what they have used.
+    /// Returns the callers of a rule with what they have used.
     pub(super) fn counts_of(&self, rule: &str) -> Vec<(String, Count)> {
         let of_rule = self.counts.iter().filter_map(|(name, known)| {
             let tally = known.tally.as_ref().filter(|tally| tally.rule == rule)?;
@@ -303,7 +303,7 @@ impl Ledger {
         of_rule.collect()
     }
 
-    /// The places of all nodes, for people.
+    /// Returns the places of all nodes, for people.
     pub(super) fn places(&self) -> BTreeMap<String, usize> {
         let mut places = BTreeMap::new();
         for tally in self.counts.values().filter_map(|known| known.tally.as_ref()) {

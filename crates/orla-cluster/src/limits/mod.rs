@@ -58,11 +58,12 @@ const WAIT: Duration = Duration::from_secs(2);
 const IDLE: Duration = Duration::from_secs(30);
 /// How often counts that no longer matter are removed, and how many at once.
 const SWEEP: (Duration, usize) = (Duration::from_secs(60), 500);
-/// The most claims that are decided at once, and the most records that are corrected besides.
+/// The maximum number of claims that are decided at once, and the most records that are corrected
+/// besides.
 const BATCH: usize = 400;
 /// How many records are read at once.
 const PAGE: usize = 1000;
-/// The most requests that wait for a decision.
+/// The maximum number of requests that wait for a decision.
 const MAX_ASKED: usize = 8192;
 
 /// The time by the clock of NATS, if NATS can be heard.
@@ -189,7 +190,7 @@ impl ClusterPermits {
         desk.serve(asks, changed, stop).await;
     }
 
-    /// The places that nodes have.
+    /// Returns the places that nodes have.
     pub(crate) fn places(&self) -> BTreeMap<String, usize> {
         self.ledger.lock().places()
     }
@@ -529,7 +530,9 @@ impl Desk {
     /// Decides whether each of these claims gets its places.
     ///
     /// # Errors
-    /// Why nothing could be decided. Places may have been taken in the records; they are corrected later.
+    ///
+    /// Returns why nothing could be decided. Places may have been taken in the records; they are
+    /// corrected later.
     async fn decided(&mut self, takes: &[Vec<Claim>]) -> Result<Vec<Result<(), NotTaken>>, String> {
         let offline = || "there is no connection to NATS".to_owned();
         let unreadable = |error: StateError| error.to_string();
@@ -588,9 +591,11 @@ impl Desk {
         }
     }
 
-    /// Checks that the places just taken are certainly this node's own. Otherwise its life in the records ends.
+    /// Checks that the places just taken are certainly this node's own. Otherwise its life in the
+    /// records ends.
     ///
     /// # Errors
+    ///
     /// Other nodes may already have given its places to others.
     fn in_time(&mut self, takes_places: bool) -> Result<(), String> {
         if takes_places && self.life.as_ref().is_none_or(Life::is_over) {

@@ -44,7 +44,8 @@ impl Tally {
     /// Reads a record.
     ///
     /// # Errors
-    /// It is none.
+    ///
+    /// Returns an error if it is none.
     pub(super) fn read(value: &[u8]) -> Result<Self, String> {
         if value.len() > MAX_BYTES {
             return Err(format!("it has {} bytes", value.len()));
@@ -76,7 +77,7 @@ impl Tally {
         }
     }
 
-    /// Whether nothing would be lost without it.
+    /// Returns whether nothing would be lost without it.
     pub(super) fn is_unused(&self, now: Duration) -> bool {
         self.held.is_empty() && self.full_at <= nanos(now)
     }

@@ -60,7 +60,7 @@ impl Node {
         Arc::clone(&self.permits).take(claims).await
     }
 
-    /// The calls that run.
+    /// Returns the calls that run.
     fn running(&self) -> usize {
         let is_lost = |taken: &Taken| taken.lost().is_some_and(CancellationToken::is_cancelled);
         self.calls.lock().iter().filter(|taken| !is_lost(taken)).count()

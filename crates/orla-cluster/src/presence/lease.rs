@@ -8,7 +8,7 @@ pub const MAX_NAME: usize = 48;
 pub(crate) const VERSION: u32 = 1;
 /// The longest lease, in bytes.
 const MAX_BYTES: usize = 4096;
-/// The most parts of an offer.
+/// The maximum number of parts of an offer.
 const MAX_PARTS: u32 = 4096;
 
 /// What a node says of itself while it is there.
@@ -43,7 +43,8 @@ impl Lease {
     /// Reads a lease.
     ///
     /// # Errors
-    /// What is wrong with it, for the log.
+    ///
+    /// Returns what is wrong with it, for the log.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, String> {
         if bytes.len() > MAX_BYTES {
             return Err(format!("a lease has {} bytes: at most {MAX_BYTES} are allowed", bytes.len()));
@@ -71,13 +72,13 @@ impl Lease {
     }
 }
 
-/// Whether a text can be the name of a cluster or node: letters, digits, `_` and `-`.
+/// Returns whether a text can be the name of a cluster or node: letters, digits, `_` and `-`.
 pub fn is_name(text: &str) -> bool {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
     !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(is_plain)
 }
 
-/// Whether a text can tell an instance from others.
+/// Returns whether a text can tell an instance from others.
 pub(crate) fn is_instance(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 /// The largest offer, in bytes.
 pub(crate) const MAX_OFFER: usize = 16 * 1024 * 1024;
-/// The most capabilities of an offer.
+/// The maximum number of capabilities of an offer.
 const MAX_CAPABILITIES: usize = 10_000;
 /// The longest id, in bytes.
 const MAX_ID: usize = 256;
@@ -56,7 +56,8 @@ impl Offers {
     /// Reads the text of an offer.
     ///
     /// # Errors
-    /// It is not one.
+    ///
+    /// Returns an error if it is not one.
     pub(crate) fn read(text: &[u8]) -> Result<Self, String> {
         let written: Written<'_> =
             serde_json::from_slice(text).map_err(|err| format!("no offer: {err}"))?;

@@ -16,9 +16,9 @@ use super::offer::{Offered, Offers};
 pub(crate) const LEASE: Duration = Duration::from_secs(10);
 /// How long a node that is gone is shown.
 const REMEMBERED: Duration = Duration::from_secs(600);
-/// The most nodes.
+/// The maximum number of nodes.
 const MAX_NODES: usize = 256;
-/// The most bytes that the offers of all nodes have together.
+/// The maximum number of bytes that the offers of all nodes have together.
 const MAX_OFFERS: usize = 256 * 1024 * 1024;
 
 /// Every other node that was heard of.
@@ -156,7 +156,8 @@ impl Registry {
     /// Takes the offer that a lease named. Returns whether that changes what is served.
     ///
     /// # Errors
-    /// There is no room for it.
+    ///
+    /// Returns an error if there is no room for it.
     pub(crate) fn learn(&mut self, named: &Lease, learned: Learned) -> Result<bool, String> {
         let others = self.nodes.iter().filter(|(name, _)| **name != named.node);
         let held: usize = others.filter_map(|(_, node)| Some(node.offer.as_ref()?.bytes)).sum();
@@ -199,12 +200,12 @@ impl Registry {
         is_news
     }
 
-    /// Gives all that are there the time of a whole lease, after a time in which none could be heard.
+    /// Returns all that are there the time of a whole lease, after a time in which none could be heard.
     pub(crate) fn excuse(&mut self, now: Instant) {
         self.nodes.values_mut().filter(|node| node.is_alive).for_each(|node| node.counts = now);
     }
 
-    /// Every id that is offered, in the version that was offered last.
+    /// Returns every id that is offered, in the version that was offered last.
     pub(crate) fn served(&self) -> Vec<Arc<Offered>> {
         let mut newest = BTreeMap::<&str, (u64, &Arc<Offered>)>::new();
         for node in self.nodes.values().filter(|node| node.takes_calls()) {
@@ -220,7 +221,7 @@ impl Registry {
         newest.into_values().map(|(_, offered)| Arc::clone(offered)).collect()
     }
 
-    /// The nodes that take calls of this version, the least loaded first. Equal ones take turns.
+    /// Returns the nodes that take calls of this version, the least loaded first. Equal ones take turns.
     pub(crate) fn candidates(&self, digest: &str) -> Vec<Candidate> {
         let names = self.taking.get(digest).into_iter().flatten();
         let nodes = names.filter_map(|name| self.nodes.get(name));
@@ -238,23 +239,23 @@ impl Registry {
         nodes.into_iter().map(candidate).collect()
     }
 
-    /// The names of the nodes that take calls of this version.
+    /// Returns the names of the nodes that take calls of this version.
     pub(crate) fn names(&self, digest: &str) -> Vec<String> {
         self.taking.get(digest).cloned().unwrap_or_default()
     }
 
-    /// The nodes that are there.
+    /// Returns the nodes that are there.
     pub(crate) fn peers(&self) -> Vec<Peer> {
         self.nodes.values().filter(|node| node.is_alive).map(Node::peer).collect()
     }
 
-    /// The node that is there as this instance.
+    /// Returns the node that is there as this instance.
     pub(crate) fn peer(&self, instance: &str) -> Option<Peer> {
         let mut there = self.nodes.values().filter(|node| node.is_alive);
         there.find(|node| node.lease.instance == instance).map(Node::peer)
     }
 
-    /// The other nodes, for people.
+    /// Returns the other nodes, for people.
     pub(crate) fn status(&self, now: Instant) -> Vec<NodeStatus> {
         let status = |node: &Node| {
             let lag = now.saturating_duration_since(node.heard);

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use super::lease::Lease;
 
-/// The most offers that are read at once.
+/// The maximum number of offers that are read at once.
 const MAX_READS: usize = 8;
 /// The least time between two reads of one node's offer.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ impl Wants {
         self.waiting.insert(lease.node.clone(), lease);
     }
 
-    /// The next one to read now.
+    /// Returns the next one to read now.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Lease> {
         if self.running >= MAX_READS {
             return None;
@@ -56,7 +56,7 @@ impl Wants {
         self.waiting.remove(&node)
     }
 
-    /// When there is one to read, unless something else happens before.
+    /// Returns when there is one to read, unless something else happens before.
     pub(crate) fn due(&self) -> Option<Instant> {
         let of = |node: &String| match self.reads.get(node) {
             Some(read) if read.is_running => None,
@@ -75,7 +75,7 @@ impl Wants {
         read.not_before = now + pause.min(MAX_PAUSE);
     }
 
-    /// Whether nothing waits or is being read.
+    /// Returns whether nothing waits or is being read.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running == 0
     }

@@ -256,7 +256,7 @@ impl Batch {
     }
 }
 
-/// The value that a message stands for.
+/// Returns the value that a message stands for.
 fn read_value(
     inner: &Inner,
     headers: Option<&HeaderMap>,
@@ -311,8 +311,8 @@ async fn open(context: &Context, name: &str, subjects: String, is_state: bool) -
     Ok(found)
 }
 
-/// Whether a stream has the replicas that its servers can give it. It is given them if it was made while there were too few
-/// servers.
+/// Returns whether a stream has the replicas that its servers can give it. It is given them if it was
+/// made while there were too few servers.
 async fn raised(context: &Context, stream: &Stream) -> bool {
     let info = stream.cached_info();
     // A server that is no cluster has no more.

@@ -122,7 +122,8 @@ impl ClusterStore {
         }))
     }
 
-    /// The time since 1970 by the clock of NATS, as far as it was heard: never later than it is there.
+    /// Returns the time since 1970 by the clock of NATS, as far as it was heard: never later than it is
+    /// there.
     pub(crate) fn nats_time(&self) -> Option<Duration> {
         let heard = *self.0.clock.lock();
         heard.map(|(time, at)| time + at.elapsed())
@@ -141,10 +142,11 @@ impl ClusterStore {
 }
 
 impl Inner {
-    /// The connection.
+    /// Returns the connection.
     ///
     /// # Errors
-    /// There is none.
+    ///
+    /// Returns an error if there is none.
     fn client(&self) -> Result<&Client, StateError> {
         let client = self.link.client().filter(|_| self.link.is_connected());
         client.ok_or_else(|| unreachable("there is no connection to NATS"))
@@ -156,7 +158,7 @@ impl Inner {
         Ok(context)
     }
 
-    /// The name of the stream of records.
+    /// Returns the name of the stream of records.
     fn stream(&self) -> String {
         format!("orla-{}-state", self.link.settings.name)
     }
@@ -219,7 +221,7 @@ impl Inner {
         }
     }
 
-    /// How the stream stands.
+    /// Returns how the stream stands.
     async fn info(&self) -> Result<Info, StateError> {
         let subject = format!("$JS.API.STREAM.INFO.{}", self.stream());
         let request = Request::new().payload(Bytes::new()).timeout(Some(ANSWER));
@@ -256,7 +258,7 @@ impl Inner {
         }
     }
 
-    /// A record whose place in the copy is known.
+    /// Returns a record whose place in the copy is known.
     async fn read(&self, key: String, found: (Revision, Value)) -> Result<Option<Record>, StateError> {
         /// How often a record may change while it is read.
         const TRIES: usize = 100;
@@ -283,7 +285,7 @@ impl Inner {
         Err(unreachable("a record changes faster than it can be read"))
     }
 
-    /// The value of the message of this number, if it is still the last of its key.
+    /// Returns the value of the message of this number, if it is still the last of its key.
     async fn message(&self, key: &str, revision: Revision) -> Result<Option<Bytes>, StateError> {
         let stream = self.context()?.get_stream_no_info(self.stream()).await;
         let stream = stream.map_err(|err| unreachable(&err.to_string()))?;
@@ -337,7 +339,7 @@ impl StateStore for ClusterStore {
     }
 }
 
-/// A time in nanoseconds; one before 1970 counts as 1970.
+/// Returns a time in nanoseconds; one before 1970 counts as 1970.
 fn since_1970(nanos: i128) -> Duration {
     Duration::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }

@@ -26,6 +26,7 @@ pub(super) type Conditions = Vec<Option<u64>>;
 /// Decides a batch by what is known of its keys.
 ///
 /// # Errors
+///
 /// A condition does not hold: the key of the first change for which that is so.
 pub(super) fn conditions(changes: &[Change], last: impl Fn(&str) -> Last) -> Result<Conditions, String> {
     // Whether the changes before have left a record under a key. Its revision is not known yet.

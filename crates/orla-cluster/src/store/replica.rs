@@ -10,7 +10,7 @@ use super::plan::Last;
 
 /// A value of at most so many bytes is kept here, others are read from the server.
 const SMALL: usize = 4 * 1024;
-/// The most bytes of values that are kept here.
+/// The maximum number of bytes of values that are kept here.
 const ALL: usize = 64 << 20;
 /// How long the number of a removal is known. A later one is asked for.
 const REMOVED: Duration = Duration::from_secs(300);
@@ -56,8 +56,8 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    /// Applies a change, unless a later one of its key is known. Gives the parts that no record has any more, and
-    /// whether it was applied.
+    /// Applies a change, unless a later one of its key is known. Returns the parts that no record has
+    /// any more, and whether it was applied.
     pub(super) fn apply(&mut self, change: Applied, now: Instant) -> (bool, Option<Parts>) {
         let Applied { key, revision, value } = change;
         if self.last(&key).is_some_and(|last| last.sequence >= revision) {
@@ -144,7 +144,7 @@ impl Replica {
         later.map(applied).collect()
     }
 
-    /// The keys of all records.
+    /// Returns the keys of all records.
     pub(super) fn keys(&self) -> Vec<String> {
         self.records.keys().cloned().collect()
     }

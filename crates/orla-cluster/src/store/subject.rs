@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 
-/// The token of a key.
+/// Returns the token of a key.
 pub(super) fn token(key: &str) -> String {
     let mut token = String::with_capacity(key.len());
     for byte in key.bytes() {
@@ -17,7 +17,7 @@ pub(super) fn token(key: &str) -> String {
     token
 }
 
-/// The key of a token. `None` if no key has it.
+/// Returns the key of a token. `None` if no key has it.
 pub(super) fn key(token: &str) -> Option<String> {
     let mut key = String::with_capacity(token.len());
     let mut bytes = token.bytes();

@@ -10,7 +10,7 @@ use super::replica::Parts;
 use super::{ANSWER, Inner, unreachable};
 use crate::link::random;
 
-/// The name of the stream.
+/// Returns the name of the stream.
 pub(super) fn stream(inner: &Inner) -> String {
     format!("orla-{}-values", inner.link.settings.name)
 }
@@ -27,6 +27,7 @@ fn subject(inner: &Inner, id: &str, at: usize) -> String {
 /// Writes a value.
 ///
 /// # Errors
+///
 /// NATS does not take it.
 pub(super) async fn write(inner: &Inner, value: &Bytes) -> Result<Parts, StateError> {
     let (id, size) = (random::<16>().map_err(StateError::new)?, inner.link.chunk());
@@ -46,6 +47,7 @@ pub(super) async fn write(inner: &Inner, value: &Bytes) -> Result<Parts, StateEr
 /// Reads a value. `None` if it is not there any more.
 ///
 /// # Errors
+///
 /// NATS does not give it.
 pub(super) async fn read(inner: &Inner, parts: &Parts) -> Result<Option<Bytes>, StateError> {
     use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;

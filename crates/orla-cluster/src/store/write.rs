@@ -44,10 +44,11 @@ pub(super) struct Refused {
     pub(super) description: String,
 }
 
-/// The number of the message that JetStream has taken.
+/// Returns the number of the message that JetStream has taken.
 ///
 /// # Errors
-/// It has not.
+///
+/// Returns an error if it has not.
 pub(super) fn acknowledged(answer: &[u8]) -> Result<u64, Refused> {
     let answer: Answer = serde_json::from_slice(answer)
         .map_err(|err| Refused { err_code: 0, description: err.to_string() })?;

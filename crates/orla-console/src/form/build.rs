@@ -9,19 +9,19 @@ use super::node::{Control, Entry, Node, TextKind};
 use super::schema::{Place, place};
 use crate::exact::Json;
 
-/// The most nodes of one form. What goes beyond is JSON text.
+/// The maximum number of nodes of one form. What goes beyond is JSON text.
 const MAX_NODES: usize = 600;
 /// The deepest level that is shown without being asked for.
 const SHOWN_DEPTH: usize = 5;
 /// The deepest level that has fields. What goes beyond is JSON text.
 const MAX_DEPTH: usize = 24;
-/// The most values of a list to choose from.
+/// The maximum number of values of a list to choose from.
 const MAX_OPTIONS: usize = 500;
-/// The most alternatives of one choice.
+/// The maximum number of alternatives of one choice.
 const MAX_ALTERNATIVES: usize = 60;
 /// How deep alternatives may have alternatives.
 const MAX_NESTED_CHOICES: usize = 3;
-/// The most items that a new list shows.
+/// The maximum number of items that a new list shows.
 const MAX_NEW_ITEMS: usize = 10;
 
 /// What is known of a value.
@@ -186,7 +186,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A value of one type.
+    /// Returns a value of one type.
     fn of_type(&mut self, place: &Place, at: &At, given: Given<'_>) -> Control {
         if let Some(value) = place.keywords.get("const") {
             return Control::Fixed(Json::of(value));
@@ -231,7 +231,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A choice between alternatives.
+    /// Returns a choice between alternatives.
     fn choose(&mut self, alternatives: &[Place], at: &At, given: Given<'_>) -> Control {
         let names = names(alternatives);
         let inner = |this: &mut Self, chosen: usize, given: Given<'_>| {
@@ -397,7 +397,7 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// A field for a text. What the field of its format would not send as it is has a plain one.
+/// Returns a field for a text. What the field of its format would not send as it is has a plain one.
 fn text(place: &Place, value: String) -> Control {
     let kind = text_kind(place);
     let digits =
@@ -448,7 +448,7 @@ fn flatten(root: &Value, place: Place, depth: usize, out: &mut Vec<Place>) {
     }
 }
 
-/// Whether the value is `null`, and what is known of it otherwise.
+/// Returns whether the value is `null`, and what is known of it otherwise.
 fn nullness<'a>(path: &str, given: Given<'a>) -> (bool, Given<'a>) {
     match given {
         Given::Input(Some(Json::Null)) => (true, Given::Input(None)),
@@ -457,7 +457,7 @@ fn nullness<'a>(path: &str, given: Given<'a>) -> (bool, Given<'a>) {
     }
 }
 
-/// The text of a field.
+/// Returns the text of a field.
 fn text_of(path: &str, given: Given<'_>) -> String {
     match given {
         Given::Input(Some(Json::Text(text) | Json::Number(text))) if is_sent_as_it_is(text) => {
@@ -493,12 +493,12 @@ pub(super) fn option_value(option: &Json) -> String {
     }
 }
 
-/// Whether browsers send a text of several lines as it is.
+/// Returns whether browsers send a text of several lines as it is.
 fn is_sent_as_it_is(text: &str) -> bool {
     text.chars().all(|c| !c.is_control() || c == '\n' || c == '\t')
 }
 
-/// The values to choose from, each with its name.
+/// Returns the values to choose from, each with its name.
 fn options(root: &Value, place_: &Place) -> Option<Vec<(Json, String)>> {
     let named = |value: &Json| match value {
         Json::Text(text) if !text.is_empty() => text.clone(),
@@ -556,7 +556,7 @@ fn names(alternatives: &[Place]) -> Vec<String> {
     alternatives.iter().enumerate().map(name).collect()
 }
 
-/// The alternative that lists most of the members that are there.
+/// Returns the alternative that lists most of the members that are there.
 fn likely(alternatives: &[Place], steps: &BTreeSet<&str>) -> Option<usize> {
     let known = |one: &Place| {
         let is_listed = |step: &&&str| one.properties().any(|(name, _)| step_of(name) == ***step);

@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most fields that are read of one form.
+/// The maximum number of fields that are read of one form.
 const MAX_FIELDS: usize = 20_000;
 
 /// The fields of a submitted form.
@@ -51,12 +51,12 @@ impl Fields {
         fields
     }
 
-    /// Whether there were more fields than are read.
+    /// Returns whether there were more fields than are read.
     pub(crate) fn is_truncated(&self) -> bool {
         self.is_truncated
     }
 
-    /// The field of this name.
+    /// Returns the field of this name.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str)
     }
@@ -77,12 +77,12 @@ impl Fields {
         self.null.contains(path)
     }
 
-    /// Whether anything is said of the value at this path or below it.
+    /// Returns whether anything is said of the value at this path or below it.
     pub(super) fn mentions(&self, path: &str) -> bool {
         self.names().any(|name| is_at_or_below(path_of(name), path))
     }
 
-    /// The steps that follow this path, each once.
+    /// Returns the steps that follow this path, each once.
     pub(super) fn steps(&self, path: &str) -> BTreeSet<&str> {
         let below = self.names().filter_map(|name| match path {
             "" => Some(path_of(name)),
@@ -118,7 +118,7 @@ impl Fields {
         true
     }
 
-    /// The numbers that steps below this path have after a prefix, in their order.
+    /// Returns the numbers that steps below this path have after a prefix, in their order.
     pub(super) fn numbers(&self, path: &str, prefix: &str) -> BTreeSet<usize> {
         let steps = self.steps(path).into_iter();
         steps
@@ -159,7 +159,7 @@ impl Fields {
     }
 }
 
-/// The path that a name is about.
+/// Returns the path that a name is about.
 fn path_of(name: &str) -> &str {
     PREFIXES.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
@@ -169,12 +169,12 @@ fn is_at_or_below(path: &str, root: &str) -> bool {
         || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-/// A path with one more step.
+/// Returns a path with one more step.
 pub(super) fn join(path: &str, step: &str) -> String {
     if path.is_empty() { step.to_owned() } else { format!("{path}.{step}") }
 }
 
-/// A key as a step of a path.
+/// Returns a key as a step of a path.
 pub(super) fn step_of(key: &str) -> String {
     if key.is_empty() {
         return "~3".to_owned();
@@ -186,7 +186,7 @@ pub(super) fn step_of(key: &str) -> String {
     }
 }
 
-/// The key that a step of a path is; `None` for the number of an entry.
+/// Returns the key that a step of a path is; `None` for the number of an entry.
 pub(super) fn key_of(step: &str) -> Option<String> {
     if step == "~3" {
         return Some(String::new());

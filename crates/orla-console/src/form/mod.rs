@@ -38,7 +38,7 @@ use build::{Builder, Given};
 pub(crate) use fields::Fields;
 pub(crate) use node::Node;
 
-/// The most bytes of an input that has a form.
+/// The maximum number of bytes of an input that has a form.
 pub(crate) const MAX_INPUT: usize = 256 * 1024;
 
 /// The form of an input.
@@ -49,17 +49,17 @@ pub(crate) struct Form {
 }
 
 impl Form {
-    /// An empty form, with the defaults of the schema.
+    /// Returns an empty form, with the defaults of the schema.
     pub(crate) fn empty(schema: &Value) -> Self {
         Self::build(schema, Given::Input(None))
     }
 
-    /// The form in which an input stands.
+    /// Returns the form in which an input stands.
     pub(crate) fn of_input(schema: &Value, input: &Json) -> Self {
         Self::build(schema, Given::Input(Some(input)))
     }
 
-    /// The form as it was submitted.
+    /// Returns the form as it was submitted.
     pub(crate) fn of_fields(schema: &Value, fields: &Fields) -> Self {
         Self::build(schema, Given::Fields(fields))
     }
@@ -78,18 +78,19 @@ impl Form {
         self.root.why_raw()
     }
 
-    /// Whether nothing can be entered.
+    /// Returns whether nothing can be entered.
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_empty()
     }
 
-    /// The input that stands in the form. Fields that hold no value of their own kind are noted as problems.
+    /// Returns the input that stands in the form. Fields that hold no value of their own kind are noted
+    /// as problems.
     pub(crate) fn read(&mut self) -> Json {
         let value = self.root.read("input").value;
         value.unwrap_or_else(|| Json::Object(Vec::new()))
     }
 
-    /// Whether a field cannot be read.
+    /// Returns whether a field cannot be read.
     pub(crate) fn has_problems(&self) -> bool {
         !self.problems.is_empty() || self.root.has_problems()
     }
@@ -101,7 +102,7 @@ impl Form {
         }
     }
 
-    /// The names and values that a browser would send for the form as it stands.
+    /// Returns the names and values that a browser would send for the form as it stands.
     #[cfg(test)]
     fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = Vec::new();

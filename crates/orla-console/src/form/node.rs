@@ -93,7 +93,7 @@ pub(super) struct Entry {
 }
 
 impl Node {
-    /// An input that has no fields.
+    /// Returns an input that has no fields.
     pub(super) fn raw(why: &str) -> Self {
         Self {
             path: String::new(),

@@ -18,7 +18,8 @@ struct Writer<'a> {
 }
 
 impl Form {
-    /// The fields, without the form around them. Buttons that change the form are sent to `action`.
+    /// Returns the fields, without the form around them. Buttons that change the form are sent to
+    /// `action`.
     pub(crate) fn render(&self, action: &str) -> Markup {
         let writer = Writer { action, number: Cell::new(0), of_group: Cell::default() };
         html! {
@@ -36,7 +37,7 @@ impl Writer<'_> {
         self.number.get()
     }
 
-    /// A button that changes the form.
+    /// Returns a button that changes the form.
     fn button(&self, what: &str, path: &str, label: &str, about: &str) -> Markup {
         html! {
             button.small type="submit" name="_do" value={ (what) ":" (path) } formnovalidate
@@ -46,7 +47,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A value with its label.
+    /// Returns a value with its label.
     fn node(&self, node: &Node) -> Markup {
         let (number, is_bad) = (self.next(), !node.problems.is_empty());
         let id = format!("f{number}");
@@ -105,7 +106,7 @@ impl Writer<'_> {
         html! { @if node.is_removable { (self.button("remove", &node.path, "Remove", &node.label)) } }
     }
 
-    /// The control of a value that is one field.
+    /// Returns the control of a value that is one field.
     fn control(&self, field: &Field<'_>) -> Markup {
         let Field { id, described, is_bad, node } = field;
         let (path, invalid) = (&node.path, is_bad.then_some("true"));
@@ -210,7 +211,7 @@ impl Writer<'_> {
         }
     }
 
-    /// The alternative that was chosen.
+    /// Returns the alternative that was chosen.
     fn part(&self, node: &Node) -> Markup {
         if !is_group(node) {
             return self.inside(node);
@@ -223,7 +224,7 @@ impl Writer<'_> {
         }
     }
 
-    /// A member that the schema does not list.
+    /// Returns a member that the schema does not list.
     fn entry(&self, entry: &Entry) -> Markup {
         let id = format!("f{}", self.next());
         html! {
@@ -240,7 +241,7 @@ impl Writer<'_> {
     }
 }
 
-/// Whether a value has fields within it.
+/// Returns whether a value has fields within it.
 fn is_group(node: &Node) -> bool {
     matches!(
         node.control,
@@ -255,7 +256,7 @@ struct Field<'a> {
     node: &'a Node,
 }
 
-/// A field of several lines, which grows with its text.
+/// Returns a field of several lines, which grows with its text.
 fn area(field: &Field<'_>, name: &str, value: &str, required: bool, is_code: bool) -> Markup {
     let lines = value.lines().count().clamp(1, 20);
     html! {

@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// The most schemas that are merged for one place.
+/// The maximum number of schemas that are merged for one place.
 const MAX_MERGED: usize = 64;
 
 /// A schema of one place, with everything merged that holds there.
@@ -146,7 +146,7 @@ fn words(types: &Value) -> Words {
 }
 
 impl Place {
-    /// A keyword that is a text.
+    /// Returns a keyword that is a text.
     pub(super) fn text(&self, keyword: &str) -> Option<&str> {
         self.keywords.get(keyword)?.as_str()
     }
@@ -155,7 +155,7 @@ impl Place {
         self.keywords.get(keyword) == Some(&Value::Bool(true))
     }
 
-    /// The types that it names.
+    /// Returns the types that it names.
     pub(super) fn types(&self) -> Vec<String> {
         self.keywords.get("type").map(words).map(|words| words.0).unwrap_or_default()
     }
@@ -169,7 +169,7 @@ impl Place {
         required.is_some_and(|names| names.iter().any(|own| own == name))
     }
 
-    /// The schema of members that are not listed; `None` if there are none.
+    /// Returns the schema of members that are not listed; `None` if there are none.
     pub(super) fn other_members(&self) -> Option<Value> {
         let patterns = self.keywords.get("patternProperties").and_then(Value::as_object);
         let mut patterns = patterns.into_iter().flat_map(Map::values);
@@ -184,7 +184,7 @@ impl Place {
         }
     }
 
-    /// Whether the schema invites other members: it says so, or lists none.
+    /// Returns whether the schema invites other members: it says so, or lists none.
     pub(super) fn invites_others(&self) -> bool {
         let says = ["additionalProperties", "patternProperties"].into_iter();
         let says = says
@@ -193,8 +193,8 @@ impl Place {
         says || self.properties().next().is_none()
     }
 
-    /// Its alternatives (`oneOf`, `anyOf`), each with everything that holds for all of them. `None` if there are none, or
-    /// if they only restrict what else is said.
+    /// Returns its alternatives (`oneOf`, `anyOf`), each with everything that holds for all of them.
+    /// `None` if there are none, or if they only restrict what else is said.
     pub(super) fn alternatives(&self, root: &Value) -> Option<Vec<Self>> {
         let key = ["oneOf", "anyOf"].into_iter().find(|key| self.keywords.contains_key(*key))?;
         let listed = self.keywords.get(key)?.as_array()?;
@@ -225,8 +225,8 @@ impl Place {
         )
     }
 
-    /// Whether data may be meant for it: its type, constants, listed values and required members. The validator of the
-    /// call path knows more.
+    /// Returns whether data may be meant for it: its type, constants, listed values and required
+    /// members. The validator of the call path knows more.
     pub(super) fn may_admit(&self, root: &Value, data: &crate::exact::Json, depth: usize) -> bool {
         use crate::exact::Json;
         let kind = match data {

@@ -23,7 +23,7 @@ const MAX_SHOWN: u64 = 8 << 20;
 const MAX_EXPORTED: u64 = 64 << 20;
 /// A log that is larger is verified only when someone asks for it.
 const MAX_VERIFIED: u64 = 16 << 20;
-/// The most records of a page.
+/// The maximum number of records of a page.
 const ROWS: usize = 200;
 /// The times that can be chosen: the value, its name.
 const SPANS: [(&str, &str); 4] =
@@ -46,7 +46,7 @@ impl Filter {
         Self { members: members.map(|name| (name, queried(name))), since }
     }
 
-    /// The records that are wanted, as their lines, the oldest first.
+    /// Returns the records that are wanted, as their lines, the oldest first.
     fn wanted(&self, lines: Vec<String>) -> Vec<(String, Value)> {
         let since = time_of(&self.since).unwrap_or(SystemTime::UNIX_EPOCH);
         let since = if self.since.is_empty() { String::new() } else { timestamp(since) };
@@ -60,7 +60,7 @@ impl Filter {
         lines.into_iter().filter_map(read).filter(|(_, record)| is_wanted(record)).collect()
     }
 
-    /// The query that says the same.
+    /// Returns the query that says the same.
     fn query(&self) -> String {
         let since = ("since", self.since.clone());
         let set = self.members.iter().chain([&since]).filter(|(_, text)| !text.is_empty());
@@ -111,7 +111,7 @@ pub(crate) async fn page(ask: &Ask<'_>, log: Arc<dyn AuditLog>) -> Response<Page
     Page::new("Audit").part("Audit").reply(ask, &body)
 }
 
-/// The records that are wanted, as they stand in the log.
+/// Returns the records that are wanted, as they stand in the log.
 pub(crate) async fn export(ask: &Ask<'_>, log: Arc<dyn AuditLog>) -> Response<PageBody> {
     let filter = Filter::of(ask);
     let gathered = tokio::task::spawn_blocking(move || {
@@ -218,7 +218,7 @@ fn row(record: &Value) -> Markup {
 }
 
 impl Ask<'_> {
-    /// The audit log, if there is one and the visitor may see it.
+    /// Returns the audit log, if there is one and the visitor may see it.
     pub(crate) fn audit(&self) -> Option<Arc<dyn AuditLog>> {
         let is_allowed = self.catalog.permits_of_others(self.principal.as_ref(), "audit", PERMISSION);
         self.console.inside.audit().filter(|_| is_allowed)

@@ -20,12 +20,12 @@ use crate::site::{query, reply};
 use crate::text::{duration, escaped_strings, plain};
 use crate::view;
 
-/// The most calls of a waterfall.
+/// The maximum number of calls of a waterfall.
 const MAX_SHOWN: usize = 300;
 /// How many other calls of the same capability are offered for comparison.
 const OTHERS: usize = 8;
 
-/// The page.
+/// Returns the page.
 pub(crate) async fn page(ask: &Ask<'_>, history: &History, id: &str) -> Response<PageBody> {
     let viewer = ask.viewer();
     let detail = match history.detail(id, &viewer).await {
@@ -67,7 +67,7 @@ pub(crate) async fn page(ask: &Ask<'_>, history: &History, id: &str) -> Response
     Page::new(&format!("Call of {}", call.capability)).part("Calls").aside(aside).reply(ask, &body)
 }
 
-/// The newest other calls of the same capability.
+/// Returns the newest other calls of the same capability.
 async fn same(history: &History, call: &Call, viewer: &orla_history::Viewer) -> Vec<Call> {
     // A name with a star in it would be a pattern.
     if call.capability.contains('*') {
@@ -102,7 +102,7 @@ fn facts(ask: &Ask<'_>, detail: &Detail) -> Markup {
     }
 }
 
-/// The waterfall of the call and the calls within it.
+/// Returns the waterfall of the call and the calls within it.
 fn times(detail: &Detail) -> Markup {
     if detail.children.is_empty() {
         return html! {};
@@ -205,7 +205,7 @@ fn notice(line: &NoticeLine) -> Markup {
     }
 }
 
-/// The call as text to be pasted.
+/// Returns the call as text to be pasted.
 fn elsewhere(ask: &Ask<'_>, detail: &Detail) -> Markup {
     let call = &detail.row.call;
     let parsed = |body: &Option<Body>| {
@@ -311,7 +311,7 @@ pub(crate) async fn settle(history: &History, id: &str) {
     let _late = tokio::time::timeout(Duration::from_millis(800), ended).await;
 }
 
-/// The input of a call of the history, for its form.
+/// Returns the input of a call of the history, for its form.
 pub(crate) async fn input_of(ask: &Ask<'_>, id: &str) -> Option<String> {
     let detail = ask.console.history()?.detail(id, &ask.viewer()).await.ok()??;
     detail.row.input.as_ref()?.original().map(str::to_owned)

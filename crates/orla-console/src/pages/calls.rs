@@ -19,9 +19,9 @@ use crate::plot::Summary;
 use crate::site::{query, reply};
 use crate::text::{duration, plain, visible};
 
-/// The most rows of one page.
+/// The maximum number of rows of one page.
 const ROWS: usize = 50;
-/// The most calls that the plots are made of.
+/// The maximum number of calls that the plots are made of.
 const SAMPLE: usize = 1_000;
 /// The shortest time between two updates of a table: faster ones could not be read.
 const PACE: Duration = Duration::from_millis(1_000);
@@ -73,7 +73,7 @@ impl Filter {
         query
     }
 
-    /// The query of an address, with another place to begin at.
+    /// Returns the query of an address, with another place to begin at.
     fn address(&self, before: Option<&str>) -> String {
         let mut out = String::new();
         let mut add = |name: &str, value: &str| {
@@ -92,7 +92,7 @@ impl Filter {
     }
 }
 
-/// The page.
+/// Returns the page.
 pub(crate) async fn page(ask: &Ask<'_>, history: &History) -> Response<PageBody> {
     let filter = Filter::of(ask);
     let viewer = ask.viewer();
@@ -251,7 +251,7 @@ fn caller(call: &Call) -> Markup {
     html! { @match &call.principal { Some(name) => (plain(name)), None => span.note { "anonymous" } } }
 }
 
-/// How a call ended.
+/// Returns how a call ended.
 pub(crate) fn outcome(call: &Call) -> Markup {
     if call.waits_for_approval {
         return html! { span.badge.warn { (orla_history::WAITING) } };
@@ -265,7 +265,7 @@ pub(crate) fn outcome(call: &Call) -> Markup {
     html! { span class={ "badge " (class) } { (plain(&call.outcome)) } }
 }
 
-/// A time, in UTC.
+/// Returns a time, in UTC.
 pub(crate) fn moment(at: SystemTime) -> Markup {
     let text = timestamp(at);
     let (day, clock) = text.split_once('T').unwrap_or((&text, ""));
@@ -273,7 +273,7 @@ pub(crate) fn moment(at: SystemTime) -> Markup {
     html! { time datetime=(text) { span.note { (day) } " " (clock) } }
 }
 
-/// The table and the plots as they change, as server-sent events.
+/// Returns the table and the plots as they change, as server-sent events.
 pub(crate) fn live(ask: &Ask<'_>, history: &History) -> Response<PageBody> {
     let (filter, token) = (Filter::of(ask), ask.csrf_token());
     let (market, principal) = (Arc::clone(&ask.console.market), ask.principal.clone());
@@ -315,7 +315,7 @@ pub(crate) fn cancel(ask: &Ask<'_>, history: &History, id: &str) -> Response<Pag
     }
 }
 
-/// The answer if the history cannot be read.
+/// Returns the answer if the history cannot be read.
 pub(crate) fn unreadable(ask: &Ask<'_>, error: &HistoryError) -> Response<PageBody> {
     let text = error.to_string();
     let body = html! { p.problem { (plain(&text)) } p { a href="/console" { "Try again" } } };

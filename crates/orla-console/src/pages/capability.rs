@@ -24,7 +24,7 @@ const NOTHING: &str = "nothing";
 /// How long a browser waits for the end of a call before it sees its progress.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
 
-/// The form, empty or with the input that the query gives.
+/// Returns the form, empty or with the input that the query gives.
 pub(crate) async fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     let Some(entry) = ask.learned_entry(id).await else { return unknown(ask, id) };
     let schema = schema(&entry);
@@ -45,7 +45,7 @@ pub(crate) async fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     shown(ask, &entry, StatusCode::OK, &form, given).await
 }
 
-/// A submitted form: a button of the form, or a call.
+/// Returns a submitted form: a button of the form, or a call.
 pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     let Some(mut fields) = ask.verified_form() else { return expired(ask) };
     let Some(entry) = ask.learned_entry(id).await else { return unknown(ask, id) };
@@ -135,7 +135,7 @@ fn sentence(violation: &Violation, secrets: &[String]) -> String {
     whole.strip_prefix(&path).map_or(whole.clone(), str::to_owned)
 }
 
-/// The input as a page shows it, and the secrets that it does not show.
+/// Returns the input as a page shows it, and the secrets that it does not show.
 fn visible_input(schema: &Value, input: &str) -> (String, Vec<String>) {
     orla_history::blotted(schema, input).unwrap_or_else(|| (input.to_owned(), Vec::new()))
 }
@@ -155,12 +155,12 @@ fn unknown(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
 }
 
 impl Ask<'_> {
-    /// The capability with this name, if the visitor may know about it.
+    /// Returns the capability with this name, if the visitor may know about it.
     pub(crate) fn entry(&self, id: &str) -> Option<Arc<Entry>> {
         self.catalog.visible(self.principal.as_ref(), id).cloned()
     }
 
-    /// The same; if there is none, a provider that has not answered yet may serve it.
+    /// Returns the same; if there is none, a provider that has not answered yet may serve it.
     async fn learned_entry(&self, id: &str) -> Option<Arc<Entry>> {
         if let Some(entry) = self.entry(id) {
             return Some(entry);
@@ -206,7 +206,7 @@ async fn shown(
     Page::new(&entry.name).part("Catalogue").status(status).aside(aside).reply(ask, &body)
 }
 
-/// The form of fields, and the one of JSON text.
+/// Returns the form of fields, and the one of JSON text.
 fn forms(ask: &Ask<'_>, entry: &Entry, form: &Form, raw: &str) -> Markup {
     let action = catalogue::address(entry);
     let is_raw = form.why_raw().is_some();
@@ -290,7 +290,7 @@ fn facts_of(ask: &Ask<'_>, entry: &Entry, described: &Value, row: &StatusRow) ->
     }
 }
 
-/// A call as text to be pasted.
+/// Returns a call as text to be pasted.
 pub(crate) fn copies(ask: &Ask<'_>, id: &str, input: &Json, rtfs: &str) -> Markup {
     let body = Json::Object(vec![
         ("call".to_owned(), Json::Text(id.to_owned())),
@@ -310,7 +310,7 @@ pub(crate) fn copies(ask: &Ask<'_>, id: &str, input: &Json, rtfs: &str) -> Marku
     }
 }
 
-/// The command that makes a call.
+/// Returns the command that makes a call.
 fn command(id: &str, input: &Json) -> String {
     let mut words = vec!["orla".to_owned(), "call".to_owned(), quoted(id)];
     if let Json::Object(members) = input {
@@ -336,7 +336,7 @@ fn schemas(described: &Value) -> Markup {
     }
 }
 
-/// The address of the form with the input of a call that was started here.
+/// Returns the address of the form with the input of a call that was started here.
 pub(crate) fn again(target: &str, run: &str) -> String {
     format!("/console/catalogue/{}?run={}", query::part(target), query::part(run))
 }

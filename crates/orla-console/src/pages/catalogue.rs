@@ -12,7 +12,7 @@ use crate::Ask;
 use crate::site::query;
 use crate::text::{first_line, plain};
 
-/// The most rows of one page.
+/// The maximum number of rows of one page.
 const ROWS: usize = 100;
 
 pub(crate) async fn page(ask: &Ask<'_>) -> Response<PageBody> {

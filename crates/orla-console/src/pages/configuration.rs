@@ -59,7 +59,7 @@ pub(crate) fn reload(ask: &Ask<'_>) -> Response<PageBody> {
 }
 
 impl Ask<'_> {
-    /// Whether the visitor may see the configuration.
+    /// Returns whether the visitor may see the configuration.
     pub(crate) fn may_configure(&self) -> bool {
         self.catalog.permits_part(self.principal.as_ref(), "configuration", PERMISSION)
     }

@@ -93,13 +93,13 @@ pub(crate) async fn answer(ask: &Ask<'_>) -> Response<PageBody> {
     }
 }
 
-/// The page for what does not exist, or may not be seen.
+/// Returns the page for what does not exist, or may not be seen.
 pub(crate) fn missing(ask: &Ask<'_>, what: &str) -> Response<PageBody> {
     let body = html! { p { (what) } p { a href="/console" { "Back to the first page" } } };
     Page::new("Not found").status(StatusCode::NOT_FOUND).reply(ask, &body)
 }
 
-/// The answer to a change without its token.
+/// Returns the answer to a change without its token.
 pub(crate) fn expired(ask: &Ask<'_>) -> Response<PageBody> {
     let body = html! {
         p { "This form is too old, or not from this console. Nothing was done." }

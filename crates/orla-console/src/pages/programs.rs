@@ -22,7 +22,7 @@ use crate::text::{plain, visible};
 /// What stands in the field at first.
 const SAMPLE: &str = "; `input` is the JSON below. (call :ID {…}) calls a capability.\n(let [numbers (:numbers input)]\n  {:sum (reduce + 0 numbers)\n   :most (reduce max 0 numbers)})\n";
 const SAMPLE_INPUT: &str = "{\"numbers\": [3, 1, 2]}";
-/// The most completions that are offered at once.
+/// The maximum number of completions that are offered at once.
 const MAX_OFFERED: usize = 12;
 
 /// What was found in a program.
@@ -129,7 +129,7 @@ fn byte_of(text: &str, units: usize) -> Option<usize> {
     })
 }
 
-/// The names that may stand in a program of the visitor.
+/// Returns the names that may stand in a program of the visitor.
 fn words(ask: &Ask<'_>) -> Words {
     let permitted = ask.catalog.permitted(ask.principal.as_ref());
     Words::new([], permitted.map(|entry| entry.manifest.id.as_str()))
@@ -228,7 +228,7 @@ fn findings(program: &str, found: Option<Result<&[Finding], &String>>) -> Markup
     }
 }
 
-/// The program with what was found under its lines.
+/// Returns the program with what was found under its lines.
 fn lines(program: &str, found: &[Finding]) -> Markup {
     let mut under = BTreeMap::<u64, Vec<Markup>>::new();
     for finding in found {
@@ -245,7 +245,7 @@ fn said(finding: &Finding) -> Markup {
 }
 
 impl Ask<'_> {
-    /// Whether the visitor may run programs.
+    /// Returns whether the visitor may run programs.
     pub(crate) fn may_program(&self) -> bool {
         IDS.iter().all(|id| self.entry(id).is_some())
     }

@@ -116,7 +116,7 @@ fn row(ask: &Ask<'_>, kind: &str, name: &str, provider: &Provider, redactor: &Re
     }
 }
 
-/// Its state, and why it failed last.
+/// Returns its state, and why it failed last.
 fn state(row: &StatusRow, redactor: &Redactor) -> Markup {
     let state = row.state.as_deref();
     let class = match state.map(str::to_ascii_lowercase).as_deref() {
@@ -135,7 +135,7 @@ fn address(kind: &str, name: &str) -> String {
     format!("/console/providers/{}/{}", query::part(kind), query::part(name))
 }
 
-/// The process of one provider: how it is, and what it wrote to standard error.
+/// Returns the process of one provider: how it is, and what it wrote to standard error.
 pub(crate) async fn process(ask: &Ask<'_>, kind: &str, name: &str) -> Response<PageBody> {
     let Some((provider, process)) = permitted(ask, kind, name).await else {
         return missing(ask, NO_PROCESS);
@@ -202,7 +202,7 @@ pub(crate) async fn restart(ask: &Ask<'_>, kind: &str, name: &str) -> Response<P
     reply::see(&address(kind, name))
 }
 
-/// A provider that serves the visitor something, with its process.
+/// Returns a provider that serves the visitor something, with its process.
 async fn permitted(ask: &Ask<'_>, kind: &str, name: &str) -> Option<(Provider, Arc<dyn Process>)> {
     let process = ask.process(kind, name)?;
     let providers = gathered(ask).await?.providers;
@@ -218,7 +218,7 @@ fn may_manage(catalog: &Catalog, principal: Option<&Principal>) -> bool {
 }
 
 impl Ask<'_> {
-    /// The process of a provider, if it has one and the visitor may look at it.
+    /// Returns the process of a provider, if it has one and the visitor may look at it.
     fn process(&self, kind: &str, name: &str) -> Option<Arc<dyn Process>> {
         let process = self.console.inside.process(kind, name)?;
         may_manage(&self.catalog, self.principal.as_ref()).then_some(process)

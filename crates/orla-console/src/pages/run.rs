@@ -34,7 +34,7 @@ pub(crate) fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     show(ask, &run, None)
 }
 
-/// The page; with `form`, the answer to a question as it was submitted.
+/// Returns the page; with `form`, the answer to a question as it was submitted.
 fn show(ask: &Ask<'_>, run: &Arc<Run>, form: Option<&Form>) -> Response<PageBody> {
     let snapshot = run.snapshot();
     let is_over = snapshot.end.is_some();
@@ -124,7 +124,7 @@ fn ended(took: Duration, result: &RuntimeResult<Outcome>) -> Markup {
     }
 }
 
-/// An error, with what came out before it.
+/// Returns an error, with what came out before it.
 fn failed(error: &RuntimeError) -> Markup {
     let output = error.outcome().and_then(|outcome| shown(outcome).ok());
     html! {
@@ -133,7 +133,7 @@ fn failed(error: &RuntimeError) -> Markup {
     }
 }
 
-/// The form of a question.
+/// Returns the form of a question.
 fn asked(ask: &Ask<'_>, run: &Run, question: &Question, form: Option<&Form>) -> Markup {
     let empty;
     let form = match form {
@@ -170,7 +170,7 @@ fn object(schema: &Value) -> Value {
     }
 }
 
-/// The answer to a question.
+/// Returns the answer to a question.
 pub(crate) async fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     let Some(mut fields) = ask.verified_form() else { return expired(ask) };
     let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return gone(ask) };

@@ -38,7 +38,7 @@ impl<'a> Page<'a> {
         Self { title, part: "", status: StatusCode::OK, aside: html! {} }
     }
 
-    /// The part of the console that it belongs to.
+    /// Returns the part of the console that it belongs to.
     pub(crate) fn part(self, part: &'a str) -> Self {
         Self { part, ..self }
     }
@@ -51,7 +51,7 @@ impl<'a> Page<'a> {
         Self { aside, ..self }
     }
 
-    /// The response.
+    /// Returns the response.
     pub(crate) fn reply(self, ask: &Ask<'_>, content: &Markup) -> Response<PageBody> {
         let navigation = html! {
             nav aria-label="Parts of the console" {
@@ -67,7 +67,7 @@ impl<'a> Page<'a> {
 }
 
 impl Ask<'_> {
-    /// Whether the console has this part.
+    /// Returns whether the console has this part.
     fn has(&self, part: &str) -> bool {
         match part {
             "Calls" => self.console.history().is_some(),
@@ -92,12 +92,12 @@ fn signed_in(ask: &Ask<'_>, principal: &Principal) -> Markup {
     }
 }
 
-/// The field that every form for a change has.
+/// Returns the field that every form for a change has.
 pub(crate) fn csrf_token(ask: &Ask<'_>) -> Markup {
     html! { input type="hidden" name="_csrf" value=(ask.csrf_token()); }
 }
 
-/// A form with one button.
+/// Returns a form with one button.
 pub(crate) fn button(ask: &Ask<'_>, action: &str, label: &str, about: &str) -> Markup {
     html! {
         form.inline method="post" action=(action) {
@@ -107,7 +107,7 @@ pub(crate) fn button(ask: &Ask<'_>, action: &str, label: &str, about: &str) -> M
     }
 }
 
-/// A whole page.
+/// Returns a whole page.
 pub(crate) fn frame(title: &str, navigation: &Markup, content: &Markup) -> Markup {
     html! {
         (DOCTYPE)

@@ -17,7 +17,7 @@ use crate::site::{query, reply};
 use crate::text::plain;
 use crate::view;
 
-/// The most rows of one page.
+/// The maximum number of rows of one page.
 const ROWS: usize = 50;
 
 pub(crate) async fn page(ask: &Ask<'_>, tasks: &Tasks) -> Response<PageBody> {

@@ -51,7 +51,7 @@ impl Asset {
     }
 }
 
-/// The address of a file.
+/// Returns the address of a file.
 pub(crate) fn address(name: &str) -> String {
     let asset = ASSETS.iter().find(|asset| asset.name == name);
     asset.map_or_else(String::new, |asset| format!("{PATH}{}-{name}", asset.hash))

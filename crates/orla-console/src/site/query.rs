@@ -6,7 +6,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_
 /// What stays as it is in a part of a path or of a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The names and values, in their order. What is not UTF-8 is replaced.
+/// Returns the names and values, in their order. What is not UTF-8 is replaced.
 pub(crate) fn pairs(text: &[u8]) -> Vec<(String, String)> {
     let parts = text.split(|byte| *byte == b'&').filter(|part| !part.is_empty());
     let decoded = |part: &[u8]| {
@@ -20,19 +20,19 @@ pub(crate) fn pairs(text: &[u8]) -> Vec<(String, String)> {
     parts.map(pair).collect()
 }
 
-/// Whether a body is a form that this module reads.
+/// Returns whether a body is a form that this module reads.
 pub(crate) fn is_form(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let essence = kind.split(';').next().unwrap_or_default().trim();
     essence.eq_ignore_ascii_case("application/x-www-form-urlencoded")
 }
 
-/// A part of a path or of a query.
+/// Returns a part of a path or of a query.
 pub(crate) fn part(text: &str) -> String {
     utf8_percent_encode(text, PLAIN).to_string()
 }
 
-/// A part of a path, decoded; `None` if it is not UTF-8.
+/// Returns a part of a path, decoded; `None` if it is not UTF-8.
 pub(crate) fn decoded(part: &str) -> Option<String> {
     percent_decode(part.as_bytes()).decode_utf8().ok().map(Into::into)
 }

@@ -34,7 +34,7 @@ fn with(status: StatusCode, kind: &'static str, body: PageBody) -> Response<Page
     response
 }
 
-/// A page.
+/// Returns a page.
 pub(crate) fn page(status: StatusCode, page: Markup) -> Response<PageBody> {
     of(status, "text/html; charset=utf-8", page.into_string())
 }
@@ -62,7 +62,7 @@ pub(crate) fn cookie(response: &mut Response<PageBody>, cookie: &str) {
     }
 }
 
-/// A refusal in one line.
+/// Returns a refusal in one line.
 pub(crate) fn refused(status: StatusCode, why: &'static str) -> Response<PageBody> {
     of(status, "text/plain; charset=utf-8", why)
 }

@@ -19,9 +19,9 @@ use ring::hmac;
 const IDLE: Duration = Duration::from_secs(12 * 3600);
 /// How long a session lasts at most.
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
-/// The most sessions of one token; beyond it, the one of them that was idle longest ends.
+/// The maximum number of sessions of one token; beyond it, the one of them that was idle longest ends.
 const MAX_OWN: usize = 20;
-/// The most sessions; beyond it, the one that was idle longest ends.
+/// The maximum number of sessions; beyond it, the one that was idle longest ends.
 const MAX_SESSIONS: usize = 1_000;
 
 /// The sessions of one server.
@@ -63,7 +63,7 @@ impl Sessions {
         id
     }
 
-    /// The token of the session that a request's cookie names.
+    /// Returns the token of the session that a request's cookie names.
     pub(crate) fn token(&self, head: &Parts, now: Instant) -> Option<Arc<str>> {
         let id = session_id(head)?;
         let mut all = self.all.lock();
@@ -79,12 +79,12 @@ impl Sessions {
         }
     }
 
-    /// The CSRF token of this session or caller.
+    /// Returns the CSRF token of this session or caller.
     pub(crate) fn csrf_token(&self, head: &Parts, principal: Option<&Principal>) -> String {
         hex::encode(hmac::sign(&self.key, csrf_subject(head, principal).as_bytes()))
     }
 
-    /// Whether `token` is the CSRF token of this session or caller.
+    /// Returns whether `token` is the CSRF token of this session or caller.
     pub(crate) fn verify_csrf(&self, token: &str, head: &Parts, principal: Option<&Principal>) -> bool {
         let subject = csrf_subject(head, principal);
         let mac = hex::decode(token).ok().unwrap_or_default();
@@ -101,20 +101,21 @@ fn csrf_subject(head: &Parts, principal: Option<&Principal>) -> String {
     }
 }
 
-/// The host that a request is for: HTTP/2 names it in the target.
+/// Returns the host that a request is for: HTTP/2 names it in the target.
 pub(crate) fn host(head: &Parts) -> &str {
     let header = head.headers.get(header::HOST).and_then(|host| host.to_str().ok());
     header.or_else(|| head.uri.authority().map(Authority::as_str)).unwrap_or_default()
 }
 
-/// The name of the cookie. Browsers send a cookie to all ports of a host, so that the port is part of the name.
+/// Returns the name of the cookie. Browsers send a cookie to all ports of a host, so that the port is
+/// part of the name.
 fn cookie_name(head: &Parts) -> String {
     let port = host(head).rsplit_once(':').map(|(_, port)| port);
     let port = port.filter(|port| !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit()));
     port.map_or_else(|| "orla_console".to_owned(), |port| format!("orla_console_{port}"))
 }
 
-/// The session's id in the cookies of a request.
+/// Returns the session's id in the cookies of a request.
 fn session_id(head: &Parts) -> Option<&str> {
     let name = cookie_name(head);
     let cookies = head.headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
@@ -123,7 +124,7 @@ fn session_id(head: &Parts) -> Option<&str> {
     pairs.find(|(own, _)| *own == name).map(|(_, id)| id)
 }
 
-/// The cookie that begins a session, or ends it if there is no id.
+/// Returns the cookie that begins a session, or ends it if there is no id.
 pub(crate) fn cookie(head: &Parts, id: Option<&str>, is_tls: bool) -> String {
     let name = cookie_name(head);
     let secure = if is_tls { "; Secure" } else { "" };

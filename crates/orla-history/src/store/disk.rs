@@ -41,7 +41,7 @@ const MAX_PENDING_BYTES: usize = 64 << 20;
 const TIDY: Duration = Duration::from_secs(30);
 /// Rows that are removed at once because of their age.
 const MAX_REMOVED: i64 = 5_000;
-/// The most calls within one call that are read.
+/// The maximum number of calls within one call that are read.
 const MAX_WITHIN: usize = 10_000;
 
 const SCHEMA: &str = "
@@ -141,7 +141,7 @@ struct Writer {
 }
 
 impl Disk {
-    /// The history in this file. It need not exist.
+    /// Returns the history in this file. It need not exist.
     pub(crate) fn open(path: &Path, options: Arc<RwLock<Options>>) -> Result<Self, OpenError> {
         let path = std::path::absolute(path)
             .map_err(|source| OpenError::Failed { path: path.to_owned(), source })?;
@@ -323,9 +323,11 @@ impl Store for Disk {
     }
 }
 
-/// Whether a file is a history of this version, or is not there; or is locked, which whoever uses it finds out.
+/// Returns whether a file is a history of this version, or is not there; or is locked, which whoever
+/// uses it finds out.
 ///
-/// Closing any descriptor of a file releases all POSIX locks that the process has on it, so SQLite alone opens the file.
+/// Closing any descriptor of a file releases all POSIX locks that the process has on it, so SQLite alone
+/// opens the file.
 fn check(path: &Path, patience: Duration) -> Result<(), OpenError> {
     let failed = |source| OpenError::Failed { path: path.to_owned(), source };
     let foreign = || OpenError::NotHistory { path: path.to_owned() };
@@ -492,7 +494,7 @@ fn remove_old(connection: &Connection, options: &Options) -> Result<(), rusqlite
     Ok(())
 }
 
-/// The question for a list, with its values.
+/// Returns the question for a list, with its values.
 fn select(query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
     let (mut conditions, mut values): (Vec<String>, Vec<Sql>) = Default::default();
     let mut value = |value: Sql| {
@@ -540,7 +542,7 @@ fn select(query: &Query, viewer: &Viewer) -> (String, Vec<Sql>) {
     (format!("SELECT {CALL_COLUMNS} FROM calls{condition} ORDER BY seq DESC LIMIT {limit}"), values)
 }
 
-/// A pattern, whose only special character is `*`, as SQLite has it.
+/// Returns a pattern, whose only special character is `*`, as SQLite has it.
 fn glob(pattern: &str) -> String {
     pattern.replace('[', "[[]").replace('?', "[?]")
 }
@@ -592,7 +594,7 @@ fn row(row: &rusqlite::Row<'_>) -> Result<Row, rusqlite::Error> {
     })
 }
 
-/// A time as the file has it. Texts of times are ordered as the times are.
+/// Returns a time as the file has it. Texts of times are ordered as the times are.
 fn instant(at: SystemTime) -> String {
     let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);

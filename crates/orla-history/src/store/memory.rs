@@ -100,7 +100,7 @@ impl Store for Memory {
     }
 }
 
-/// The approximate size of a row.
+/// Returns the approximate size of a row.
 pub(super) fn size(row: &Row) -> usize {
     let body = |body: &Option<Body>| body.as_ref().map_or(0, |body| body.text.len());
     let notices: usize =

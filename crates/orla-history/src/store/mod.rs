@@ -50,18 +50,18 @@ pub(crate) trait Store: Send + Sync {
     /// Writes what could not be written before, for the last time.
     fn close(&self) {}
 
-    /// How many rows are not written.
+    /// Returns how many rows are not written.
     fn lost(&self) -> u64 {
         0
     }
 
-    /// The calls that are wanted and seen, the one that ended last first.
+    /// Returns the calls that are wanted and seen, the one that ended last first.
     fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError>;
 
-    /// The call with this id.
+    /// Returns the call with this id.
     fn get(&self, id: &str) -> Result<Option<Row>, HistoryError>;
 
-    /// The calls with this root, which were within it.
+    /// Returns the calls with this root, which were within it.
     fn within(&self, root: &str) -> Result<Vec<Call>, HistoryError>;
 
     /// Those of these ids that calls have.

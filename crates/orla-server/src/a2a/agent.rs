@@ -85,12 +85,12 @@ impl Agent {
         shown.1
     }
 
-    /// The name of this node; empty if no other has its state.
+    /// Returns the name of this node; empty if no other has its state.
     pub(super) fn node(&self) -> &str {
         self.tasks.node().unwrap_or_default()
     }
 
-    /// The unfinished tasks of these callers, of those that this server has started.
+    /// Returns the unfinished tasks of these callers, of those that this server has started.
     pub(crate) fn unfinished(&self, of: impl Fn(&Principal) -> bool) -> Vec<TaskId> {
         let mut unfinished = self.unfinished.lock();
         unfinished.retain(|_, task| {
@@ -117,7 +117,7 @@ impl Agent {
         self.kept.get_or_try_init(async || Ok(Kept::new(self.records.rows(None).await?))).await
     }
 
-    /// A task from now on. `None` if the viewer has none of this id.
+    /// Returns a task from now on. `None` if the viewer has none of this id.
     pub(super) async fn follow(
         &self,
         id: &str,
@@ -156,7 +156,7 @@ impl Agent {
         Ok(text.as_ref().map(read))
     }
 
-    /// A task as the protocol shows it.
+    /// Returns a task as the protocol shows it.
     pub(super) async fn view(
         &self,
         record: &Record,
@@ -170,7 +170,7 @@ fn read(text: &JsonText) -> Given {
     Given::read(text.as_str())
 }
 
-/// The error of a state that cannot be read or written.
+/// Returns the error of a state that cannot be read or written.
 #[expect(clippy::needless_pass_by_value, reason = "a function for map_err")]
 pub(super) fn broken(error: StateError) -> A2AError {
     A2AError::internal(error.to_string())
@@ -198,7 +198,7 @@ impl Caller {
         Viewer::Caller(self.principal.as_ref())
     }
 
-    /// A task of this caller, from now on.
+    /// Returns a task of this caller, from now on.
     pub(super) async fn follow(&self, id: &str) -> A2AResult<Following> {
         let keep = self.options().keep;
         let following = self.agent().follow(id, self.viewer()).await.map_err(|err| refused(&err))?;
@@ -213,7 +213,7 @@ impl Caller {
         self.core.settings.load().options.agent.clone()
     }
 
-    /// How a task stands.
+    /// Returns how a task stands.
     async fn view(&self, following: &Following) -> A2AResult<Task> {
         match &following.live {
             Some(live) => {
@@ -268,7 +268,7 @@ impl Caller {
         Ok(SendMessageResponse::Task(task))
     }
 
-    /// The same, as a stream of events.
+    /// Returns the same, as a stream of events.
     pub(super) async fn stream(
         &self,
         request: SendMessageRequest,
@@ -324,7 +324,7 @@ impl Caller {
         self.view(&following).await
     }
 
-    /// A stream that ends when the server stops accepting requests.
+    /// Returns a stream that ends when the server stops accepting requests.
     fn until_the_end(
         &self,
         events: impl futures_util::Stream<Item = StreamResponse> + Send + 'static,
@@ -350,7 +350,7 @@ impl Caller {
         }
     }
 
-    /// A message for an existing task: the answer to its question.
+    /// Returns a message for an existing task: the answer to its question.
     async fn go_on(
         &self,
         id: &str,
@@ -521,7 +521,7 @@ impl Caller {
         Ok(Following { record, live: None })
     }
 
-    /// A place among the tasks that are kept.
+    /// Returns a place among the tasks that are kept.
     async fn place(&self, options: &AgentOptions) -> A2AResult<Place<'_>> {
         let agent = self.agent();
         let kept = agent.kept().await.map_err(broken)?;
@@ -529,7 +529,7 @@ impl Caller {
         place.map_err(|err| refused(&err))?.ok_or_else(at_work)
     }
 
-    /// The task that makes a call.
+    /// Returns the task that makes a call.
     fn task_of(&self, call: Call, options: &AgentOptions) -> NewTask {
         let mut new = NewTask::call(call.target, call.input, self.principal.clone());
         new.client = question::capabilities();
@@ -543,8 +543,8 @@ impl Caller {
         new
     }
 
-    /// The capability that answers texts: the configured one, or else the one that answers prompts, if this caller
-    /// may use it.
+    /// Returns the capability that answers texts: the configured one, or else the one that answers
+    /// prompts, if this caller may use it.
     fn texts<'a>(&self, configured: &'a str, catalog: &'a Catalog) -> Option<Texts<'a>> {
         let takes_prompt = |entry: &Entry| entry.manifest.provider.answers_prompts();
         if !configured.is_empty() {

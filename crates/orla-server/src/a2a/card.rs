@@ -19,7 +19,7 @@ use crate::http::body::Body;
 use crate::http::response::json as json_response;
 use crate::state::Settings;
 
-/// The card, as this caller may see it.
+/// Returns the card, as this caller may see it.
 pub(super) async fn answer(
     caller: &Caller,
     settings: &Settings,
@@ -68,7 +68,7 @@ pub(super) async fn answer(
     response
 }
 
-/// The card as clients of 0.3 read it.
+/// Returns the card as clients of 0.3 read it.
 fn older(card: &AgentCard) -> Value {
     let mut older = json!({
         "protocolVersion": "0.3.0",
@@ -96,7 +96,7 @@ fn older(card: &AgentCard) -> Value {
     older
 }
 
-/// The ways in which callers are identified, by name: bearer tokens, and authorization servers.
+/// Returns the ways in which callers are identified, by name: bearer tokens, and authorization servers.
 fn security_schemes(settings: &Settings) -> Vec<(String, SecurityScheme)> {
     let auth = &settings.options.auth;
     let is_bearer = !auth.tokens.is_empty() || auth.own_tokens.is_some();
@@ -117,7 +117,7 @@ fn security_schemes(settings: &Settings) -> Vec<(String, SecurityScheme)> {
     bearer.into_iter().chain(auth.issuers.iter().enumerate().map(server)).collect()
 }
 
-/// The card for a client that reached the server by this host.
+/// Returns the card for a client that reached the server by this host.
 fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> AgentCard {
     let own = &settings.options.agent;
     let base = match own.url.trim_end_matches('/') {
@@ -190,7 +190,7 @@ fn interfaces(base: &str) -> Vec<AgentInterface> {
     ]
 }
 
-/// The listed capabilities that this caller may use, and programs, which need not be listed.
+/// Returns the listed capabilities that this caller may use, and programs, which need not be listed.
 fn skills(caller: &Caller, catalog: &Catalog) -> Vec<AgentSkill> {
     let programs = catalog.get(IDS[0]).filter(|entry| !entry.is_listed());
     let all = catalog.offered().chain(programs);

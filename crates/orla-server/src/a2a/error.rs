@@ -4,7 +4,7 @@ use a2a::{A2AError, error_code, error_reason, errordetails};
 use http::StatusCode;
 use serde_json::{Value, json};
 
-/// The status of an error over HTTP+JSON (A2A §5.4).
+/// Returns the status of an error over HTTP+JSON (A2A §5.4).
 pub(super) fn status(error: &A2AError) -> StatusCode {
     match error.code {
         // No operation is there.
@@ -13,7 +13,7 @@ pub(super) fn status(error: &A2AError) -> StatusCode {
     }
 }
 
-/// The error as HTTP+JSON has it (A2A §11.6): a `google.rpc.Status`.
+/// Returns the error as HTTP+JSON has it (A2A §11.6): a `google.rpc.Status`.
 pub(super) fn rest(status: StatusCode, error: &A2AError) -> Value {
     let info = json!({
         "@type": errordetails::ERROR_INFO_TYPE,
@@ -24,7 +24,7 @@ pub(super) fn rest(status: StatusCode, error: &A2AError) -> Value {
     json!({ "error": body })
 }
 
-/// The name of the gRPC status of an error (A2A §5.4).
+/// Returns the name of the gRPC status of an error (A2A §5.4).
 fn name(code: i32) -> &'static str {
     match code {
         error_code::TASK_NOT_FOUND | error_code::METHOD_NOT_FOUND => "NOT_FOUND",

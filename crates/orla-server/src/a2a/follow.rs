@@ -53,7 +53,7 @@ struct Follower {
 }
 
 impl Following {
-    /// Its events: the first is the whole task.
+    /// Returns its events: the first is the whole task.
     pub(super) fn events(
         self,
         agent: &Arc<Agent>,

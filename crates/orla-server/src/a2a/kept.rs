@@ -44,11 +44,12 @@ impl Kept {
         Self(Mutex::new(Rows { rows: rows.into(), pending: 0, swept: Instant::now() }))
     }
 
-    /// A place for one more task, if there are fewer than `max`, or one that is over makes room. Now and then, what is left
-    /// of tasks that were kept long enough is removed.
+    /// Returns a place for one more task, if there are fewer than `max`, or one that is over makes room.
+    /// Now and then, what is left of tasks that were kept long enough is removed.
     ///
     /// # Errors
-    /// The state cannot be read or written.
+    ///
+    /// Returns an error if the state cannot be read or written.
     pub(super) async fn place(
         &self,
         max: usize,
@@ -88,10 +89,11 @@ impl Kept {
         Ok(has_room.then_some(place))
     }
 
-    /// Keeps a task no longer. Gives whether it was kept.
+    /// Keeps a task no longer. Returns whether it was kept.
     ///
     /// # Errors
-    /// The state cannot be written.
+    ///
+    /// Returns an error if the state cannot be written.
     pub(super) async fn remove(&self, row: &Row, records: &Records) -> Result<bool, StateError> {
         records.remove(row).await?;
         let rows = &mut self.0.lock().rows;
@@ -101,7 +103,7 @@ impl Kept {
     }
 }
 
-/// Whether a time in milliseconds since 1970 is so long ago.
+/// Returns whether a time in milliseconds since 1970 is so long ago.
 pub(super) fn is_before(ended_at: i64, keep: Duration) -> bool {
     let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
     ended_at.saturating_add(keep) < Utc::now().timestamp_millis()

@@ -11,13 +11,13 @@ use super::kept::is_before;
 use super::records::Row;
 use super::view::{self, shorten};
 
-/// The most tasks on one page of a list.
+/// The maximum number of tasks on one page of a list.
 const MAX_PAGE: i32 = 100;
 /// The default size of a page.
 const PAGE: i32 = 50;
 
 impl Caller {
-    /// The tasks of the caller, the newest state first.
+    /// Returns the tasks of the caller, the newest state first.
     pub(super) async fn list(&self, asked: &ListTasksRequest) -> A2AResult<ListTasksResponse> {
         let size = match asked.page_size {
             None => PAGE,
@@ -64,7 +64,7 @@ impl Caller {
         })
     }
 
-    /// The tasks that fit a request, in any order.
+    /// Returns the tasks that fit a request, in any order.
     async fn found(&self, asked: &ListTasksRequest) -> Result<Vec<Found>, TaskError> {
         let (agent, keep) = (self.agent(), self.options().keep);
         agent.kept().await?;
@@ -120,13 +120,13 @@ struct Found {
 }
 
 impl Found {
-    /// Its place in lists. Later ones are greater.
+    /// Returns its place in lists. Later ones are greater.
     fn position(&self) -> (i64, TaskId) {
         (self.changed_at, self.row.id.clone())
     }
 }
 
-/// The place that a page token names.
+/// Returns the place that a page token names.
 fn position(token: &str) -> Option<(i64, TaskId)> {
     let (changed_at, id) = token.split_once('-')?;
     Some((changed_at.parse().ok()?, TaskId::parse(id)?))

@@ -86,10 +86,11 @@ enum Version {
 }
 
 impl Version {
-    /// Whether it is 1.0.
+    /// Returns whether it is 1.0.
     ///
     /// # Errors
-    /// It is not, and this binding speaks no other.
+    ///
+    /// Returns an error if it is not, and this binding speaks no other.
     fn is_current(self) -> Result<(), A2AError> {
         match self {
             Self::Current => Ok(()),
@@ -114,7 +115,7 @@ impl Caller {
     }
 }
 
-/// Whether a path is the agent's.
+/// Returns whether a path is the agent's.
 pub(crate) fn is_here(path: &str) -> bool {
     #[cfg(feature = "a2a-grpc")]
     if path.starts_with(SERVICE) {
@@ -178,10 +179,12 @@ pub(crate) async fn serve(
     }
 }
 
-/// The version that a request names, in its head or its query. Who names none means 0.3 (A2A §3.6.2).
+/// Returns the version that a request names, in its head or its query. Who names none means 0.3 (A2A
+/// §3.6.2).
 ///
 /// # Errors
-/// It is not served.
+///
+/// Returns an error if it is not served.
 fn version(headers: &HeaderMap, query: Option<&str>) -> Result<Version, A2AError> {
     let asked = rest::parameters(query)
         .into_iter()

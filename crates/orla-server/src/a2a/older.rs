@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 /// The place of the push configuration in a message.
 pub(super) const PUSH: &str = "/configuration/pushNotificationConfig";
 
-/// The name of a method in 1.0; `None` if it is not served.
+/// Returns the name of a method in 1.0; `None` if it is not served.
 pub(super) fn method(older: &str) -> Option<&'static str> {
     Some(match older {
         "message/send" => methods::SEND_MESSAGE,
@@ -29,8 +29,8 @@ pub(super) fn method(older: &str) -> Option<&'static str> {
     })
 }
 
-/// The parameters of a method in the form of 1.0. Members that 0.3 does not define stay unchanged,
-/// and the reader refuses them.
+/// Returns the parameters of a method in the form of 1.0. Members that 0.3 does not define stay
+/// unchanged, and the reader refuses them.
 pub(super) fn parameters(mut given: Value) -> Value {
     if let Some(message) = given.get_mut("message") {
         newer_message(message);
@@ -43,7 +43,8 @@ pub(super) fn parameters(mut given: Value) -> Value {
     given
 }
 
-/// The result of a request for one task or one message: `{"task"}`, `{"message"}` or the task itself.
+/// Returns the result of a request for one task or one message: `{"task"}`, `{"message"}` or the task
+/// itself.
 pub(super) fn answer(given: Value) -> Value {
     match given {
         Value::Object(mut members) if members.len() == 1 => {
@@ -55,7 +56,7 @@ pub(super) fn answer(given: Value) -> Value {
     }
 }
 
-/// An event of a stream. The last one is marked as such.
+/// Returns an event of a stream. The last one is marked as such.
 pub(super) fn event(given: Value, is_last: bool) -> Value {
     let Value::Object(mut members) = given else { return given };
     if let Some(Value::Object(mut update)) = members.remove("statusUpdate") {

@@ -35,16 +35,18 @@ use crate::state::Core;
 /// Posts the events of tasks to subscribed clients.
 #[async_trait]
 pub trait PushSender: Send + Sync {
-    /// Whether posting to an address is allowed, as far as its text shows.
+    /// Returns whether posting to an address is allowed, as far as its text shows.
     ///
     /// # Errors
-    /// Why the address is not allowed. The client that named it sees the text.
+    ///
+    /// Returns why the address is not allowed. The client that named it sees the text.
     fn check(&self, url: &str) -> Result<(), String>;
 
     /// Posts once, and waits for the answer's head.
     ///
     /// # Errors
-    /// Why the post failed, without secrets.
+    ///
+    /// Returns why the post failed, without secrets.
     async fn post(&self, push: Push) -> Result<(), String>;
 }
 
@@ -68,13 +70,13 @@ impl fmt::Debug for Push {
 
 /// The header of the token that a configuration has.
 const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
-/// The most bytes of a configuration.
+/// The maximum number of bytes of a configuration.
 const MAX_CONFIG: usize = 8 * 1024;
 /// How long one post may take.
 const TIME: Duration = Duration::from_secs(10);
 /// The pauses before an event is posted again; their number is that of the retries.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
-/// The most push configurations of one task.
+/// The maximum number of push configurations of one task.
 const MAX_HOOKS: usize = 8;
 /// The longest pause before the state is read again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -120,7 +122,7 @@ impl Caller {
         Ok(config)
     }
 
-    /// A valid configuration of a task.
+    /// Returns a valid configuration of a task.
     pub(super) fn prepared(
         &self,
         task: &str,
@@ -186,11 +188,12 @@ impl Caller {
     }
 }
 
-/// Posts what the server before this one has not posted. If several nodes share the state, that is done as soon as the state
-/// can be read.
+/// Posts what the server before this one has not posted. If several nodes share the state, that is done
+/// as soon as the state can be read.
 ///
 /// # Errors
-/// The state is this server's alone, and cannot be read.
+///
+/// Returns an error if the state is this server's alone, and cannot be read.
 pub(crate) async fn resume(core: &Arc<Core>) -> Result<(), StateError> {
     if core.agent().tasks.node().is_none() {
         return resume_now(core).await;
@@ -269,7 +272,7 @@ pub(super) fn deliver(core: &Arc<Core>, following: Following, config: TaskPushNo
     });
 }
 
-/// The headers of the posts for a configuration.
+/// Returns the headers of the posts for a configuration.
 fn headers(config: &TaskPushNotificationConfig) -> Result<HeaderMap, A2AError> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(MEDIA_TYPE));

@@ -6,7 +6,7 @@ use orla_marketplace::schema::{Validator, schema_from_declaration};
 use orla_tasks::Question;
 use serde_json::{Map, Value, json};
 
-/// The most problems with an answer that are shown.
+/// The maximum number of problems with an answer that are shown.
 const SHOWN: usize = 5;
 
 /// What a caller can be asked, as the capabilities of an MCP client.
@@ -14,7 +14,7 @@ pub(super) fn capabilities() -> Option<JsonText> {
     JsonText::of(&json!({"elicitation": {"form": {}}})).ok()
 }
 
-/// The question, after the problem of the last answer to it, and the form of its answer.
+/// Returns the question, after the problem of the last answer to it, and the form of its answer.
 pub(super) fn put(question: Option<&Question>, wrong: Option<&str>) -> Vec<Part> {
     let params = params(question);
     let asked = params["message"].as_str().unwrap_or("Input is needed.");
@@ -30,7 +30,8 @@ pub(super) fn put(question: Option<&Question>, wrong: Option<&str>) -> Vec<Part>
 /// What a message answers to a question.
 ///
 /// # Errors
-/// What is wrong with the answer.
+///
+/// Returns what is wrong with the answer.
 pub(super) fn answer(question: &Question, message: &Message) -> Result<JsonText, String> {
     let form = &params(Some(question))["requestedSchema"];
     let answer = read(message, form);
@@ -42,8 +43,8 @@ fn params(question: Option<&Question>) -> Value {
     question.and_then(|question| serde_json::from_str(question.params.get()).ok()).unwrap_or_default()
 }
 
-/// The answer: data unchanged, a text as the first member of the form. Data with `action` is a complete answer,
-/// which may decline.
+/// Returns the answer: data unchanged, a text as the first member of the form. Data with `action` is a
+/// complete answer, which may decline.
 fn read(message: &Message, form: &Value) -> Value {
     let data = message.parts.iter().find_map(|part| match &part.content {
         PartContent::Data(Value::Object(data)) => Some(data.clone()),
@@ -64,7 +65,7 @@ fn read(message: &Message, form: &Value) -> Value {
     if is_whole { Value::Object(data) } else { json!({"action": "accept", "content": data}) }
 }
 
-/// The validator of answers, if the form has a schema.
+/// Returns the validator of answers, if the form has a schema.
 fn validator(form: &Value) -> Option<Validator> {
     form.is_object().then(|| Validator::compile(&schema_from_declaration(form).ok()?).ok()).flatten()
 }
@@ -79,7 +80,7 @@ fn what_is_wrong(answer: &Value, form: &Validator) -> Option<String> {
     Some(violations.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
-/// A text as the type that the form asks for.
+/// Returns a text as the type that the form asks for.
 fn word(text: &str, about: &Value) -> Value {
     let is_number_or_truth = matches!(about["type"].as_str(), Some("number" | "integer" | "boolean"));
     let read = is_number_or_truth.then(|| serde_json::from_str(text.trim()).ok()).flatten();

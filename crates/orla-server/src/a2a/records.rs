@@ -85,17 +85,18 @@ impl Record {
         }
     }
 
-    /// Its row.
+    /// Returns its row.
     pub(super) fn row(&self) -> Option<Row> {
         let id = TaskId::parse(&self.task.id)?;
         let key = format!("{}{id}", list_of(self.owner.as_deref()));
         Some(Row { id, key, listed: self.listed() })
     }
 
-    /// The changes that write it.
+    /// Returns the changes that write it.
     ///
     /// # Errors
-    /// It is no JSON.
+    ///
+    /// Returns an error if it is no JSON.
     pub(super) fn changes(&self, expect: Expect) -> Result<Vec<Change>, StateError> {
         let broken = |err: serde_json::Error| StateError::new(err.to_string());
         let record = serde_json::to_vec(self).map_err(broken)?;
@@ -112,10 +113,11 @@ impl Records {
         Self(state)
     }
 
-    /// A record, if there is one.
+    /// Returns a record, if there is one.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub(super) async fn get(&self, id: &str) -> Result<Option<Record>, StateError> {
         Ok(self.read(id).await?.map(|(record, _)| record))
     }
@@ -132,7 +134,8 @@ impl Records {
     /// Writes a new record.
     ///
     /// # Errors
-    /// The state cannot be written.
+    ///
+    /// Returns an error if the state cannot be written.
     pub(super) async fn put(&self, record: &Record) -> Result<(), StateError> {
         self.write(record.changes(Expect::Absent)?).await.map(drop)
     }
@@ -140,7 +143,8 @@ impl Records {
     /// Changes a record, if it is there, and gives it. `change` may be called several times.
     ///
     /// # Errors
-    /// The state cannot be read or written.
+    ///
+    /// Returns an error if the state cannot be read or written.
     pub(super) async fn change(
         &self,
         id: &str,
@@ -156,10 +160,11 @@ impl Records {
         }
     }
 
-    /// The rows of a caller, or of all callers, the oldest first.
+    /// Returns the rows of a caller, or of all callers, the oldest first.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub(super) async fn rows(&self, of: Option<Option<&Principal>>) -> Result<Vec<Row>, StateError> {
         let below =
             of.map_or_else(|| LISTS.to_owned(), |caller| list_of(caller.map(|caller| &**caller.id())));
@@ -183,7 +188,8 @@ impl Records {
     /// Removes a record.
     ///
     /// # Errors
-    /// The state cannot be written.
+    ///
+    /// Returns an error if the state cannot be written.
     pub(super) async fn remove(&self, row: &Row) -> Result<(), StateError> {
         let changes = vec![Change::remove(key(row.id.as_str())), Change::remove(row.key.clone())];
         self.write(changes).await.map(drop)

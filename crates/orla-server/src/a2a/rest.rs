@@ -144,7 +144,7 @@ fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, A2AError> {
     })
 }
 
-/// The filter of a list.
+/// Returns the filter of a list.
 fn listed(query: Option<&str>) -> Result<ListTasksRequest, A2AError> {
     let mut given = parameters(query);
     let mut members = Map::new();
@@ -178,12 +178,12 @@ pub(super) fn parameters(query: Option<&str>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// An error, in the binding's form.
+/// Returns an error, in the binding's form.
 pub(super) fn refused(asked: &HeaderMap, status: StatusCode, error: &A2AError) -> Response<Body> {
     typed(asked, json(status, error::rest(status, error).to_string()))
 }
 
-/// The response in the binding's own media type, for clients that accept it.
+/// Returns the response in the binding's own media type, for clients that accept it.
 fn typed(asked: &HeaderMap, mut response: Response<Body>) -> Response<Body> {
     let named = [header::ACCEPT, header::CONTENT_TYPE].into_iter().flat_map(|name| asked.get_all(name));
     let mut named = named.filter_map(|value| value.to_str().ok());

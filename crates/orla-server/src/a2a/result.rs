@@ -82,7 +82,7 @@ impl Given {
         Self { content, structured_content, is_error: written.is_error, meta }
     }
 
-    /// The form of the answer.
+    /// Returns the form of the answer.
     pub(super) fn form(&self) -> Form {
         let about = self.meta.as_ref().and_then(|meta| meta.get(ABOUT)).unwrap_or(&Value::Null);
         match (about["kind"].as_str(), about["state"].as_str()) {
@@ -128,7 +128,7 @@ impl Given {
     }
 }
 
-/// A part of the result's text, while it is written.
+/// Returns a part of the result's text, while it is written.
 pub(super) fn piece(text: String) -> Artifact {
     of(vec![Part::text(text)])
 }
@@ -163,7 +163,7 @@ fn data(value: Value) -> Part {
     Part::data(value).with_media_type("application/json")
 }
 
-/// A content block of MCP, as a part.
+/// Returns a content block of MCP, as a part.
 fn part(block: &Value) -> Part {
     let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
     let bytes = |value: &Value, name: &str| STANDARD.decode(value.get(name)?.as_str()?).ok();

@@ -64,7 +64,7 @@ pub(super) async fn answer(
     }
 }
 
-/// A request of 0.3 as one of 1.0.
+/// Returns a request of 0.3 as one of 1.0.
 fn current(request: JsonRpcRequest) -> Result<JsonRpcRequest, A2AError> {
     let push = request.params.as_ref().and_then(|params| params.pointer(older::PUSH));
     if push.is_some_and(|push| !push.is_null()) {
@@ -86,7 +86,7 @@ fn current(request: JsonRpcRequest) -> Result<JsonRpcRequest, A2AError> {
     }
 }
 
-/// Whether an event is the last one of a message's stream.
+/// Returns whether an event is the last one of a message's stream.
 fn is_last(event: &StreamResponse) -> bool {
     matches!(event, StreamResponse::StatusUpdate(update) if is_callers_turn(&update.status.state))
 }
@@ -125,8 +125,8 @@ pub(super) fn no_extended_card() -> A2AError {
     A2AError::unsupported_operation("there is only the public card")
 }
 
-/// The parameters. As in all ProtoJSON, a member may also have its name in the message definition:
-/// `history_length`.
+/// Returns the parameters. As in all ProtoJSON, a member may also have its name in the message
+/// definition: `history_length`.
 fn read<T: DeserializeOwned>(params: Option<Value>) -> Result<T, A2AError> {
     let params = match params.unwrap_or_else(|| Value::Object(Map::new())) {
         Value::Object(mut members) => {
@@ -169,19 +169,19 @@ fn failed(id: JsonRpcId, error: &A2AError) -> Response<Body> {
     json(StatusCode::OK, response(&JsonRpcResponse::error(id, error.to_jsonrpc_error())))
 }
 
-/// The response to a request that was refused before it was read.
+/// Returns the response to a request that was refused before it was read.
 pub(super) fn refused(status: StatusCode, error: &A2AError) -> Response<Body> {
     let mut response = failed(JsonRpcId::Null, error);
     *response.status_mut() = status;
     response
 }
 
-/// A server-sent event.
+/// Returns a server-sent event.
 pub(super) fn sse(data: &[u8]) -> Bytes {
     [b"data: ", data, b"\n\n"].concat().into()
 }
 
-/// The stream, with a comment when it would be silent for long.
+/// Returns the stream, with a comment when it would be silent for long.
 pub(super) fn alive(stream: BoxStream<'static, Bytes>) -> BoxStream<'static, Bytes> {
     const EVERY: std::time::Duration = std::time::Duration::from_secs(15);
     futures_util::stream::unfold(stream, |mut stream| async move {

@@ -8,7 +8,7 @@ use super::question;
 use super::records::Record;
 use super::result::{self, Form, Given};
 
-/// A task with the record of the protocol. `given` is what its call gave, once it is over.
+/// Returns a task with the record of the protocol. `given` is what its call gave, once it is over.
 pub(super) fn task(record: &Record, task: &orla_tasks::Task, given: Option<&Given>) -> Task {
     let artifact = artifact(task, given);
     Task {
@@ -18,12 +18,12 @@ pub(super) fn task(record: &Record, task: &orla_tasks::Task, given: Option<&Give
     }
 }
 
-/// The artifact of a task that is over, if it has one.
+/// Returns the artifact of a task that is over, if it has one.
 pub(super) fn artifact(task: &orla_tasks::Task, given: Option<&Given>) -> Option<Artifact> {
     given?.artifact(task.state, task.error.as_ref())
 }
 
-/// The status of a task.
+/// Returns the status of a task.
 pub(super) fn status_of(record: &Record, task: &orla_tasks::Task, given: Option<&Given>) -> TaskStatus {
     let says = match task.state {
         State::Working => last_said(task).map(|text| said(&text)),
@@ -42,7 +42,7 @@ pub(super) fn status_of(record: &Record, task: &orla_tasks::Task, given: Option<
     status(id, &record.task.context_id, state(task, given), says, at)
 }
 
-/// The state of a task. The result of a failed one may say that it was a refusal.
+/// Returns the state of a task. The result of a failed one may say that it was a refusal.
 pub(super) fn state(task: &orla_tasks::Task, given: Option<&Given>) -> TaskState {
     match task.state {
         State::Queued => TaskState::Submitted,
@@ -57,7 +57,8 @@ pub(super) fn state(task: &orla_tasks::Task, given: Option<&Given>) -> TaskState
     }
 }
 
-/// A status at a time in whole milliseconds. Its message has the same id each time that it is made.
+/// Returns a status at a time in whole milliseconds. Its message has the same id each time that it is
+/// made.
 pub(super) fn status(
     id: &str,
     context: &str,
@@ -99,12 +100,12 @@ pub(super) fn shorten(task: &mut Task, length: Option<i32>) {
     }
 }
 
-/// Whether nothing more happens until the caller acts.
+/// Returns whether nothing more happens until the caller acts.
 pub(super) fn is_callers_turn(state: &TaskState) -> bool {
     state.is_terminal() || matches!(state, TaskState::InputRequired | TaskState::AuthRequired)
 }
 
-/// The approximate size in bytes.
+/// Returns the approximate size in bytes.
 pub(super) fn size(value: &impl serde::Serialize) -> usize {
     serde_json::to_vec(value).map_or(usize::MAX, |text| text.len())
 }

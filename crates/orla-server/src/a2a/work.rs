@@ -38,10 +38,11 @@ pub(super) struct Texts<'a> {
 }
 
 impl Work {
-    /// The call, without a principal.
+    /// Returns the call, without a principal.
     ///
     /// # Errors
-    /// Why the message makes no call.
+    ///
+    /// Returns why the message makes no call.
     pub(super) fn into_call(self, texts: Option<Texts<'_>>) -> Result<Call, String> {
         let (target, input) = match (self, texts) {
             (Self::Run { target, input }, _) => (target, input),
@@ -61,7 +62,7 @@ impl Work {
     }
 }
 
-/// A text as a prompt, and after it the data that came with it.
+/// Returns a text as a prompt, and after it the data that came with it.
 fn prompt(input: &Value) -> Value {
     let text = input["message"].as_str().unwrap_or_default();
     match input.get("data") {
@@ -70,10 +71,11 @@ fn prompt(input: &Value) -> Value {
     }
 }
 
-/// Whether a message is one.
+/// Returns whether a message is one.
 ///
 /// # Errors
-/// The message is invalid; the error says why.
+///
+/// Returns an error if the message is invalid; the error says why.
 pub(super) fn check(message: &Message) -> Result<(), A2AError> {
     let ids = [Some(&message.message_id), message.context_id.as_ref(), message.task_id.as_ref()];
     if message.message_id.is_empty() {
@@ -170,7 +172,7 @@ pub(super) fn read(message: &Message) -> Work {
     Work::Answer { input }
 }
 
-/// Whether a text is a program: apart from white space and comments, it begins with a form.
+/// Returns whether a text is a program: apart from white space and comments, it begins with a form.
 fn is_program(text: &str) -> bool {
     let mut rest = text.trim_start();
     while let Some(comment) = rest.strip_prefix(';') {
@@ -179,7 +181,7 @@ fn is_program(text: &str) -> bool {
     rest.starts_with('(')
 }
 
-/// A data part that names a capability.
+/// Returns a data part that names a capability.
 fn capability(target: &Value, members: &Map<String, Value>) -> Work {
     let Value::String(target) = target else {
         return Work::Unclear("capability: expected the name of one".to_owned());

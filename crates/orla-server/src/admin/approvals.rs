@@ -23,7 +23,7 @@ use crate::http::response::{json as json_response, malformed, refused};
 use crate::state::Core;
 use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
-/// The calls that wait at this node and at the others.
+/// Returns the calls that wait at this node and at the others.
 pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<ApprovalRequest> {
     let mut all = here::waiting(core, principal, here::has_others(core));
     all.extend(elsewhere::waiting(core, principal).await);
@@ -31,7 +31,7 @@ pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<Appro
     all
 }
 
-/// The questions, as a JSON array. The inputs are the texts that came, without secrets.
+/// Returns the questions, as a JSON array. The inputs are the texts that came, without secrets.
 pub(crate) async fn render(core: &Core, principal: Option<&Principal>) -> String {
     let all = all(core, principal).await;
     format!("[{}]", all.iter().map(row).collect::<Vec<_>>().join(","))
@@ -54,7 +54,7 @@ fn row(waiting: &ApprovalRequest) -> String {
     )
 }
 
-/// An instant as RFC 3339 writes it, in UTC.
+/// Returns an instant as RFC 3339 writes it, in UTC.
 fn instant(at: SystemTime) -> String {
     DateTime::<Utc>::from(at).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
@@ -62,7 +62,8 @@ fn instant(at: SystemTime) -> String {
 /// Answers the question with this id, of a call here or at another node.
 ///
 /// # Errors
-/// Why it cannot be answered.
+///
+/// Returns why it cannot be answered.
 pub(crate) async fn decide(
     core: &Core,
     principal: Option<&Principal>,

@@ -10,7 +10,7 @@ use crate::state::Core;
 
 /// The permission to see what others have used.
 const READ: &str = "quotas:read";
-/// The most rows of an answer.
+/// The maximum number of rows of an answer.
 const MAX_ROWS: usize = 10_000;
 
 /// One rule and who has used how much of it. Members that do not apply are left out.
@@ -59,7 +59,7 @@ impl From<QuotaUsage> for QuotaRow {
     }
 }
 
-/// The rules that concern this caller, without the names that the policy conceals from it.
+/// Returns the rules that concern this caller, without the names that the policy conceals from it.
 pub(crate) fn own(core: &Core, principal: Option<&Principal>) -> Vec<QuotaRow> {
     let catalog = core.market.snapshot();
     let is_permitted = |entry: &&Arc<Entry>| catalog.permits(principal, entry).is_ok();
@@ -77,7 +77,8 @@ pub(crate) fn own(core: &Core, principal: Option<&Principal>) -> Vec<QuotaRow> {
     rows
 }
 
-/// The answer: everything for callers with the permission `quotas:read`, and their own part for others.
+/// Returns the answer: everything for callers with the permission `quotas:read`, and their own part for
+/// others.
 pub(crate) fn render(core: &Arc<Core>, principal: Option<&Principal>) -> Vec<u8> {
     let rows = match core.market.snapshot().permits_part(principal, "quotas", READ) {
         true => core.market.quotas().usage().into_iter().take(MAX_ROWS).map(QuotaRow::from).collect(),

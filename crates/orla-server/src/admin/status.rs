@@ -162,8 +162,8 @@ impl StatusRow {
         }
     }
 
-    /// The row of a provider that does not run because it cannot be confined. Its capabilities are
-    /// unknown.
+    /// Returns the row of a provider that does not run because it cannot be confined. Its capabilities
+    /// are unknown.
     pub fn of_unconfinable(problem: &ProviderProblem) -> Option<Self> {
         let sandbox = problem.sandbox.clone().filter(|sandbox| sandbox.level == "unavailable")?;
         Some(Self {
@@ -189,12 +189,12 @@ impl StatusRow {
         })
     }
 
-    /// The rows of the listed capabilities of the newest snapshot, by name.
+    /// Returns the rows of the listed capabilities of the newest snapshot, by name.
     pub fn listed(market: &CapabilityMarketplace) -> Vec<Self> {
         market.snapshot().listed().map(|entry| Self::of(market, entry)).collect()
     }
 
-    /// The rows of everything in the newest snapshot, by name.
+    /// Returns the rows of everything in the newest snapshot, by name.
     pub fn all(market: &CapabilityMarketplace) -> Vec<Self> {
         market.snapshot().entries().iter().map(|entry| Self::of(market, entry)).collect()
     }
@@ -243,7 +243,7 @@ struct Status {
     problems: Vec<String>,
 }
 
-/// The whole of `/status`, as far as this caller may see it.
+/// Returns the whole of `/status`, as far as this caller may see it.
 pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     let catalog = core.market.snapshot();
     let (listed, unlisted): (Vec<&Arc<Entry>>, Vec<_>) =
@@ -276,7 +276,7 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     core.market.redaction().json(text).bytes().to_vec()
 }
 
-/// The nodes with the capabilities that this caller may know of.
+/// Returns the nodes with the capabilities that this caller may know of.
 fn visible(mut nodes: Vec<NodeRow>, catalog: &Catalog, principal: Option<&Principal>) -> Vec<NodeRow> {
     if catalog.conceals() {
         let is_visible = |id: &String| catalog.visible(principal, id).is_some();
@@ -310,13 +310,13 @@ fn schedules(core: &Core) -> Vec<ScheduleRow> {
     all.into_iter().map(row).collect()
 }
 
-/// How many tasks are in each state.
+/// Returns how many tasks are in each state.
 fn tasks(core: &Core) -> Vec<(&'static str, u64)> {
     let counts = core.tasks().map(|tasks| State::ALL.iter().zip(tasks.counts().by_state));
     counts.into_iter().flatten().map(|(state, count)| (state.as_str(), count)).collect()
 }
 
-/// The present values for `/metrics`, as far as this caller may see them.
+/// Returns the present values for `/metrics`, as far as this caller may see them.
 pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let newest = core.market.snapshot();
@@ -338,7 +338,7 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
     }
 }
 
-/// The providers that have a process of their own, each once.
+/// Returns the providers that have a process of their own, each once.
 fn providers<'a>(
     market: &CapabilityMarketplace,
     entries: impl Iterator<Item = &'a Arc<Entry>>,
@@ -355,8 +355,8 @@ fn providers<'a>(
     providers
 }
 
-/// The text of `/readyz`: how many providers are in each state, without their names, because `/readyz`
-/// needs no authentication.
+/// Returns the text of `/readyz`: how many providers are in each state, without their names, because
+/// `/readyz` needs no authentication.
 pub(crate) fn readiness(core: &Core) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for provider in providers(&core.market, core.market.snapshot().entries().iter()) {

@@ -34,7 +34,7 @@ use request::Wanted;
 
 const PATH: &str = "/calls";
 
-/// Whether this path belongs to the history.
+/// Returns whether this path belongs to the history.
 pub(crate) fn is_here(path: &str) -> bool {
     below(PATH, path).is_some()
 }

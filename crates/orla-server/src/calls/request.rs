@@ -22,7 +22,8 @@ pub(super) struct Wanted {
 /// Reads the query of a list.
 ///
 /// # Errors
-/// What is wrong with it.
+///
+/// Returns what is wrong with it.
 pub(super) fn wanted(text: &str) -> Result<Wanted, String> {
     let (mut query, mut running) = (Query::default(), false);
     for (name, value) in pairs(text) {
@@ -64,7 +65,8 @@ fn flag(name: &str, value: &str) -> Result<bool, String> {
 /// Reads the body of a request to make a call again: nothing, or `{input?}`.
 ///
 /// # Errors
-/// What is wrong with it.
+///
+/// Returns what is wrong with it.
 pub(super) fn replay_input(body: &Bytes) -> Result<Option<JsonText>, String> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -39,13 +39,13 @@ pub(crate) struct ServingBody {
 }
 
 impl Body {
-    /// A body with a value that is dropped when the body has been sent.
+    /// Returns a body with a value that is dropped when the body has been sent.
     pub(crate) fn until_end(self, serving: ServingGuard) -> ServingBody {
         ServingBody { body: self, _serving: serving }
     }
 
-    /// A body that ends when `end` does, if it is a stream that lasts until then: with `last` as its last event, or for
-    /// gRPC with the status UNAUTHENTICATED.
+    /// Returns a body that ends when `end` does, if it is a stream that lasts until then: with `last` as
+    /// its last event, or for gRPC with the status UNAUTHENTICATED.
     pub(crate) fn until(self, end: impl Future<Output = ()> + Send + 'static, last: Bytes) -> Self {
         match self {
             Self::Whole(bytes) => Self::Whole(bytes),
@@ -76,14 +76,14 @@ impl Body {
         Self::Stream(Box::pin(stream))
     }
 
-    /// A body of frames. If it breaks, it ends.
+    /// Returns a body of frames. If it breaks, it ends.
     #[cfg(feature = "a2a-grpc")]
     pub(crate) fn frames(body: impl HttpBody<Data = Bytes> + Send + 'static) -> Self {
         Self::Frames(Box::pin(body.map_err(drop)))
     }
 }
 
-/// The items of a stream, and `None` as the last one if `end` comes first.
+/// Returns the items of a stream, and `None` as the last one if `end` comes first.
 fn until<S: Stream + Unpin>(
     stream: S,
     end: impl Future<Output = ()>,
@@ -98,7 +98,7 @@ fn until<S: Stream + Unpin>(
     })
 }
 
-/// The trailers of a gRPC call whose caller is not authenticated any longer.
+/// Returns the trailers of a gRPC call whose caller is not authenticated any longer.
 #[cfg(feature = "a2a-grpc")]
 fn unauthenticated() -> HeaderMap {
     HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("16"))])
@@ -162,10 +162,11 @@ impl HttpBody for ServingBody {
     }
 }
 
-/// Reads the body of a request within the limits of the server. A client that waits for `100 Continue` has not
-/// sent a body that is too large, so there is nothing to discard.
+/// Reads the body of a request within the limits of the server. A client that waits for `100 Continue`
+/// has not sent a body that is too large, so there is nothing to discard.
 ///
 /// # Errors
+///
 /// 415 for a body that is encoded, and as [`read`].
 pub(crate) async fn of_request<B>(
     body: B,
@@ -184,13 +185,14 @@ where
     read(body, memory, options.max_body_bytes, options.body_timeout, discards).await
 }
 
-/// Reads a body of at most `max` bytes within `time`. A body in one piece is not copied. A body whose length is
-/// too large is read only if it `discards`. Its bytes count towards the `memory` of all requests as they arrive,
-/// until the last reference to them is dropped.
+/// Reads a body of at most `max` bytes within `time`. A body in one piece is not copied. A body whose
+/// length is too large is read only if it `discards`. Its bytes count towards the `memory` of all
+/// requests as they arrive, until the last reference to them is dropped.
 ///
 /// # Errors
-/// 413 beyond the bound, 408 if it takes too long, 400 if it breaks, 503 if the requests hold as much memory as
-/// they may.
+///
+/// 413 beyond the bound, 408 if it takes too long, 400 if it breaks, 503 if the requests hold as much
+/// memory as they may.
 pub(crate) async fn read<B>(
     body: B,
     memory: &Arc<MemoryBudget>,

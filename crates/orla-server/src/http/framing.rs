@@ -18,7 +18,7 @@ pub(crate) struct Framing {
 }
 
 impl Framing {
-    /// Whether these bytes complete a head with both headers.
+    /// Returns whether these bytes complete a head with both headers.
     pub(crate) fn is_ambiguous(&mut self, bytes: &[u8]) -> bool {
         let mut found = false;
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {

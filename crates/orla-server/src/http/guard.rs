@@ -38,14 +38,15 @@ impl Guard {
         }
     }
 
-    /// The same on a listener with TLS.
+    /// Returns the same on a listener with TLS.
     pub(crate) fn with_tls(self) -> Self {
         Self { default_port: 443, ..self }
     }
 
-    /// Whether the request's Host and Origin may be served.
+    /// Returns whether the request's Host and Origin may be served.
     ///
     /// # Errors
+    ///
     /// 400 for a missing or malformed Host, 403 for one that is not allowed.
     pub(crate) fn check_source(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         self.check_host(uri, headers)?;
@@ -108,7 +109,8 @@ impl Denied {
     }
 }
 
-/// Whether a host's name is local to this machine: `localhost` and names below it, 127.0.0.0/8, `::1`.
+/// Returns whether a host's name is local to this machine: `localhost` and names below it, 127.0.0.0/8,
+/// `::1`.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let host = bare(host);
     if let Ok(address) = host.parse::<IpAddr>() {
@@ -136,7 +138,7 @@ fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     (fits && !host.is_empty()).then_some((host, port))
 }
 
-/// An address without the brackets that a URI puts around IPv6.
+/// Returns an address without the brackets that a URI puts around IPv6.
 fn bare(host: &str) -> &str {
     host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host)
 }
@@ -209,7 +211,8 @@ enum AllowedOrigin {
     Of { scheme: String, host: String, port: Option<u16>, any_port: bool },
 }
 
-/// Whether a text can be an entry of [`ServerOptions::allowed_origins`](crate::ServerOptions::allowed_origins).
+/// Returns whether a text can be an entry of
+/// [`ServerOptions::allowed_origins`](crate::ServerOptions::allowed_origins).
 pub fn is_origin(entry: &str) -> bool {
     AllowedOrigin::parse(entry).is_some()
 }

@@ -56,7 +56,7 @@ impl Serving {
         self.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// Whether a head came that says in two ways how long its body is.
+    /// Returns whether a head came that says in two ways how long its body is.
     pub(crate) fn is_ambiguous(&self) -> bool {
         self.is_ambiguous.load(Ordering::Relaxed)
     }
@@ -93,7 +93,7 @@ impl<S> IdleTimeoutStream<S> {
         }
     }
 
-    /// Whether the connection has stalled; arms the timer for the next look.
+    /// Returns whether the connection has stalled; arms the timer for the next look.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.check.as_mut().poll(cx));

@@ -22,12 +22,12 @@ pub(crate) struct BodyError {
 }
 
 impl BodyError {
-    /// The response in the form of the errors of programs.
+    /// Returns the response in the form of the errors of programs.
     pub(crate) fn refused(&self) -> Response<Body> {
         self.response(|status, why| refused(status, "invalid-argument", why))
     }
 
-    /// The response that `refuse` makes of it.
+    /// Returns the response that `refuse` makes of it.
     pub(crate) fn response(
         &self,
         refuse: impl FnOnce(StatusCode, &str) -> Response<Body>,
@@ -37,15 +37,17 @@ impl BodyError {
     }
 }
 
-/// Whether a body is JSON, but not an object. Serde would read an array as the members of a struct in their order.
+/// Returns whether a body is JSON, but not an object. Serde would read an array as the members of a
+/// struct in their order.
 pub(crate) fn is_other_than_object(body: &[u8]) -> bool {
     !body.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(body).is_ok()
 }
 
-/// Reads the body of a request within the limits of the server. Its type must be `application/json`; an empty body needs no
-/// type.
+/// Reads the body of a request within the limits of the server. Its type must be `application/json`; an
+/// empty body needs no type.
 ///
 /// # Errors
+///
 /// 415 for another type, and those of [`body::read`].
 pub(crate) async fn read(
     memory: &Arc<MemoryBudget>,

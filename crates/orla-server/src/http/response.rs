@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::body::Body;
 
-/// A response that is a stream of events.
+/// Returns a response that is a stream of events.
 pub(crate) fn events(
     stream: impl futures_util::Stream<Item = Bytes> + Send + 'static,
 ) -> Response<Body> {
@@ -19,7 +19,7 @@ pub(crate) fn events(
     response
 }
 
-/// A response that is one JSON text.
+/// Returns a response that is one JSON text.
 pub(crate) fn json(status: StatusCode, text: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::Whole(text.into()));
     *response.status_mut() = status;
@@ -32,17 +32,17 @@ pub(crate) fn error_text(kind: &str, message: &str) -> String {
     json!({"error": {"kind": kind, "message": message, "data": null, "at": null}}).to_string()
 }
 
-/// A refusal in the form of the errors of programs.
+/// Returns a refusal in the form of the errors of programs.
 pub(crate) fn refused(status: StatusCode, kind: &str, message: &str) -> Response<Body> {
     json(status, error_text(kind, message))
 }
 
-/// A refusal of a request that cannot be read.
+/// Returns a refusal of a request that cannot be read.
 pub(crate) fn malformed(message: &str) -> Response<Body> {
     refused(StatusCode::BAD_REQUEST, "invalid-argument", message)
 }
 
-/// The status of a failed call.
+/// Returns the status of a failed call.
 pub(crate) fn status_of(error: &RuntimeError) -> StatusCode {
     match error {
         RuntimeError::InvalidInput { .. } => StatusCode::BAD_REQUEST,
@@ -96,8 +96,8 @@ pub(crate) fn not_allowed(allow: &'static str) -> Response<Body> {
     response
 }
 
-/// The response to a request whose body was not read to its end. The connection cannot be used again, and a busy
-/// server says when to retry.
+/// Returns the response to a request whose body was not read to its end. The connection cannot be used
+/// again, and a busy server says when to retry.
 pub(crate) fn closing(mut response: Response<Body>) -> Response<Body> {
     let is_busy = response.status() == StatusCode::SERVICE_UNAVAILABLE;
     let headers = response.headers_mut();
@@ -124,7 +124,7 @@ pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
     }
 }
 
-/// Whether the client accepts this type, by its Accept headers.
+/// Returns whether the client accepts this type, by its Accept headers.
 pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let family = wanted.split_once('/').map_or(wanted, |(family, _)| family);
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
@@ -138,7 +138,7 @@ pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     })
 }
 
-/// Whether the client names exactly this type; a wildcard does not count.
+/// Returns whether the client names exactly this type; a wildcard does not count.
 pub(crate) fn names(headers: &HeaderMap, wanted: &str) -> bool {
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         let mut ranges = value.split(',').map(|range| range.split(';').next().unwrap_or_default());

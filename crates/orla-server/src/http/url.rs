@@ -7,7 +7,8 @@ pub(crate) fn below<'a>(root: &str, path: &'a str) -> Option<&'a str> {
     path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The parameters of a query with their values, decoded. A parameter without `=` has an empty value.
+/// Returns the parameters of a query with their values, decoded. A parameter without `=` has an empty
+/// value.
 pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
     let decoded = |text: &str| {
         let text = text.replace('+', " ");

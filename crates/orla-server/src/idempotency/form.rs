@@ -7,7 +7,7 @@ use orla_marketplace::id::mcp_name;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-/// The fingerprint of a call. It is the same for every way to write its input.
+/// Returns the fingerprint of a call. It is the same for every way to write its input.
 pub(super) fn fingerprint(id: &str, input: &JsonText) -> String {
     // Ids and MCP names are the same call, also while the capability is not there.
     let mut form = format!("{}\n", mcp_name(id));
@@ -15,7 +15,7 @@ pub(super) fn fingerprint(id: &str, input: &JsonText) -> String {
     hash(form.as_bytes())
 }
 
-/// The first 128 bits of a text's hash.
+/// Returns the first 128 bits of a text's hash.
 pub(super) fn hash(text: &[u8]) -> String {
     hex::encode(&Sha256::digest(text)[..16])
 }

@@ -34,9 +34,9 @@ use tokio_util::task::TaskTracker;
 use record::{Head, KEPT_MS, Standing, TIMES, TimeRow, owner, standing};
 use usage::{Amount, MAX_KEYS, Usage};
 
-/// The most bytes of a key.
+/// The maximum number of bytes of a key.
 pub(crate) const MAX_KEY: usize = 256;
-/// The most bytes of an answer that is kept.
+/// The maximum number of bytes of an answer that is kept.
 const MAX_ANSWER: usize = 1 << 20;
 /// How many expired keys a new one removes.
 const REMOVED_AT_ONCE: usize = 32;
@@ -205,8 +205,8 @@ impl Answers {
         }
     }
 
-    /// Whether the server that noted a call is gone: its note has not changed for a lease. `seen` is the revision of the note
-    /// as it was looked at before, and when that was first so.
+    /// Returns whether the server that noted a call is gone: its note has not changed for a lease.
+    /// `seen` is the revision of the note as it was looked at before, and when that was first so.
     async fn is_abandoned(
         &self,
         note: &Record,
@@ -279,7 +279,8 @@ impl Answers {
         Ok(usage)
     }
 
-    /// Whether a caller may keep more. What other servers have removed is not known before it is counted anew.
+    /// Returns whether a caller may keep more. What other servers have removed is not known before it is
+    /// counted anew.
     async fn has_room(&self, owner: &str, more: Amount) -> Result<bool, StateError> {
         let usage = self.usage().await?;
         let is_old = {
@@ -369,7 +370,7 @@ impl Reserved {
         }
     }
 
-    /// The note of the call.
+    /// Returns the note of the call.
     fn head(&self) -> Head {
         Head {
             fingerprint: self.attempt.fingerprint.clone(),
@@ -441,7 +442,7 @@ impl Drop for Reserved {
 }
 
 impl Refused {
-    /// The status of the answer, its kind, and what to do, for the caller.
+    /// Returns the status of the answer, its kind, and what to do, for the caller.
     pub(crate) fn described(&self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Conflict => (

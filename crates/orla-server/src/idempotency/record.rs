@@ -81,7 +81,7 @@ pub(super) fn standing(
 }
 
 impl Head {
-    /// The record of a key: this line, and the body of the answer.
+    /// Returns the record of a key: this line, and the body of the answer.
     pub(super) fn record(&self, body: &[u8]) -> Vec<u8> {
         let head = serde_json::to_vec(self).unwrap_or_default();
         [&head[..], b"\n", body].concat()
@@ -111,7 +111,7 @@ pub(super) fn place(caller: &str, key: &str) -> String {
     format!("{ANSWERS}{}/{}", hash(caller.as_bytes()), hash(key.as_bytes()))
 }
 
-/// The caller to whom a key belongs, by its place.
+/// Returns the caller to whom a key belongs, by its place.
 pub(super) fn owner(place: &str) -> &str {
     place.strip_prefix(ANSWERS).and_then(|rest| rest.split('/').next()).unwrap_or_default()
 }

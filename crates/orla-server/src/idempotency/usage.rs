@@ -4,9 +4,9 @@ use std::collections::HashMap;
 
 use tokio::time::Instant;
 
-/// The most keys of all callers.
+/// The maximum number of keys of all callers.
 pub(super) const MAX_KEYS: usize = 100_000;
-/// The most bytes of all answers that are kept.
+/// The maximum number of bytes of all answers that are kept.
 pub(super) const MAX_BYTES: usize = 256 << 20;
 /// Of both, one caller may use this part: a quarter.
 pub(super) const SHARE: usize = 4;

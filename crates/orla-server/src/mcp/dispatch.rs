@@ -119,7 +119,8 @@ impl Reply {
         Self { message: message.into(), status: StatusCode::OK, retry_after: None, step_up: None }
     }
 
-    /// The reply as a response. Its client learns when to try again, and what its token lacks, if that is known.
+    /// Returns the reply as a response. Its client learns when to try again, and what its token lacks,
+    /// if that is known.
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = json(self.status, self.message);
         if let Some(wait) = self.retry_after {
@@ -130,7 +131,8 @@ impl Reply {
         StepUp::apply(self.step_up, response)
     }
 
-    /// An error, with the status that it has in the sessionless revision. With a session, all are 200.
+    /// Returns an error, with the status that it has in the sessionless revision. With a session, all
+    /// are 200.
     pub(crate) fn error(id: Option<&Id>, error: &ErrorData, revision: Revision) -> Self {
         let status = match error.code {
             _ if !revision.is_sessionless() => StatusCode::OK,
@@ -217,8 +219,8 @@ impl ClientChannel {
         }
     }
 
-    /// The error of a sessionless request whose provider failed without output after it had asked for something
-    /// that the client did not declare. A provider that succeeded did not need it.
+    /// Returns the error of a sessionless request whose provider failed without output after it had
+    /// asked for something that the client did not declare. A provider that succeeded did not need it.
     fn missing(&self) -> Option<ErrorData> {
         match self {
             Self::Session(_) => None,
@@ -230,12 +232,12 @@ impl ClientChannel {
 /// How long a person may take to sign in where a call needs that.
 const SIGN_IN: Duration = Duration::from_secs(600);
 
-/// How long a request may wait for people.
+/// Returns how long a request may wait for people.
 fn longest_wait(core: &Core) -> Duration {
     core.market.approvals().longest().max(SIGN_IN)
 }
 
-/// How long a request may take, besides the time that it waits for people.
+/// Returns how long a request may take, besides the time that it waits for people.
 pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
     let entry = if method == "tools/call" { catalog.get(name) } else { None };
     let own = entry.and_then(|entry| entry.policy.timeout);
@@ -292,7 +294,7 @@ impl Job {
         }
     }
 
-    /// The arguments of a call.
+    /// Returns the arguments of a call.
     pub(crate) fn arguments(&self) -> Option<&Payload> {
         match &self.operation {
             Operation::CallTool { arguments, .. } => Some(arguments),
@@ -300,13 +302,13 @@ impl Job {
         }
     }
 
-    /// Whether the request may be answered with questions to the client
-    /// (MCP 2026-07-28, multi round-trip requests).
+    /// Returns whether the request may be answered with questions to the client (MCP 2026-07-28, multi
+    /// round-trip requests).
     fn may_ask(&self) -> bool {
         matches!(self.operation, Operation::CallTool { .. } | Operation::Get { .. })
     }
 
-    /// The notifications that the client wants while this request runs.
+    /// Returns the notifications that the client wants while this request runs.
     pub(crate) fn notice_options(&self, session: Option<&Session>) -> NoticeOptions {
         match self.operation {
             Operation::ListTools { .. } | Operation::List { .. } | Operation::Refused(_) => {
@@ -319,12 +321,12 @@ impl Job {
         }
     }
 
-    /// Whether the request is a stream of notifications rather than a question.
+    /// Returns whether the request is a stream of notifications rather than a question.
     pub(crate) fn is_subscription(&self) -> bool {
         matches!(self.operation, Operation::Listen(_))
     }
 
-    /// Whether the request runs a capability or a surface, and so may take long.
+    /// Returns whether the request runs a capability or a surface, and so may take long.
     pub(crate) fn may_be_slow(&self) -> bool {
         !matches!(self.operation, Operation::ListTools { .. } | Operation::Refused(_))
     }
@@ -488,7 +490,7 @@ impl Caller {
         call
     }
 
-    /// The client as a request about tasks sees it.
+    /// Returns the client as a request about tasks sees it.
     fn task_caller(&self) -> TaskCaller<'_> {
         TaskCaller {
             revision: self.revision,
@@ -523,7 +525,7 @@ impl Caller {
         self.call(String::new(), Payload::empty(), notices, traceparent, channel)
     }
 
-    /// The session's client as this request sees it, if it can be asked.
+    /// Returns the session's client as this request sees it, if it can be asked.
     fn session_client(&self, core: &Core, job: &Job) -> Option<Arc<SessionClient>> {
         let (session, outlet) = (self.session.as_ref()?, self.outlet.as_ref()?);
         let waits_for_task = &*job.method == "tasks/result";
@@ -543,7 +545,8 @@ impl Caller {
         }))
     }
 
-    /// The snapshot for everything except tools: the one that the session last listed, or else the newest.
+    /// Returns the snapshot for everything except tools: the one that the session last listed, or else
+    /// the newest.
     fn surfaces(&self, core: &Core) -> Arc<Catalog> {
         match &self.session {
             None => core.market.snapshot(),
@@ -560,7 +563,7 @@ impl Caller {
         newest
     }
 
-    /// A request to the surfaces of a snapshot.
+    /// Returns a request to the surfaces of a snapshot.
     pub(crate) fn ask<'a>(
         &'a self,
         core: &'a Core,
@@ -682,13 +685,14 @@ async fn call_tool(
     }
 }
 
-/// Whether a call itself failed and has no output.
+/// Returns whether a call itself failed and has no output.
 fn gave_nothing(error: &RuntimeError) -> bool {
     error.kind() == "failed" && error.outcome().is_none()
 }
 
-/// The snapshot in which a session calls a tool: only the one that it last listed. Before it has listed, an
-/// unknown tool may belong to a provider that has not been asked yet, and so may the tools that a tool calls.
+/// Returns the snapshot in which a session calls a tool: only the one that it last listed. Before it has
+/// listed, an unknown tool may belong to a provider that has not been asked yet, and so may the tools
+/// that a tool calls.
 async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     let known = session.tools();
     let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());
@@ -745,7 +749,7 @@ fn set_level(id: &Id, params: &JsonText, caller: &Caller) -> Result<Bytes, Error
     Ok(rpc::result(id, b"{}"))
 }
 
-/// The operation of a `tools/call`.
+/// Returns the operation of a `tools/call`.
 fn call_of(params: &Params<'_>, body: &Bytes) -> Operation {
     let invalid = |what: String| Operation::Refused(ErrorData::invalid_params(what, None));
     let tool = match params.name.map(rpc::text) {

@@ -31,12 +31,13 @@ impl Revision {
         Self::ALL.iter().find(|(_, version)| version.as_str() == name).map(|(revision, _)| *revision)
     }
 
-    /// The SDK's name for it.
+    /// Returns the SDK's name for it.
     pub(crate) fn version(self) -> ProtocolVersion {
         Self::ALL[self as usize].1.clone()
     }
 
-    /// The revision for `initialize`: the requested one if it has that handshake, or else the newest that has.
+    /// Returns the revision for `initialize`: the requested one if it has that handshake, or else the
+    /// newest that has.
     pub(crate) fn negotiate(requested: &str) -> Self {
         match Self::parse(requested) {
             Some(revision) if !revision.is_sessionless() => revision,
@@ -44,23 +45,23 @@ impl Revision {
         }
     }
 
-    /// Whether requests of this revision stand alone.
+    /// Returns whether requests of this revision stand alone.
     pub(crate) fn is_sessionless(self) -> bool {
         self >= Self::V2026_07_28
     }
 
-    /// Whether clients of this revision may know tasks.
+    /// Returns whether clients of this revision may know tasks.
     pub(crate) fn has_tasks(self) -> bool {
         self >= Self::V2025_11_25
     }
 
-    /// Whether a stream may begin with an event that has an id and no data. Older clients take every
-    /// event for a message and stumble over it.
+    /// Returns whether a stream may begin with an event that has an id and no data. Older clients take
+    /// every event for a message and stumble over it.
     pub(crate) fn knows_priming(self) -> bool {
         self >= Self::V2025_11_25
     }
 
-    /// Every revision that is served.
+    /// Returns every revision that is served.
     pub(crate) fn served() -> Vec<ProtocolVersion> {
         ProtocolVersion::KNOWN_VERSIONS.to_vec()
     }

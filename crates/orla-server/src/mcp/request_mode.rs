@@ -43,9 +43,10 @@ impl Refused {
     }
 }
 
-/// The mode of a request that came over HTTP.
+/// Returns the mode of a request that came over HTTP.
 ///
 /// # Errors
+///
 /// What does not fit together; always with status 400.
 pub(crate) fn of_http_request(
     headers: &HeaderMap,
@@ -91,9 +92,10 @@ pub(crate) fn of_http_request(
     of_request(method, meta)
 }
 
-/// The mode of a request over a pipe, where there are no headers.
+/// Returns the mode of a request over a pipe, where there are no headers.
 ///
 /// # Errors
+///
 /// What does not fit together.
 pub(crate) fn of_piped_request(
     method: &str,
@@ -109,9 +111,10 @@ pub(crate) fn of_piped_request(
     of_request(method, meta)
 }
 
-/// Whether a message without a `_meta` of its own (a notification, an answer) is sessionless.
+/// Returns whether a message without a `_meta` of its own (a notification, an answer) is sessionless.
 ///
 /// # Errors
+///
 /// A version that is not served; for a notification, also headers that contradict it.
 pub(crate) fn is_sessionless_message(
     headers: &HeaderMap,
@@ -127,6 +130,7 @@ pub(crate) fn is_sessionless_message(
 /// Checks the headers that repeat a tool's arguments (`x-mcp-header` in its schema).
 ///
 /// # Errors
+///
 /// A header that is missing, unexpected, malformed or different.
 pub(crate) fn check_param_header(
     headers: &HeaderMap,
@@ -151,7 +155,7 @@ pub(crate) fn check_param_header(
     }
 }
 
-/// The error for a tool's protocol version that is not served.
+/// Returns the error for a tool's protocol version that is not served.
 fn unsupported(requested: &str) -> ErrorData {
     // The SDK's constructor takes its own type, which any string deserialises to.
     let data =
@@ -163,8 +167,8 @@ fn is_sessionless(version: &str) -> bool {
     version >= FIRST_SESSIONLESS
 }
 
-/// The version that an `initialize` requests. Without a version it is not an `initialize` if `_meta` names a revision that
-/// has no such method.
+/// Returns the version that an `initialize` requests. Without a version it is not an `initialize` if
+/// `_meta` names a revision that has no such method.
 fn initialize_version(method: &str, params: &Params<'_>) -> Result<Option<String>, Refused> {
     if method != "initialize" {
         return Ok(None);
@@ -257,7 +261,8 @@ fn check_standard_headers(
     Err(mismatch(format!("the header Mcp-Name ({header}) differs from the body ({name})")))
 }
 
-/// The header's only value. With a second value, a proxy that routes by headers could see another request.
+/// Returns the header's only value. With a second value, a proxy that routes by headers could see
+/// another request.
 fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a str>, Refused> {
     let mut values = headers.get_all(name).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -267,7 +272,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a st
     value.to_str().map(Some).map_err(|_| mismatch(format!("the header {name} is malformed")))
 }
 
-/// A header's value, decoded from the `=?base64?…?=` of a value that is not plain ASCII.
+/// Returns a header's value, decoded from the `=?base64?…?=` of a value that is not plain ASCII.
 fn decoded(header: &str) -> Option<Cow<'_, str>> {
     match header.strip_prefix("=?base64?").and_then(|rest| rest.strip_suffix("?=")) {
         None => Some(Cow::Borrowed(header)),

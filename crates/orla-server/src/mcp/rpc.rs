@@ -27,8 +27,9 @@ use serde_json::value::RawValue;
 /// Reads one message.
 ///
 /// # Errors
-/// −32700 for text that is not JSON, −32600 for JSON that is not a JSON-RPC message, with the id if it could be
-/// read.
+///
+/// −32700 for text that is not JSON, −32600 for JSON that is not a JSON-RPC message, with the id if it
+/// could be read.
 pub(crate) fn parse(body: &[u8]) -> Result<Message<'_>, Malformed> {
     // Serde would read an array as the members of an envelope in their order.
     if first_byte(body) == Some(b'[') {
@@ -126,12 +127,12 @@ impl Id {
         Err(invalid_request("an id must be a string or an integer"))
     }
 
-    /// The JSON text.
+    /// Returns the JSON text.
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
 
-    /// The key by which ids are compared: two escapings of the same string are the same id.
+    /// Returns the key by which ids are compared: two escapings of the same string are the same id.
     pub(crate) fn key(&self) -> Box<str> {
         key_of(&self.0)
     }
@@ -180,7 +181,7 @@ pub(crate) struct Params<'a> {
 }
 
 impl Params<'_> {
-    /// The request that a cancellation names, comparable with [`Id::key`].
+    /// Returns the request that a cancellation names, comparable with [`Id::key`].
     pub(crate) fn cancelled_request(&self) -> Option<Box<str>> {
         self.request_id.map(|raw| key_of(raw.get()))
     }
@@ -247,7 +248,7 @@ pub(crate) struct Meta {
     pub(crate) node: Option<std::sync::Arc<str>>,
 }
 
-/// The whole of `params`, shared with the body; `{}` if there are no parameters.
+/// Returns the whole of `params`, shared with the body; `{}` if there are no parameters.
 pub(crate) fn whole_params(body: &Bytes) -> JsonText {
     #[derive(Deserialize)]
     struct ParamsOnly<'a> {
@@ -260,7 +261,7 @@ pub(crate) fn whole_params(body: &Bytes) -> JsonText {
     }
 }
 
-/// The text of a JSON string.
+/// Returns the text of a JSON string.
 pub(crate) fn text(raw: &RawValue) -> Result<Cow<'_, str>, serde_json::Error> {
     let json = raw.get();
     match json.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
@@ -281,14 +282,14 @@ pub(crate) fn kind_of(json: &str) -> &'static str {
     }
 }
 
-/// The start of an answer, up to the result's text; [`END`] follows it.
+/// Returns the start of an answer, up to the result's text; [`END`] follows it.
 pub(crate) fn begin_result(id: &Id, capacity: usize) -> Vec<u8> {
     let mut message = begin(id, capacity);
     message.extend_from_slice(br#""result":"#);
     message
 }
 
-/// The start of every answer to this request.
+/// Returns the start of every answer to this request.
 fn begin(id: &Id, capacity: usize) -> Vec<u8> {
     let mut message = Vec::with_capacity(capacity + id.0.len() + 40);
     message.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
@@ -300,7 +301,7 @@ fn begin(id: &Id, capacity: usize) -> Vec<u8> {
 /// Closes the message that [`begin_result`] opened.
 pub(crate) const END: &[u8] = b"}";
 
-/// An answer with this result.
+/// Returns an answer with this result.
 pub(crate) fn result(id: &Id, result: &[u8]) -> Bytes {
     let mut message = begin_result(id, result.len());
     message.extend_from_slice(result);
@@ -308,7 +309,7 @@ pub(crate) fn result(id: &Id, result: &[u8]) -> Bytes {
     message.into()
 }
 
-/// An error; its id is `null` if the request's could not be read.
+/// Returns an error; its id is `null` if the request's could not be read.
 pub(crate) fn error(id: Option<&Id>, error: &ErrorData) -> Bytes {
     let mut message = Vec::with_capacity(96 + error.message.len());
     message.extend_from_slice(br#"{"jsonrpc":"2.0","id":"#);
@@ -319,7 +320,7 @@ pub(crate) fn error(id: Option<&Id>, error: &ErrorData) -> Bytes {
     message.into()
 }
 
-/// An answer to one request as the answer to another.
+/// Returns an answer to one request as the answer to another.
 pub(crate) fn readdressed(answer: Bytes, from: &Id, to: &Id) -> Bytes {
     if from == to {
         return answer;
@@ -331,7 +332,7 @@ pub(crate) fn readdressed(answer: Bytes, from: &Id, to: &Id) -> Bytes {
     message.into()
 }
 
-/// A request to the client, or with no number a notification.
+/// Returns a request to the client, or with no number a notification.
 pub(crate) fn to_client(number: Option<u64>, method: &str, params: &str) -> Bytes {
     let mut message = Vec::with_capacity(params.len() + method.len() + 64);
     message.extend_from_slice(br#"{"jsonrpc":"2.0","#);
@@ -355,7 +356,7 @@ pub(crate) fn push_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Siz
     }
 }
 
-/// The message on one line: a line break in valid JSON is white space, and both transports that
+/// Returns the message on one line: a line break in valid JSON is white space, and both transports that
 /// frame by lines need it gone.
 pub(crate) fn one_line(message: Bytes) -> Bytes {
     if !message.iter().any(|byte| matches!(byte, b'\n' | b'\r')) {

@@ -33,7 +33,7 @@ use crate::mcp::session::shared::Kept;
 
 /// How long a client may come back for the rest of a stream that has ended.
 const KEEP_STREAM: Duration = Duration::from_secs(60);
-/// The most ended streams that a session keeps, and their bytes.
+/// The maximum number of ended streams that a session keeps, and their bytes.
 const MAX_ENDED_STREAMS: usize = 16;
 const MAX_ENDED_BYTES: usize = 1024 * 1024;
 const SHARDS: usize = 16;
@@ -119,12 +119,12 @@ impl Session {
         }
     }
 
-    /// The snapshot whose tools the session has listed last.
+    /// Returns the snapshot whose tools the session has listed last.
     pub(crate) fn tools(&self) -> Arc<Catalog> {
         Arc::clone(&self.snapshots.lock().tools)
     }
 
-    /// The snapshot whose prompts and resources the session has listed last.
+    /// Returns the snapshot whose prompts and resources the session has listed last.
     pub(crate) fn surfaces(&self) -> Arc<Catalog> {
         Arc::clone(&self.snapshots.lock().surfaces)
     }
@@ -140,7 +140,7 @@ impl Session {
         }
     }
 
-    /// Whether the session has listed tools.
+    /// Returns whether the session has listed tools.
     pub(crate) fn has_listed_tools(&self) -> bool {
         self.snapshots.lock().has_listed
     }
@@ -161,7 +161,7 @@ impl Session {
         snapshots.has_listed_surfaces = true;
     }
 
-    /// The least grave log message that goes out.
+    /// Returns the least grave log message that goes out.
     pub(crate) fn log_level(&self) -> LogLevel {
         let index = usize::from(self.log_level.load(Ordering::Relaxed));
         LogLevel::ALL.get(index).copied().unwrap_or(LogLevel::Info)
@@ -171,25 +171,27 @@ impl Session {
         self.log_level.store(level as u8, Ordering::Relaxed);
     }
 
-    /// The changes that the client has not seen. With several streams, each change goes to one of them.
+    /// Returns the changes that the client has not seen. With several streams, each change goes to one
+    /// of them.
     pub(crate) fn changes(&self, lists: Lists) -> Vec<Change> {
         let names = lists.changed_since(&mut self.notified.lock());
         let changed = self.subscriber.get().map(|subscriber| subscriber.take()).unwrap_or_default();
         names.into_iter().map(Change::List).chain(changed.into_iter().map(Change::Resource)).collect()
     }
 
-    /// The changes that the own stream tells now, with their numbers.
+    /// Returns the changes that the own stream tells now, with their numbers.
     pub(crate) fn tell(&self, lists: Lists) -> Vec<(u64, Change)> {
         let changes = self.changes(lists);
         self.own_stream().told.lock().tell(changes)
     }
 
-    /// The number of the last change that the own stream has told.
+    /// Returns the number of the last change that the own stream has told.
     pub(crate) fn last_told(&self) -> u64 {
         self.own_stream().told.lock().last()
     }
 
-    /// The changes that the own stream has told after this number; `None` if they are not known any more.
+    /// Returns the changes that the own stream has told after this number; `None` if they are not known
+    /// any more.
     pub(crate) fn changes_after(&self, number: u64) -> Option<BTreeSet<Change>> {
         self.own_stream().told.lock().after(number)
     }
@@ -213,7 +215,7 @@ impl Session {
         (Listener { session: Arc::clone(self), number }, end)
     }
 
-    /// Whether a client listens to the own stream here.
+    /// Returns whether a client listens to the own stream here.
     pub(crate) fn listens(&self) -> bool {
         self.own_stream.get().is_some_and(|own| !own.listening.lock().is_empty())
     }
@@ -228,7 +230,7 @@ impl Session {
         drop(self.unheard.set(Arc::clone(unheard)));
     }
 
-    /// Whether it has subscriptions for which other servers rely on this one.
+    /// Returns whether it has subscriptions for which other servers rely on this one.
     pub(crate) fn owns(&self) -> bool {
         self.unheard.get().is_some() && !self.subscriptions.lock().is_empty()
     }
@@ -253,12 +255,12 @@ impl Session {
         })
     }
 
-    /// The resources that it has subscribed to here.
+    /// Returns the resources that it has subscribed to here.
     pub(crate) fn subscribed_uris(&self) -> Vec<Box<str>> {
         self.subscriptions.lock().keys().cloned().collect()
     }
 
-    /// Whether it has subscribed to this resource; if not, whether it may subscribe to one more.
+    /// Returns whether it has subscribed to this resource; if not, whether it may subscribe to one more.
     pub(crate) fn subscribed(&self, uri: &str) -> Result<bool, usize> {
         let subscriptions = self.subscriptions.lock();
         let full = subscriptions.len() >= MAX_SUBSCRIPTIONS;
@@ -282,7 +284,7 @@ impl Session {
         self.subscriptions.lock().remove(uri)
     }
 
-    /// A stream that a client may return to once it is [kept](Self::keep).
+    /// Returns a stream that a client may return to once it is [kept](Self::keep).
     pub(crate) fn new_stream(&self) -> Arc<Stream> {
         Stream::kept(self.next_stream.fetch_add(1, Ordering::Relaxed))
     }
@@ -294,7 +296,7 @@ impl Session {
         streams.push(Arc::clone(stream));
     }
 
-    /// The kept stream of this number.
+    /// Returns the kept stream of this number.
     pub(crate) fn stream(&self, number: u64) -> Option<Arc<Stream>> {
         let mut streams = self.streams.lock();
         forget_ended(&mut streams);
@@ -482,7 +484,8 @@ impl Sessions {
     /// Adds the session that `make` makes for a new id. At the bound, a long idle one is removed.
     ///
     /// # Errors
-    /// Every session is in use, or the system has no random bytes.
+    ///
+    /// Returns an error if every session is in use, or the system has no random bytes.
     pub(crate) fn add(
         &self,
         max: usize,
@@ -492,10 +495,12 @@ impl Sessions {
         self.add_as(id, max, make)
     }
 
-    /// Adds the session that `make` makes for an id, unless there is one. At the bound, a long idle one is removed.
+    /// Adds the session that `make` makes for an id, unless there is one. At the bound, a long idle one
+    /// is removed.
     ///
     /// # Errors
-    /// Every session is in use.
+    ///
+    /// Returns an error if every session is in use.
     pub(crate) fn add_as(
         &self,
         id: SessionId,
@@ -520,7 +525,7 @@ impl Sessions {
         session.last_used.store(self.now(), Ordering::Relaxed);
     }
 
-    /// The session with this id, of any caller. This does not count as use.
+    /// Returns the session with this id, of any caller. This does not count as use.
     pub(crate) fn peek(&self, id: SessionId) -> Option<Arc<Session>> {
         self.shard(id).get(&id).cloned()
     }
@@ -541,8 +546,8 @@ impl Sessions {
         false
     }
 
-    /// The session with this id, which is now in use; `None` if it is unknown, has expired or belongs to another
-    /// principal.
+    /// Returns the session with this id, which is now in use; `None` if it is unknown, has expired or
+    /// belongs to another principal.
     pub(crate) fn get(
         &self,
         id: SessionId,
@@ -603,12 +608,13 @@ impl Sessions {
         }
     }
 
-    /// The sessions in which something runs or waits.
+    /// Returns the sessions in which something runs or waits.
     pub(crate) fn in_use(&self) -> Vec<Arc<Session>> {
         self.all(|session| !session.is_idle())
     }
 
-    /// The sessions that do nothing here but to hold subscriptions, and whether each was used a while ago at most.
+    /// Returns the sessions that do nothing here but to hold subscriptions, and whether each was used a
+    /// while ago at most.
     pub(crate) fn owning(&self, idle: Duration) -> Vec<(Arc<Session>, bool)> {
         let now = self.now();
         let owning = self.all(|session| session.is_idle() && session.owns()).into_iter();
@@ -626,7 +632,7 @@ impl Sessions {
         all
     }
 
-    /// The number of sessions.
+    /// Returns the number of sessions.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
     }

@@ -26,7 +26,7 @@ use crate::mcp::rpc::{self, Id};
 use crate::mcp::tools::{CacheHint, cursor_after, page, read_cursor};
 use orla_mcp::object::{Object, empty, trusted};
 
-/// The most pages of one surface for one list.
+/// The maximum number of pages of one surface for one list.
 const MAX_PAGES: usize = 200;
 
 /// One request to the surfaces of a snapshot.
@@ -79,12 +79,12 @@ impl OwnedSubject {
     }
 }
 
-/// Whether this is the method of a list.
+/// Returns whether this is the method of a list.
 pub(crate) fn is_list(method: &str) -> bool {
     LISTS.iter().any(|(list, ..)| *list == method)
 }
 
-/// Whether any surface of the snapshot serves this method.
+/// Returns whether any surface of the snapshot serves this method.
 pub(crate) fn serves(catalog: &Catalog, method: &str) -> bool {
     catalog.surfaces().iter().any(|surface| surface.serves(method))
 }
@@ -156,7 +156,7 @@ impl SurfaceRequest<'_> {
         Ok(rpc::result(id, self.shaped(method, &result).bytes()))
     }
 
-    /// The surface that has accepted this request.
+    /// Returns the surface that has accepted this request.
     pub(crate) async fn owner(
         &self,
         method: &str,
@@ -165,7 +165,8 @@ impl SurfaceRequest<'_> {
         self.offer(method, params).await.map(|(surface, _)| surface)
     }
 
-    /// Whether the caller may learn about a resource that the surface was subscribed to for another caller.
+    /// Returns whether the caller may learn about a resource that the surface was subscribed to for
+    /// another caller.
     pub(crate) fn admitted(
         &self,
         surface: &Arc<dyn Surface>,
@@ -251,7 +252,7 @@ impl SurfaceRequest<'_> {
         Err(SurfaceError::Failed(format!("the list has more than {MAX_PAGES} pages")))
     }
 
-    /// A result as its client's revision knows it.
+    /// Returns a result as its client's revision knows it.
     fn shaped(&self, method: &str, result: &JsonText) -> JsonText {
         let Some(mut object) = Object::parse(result.as_str()) else { return result.clone() };
         match self.cache_hint {
@@ -284,21 +285,22 @@ impl SurfaceRequest<'_> {
     }
 }
 
-/// The error that a provider answered with, as it was.
+/// Returns the error that a provider answered with, as it was.
 pub(crate) fn refused(code: i64, message: String, data: Option<&JsonText>) -> ErrorData {
     let code = i32::try_from(code).map_or(ErrorCode::INTERNAL_ERROR, ErrorCode);
     ErrorData::new(code, message, data.and_then(|data| serde_json::from_str(data.as_str()).ok()))
 }
 
-/// The error for an unknown method. Its message is the method's name, as in the SDK.
+/// Returns the error for an unknown method. Its message is the method's name, as in the SDK.
 pub(crate) fn method_not_found(method: &str) -> ErrorData {
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, format!("method not found: {method}"), None)
 }
 
-/// Completes an argument of a tool from the `enum` of its input schema. `ref/tool` is an extension: the protocol
-/// completes only prompts and resource templates.
+/// Completes an argument of a tool from the `enum` of its input schema. `ref/tool` is an extension: the
+/// protocol completes only prompts and resource templates.
 ///
 /// # Errors
+///
 /// A reference or argument that is malformed, or a tool that does not exist.
 pub(crate) fn complete_tool(
     catalog: &Catalog,
@@ -324,7 +326,7 @@ pub(crate) fn complete_tool(
     Some(complete())
 }
 
-/// The texts that a property may have, going by its schema.
+/// Returns the texts that a property may have, going by its schema.
 fn enum_values(schema: &str, property: &str) -> Vec<String> {
     let Ok(schema) = serde_json::from_str::<serde_json::Value>(schema) else { return Vec::new() };
     let property = &schema["properties"][property];
@@ -344,7 +346,7 @@ fn completion(mut values: Vec<String>, typed: &str) -> CompleteResult {
     CompleteResult::new(CompletionInfo::with_pagination(values, total, more).unwrap_or_default())
 }
 
-/// A completion without values.
+/// Returns a completion without values.
 pub(crate) fn no_completion() -> CompleteResult {
     completion(Vec::new(), "")
 }

@@ -58,18 +58,18 @@ impl Listing {
         }
     }
 
-    /// The tool at a place among the entries of the catalogue that this is the listing of.
+    /// Returns the tool at a place among the entries of the catalogue that this is the listing of.
     fn tool(&self, catalog: &Catalog, at: usize) -> Option<&Tool> {
         let (entry, tool) = (catalog.entries().get(at)?, self.tools.get(at)?);
         Some(tool.get_or_init(|| Tool::render(entry)))
     }
 
-    /// The headers that a call of this tool must carry.
+    /// Returns the headers that a call of this tool must carry.
     pub(crate) fn headers_of(&self, catalog: &Catalog, name: &str) -> &[ParamHeader] {
         self.named(catalog, name).map(|tool| tool.headers.as_slice()).unwrap_or_default()
     }
 
-    /// How a session's client receives the structured results of this tool.
+    /// Returns how a session's client receives the structured results of this tool.
     pub(crate) fn session_form(&self, catalog: &Catalog, name: &str) -> Form {
         let is_wrapped = self.named(catalog, name).is_some_and(|tool| tool.for_sessions.is_some());
         if is_wrapped { Form::SessionWrapped } else { Form::Session }
@@ -97,7 +97,7 @@ impl Tool {
     }
 }
 
-/// A tool as sessionless clients see it.
+/// Returns a tool as sessionless clients see it.
 pub(crate) fn tool_json(entry: &Entry) -> String {
     let output = entry.output_schema().filter(|schema| is_readable(schema.as_str()));
     tool(entry, &entry.input_schema(), output.as_ref())
@@ -143,7 +143,8 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
 const KNOWN: [&str; 7] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution"];
 
-/// Whether clients with types can read the schema. One that they cannot would cost them the whole list, not this tool alone.
+/// Returns whether clients with types can read the schema. One that they cannot would cost them the
+/// whole list, not this tool alone.
 fn is_readable(schema: &str) -> bool {
     let Some(object) = Object::parse(schema) else { return false };
     let begins =
@@ -156,7 +157,7 @@ fn is_object_schema(schema: &str) -> bool {
         == Some(true)
 }
 
-/// The schema of an object whose member `result` has the given schema.
+/// Returns the schema of an object whose member `result` has the given schema.
 fn wrapped_schema(schema: &JsonText) -> Option<JsonText> {
     let mut result = serde_json::from_str(schema.as_str()).ok()?;
     // A schema with a name of its own is the root of its references.
@@ -194,7 +195,8 @@ fn is_pointer(target: &str) -> bool {
     target == "#" || target.starts_with("#/")
 }
 
-/// The headers that an input schema asks for. Most schemas ask for none, and are not parsed for this.
+/// Returns the headers that an input schema asks for. Most schemas ask for none, and are not parsed for
+/// this.
 fn param_headers(schema: &str) -> Vec<ParamHeader> {
     let schema = schema.contains("x-mcp-header").then(|| serde_json::from_str(schema).ok()).flatten();
     schema.as_ref().map(ParamHeader::of_schema).unwrap_or_default()
@@ -205,7 +207,7 @@ fn param_headers(schema: &str) -> Vec<ParamHeader> {
 pub(crate) struct Listings(Mutex<Vec<Arc<Listing>>>);
 
 impl Listings {
-    /// The most snapshots whose listing is kept.
+    /// The maximum number of snapshots whose listing is kept.
     const MAX: usize = 4;
 
     /// The listing of a snapshot.
@@ -226,9 +228,10 @@ impl Listings {
     }
 }
 
-/// The answer to `tools/list`: the page after `cursor` of what `principal` may call.
+/// Returns the answer to `tools/list`: the page after `cursor` of what `principal` may call.
 ///
 /// # Errors
+///
 /// No page of this server gave the cursor.
 pub(crate) fn list_page(
     id: &Id,
@@ -290,7 +293,7 @@ pub(crate) struct CacheHint {
     pub(crate) ttl_ms: u64,
 }
 
-/// The answer to a list request with these items, which are JSON texts separated by commas.
+/// Returns the answer to a list request with these items, which are JSON texts separated by commas.
 pub(crate) fn page(
     id: &Id,
     list: &str,
@@ -318,8 +321,8 @@ pub(crate) fn page(
     out.into()
 }
 
-/// A cursor: opaque to clients, and good for as long as names are, across reloads. It says the last
-/// name of a page, and the next page begins with the first name after it.
+/// Returns a cursor: opaque to clients, and good for as long as names are, across reloads. It says the
+/// last name of a page, and the next page begins with the first name after it.
 pub(crate) fn cursor_after(name: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(format!("after:{name}"))
 }
@@ -327,6 +330,7 @@ pub(crate) fn cursor_after(name: &str) -> String {
 /// Reads the output of [`cursor_after`].
 ///
 /// # Errors
+///
 /// −32602 for anything else.
 pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
     let read = || {
@@ -341,7 +345,8 @@ pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
     })
 }
 
-/// The answer to a `tools/call` that gave an outcome. It holds the outcome's memory until it is sent.
+/// Returns the answer to a `tools/call` that gave an outcome. It holds the outcome's memory until it is
+/// sent.
 pub(crate) fn success(id: &Id, outcome: &Outcome, form: Form) -> Bytes {
     let bytes = answer(id, &Ok(outcome), form);
     match outcome.reservation.clone() {
@@ -362,8 +367,8 @@ impl AsRef<[u8]> for Reserved {
     }
 }
 
-/// The answer to a `tools/call` with an error that the caller's model can correct: the output so far, and the
-/// error's text last.
+/// Returns the answer to a `tools/call` with an error that the caller's model can correct: the output so
+/// far, and the error's text last.
 pub(crate) fn failure(id: &Id, error: &RuntimeError, form: Form) -> Bytes {
     answer(id, &Err(error), form)
 }

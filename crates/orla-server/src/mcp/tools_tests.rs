@@ -29,7 +29,7 @@ fn structured(text: &str) -> Option<Payload> {
     Some(Payload::from_json(json(text)))
 }
 
-/// The result inside of an answer.
+/// Returns the result inside of an answer.
 fn result_of(answer: &Bytes) -> &str {
     let text = std::str::from_utf8(answer).unwrap();
     text.strip_prefix(r#"{"jsonrpc":"2.0","id":7,"result":"#).unwrap().strip_suffix('}').unwrap()

@@ -28,7 +28,7 @@ use crate::step_up::StepUp;
 const REFUSED_WITHIN: Duration = Duration::from_millis(250);
 /// How long a stream may be quiet.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
-/// The most notices that wait for a slow reader. Further ones are dropped.
+/// The maximum number of notices that wait for a slow reader. Further ones are dropped.
 const MAX_WAITING: usize = 256;
 
 /// Opens a stream and sends its items. It ends with its client.
@@ -104,7 +104,7 @@ pub(super) async fn of_call(core: &Arc<Core>, mut call: Call) -> Response<Body> 
     respond(first.chain(rest).boxed())
 }
 
-/// The response with these events, and with a comment when it would be silent for long.
+/// Returns the response with these events, and with a comment when it would be silent for long.
 fn respond(stream: BoxStream<'static, Bytes>) -> Response<Body> {
     let alive = unfold(stream, |mut stream| async move {
         match tokio::time::timeout(KEEP_ALIVE_EVERY, stream.next()).await {

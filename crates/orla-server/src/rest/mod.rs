@@ -46,12 +46,12 @@ const PATH: &str = "/api";
 const DOCUMENT: &str = "openapi.json";
 const KEY: &str = "idempotency-key";
 
-/// Whether this path belongs to REST.
+/// Returns whether this path belongs to REST.
 pub(crate) fn is_here(path: &str) -> bool {
     below(PATH, path).is_some()
 }
 
-/// The methods that a path below `/api` has.
+/// Returns the methods that a path below `/api` has.
 pub(crate) fn methods(path: &str) -> &'static str {
     match below(PATH, path) {
         Some(rest) if rest.trim_start_matches('/') == DOCUMENT => "GET, HEAD, OPTIONS",
@@ -221,7 +221,8 @@ async fn call_with_key(
     running.await.unwrap_or_else(|_| Answer::lost()).into_response()
 }
 
-/// The answer that was kept, or the task as it stands now. What the caller may not call any more is answered as it is now.
+/// Returns the answer that was kept, or the task as it stands now. What the caller may not call any more
+/// is answered as it is now.
 async fn repeated(core: &Arc<Core>, call: Call, kept: KeptAnswer) -> Answer {
     let principal = call.scope.principal.clone();
     if let Err(error @ (RuntimeError::Denied { .. } | RuntimeError::Unknown { .. })) =
@@ -265,7 +266,7 @@ async fn start(core: &Core, call: Call, key: Option<String>) -> Answer {
     }
 }
 
-/// The task that the caller has started with this key and this call.
+/// Returns the task that the caller has started with this key and this call.
 async fn earlier(core: &Core, call: &Call, key: &str) -> Option<Answer> {
     let task = core.tasks()?.started_with(&new_task(call.clone(), Some(key.to_owned()))).await;
     task.ok().flatten().map(|task| Answer::accepted(&task))
@@ -304,7 +305,7 @@ impl Refused {
 }
 
 impl KeptAnswer {
-    /// The id of the task that this answer names.
+    /// Returns the id of the task that this answer names.
     fn task(&self) -> Option<String> {
         #[derive(serde::Deserialize)]
         struct Named {
@@ -343,13 +344,13 @@ impl Answer {
         }
     }
 
-    /// The answer with a task: 202, and its place.
+    /// Returns the answer with a task: 202, and its place.
     fn accepted(task: &Task) -> Self {
         let body = task_json(task).to_string().into();
         KeptAnswer { status: StatusCode::ACCEPTED, retry_after: None, body }.into()
     }
 
-    /// The answer of a call whose task broke down.
+    /// Returns the answer of a call whose task broke down.
     fn lost() -> Self {
         let what = "the call broke down; see the server's log";
         Problem::new(StatusCode::BAD_GATEWAY, "panicked", what).into_answer()
@@ -374,7 +375,7 @@ impl Answer {
     }
 }
 
-/// The input of a request: a JSON object, or nothing for an empty one.
+/// Returns the input of a request: a JSON object, or nothing for an empty one.
 async fn read(
     core: &Core,
     settings: &Settings,
@@ -397,10 +398,11 @@ async fn read(
     JsonText::parse(body).map_err(|error| malformed(format!("the body cannot be read: {error}")))
 }
 
-/// The idempotency key of a request.
+/// Returns the idempotency key of a request.
 ///
 /// # Errors
-/// What is wrong with the header.
+///
+/// Returns what is wrong with the header.
 fn key(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
     let mut values = headers.get_all(KEY).iter();
     let Some(value) = values.next() else { return Ok(None) };
@@ -413,7 +415,7 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, &'static str> {
     }
 }
 
-/// Whether the client prefers a task to an answer (RFC 7240).
+/// Returns whether the client prefers a task to an answer (RFC 7240).
 fn prefers_async(headers: &HeaderMap) -> bool {
     headers.get_all("prefer").iter().filter_map(|value| value.to_str().ok()).any(|value| {
         let mut preferences = value.split([',', ';']);

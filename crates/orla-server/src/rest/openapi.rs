@@ -11,7 +11,7 @@ use super::{DOCUMENT, PATH, problem, schema};
 /// What stays as it is in a segment of a path.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// The document for what this caller may call: what it is listed, or everything.
+/// Returns the document for what this caller may call: what it is listed, or everything.
 pub(super) fn document(
     catalog: &Catalog,
     caller: Option<&Principal>,
@@ -147,7 +147,7 @@ fn operation(entry: &Entry, components: &mut Components) -> Value {
     operation
 }
 
-/// Whether the empty object, which an empty body stands for, is not an input.
+/// Returns whether the empty object, which an empty body stands for, is not an input.
 fn demands_members(schema: &JsonText) -> bool {
     let schema: Value = serde_json::from_str(schema.as_str()).unwrap_or_default();
     let has_required = schema["required"].as_array().is_some_and(|names| !names.is_empty());
@@ -173,7 +173,7 @@ impl Components {
         json!({"$ref": root})
     }
 
-    /// A name for a component (OpenAPI §4.8.7): few characters are allowed.
+    /// Returns a name for a component (OpenAPI §4.8.7): few characters are allowed.
     fn unused(&self, name: &str) -> String {
         let fit = |ch: char| if ch.is_ascii_alphanumeric() || "._-".contains(ch) { ch } else { '_' };
         let name: String = name.chars().map(fit).collect();

@@ -68,7 +68,7 @@ impl Problem {
         Self { violations, output, retry_after: retry_after.or(soon), ..plain }
     }
 
-    /// The document.
+    /// Returns the document.
     pub(super) fn json(&self) -> String {
         let title = self.status.canonical_reason().unwrap_or("Error");
         let mut document = json!({

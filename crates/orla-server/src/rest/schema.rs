@@ -12,7 +12,8 @@ const DIALECT: &str = "json-schema.org/draft/2020-12/schema";
 /// The deepest schema that is shown.
 const MAX_DEPTH: usize = 100;
 
-/// The schema for the place `root`, a reference within the document. `None` if it cannot stand there.
+/// Returns the schema for the place `root`, a reference within the document. `None` if it cannot stand
+/// there.
 pub(super) fn embedded(mut schema: Value, root: &str) -> Option<Value> {
     let is_translated = match schema.as_object_mut() {
         Some(members) => {

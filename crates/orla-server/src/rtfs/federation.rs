@@ -44,7 +44,8 @@ const FIRST_CATALOGUE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Applies the headers of a call.
 ///
 /// # Errors
-/// The call has come through too many instances.
+///
+/// Returns an error if the call has come through too many instances.
 pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     if let Some(ms) = text(TIMEOUT_MS).and_then(|ms| ms.trim().parse().ok()) {
@@ -57,7 +58,7 @@ pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> 
     Ok(())
 }
 
-/// The answer to a call that came too far.
+/// Returns the answer to a call that came too far.
 pub(crate) fn too_far(id: &str, what: String) -> Response<Body> {
     let error = RuntimeError::Limit { id: id.to_owned(), what };
     reply(Err(error)).into_response()
@@ -131,12 +132,12 @@ pub(crate) async fn catalogue(
     json_response(StatusCode::OK, text)
 }
 
-/// A capability as other instances see it: a tool, in JSON. `None` if they do not see it.
+/// Returns a capability as other instances see it: a tool, in JSON. `None` if they do not see it.
 pub fn shared_tool(entry: &Entry) -> Option<String> {
     (is_shared(entry) && entry.is_available()).then(|| tool_json(entry))
 }
 
-/// Whether other instances see it. They do not see what each instance has by itself.
+/// Returns whether other instances see it. They do not see what each instance has by itself.
 fn is_shared(entry: &Entry) -> bool {
     let id = entry.manifest.id.as_str();
     let is_own = matches!(entry.manifest.provider, ProviderType::Local(_))

@@ -199,12 +199,12 @@ fn trace_sink(stream: Arc<Stream>) -> TraceSink {
     })
 }
 
-/// A message of the stream: its event's name, a space, its data.
+/// Returns a message of the stream: its event's name, a space, its data.
 fn named(event: &str, data: &str) -> Bytes {
     format!("{event} {data}").into()
 }
 
-/// The name and the data of a message.
+/// Returns the name and the data of a message.
 fn split(message: &Bytes) -> (&[u8], &[u8]) {
     let at = message.iter().position(|byte| *byte == b' ').unwrap_or_default();
     (&message[..at], &message[(at + 1).min(message.len())..])

@@ -6,7 +6,7 @@ use orla_tasks::program::Course;
 use orla_tasks::{State, Task};
 use serde_json::{Value, json};
 
-/// A task as an object, without its result.
+/// Returns a task as an object, without its result.
 pub fn shown(task: &Task) -> Value {
     let mut object = json!({"id": task.id.as_str(), "state": task.state.as_str()});
     match task.is_program {
@@ -56,8 +56,9 @@ pub enum ResultForm {
     Mcp,
 }
 
-/// A task as an object, with the result that [`Tasks::result`](orla_tasks::Tasks::result) gave. Its text is not changed.
-/// A program has its history as `journal`, and its current places as `stands_at`.
+/// Returns a task as an object, with the result that [`Tasks::result`](orla_tasks::Tasks::result) gave.
+/// Its text is not changed. A program has its history as `journal`, and its current places as
+/// `stands_at`.
 pub fn shown_with_result(
     task: &Task,
     result: Option<&JsonText>,

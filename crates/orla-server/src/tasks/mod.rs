@@ -41,7 +41,7 @@ use request::{Look, wanted};
 
 const PATH: &str = "/tasks";
 
-/// Whether this path belongs to tasks.
+/// Returns whether this path belongs to tasks.
 pub(crate) fn is_here(path: &str) -> bool {
     below(PATH, path).is_some()
 }
@@ -166,7 +166,8 @@ async fn cancel(tasks: &Tasks, viewer: Viewer<'_>, id: &str) -> Result<Response<
     Ok(json_response(StatusCode::OK, complete(tasks, &task, ResultForm::Plain).await?))
 }
 
-/// The answer to a request that changes a task. A caller that sees the task of another hears what it lacks.
+/// Returns the answer to a request that changes a task. A caller that sees the task of another hears
+/// what it lacks.
 async fn manage(
     tasks: &Tasks,
     viewer: Viewer<'_>,
@@ -203,7 +204,7 @@ async fn event(
     Ok(json_response(StatusCode::ACCEPTED, json!({"id": id, "event": name}).to_string()))
 }
 
-/// A task with its result.
+/// Returns a task with its result.
 async fn complete(tasks: &Tasks, task: &Task, form: ResultForm) -> Result<String, TaskError> {
     let result = async {
         match task.state.is_terminal() {
@@ -215,7 +216,7 @@ async fn complete(tasks: &Tasks, task: &Task, form: ResultForm) -> Result<String
     Ok(shown_with_result(task, result.as_ref(), course.as_ref(), form))
 }
 
-/// The response to a request that a task, or its call, refuses.
+/// Returns the response to a request that a task, or its call, refuses.
 fn failed(error: &TaskError) -> Response<Body> {
     if let TaskError::Refused(error) = error {
         let mut response = json_response(status_of(error), described(error).to_string());
@@ -235,7 +236,7 @@ fn failed(error: &TaskError) -> Response<Body> {
     response
 }
 
-/// The status of an error, and its kind.
+/// Returns the status of an error, and its kind.
 pub(crate) fn status_and_kind(error: &TaskError) -> (StatusCode, &'static str) {
     match error {
         TaskError::Unknown(_) => (StatusCode::NOT_FOUND, "not-found"),

@@ -33,7 +33,8 @@ struct RequestBody<'a> {
 /// Reads the body of a request for a task.
 ///
 /// # Errors
-/// What is wrong with it.
+///
+/// Returns what is wrong with it.
 pub(super) fn wanted(body: &Bytes, caller: Option<Principal>) -> Result<NewTask, String> {
     const EXPECTED: &str = r#"{"capability": "id", "input": {…}} or {"program": "…"} is expected"#;
     if !body.trim_ascii_start().starts_with(b"{") {
@@ -65,7 +66,8 @@ pub(super) fn wanted(body: &Bytes, caller: Option<Principal>) -> Result<NewTask,
 /// Reads the query of a list.
 ///
 /// # Errors
-/// What is wrong with it.
+///
+/// Returns what is wrong with it.
 pub(super) fn filter(query: &str) -> Result<Filter, String> {
     let mut filter = Filter::default();
     for (name, value) in pairs(query) {
@@ -103,7 +105,8 @@ pub(super) struct Look {
 /// Reads the query of a request for one task: `?wait=SECONDS` and `?result=mcp`.
 ///
 /// # Errors
-/// What is wrong with it.
+///
+/// Returns what is wrong with it.
 pub(super) fn look(query: &str) -> Result<Look, String> {
     let mut look = Look::default();
     for (name, value) in pairs(query) {

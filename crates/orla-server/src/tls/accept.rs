@@ -16,11 +16,12 @@ const HANDSHAKE: u8 = 0x16;
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
 content-length: 37\r\nconnection: close\r\n\r\nthis port speaks HTTPS: use https://\n";
 
-/// Makes a TLS connection of a new one, and finds the caller that its certificate names. A client that speaks plain HTTP
-/// gets an answer that says so.
+/// Makes a TLS connection of a new one, and finds the caller that its certificate names. A client that
+/// speaks plain HTTP gets an answer that says so.
 ///
 /// # Errors
-/// The client does not speak TLS, or the handshake failed.
+///
+/// Returns an error if the client does not speak TLS, or the handshake failed.
 pub(crate) async fn accept(
     tls: &Arc<Tls>,
     mut stream: TcpStream,

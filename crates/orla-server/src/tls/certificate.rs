@@ -39,7 +39,7 @@ impl Certificate {
         Some(Self { common_name, alternative_name, expires_at })
     }
 
-    /// The name of the holder, if it can be that of a caller.
+    /// Returns the name of the holder, if it can be that of a caller.
     pub(super) fn name(&self, part: CertificateName) -> Option<&str> {
         let name = match part {
             CertificateName::CommonName => self.common_name.as_deref(),
@@ -49,7 +49,7 @@ impl Certificate {
     }
 }
 
-/// Whether a text can be the name of a caller in rules, logs and the audit.
+/// Returns whether a text can be the name of a caller in rules, logs and the audit.
 fn is_caller(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && !name.chars().any(char::is_control) && name.trim() == name
 }

@@ -96,6 +96,7 @@ impl Tls {
     /// Loads the files.
     ///
     /// # Errors
+    ///
     /// One of them cannot be read, or the key is not that of the certificate.
     pub fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
         let stamp = stamp(settings);
@@ -137,12 +138,12 @@ impl Tls {
         Ok(Self { settings: settings.clone(), config, expires_at: own.expires_at, authorities, stamp })
     }
 
-    /// When the server's certificate expires.
+    /// Returns when the server's certificate expires.
     pub fn expires_at(&self) -> SystemTime {
         self.expires_at
     }
 
-    /// A sentence about a certificate that has expired, or that expires within two weeks.
+    /// Returns a sentence about a certificate that has expired, or that expires within two weeks.
     pub fn expiry_warning(&self) -> Option<String> {
         let how = self.expires_soon()?;
         Some(format!("the certificate {} {how}; replace it", self.settings.cert.display()))
@@ -160,12 +161,12 @@ impl Tls {
         }
     }
 
-    /// Whether clients can identify themselves by a certificate.
+    /// Returns whether clients can identify themselves by a certificate.
     fn asks_clients(&self) -> bool {
         self.settings.client_ca.is_some()
     }
 
-    /// The caller that the certificate of a connection's client names.
+    /// Returns the caller that the certificate of a connection's client names.
     fn client(&self, der: &CertificateDer<'_>) -> Option<ClientCertificate> {
         let certificate = Certificate::parse(der)?;
         let name = certificate.name(self.settings.principal)?;
@@ -189,7 +190,8 @@ impl Current {
     /// Puts the certificates of the settings in force, for connections from now on.
     ///
     /// # Errors
-    /// They cannot be loaded; those before stay.
+    ///
+    /// Returns an error if they cannot be loaded; those before stay.
     pub(crate) fn load(&self, settings: Option<&TlsSettings>) -> Result<(), TlsError> {
         let loaded = settings.map(Tls::load).transpose()?;
         self.0.store(loaded.map(Arc::new));
@@ -217,18 +219,18 @@ impl Current {
         self.0.load_full()
     }
 
-    /// Whether clients can identify themselves by a certificate.
+    /// Returns whether clients can identify themselves by a certificate.
     pub(crate) fn asks_clients(&self) -> bool {
         self.0.load().as_ref().is_some_and(|tls| tls.asks_clients())
     }
 
-    /// The caller of a certificate, if it still holds.
+    /// Returns the caller of a certificate, if it still holds.
     pub(crate) fn caller(&self, certificate: &ClientCertificate) -> Option<Principal> {
         let holds = self.trusts(certificate) && SystemTime::now() < certificate.expires_at;
         holds.then(|| certificate.principal.clone())
     }
 
-    /// Whether the authority of a certificate is still accepted.
+    /// Returns whether the authority of a certificate is still accepted.
     pub(crate) fn trusts(&self, certificate: &ClientCertificate) -> bool {
         let current = self.0.load();
         current.as_ref().is_some_and(|tls| tls.authorities == certificate.authorities)
@@ -247,7 +249,7 @@ fn stamp(settings: &TlsSettings) -> Vec<Stamp> {
     files.into_iter().flatten().map(stamp).collect()
 }
 
-/// The certificates in a PEM file.
+/// Returns the certificates in a PEM file.
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let failed = |problem: String| TlsError { path: path.to_owned(), problem };
     let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&read(path)?).collect();

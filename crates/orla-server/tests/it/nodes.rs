@@ -91,14 +91,14 @@ async fn servers_with(options: ServerOptions) -> ([World; 2], [Arc<Resources>; 2
     (worlds, resources, there)
 }
 
-/// A connection to a server in this session.
+/// Returns a connection to a server in this session.
 async fn moved(session: &Connection, to: &World) -> Connection {
     let mut other = to.connect().await;
     other.session.clone_from(&session.session);
     other
 }
 
-/// The session's own stream at a server, after the last event that its client saw.
+/// Returns the session's own stream at a server, after the last event that its client saw.
 async fn listen(session: &Connection, at: &World, last: Option<&str>) -> Connection {
     let mut stream = moved(session, at).await;
     assert!(stream.get(last).await.is_stream());

@@ -34,7 +34,7 @@ async fn tell(world: &World, session: Option<&String>, message: Value) -> u16 {
     other.head().await.status
 }
 
-/// The next message of a stream that is not empty.
+/// Returns the next message of a stream that is not empty.
 async fn message(client: &mut Connection) -> Option<Value> {
     loop {
         let event = client.event().await?;
@@ -154,7 +154,7 @@ async fn ask(client: &mut Connection, mut params: Value, capabilities: Value) ->
     (head.status, answer)
 }
 
-/// The next request of a client that was asked.
+/// Returns the next request of a client that was asked.
 fn retry(rounds: &Value, answer: &Value, responses: Value) -> Value {
     let mut params = call(rounds);
     params["inputResponses"] = responses;

@@ -66,7 +66,7 @@ async fn servers(options: ServerOptions) -> ([World; 2], watch::Sender<Reach>) {
     (worlds, sender)
 }
 
-/// A connection to another server, in the session of this one.
+/// Returns a connection to another server, in the session of this one.
 async fn moved(client: &Connection, to: &World) -> Connection {
     let mut other = to.connect().await;
     other.session.clone_from(&client.session);

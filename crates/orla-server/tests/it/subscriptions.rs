@@ -63,7 +63,7 @@ impl Surface for Resources {
     }
 }
 
-/// A world with these resources, whose surfaces are being listened to.
+/// Returns a world with these resources, whose surfaces are being listened to.
 async fn world(surfaces: &[&Arc<Resources>]) -> World {
     let world = World::new().await;
     load(&world, surfaces).await;
@@ -81,7 +81,7 @@ pub(super) async fn subscribe(client: &mut Connection, uri: &str) -> Value {
     client.post("resources/subscribe", json!({"uri": uri}), &[]).await.1
 }
 
-/// A session's stream on a connection of its own.
+/// Returns a session's stream on a connection of its own.
 async fn stream(world: &World, session: &Connection) -> Connection {
     let mut stream = world.connect().await;
     stream.session.clone_from(&session.session);
@@ -89,7 +89,7 @@ async fn stream(world: &World, session: &Connection) -> Connection {
     stream
 }
 
-/// The resource that the next messages say has changed; lists that have changed are passed over.
+/// Returns the resource that the next messages say has changed; lists that have changed are passed over.
 pub(super) async fn updated(stream: &mut Connection) -> Value {
     loop {
         let event = stream.event().await.expect("the stream ended");

@@ -325,14 +325,14 @@ impl World {
         Connection { stream, buffer: Vec::new(), session: None, bearer: None }
     }
 
-    /// A connection with a session whose client can be asked everything.
+    /// Returns a connection with a session whose client can be asked everything.
     pub(crate) async fn answering_session(&self) -> Connection {
         let mut connection = self.connect().await;
         connection.initialize_as("2025-11-25", everything()).await;
         connection
     }
 
-    /// A connection with a session of its own.
+    /// Returns a connection with a session of its own.
     pub(crate) async fn session(&self) -> Connection {
         let mut connection = self.connect().await;
         connection.initialize("2025-11-25").await;
@@ -340,7 +340,7 @@ impl World {
     }
 }
 
-/// The capabilities of a client that answers every question.
+/// Returns the capabilities of a client that answers every question.
 pub(crate) fn everything() -> Value {
     json!({"sampling": {}, "elicitation": {}, "roots": {"listChanged": true}})
 }
@@ -382,7 +382,7 @@ impl Connection {
         body
     }
 
-    /// A session's request, or one without a session, as it stands.
+    /// Returns a session's request, or one without a session, as it stands.
     pub(crate) async fn post(
         &mut self,
         method: &str,
@@ -402,7 +402,7 @@ impl Connection {
         head.status
     }
 
-    /// A sessionless request.
+    /// Returns a sessionless request.
     pub(crate) async fn ask(&mut self, method: &str, params: Value) -> (Head, Value) {
         self.begin(1, method, params).await;
         self.answer().await
@@ -487,7 +487,7 @@ impl Connection {
         (head, body)
     }
 
-    /// The next answer: its head, and the message that has a result or an error.
+    /// Returns the next answer: its head, and the message that has a result or an error.
     pub(crate) async fn answer(&mut self) -> (Head, Value) {
         let head = self.head().await;
         if !head.is_stream() {
@@ -530,7 +530,7 @@ impl Connection {
         body
     }
 
-    /// The next event of a stream; `None` at its end. Comments are passed over.
+    /// Returns the next event of a stream; `None` at its end. Comments are passed over.
     pub(crate) async fn event(&mut self) -> Option<Event> {
         loop {
             let chunk = String::from_utf8(self.chunk().await?).unwrap();
@@ -549,7 +549,7 @@ impl Connection {
         }
     }
 
-    /// Whether the server has closed the connection, waiting for it.
+    /// Returns whether the server has closed the connection, waiting for it.
     pub(crate) async fn is_closed(&mut self) -> bool {
         while self.read().await {}
         true

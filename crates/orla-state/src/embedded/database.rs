@@ -266,7 +266,7 @@ impl<'c> Writer<'c> {
     }
 }
 
-/// A revision as SQLite has it. One that is too large is none that a record has.
+/// Returns a revision as SQLite has it. One that is too large is none that a record has.
 fn signed(revision: Revision) -> i64 {
     i64::try_from(revision).unwrap_or(-1)
 }
@@ -290,7 +290,8 @@ impl<'c> Reader<'c> {
         Ok(self.get.query_row([key], record).optional()?)
     }
 
-    /// The records under several keys, at one moment: what was read stays valid for the next one.
+    /// Returns the records under several keys, at one moment: what was read stays valid for the next
+    /// one.
     pub(super) fn get_all(&mut self, keys: &[String]) -> Result<Vec<Option<Record>>, Failure> {
         let moment = self.connection.sqlite.unchecked_transaction()?;
         let records = keys.iter().map(|key| self.get(key)).collect();
@@ -315,12 +316,12 @@ fn record(row: &Row<'_>) -> Result<Record, rusqlite::Error> {
 }
 
 impl Failure {
-    /// The error of a write.
+    /// Returns the error of a write.
     pub(super) fn writing(&self) -> StateError {
         self.of("written")
     }
 
-    /// The error of a read.
+    /// Returns the error of a read.
     pub(super) fn reading(&self) -> StateError {
         self.of("read")
     }

@@ -72,7 +72,9 @@ impl Embedded {
     /// This takes a few milliseconds, however many records there are, and blocks meanwhile.
     ///
     /// # Errors
-    /// The state cannot be used, or another process uses it. A file that exists is left as it is.
+    ///
+    /// Returns an error if the state cannot be used, or another process uses it. A file that exists is
+    /// left as it is.
     pub fn open(directory: &Path) -> Result<Self, OpenError> {
         Self::open_with(directory, Limits::default())
     }
@@ -80,6 +82,7 @@ impl Embedded {
     /// Opens the state with limits of its own.
     ///
     /// # Errors
+    ///
     /// As for [`Embedded::open`].
     pub fn open_with(directory: &Path, limits: Limits) -> Result<Self, OpenError> {
         let opened = open::open(directory)?;
@@ -98,7 +101,7 @@ impl Embedded {
         })
     }
 
-    /// Whether a directory has a state, however it may be.
+    /// Returns whether a directory has a state, however it may be.
     pub fn exists(directory: &Path) -> bool {
         open::exists(directory)
     }
@@ -107,7 +110,7 @@ impl Embedded {
         self.queues.read().clone().ok_or_else(closed)
     }
 
-    /// A batch, and where its answer comes from, when there is room for it.
+    /// Returns a batch, and where its answer comes from, when there is room for it.
     async fn to_write(&self, changes: Vec<Change>) -> Result<(Write, Written), StateError> {
         let size = check(&changes, &self.limits)?.min(QUEUED_BYTES);
         let size = u32::try_from(size).unwrap_or(u32::MAX);
@@ -116,7 +119,7 @@ impl Embedded {
         Ok((Write { changes, answer, _room: room }, result))
     }
 
-    /// Holds a batch back. Gives it again if there are too many.
+    /// Holds a batch back. Returns it again if there are too many.
     fn hold_back(&self, write: Write) -> Option<Write> {
         let mut later = self.later.lock();
         if later.len() >= HELD_BACK.1 {

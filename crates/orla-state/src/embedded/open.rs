@@ -64,7 +64,7 @@ pub(super) struct Opened {
     pub(super) lock: File,
 }
 
-/// Whether a directory has a state, however it may be.
+/// Returns whether a directory has a state, however it may be.
 pub(super) fn exists(directory: &Path) -> bool {
     fs::symlink_metadata(directory.join(FILE)).is_ok()
 }
@@ -118,7 +118,7 @@ pub(super) fn open(directory: &Path) -> Result<Opened, OpenError> {
     }
 }
 
-/// The directory as an absolute path without links. It is made for its owner alone.
+/// Returns the directory as an absolute path without links. It is made for its owner alone.
 fn make_directory(directory: &Path) -> Result<PathBuf, OpenError> {
     let made = match fs::canonicalize(directory) {
         Err(err) if err.kind() == io::ErrorKind::NotFound => DirBuilder::new()
@@ -224,7 +224,7 @@ fn remove(new: &Path) -> io::Result<()> {
     })
 }
 
-/// An empty file that its owner alone can read.
+/// Returns an empty file that its owner alone can read.
 fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
@@ -241,7 +241,7 @@ fn connect(path: &Path, thoroughly: bool) -> Result<[Connection; 3], Failure> {
     Ok([writer, reader, checkpoints])
 }
 
-/// The log of a file, and the index of that.
+/// Returns the log of a file, and the index of that.
 fn beside(path: &Path) -> [PathBuf; 2] {
     BESIDE.map(|suffix| {
         let mut name = path.as_os_str().to_owned();

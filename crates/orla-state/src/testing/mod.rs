@@ -77,7 +77,7 @@ impl Suite {
         self.get(name).await.map(|record| String::from_utf8(record.value.to_vec()).unwrap())
     }
 
-    /// The names below a part of the prefix.
+    /// Returns the names below a part of the prefix.
     async fn names(&self, query: Query) -> Vec<String> {
         let records = self.store.list(query).await.unwrap();
         records.into_iter().map(|record| record.key[self.prefix.len()..].to_owned()).collect()

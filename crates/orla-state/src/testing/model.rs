@@ -29,7 +29,7 @@ pub enum Operation {
         to: u8,
         /// From the end.
         descending: bool,
-        /// The most records.
+        /// The maximum number of records.
         limit: usize,
     },
 }

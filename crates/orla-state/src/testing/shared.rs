@@ -68,7 +68,7 @@ impl Shared {
         Arc::new(Self { records, changed: broadcast::Sender::new(HEARD), way_back })
     }
 
-    /// The records, past all nodes.
+    /// Returns the records, past all nodes.
     pub fn records(&self) -> &Memory {
         &self.records
     }
@@ -78,7 +78,7 @@ impl Shared {
         drop(self.changed.send(key.into()));
     }
 
-    /// The store for another node. To be called in a runtime.
+    /// Returns the store for another node. To be called in a runtime.
     pub fn reach(self: &Arc<Self>, way: Way) -> (Arc<dyn StateStore>, Link) {
         let link = Link { way: watch::Sender::new(way), at: Arc::default() };
         let changed = broadcast::Sender::new(HEARD);
@@ -109,7 +109,7 @@ impl Shared {
 }
 
 impl Link {
-    /// How the node reaches the store now.
+    /// Returns how the node reaches the store now.
     pub fn way(&self) -> Way {
         *self.way.borrow()
     }
@@ -136,7 +136,7 @@ impl Link {
         if *left == 0 { at.take() } else { None }
     }
 
-    /// A request to the store.
+    /// Returns a request to the store.
     async fn goes(&self) -> Result<(), StateError> {
         let mut ways = self.way.subscribe();
         let way = *ways.wait_for(|way| !matches!(way, Way::Hangs | Way::Stopped)).await.unwrap();

@@ -213,7 +213,7 @@ impl RunJournal {
         }
     }
 
-    /// The reason why an answer could not be kept. The run can continue from its durable notes.
+    /// Returns the reason why an answer could not be kept. The run can continue from its durable notes.
     pub(crate) fn failure(&self) -> Option<String> {
         self.written.borrow().failed.as_ref().map(ToString::to_string)
     }
@@ -545,19 +545,19 @@ impl Journal for RunJournal {
     }
 }
 
-/// The error for a record of the run that another process has changed.
+/// Returns the error for a record of the run that another process has changed.
 fn taken_over() -> StateError {
     StateError::new("another process continues the run")
 }
 
-/// An instant in milliseconds, rounded so that the row of a timer is never due before it.
+/// Returns an instant in milliseconds, rounded so that the row of a timer is never due before it.
 pub(super) fn timestamp(instant: &rtfs::Instant) -> Timestamp {
     let seconds = u64::try_from(instant.unix_seconds()).unwrap_or_default();
     let more = u64::from(instant.subsec_nanoseconds()).div_ceil(1_000_000);
     Timestamp(seconds.saturating_mul(1000).saturating_add(more))
 }
 
-/// The result of a finished task for the program that awaits it.
+/// Returns the result of a finished task for the program that awaits it.
 fn outcome(task: &Task, result: Option<&JsonText>) -> Result<Value, Error> {
     if let Some(failure) = &task.error {
         return Err(Error::new(failure.kind.clone(), format!("task {}: {}", task.id, failure.message)));
@@ -579,7 +579,7 @@ fn outcome(task: &Task, result: Option<&JsonText>) -> Result<Value, Error> {
     })
 }
 
-/// The text of an MCP content.
+/// Returns the text of an MCP content.
 fn text_of(content: Option<&Value>) -> Value {
     let Some(Value::Vector(blocks)) = content else { return Value::Nil };
     let texts: Vec<&str> = blocks

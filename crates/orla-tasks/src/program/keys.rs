@@ -32,12 +32,12 @@ pub(super) fn trail(id: &TaskId, number: u64) -> String {
     format!("{}{number:016}", all_trail(id))
 }
 
-/// The number at the end of a key.
+/// Returns the number at the end of a key.
 pub(super) fn number(key: &str) -> Option<u64> {
     key.rsplit_once('/')?.1.parse().ok()
 }
 
-/// The prefix of the tasks that wait for a task.
+/// Returns the prefix of the tasks that wait for a task.
 pub(crate) fn all_awaiting(id: &TaskId) -> String {
     format!("{AWAITED}{id}/")
 }

@@ -221,12 +221,12 @@ impl Notes {
         self.length > self.state_length.max(least) || has_many
     }
 
-    /// The number of records since the state.
+    /// Returns the number of records since the state.
     pub(super) fn records(&self) -> u64 {
         self.next - self.first
     }
 
-    /// The number of bytes of the state and of the notes since then.
+    /// Returns the number of bytes of the state and of the notes since then.
     pub(super) fn bytes(&self) -> usize {
         self.length.saturating_add(self.state_length)
     }
@@ -321,7 +321,7 @@ fn begun(note: &Note) -> Option<Begun> {
     }
 }
 
-/// A note of an answer.
+/// Returns a note of an answer.
 pub(super) fn answered(asked: &Asked, answer: Vec<u8>, failed: Option<&str>) -> Note {
     let failed = failed.map(str::to_owned);
     Note::Answered { asked: asked.clone(), ended: SystemTime::now(), failed, answer: Some(answer) }

@@ -163,7 +163,7 @@ pub fn read_saved(record: &[u8]) -> Result<Saved, Unreadable> {
     Ok(Saved { next, open, used, state: input.left.to_vec() })
 }
 
-/// The progress of the run of a saved state, if the state contains it.
+/// Returns the progress of the run of a saved state, if the state contains it.
 pub(super) fn used(record: &[u8]) -> Option<Used> {
     versioned(record).ok()?.used().ok()?
 }

@@ -12,7 +12,7 @@ use crate::preloaded::{Kept, ToRun};
 use crate::records::{read, text};
 use crate::task::TaskId;
 
-/// The keys of the rows from which a task begins.
+/// Returns the keys of the rows from which a task begins.
 pub(crate) fn to_run_keys(id: &TaskId) -> [String; 4] {
     [keys::task(id), keys::input(id), keys::state(id), keys::used(id)]
 }
@@ -45,7 +45,7 @@ fn read_used(value: &[u8]) -> Duration {
     Duration::from_millis(millis.unwrap_or_default())
 }
 
-/// The keys of the rows from which a woken task continues.
+/// Returns the keys of the rows from which a woken task continues.
 pub(crate) fn awake_keys(id: &TaskId) -> [String; 3] {
     [keys::task(id), keys::input(id), keys::state(id)]
 }

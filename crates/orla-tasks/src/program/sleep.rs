@@ -296,14 +296,14 @@ pub(crate) struct Waking {
 }
 
 impl Waking {
-    /// A task that this row wakes. The row is removed if it has not changed.
+    /// Returns a task that this row wakes. The row is removed if it has not changed.
     pub(crate) fn by(id: TaskId, row: &Record) -> Self {
         let remove = Change::remove(row.key.clone()).expecting(Expect::Revision(row.revision));
         Self { id, with: Some(remove) }
     }
 }
 
-/// The tasks for which these waits wait.
+/// Returns the tasks for which these waits wait.
 fn awaited(waits: &[Wait]) -> impl Iterator<Item = TaskId> {
     waits.iter().filter_map(|wait| match wait {
         Wait::Task(awaited) => TaskId::parse(awaited),
@@ -311,23 +311,24 @@ fn awaited(waits: &[Wait]) -> impl Iterator<Item = TaskId> {
     })
 }
 
-/// The change that removes the wait of a task for `awaited`, which is over.
+/// Returns the change that removes the wait of a task for `awaited`, which is over.
 pub(super) fn no_longer_awaits(awaited: &TaskId, id: &TaskId) -> Change {
     Change::remove(keys::awaiting(awaited, id))
 }
 
-/// A change that rewrites the task's row below `open/` if the row still has this revision. It is part of
-/// each write that wakes the task or delivers to it.
+/// Returns a change that rewrites the task's row below `open/` if the row still has this revision. It is
+/// part of each write that wakes the task or delivers to it.
 pub(crate) fn touch(id: &TaskId, revision: Revision) -> Change {
     Change::put(open(id), Bytes::new()).expecting(Expect::Revision(revision))
 }
 
-/// The changes to write when an event arrives for a task whose row below `open/` has this revision.
+/// Returns the changes to write when an event arrives for a task whose row below `open/` has this
+/// revision.
 pub(super) fn arrival(id: &TaskId, put: Change, revision: Revision) -> Vec<Change> {
     vec![put, touch(id, revision)]
 }
 
-/// The changes to write when a task falls asleep whose row below `open/` has this revision.
+/// Returns the changes to write when a task falls asleep whose row below `open/` has this revision.
 pub(super) fn sleep_changes(
     id: &TaskId,
     owner: Option<&Principal>,
@@ -431,7 +432,7 @@ struct Source {
     program: String,
 }
 
-/// The task at the end of a key.
+/// Returns the task at the end of a key.
 fn last(key: &str) -> Option<TaskId> {
     TaskId::parse(key.rsplit_once('/')?.1)
 }

@@ -107,7 +107,7 @@ impl<'c> Group<'c> {
         }
     }
 
-    /// The time of the first request in the group, and the duration of the whole group.
+    /// Returns the time of the first request in the group, and the duration of the whole group.
     fn times(&self) -> (&'c str, String) {
         let mut steps = Vec::new();
         self.steps(&mut steps);

@@ -81,12 +81,12 @@ impl Expression {
         }
     }
 
-    /// The expression as it was written.
+    /// Returns the expression as it was written.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The name of the time zone.
+    /// Returns the name of the time zone.
     pub fn time_zone(&self) -> &str {
         &self.zone
     }
@@ -121,8 +121,8 @@ impl Expression {
         instant(found.timestamp()).filter(|found| *found < before)
     }
 
-    /// The instant at which clocks first show this time, or the end of the gap in which they never show
-    /// it.
+    /// Returns the instant at which clocks first show this time, or the end of the gap in which they
+    /// never show it.
     fn instant_of(&self, time: DateTime) -> Option<Timestamp> {
         let at = match self.time_zone.to_ambiguous_timestamp(time).offset() {
             AmbiguousOffset::Unambiguous { offset } | AmbiguousOffset::Fold { before: offset, .. } => {
@@ -142,7 +142,7 @@ impl Expression {
     }
 }
 
-/// The same time of day in a zone whose clocks are never set.
+/// Returns the same time of day in a zone whose clocks are never set.
 fn utc(time: DateTime) -> Option<Zoned> {
     time.to_zoned(TimeZone::UTC).ok()
 }
@@ -173,7 +173,7 @@ mod tests {
         Timestamp(u64::try_from(at.as_millisecond()).unwrap())
     }
 
-    /// The next instants after a time, in the time of the zone.
+    /// Returns the next instants after a time, in the time of the zone.
     fn instants(text: &str, zone: &str, after: &str, count: usize) -> Vec<String> {
         let expression = Expression::parse(text, zone).unwrap();
         let mut from = at(after);

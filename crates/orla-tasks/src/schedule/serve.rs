@@ -267,7 +267,7 @@ impl Inner {
     }
 }
 
-/// The task of an instant. Its idempotency key consists of the schedule's name and the instant.
+/// Returns the task of an instant. Its idempotency key consists of the schedule's name and the instant.
 fn new_task(schedule: &Schedule, at: Timestamp) -> NewTask {
     let input = Payload::from_json(schedule.input.clone());
     let mut new = NewTask::call(schedule.capability.as_str(), input, schedule.owner.clone());

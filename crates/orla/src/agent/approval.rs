@@ -54,6 +54,7 @@ impl Approval {
     /// Waits for the answer; `called` is the capability that the call finally reaches.
     ///
     /// # Errors
+    ///
     /// The result that the model gets for a refused call.
     pub(crate) async fn ask(&mut self, call: &ToolCall, called: &str) -> Result<(), String> {
         let name = &call.fn_name;

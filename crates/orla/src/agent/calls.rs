@@ -46,7 +46,7 @@ impl Calls {
         }
     }
 
-    /// All calls, each with its own id. Arguments that are not JSON stay text.
+    /// Returns all calls, each with its own id. Arguments that are not JSON stay text.
     pub(super) fn finish(self) -> Vec<ToolCall> {
         let mut calls: Vec<ToolCall> = Vec::with_capacity(self.calls.len());
         for Part { id, name, arguments } in self.calls {

@@ -105,6 +105,7 @@ impl<A: RunObserver> Agent<'_, A> {
     /// Continues until the model has answered or a limit is reached.
     ///
     /// # Errors
+    ///
     /// A sentence: the model cannot be reached, or its answer is invalid.
     pub(crate) async fn drive(&self, run: &mut Run, mut approval: Approval) -> Result<End, String> {
         let mut next = run.begin();
@@ -156,7 +157,8 @@ impl<A: RunObserver> Agent<'_, A> {
         }
     }
 
-    /// Whether the marketplace asks a person about the call anyway (`approve` of the configuration).
+    /// Returns whether the marketplace asks a person about the call anyway (`approve` of the
+    /// configuration).
     fn is_asked_about(&self, call: &ToolCall) -> bool {
         let caller = self.within.and_then(|ctx| ctx.scope.principal.as_ref());
         let target = self.tools.target(call);

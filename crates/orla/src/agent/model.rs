@@ -72,8 +72,8 @@ impl fmt::Debug for Named {
 }
 
 impl Model {
-    /// The model in the configuration; or else the first one of an Ollama on this machine; or else that of the
-    /// first provider whose key is in the environment.
+    /// Returns the model in the configuration; or else the first one of an Ollama on this machine; or
+    /// else that of the first provider whose key is in the environment.
     pub(crate) async fn choose(config: &AgentConfig, variable: Variable<'_>) -> Result<Self, Failure> {
         let http = http_client::new()?;
         let mut base = config.base_url.clone();
@@ -94,12 +94,12 @@ impl Model {
         Named::of(config, name, base.as_deref(), variable)?.connect(http)
     }
 
-    /// The model that a configuration has named.
+    /// Returns the model that a configuration has named.
     pub(crate) fn connect(named: &Named) -> Result<Self, Failure> {
         named.clone().connect(http_client::new()?)
     }
 
-    /// Its name and its provider.
+    /// Returns its name and its provider.
     pub(crate) fn name(&self) -> String {
         self.named.name()
     }
@@ -107,6 +107,7 @@ impl Model {
     /// Sends a request, and passes the text to `on_text` as it arrives.
     ///
     /// # Errors
+    ///
     /// A sentence without secrets.
     pub(crate) async fn ask(
         &self,
@@ -152,8 +153,8 @@ impl Model {
         Err(self.cut())
     }
 
-    /// A complete answer. For some providers the end of an answer cannot be distinguished from a closed
-    /// connection; such an end has no reason.
+    /// Returns a complete answer. For some providers the end of an answer cannot be distinguished from a
+    /// closed connection; such an end has no reason.
     fn whole(&self, end: StreamEnd, calls: Calls) -> Result<ModelReply, String> {
         let says_why = [AdapterKind::Ollama, AdapterKind::Gemini, AdapterKind::OpenAIResp];
         if end.captured_stop_reason.is_none() && says_why.contains(&self.kind()) {
@@ -168,7 +169,8 @@ impl Model {
         })
     }
 
-    /// Whether calls arrive in parts, which are put together here: in the format that servers of every kind use.
+    /// Returns whether calls arrive in parts, which are put together here: in the format that servers of
+    /// every kind use.
     fn comes_in_parts(&self) -> bool {
         self.kind() == AdapterKind::OpenAI
     }
@@ -194,9 +196,10 @@ impl Model {
 }
 
 impl Named {
-    /// The model in the configuration; `None` if it names none.
+    /// Returns the model in the configuration; `None` if it names none.
     ///
     /// # Errors
+    ///
     /// The missing part: its key, or its provider.
     pub(crate) fn configured(
         config: &AgentConfig,
@@ -220,7 +223,7 @@ impl Named {
         Ok(Self { model: ModelIden::new(kind, name), base: base.map(with_slash), key })
     }
 
-    /// Its address; `None` if unknown.
+    /// Returns its address; `None` if unknown.
     pub(crate) fn address(&self) -> &str {
         self.base.as_deref().unwrap_or(match self.model.adapter_kind {
             AdapterKind::OpenAI | AdapterKind::OpenAIResp => "https://api.openai.com/",
@@ -231,7 +234,7 @@ impl Named {
         })
     }
 
-    /// Its name and its provider.
+    /// Returns its name and its provider.
     pub(crate) fn name(&self) -> String {
         let (_, name) = self.model.model_name.namespace_and_name();
         format!("{}::{name}", self.model.adapter_kind.as_lower_str())
@@ -264,7 +267,7 @@ const UNNAMED: &str = "no model is named, and what is at agent.base_url is no Ol
 const NO_KEY: &str =
     "no key was sent: --api-key-env or agent.api_key_env names the variable that holds one";
 
-/// Whether the model's server requires a key.
+/// Returns whether the model's server requires a key.
 fn is_refusal(err: &genai::Error) -> bool {
     match err {
         genai::Error::HttpError { status, .. } => matches!(status.as_u16(), 401 | 403),
@@ -294,13 +297,13 @@ async fn first_of_ollama(http: &reqwest::Client, base: &str) -> Option<String> {
     tokio::time::timeout(OLLAMA_ANSWERS, names).await.ok()?.ok()?.into_iter().next()
 }
 
-/// The model of the first provider with a key.
+/// Returns the model of the first provider with a key.
 fn by_key(variable: Variable<'_>) -> Option<&'static str> {
     BY_KEY.iter().find(|(key, _)| variable(key).is_some()).map(|(_, model)| *model)
 }
 
-/// The key to send, if there is one. For another address than the provider's, the variable must be configured: a
-/// key that happens to be in the environment is sent only to its provider.
+/// Returns the key to send, if there is one. For another address than the provider's, the variable must
+/// be configured: a key that happens to be in the environment is sent only to its provider.
 fn key(
     config: &AgentConfig,
     kind: AdapterKind,
@@ -333,14 +336,14 @@ fn reason(err: &genai::Error) -> String {
     render::cut(text.trim(), SHOWN)
 }
 
-/// The message in a provider's error.
+/// Returns the message in a provider's error.
 fn error_message(body: &Value) -> String {
     let places = ["/error/message", "/error", "/message", "/0/error/message"];
     let message = places.iter().find_map(|place| body.pointer(place)?.as_str());
     message.map_or_else(|| body.to_string(), str::to_owned)
 }
 
-/// The innermost cause, which is the most specific.
+/// Returns the innermost cause, which is the most specific.
 fn last_of(err: &(dyn std::error::Error + 'static)) -> String {
     let mut cause = err;
     while let Some(source) = cause.source() {

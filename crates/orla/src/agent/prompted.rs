@@ -92,9 +92,10 @@ impl CustomProvider for Prompted {
     }
 }
 
-/// The capability of this configuration; `None` if it names no model.
+/// Returns the capability of this configuration; `None` if it names no model.
 ///
 /// # Errors
+///
 /// What is missing.
 pub(crate) fn registration(
     config: &AgentConfig,
@@ -259,7 +260,7 @@ impl Prompted {
         self.named.as_ref().map_or_else(|| sampling::NAME.to_owned(), Named::name)
     }
 
-    /// Its model, if it has one: made at the first use.
+    /// Returns its model, if it has one: made at the first use.
     fn model(&self) -> Result<Option<&Model>, Failure> {
         let Some(named) = &self.named else { return Ok(None) };
         if let Some(model) = self.model.get() {

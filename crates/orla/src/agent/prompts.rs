@@ -5,9 +5,10 @@ use orla_marketplace::{Call, CallContext, CapabilityMarketplace, Catalog, JsonTe
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-/// The messages of a prompt of the snapshot with these arguments.
+/// Returns the messages of a prompt of the snapshot with these arguments.
 ///
 /// # Errors
+///
 /// A sentence: there is no such prompt, or it does not accept the arguments.
 pub(super) async fn messages(
     market: &CapabilityMarketplace,
@@ -55,7 +56,7 @@ fn read(prompt: &JsonText) -> Result<Vec<ChatMessage>, String> {
     Ok(messages.collect())
 }
 
-/// A content block. Content that a model cannot be shown is described.
+/// Returns a content block. Content that a model cannot be shown is described.
 fn part(block: &Value) -> ContentPart {
     let text = |place: &str| block.pointer(place).and_then(Value::as_str);
     let made = match block["type"].as_str() {

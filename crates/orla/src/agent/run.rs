@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::config::AgentConfig;
 use crate::config::agent::Price;
 
-/// The most calls of one answer; more of them end the run.
+/// The maximum number of calls of one answer; more of them end the run.
 const MAX_CALLS: usize = 64;
 
 /// A conversation with a model, and its cost so far.
@@ -216,7 +216,7 @@ impl RequestedCall {
 }
 
 impl End {
-    /// The word for it in a transcript.
+    /// Returns the word for it in a transcript.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Answered => "answered",

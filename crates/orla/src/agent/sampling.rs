@@ -11,7 +11,7 @@ use super::run::{ModelReply, Tokens};
 
 /// The value of `agent.model` that means the client's model.
 pub(crate) const NAME: &str = "sampling";
-/// The most tokens of one answer.
+/// The maximum number of tokens of one answer.
 const MAX_TOKENS: u32 = 16_384;
 
 /// A client whose model is asked.
@@ -21,6 +21,7 @@ impl Sampling {
     /// Asks.
     ///
     /// # Errors
+    ///
     /// A sentence: the client cannot or does not want to, or its answer is invalid.
     pub(crate) async fn ask(&self, request: &ChatRequest) -> Result<ModelReply, String> {
         let params = JsonText::of(&question(request)).map_err(|err| err.to_string())?;
@@ -63,7 +64,7 @@ fn tool(tool: &Tool) -> Value {
     shown
 }
 
-/// A part of a message, as far as the protocol supports it.
+/// Returns a part of a message, as far as the protocol supports it.
 fn block(part: &ContentPart) -> Option<Value> {
     if let Some(text) = part.as_text() {
         return Some(json!({"type": "text", "text": text}));

@@ -39,7 +39,7 @@ impl Tools {
         Self { catalog, offered }
     }
 
-    /// Whether a person has to approve a call.
+    /// Returns whether a person has to approve a call.
     pub(crate) fn needs_approval(&self, approve: Approve, call: &ToolCall) -> bool {
         match approve {
             Approve::Never => false,
@@ -48,13 +48,13 @@ impl Tools {
         }
     }
 
-    /// The scope of an approval for all such calls: the capability behind `capability_call`, not `capability_call`
-    /// itself.
+    /// Returns the scope of an approval for all such calls: the capability behind `capability_call`, not
+    /// `capability_call` itself.
     pub(crate) fn name_of<'a>(&'a self, call: &'a ToolCall) -> &'a str {
         self.target(call).map_or(call.fn_name.as_str(), |entry| &*entry.name)
     }
 
-    /// The capability that is finally called, if it exists.
+    /// Returns the capability that is finally called, if it exists.
     pub(crate) fn target(&self, call: &ToolCall) -> Option<&Arc<Entry>> {
         let mut entry = self.catalog.get(&call.fn_name)?;
         let mut arguments = &call.fn_arguments;
@@ -65,8 +65,8 @@ impl Tools {
         Some(entry)
     }
 
-    /// Whether the capability declares, or leaves open, that it may be destructive. A call through
-    /// `capability_call` is judged by its target.
+    /// Returns whether the capability declares, or leaves open, that it may be destructive. A call
+    /// through `capability_call` is judged by its target.
     fn may_destroy(&self, call: &ToolCall) -> bool {
         let Some(entry) = self.target(call) else { return false };
         let annotations = entry.manifest.metadata.get(ANNOTATIONS).map_or("{}", String::as_str);
@@ -89,7 +89,8 @@ fn offer(entry: &Entry) -> Option<Tool> {
     Some(tool.with_description(entry.manifest.description.as_str()))
 }
 
-/// The result of a call as the model sees it: its text, or else its value, and why it failed; at most this many bytes.
+/// Returns the result of a call as the model sees it: its text, or else its value, and why it failed; at
+/// most this many bytes.
 pub(crate) fn result_text(result: &RuntimeResult<Outcome>, most: usize) -> String {
     let answer = CallResult::of(result);
     let text = answer.map_or_else(|err| format!("the result is malformed: {err}"), |one| one.text());

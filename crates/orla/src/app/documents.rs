@@ -125,7 +125,7 @@ impl Documents {
         *known = next;
     }
 
-    /// How many documents gave nothing at the newest attempt.
+    /// Returns how many documents gave nothing at the newest attempt.
     pub(super) fn refused(&self) -> usize {
         self.known.lock().iter().filter(|document| document.is_refused.load(Ordering::Relaxed)).count()
     }
@@ -142,8 +142,8 @@ impl Documents {
         }
     }
 
-    /// The names of the documents that have not been read, so that what they serve is not known. `None` for one that is
-    /// named by its title.
+    /// Returns the names of the documents that have not been read, so that what they serve is not known.
+    /// `None` for one that is named by its title.
     pub(super) fn unread(&self) -> Vec<Option<String>> {
         let known = self.known.lock();
         let is_unread = |document: &&Arc<Document>| {
@@ -193,7 +193,7 @@ impl Document {
         }
     }
 
-    /// Whether it may turn out to have an operation of this name.
+    /// Returns whether it may turn out to have an operation of this name.
     fn may_serve(&self, name: &str) -> bool {
         let is_unknown =
             matches!(self.settings.document, Location::Url(_)) && self.registrations().is_empty();

@@ -35,7 +35,9 @@ impl App {
     /// Builds the next snapshot and puts it in force.
     ///
     /// # Errors
-    /// The tools directory or the attestations cannot be used; the snapshot in force stays.
+    ///
+    /// Returns an error if the tools directory or the attestations cannot be used; the snapshot in force
+    /// stays.
     pub(crate) fn load(&mut self, config: &Config) -> Result<(), String> {
         let process = orla_process::Limits {
             max_output_bytes: config.max_output_bytes,
@@ -371,7 +373,7 @@ impl App {
     }
 }
 
-/// The gate that decides what may be started, if there is one.
+/// Returns the gate that decides what may be started, if there is one.
 pub(super) fn gate(rules: &Arc<Rules>) -> Option<Gate> {
     let asked = Arc::clone(rules);
     rules
@@ -379,7 +381,7 @@ pub(super) fn gate(rules: &Arc<Rules>) -> Option<Gate> {
         .then(|| Gate::new(move |content, started| asked.may_start(content.clone(), started)))
 }
 
-/// Whether the configuration names something else to serve than the tools directory.
+/// Returns whether the configuration names something else to serve than the tools directory.
 fn serves_without_tools(config: &Config) -> bool {
     let counts = [
         config.servers.len(),
@@ -392,17 +394,18 @@ fn serves_without_tools(config: &Config) -> bool {
     counts.iter().any(|count| *count > 0) || project_of(config).join(LOCK).exists()
 }
 
-/// Whether a capability is a function of a plugin.
+/// Returns whether a capability is a function of a plugin.
 fn is_of_plugin(registration: &Registration) -> bool {
     matches!(registration.manifest.provider, ProviderType::Plugin(_))
 }
 
-/// Whether a capability is a tool of an MCP server, or all of them, whose types the server declares.
+/// Returns whether a capability is a tool of an MCP server, or all of them, whose types the server
+/// declares.
 fn is_of_server(registration: &Registration) -> bool {
     matches!(registration.manifest.provider, ProviderType::MCP(_))
 }
 
-/// The built-ins, as far as the configuration serves them.
+/// Returns the built-ins, as far as the configuration serves them.
 fn builtins(config: &Config) -> Vec<Registration> {
     let served = builtin::registrations().iter().filter_map(|builtin| {
         let listing = config.builtins.listing(&builtin.manifest.id)?;
@@ -413,7 +416,7 @@ fn builtins(config: &Config) -> Vec<Registration> {
     served.collect()
 }
 
-/// The capability that answers prompts, if a model is configured.
+/// Returns the capability that answers prompts, if a model is configured.
 #[cfg(feature = "agent")]
 fn agent(config: &Config, findings: &mut Findings) -> Option<Registration> {
     prompted::registration(&config.agent, &environment).unwrap_or_else(|failure| {

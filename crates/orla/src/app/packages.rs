@@ -134,7 +134,7 @@ impl App {
         (given, installed)
     }
 
-    /// Whether nothing is served of the capsule or server with this name, which is kept.
+    /// Returns whether nothing is served of the capsule or server with this name, which is kept.
     pub(super) fn shuts(&self, config: &Config, name: &str, names: &NameRules) -> bool {
         // The tools of a package that is looked at are to be known whether they will be served or not.
         let is_shut = self.candidate.is_none() && is_shut(config, name, names);
@@ -151,7 +151,7 @@ impl App {
     }
 }
 
-/// The directories of packages besides the tools directory: that of the user.
+/// Returns the directories of packages besides the tools directory: that of the user.
 pub(crate) fn packages_elsewhere(config: &Config) -> Option<PathBuf> {
     packages_at_home().filter(|_| !is_alone(config))
 }

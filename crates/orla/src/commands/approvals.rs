@@ -70,7 +70,7 @@ fn table(rows: &[Value]) -> String {
     text
 }
 
-/// The parts of a line of at most [`WIDTH`] columns each. Whatever is not ASCII may take two.
+/// Returns the parts of a line of at most [`WIDTH`] columns each. Whatever is not ASCII may take two.
 fn parts(line: &str) -> Vec<&str> {
     let (mut parts, mut start, mut columns) = (Vec::new(), 0, 0);
     for (at, character) in line.char_indices() {

@@ -109,7 +109,7 @@ fn is_built_in(entry: &Entry) -> bool {
     entry.manifest.provider.content() == ContentSource::Program
 }
 
-/// The authority of the key: the given one, or else its name in the configuration.
+/// Returns the authority of the key: the given one, or else its name in the configuration.
 fn authority(attest: &cli::Attest, config: &Config, key: &SigningKey) -> Result<String, Failure> {
     let keys = &config.governance.trusted_keys;
     let public = key.public();
@@ -157,7 +157,7 @@ fn new_key(path: &Path, authority: Option<&str>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lines of the configuration that trust the key.
+/// Returns the lines of the configuration that trust the key.
 fn trusted(authority: &str, key: &SigningKey) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '@');
     let name = match authority.chars().all(is_plain)

@@ -68,7 +68,7 @@ pub(crate) fn verify(
     Ok(())
 }
 
-/// The last hash of the log that this one continues, if it says so.
+/// Returns the last hash of the log that this one continues, if it says so.
 fn continued(path: &Path) -> std::io::Result<Option<String>> {
     let mut line = Vec::new();
     BufReader::new(File::open(path)?).take(MAX_LINE as u64).read_until(b'\n', &mut line)?;
@@ -76,7 +76,7 @@ fn continued(path: &Path) -> std::io::Result<Option<String>> {
     Ok(first.and_then(|first| first["previous_hash"].as_str().map(str::to_owned)))
 }
 
-/// Walks the log from its beginning to its end, one line in memory at a time. Gives the last hash.
+/// Walks the log from its beginning to its end, one line in memory at a time. Returns the last hash.
 fn verify_one(path: &Path, keys: Vec<PublicKey>, heads: Option<&Path>) -> Result<String, Failure> {
     let failed = |why: String| Failure::failed(format!("{}: {why}", path.display()));
     let metadata = std::fs::metadata(path).map_err(|err| failed(reason(&err)))?;
@@ -145,7 +145,7 @@ fn counted(count: u64, one: &str, several: &str) -> String {
     format!("{count} {}", if count == 1 { one } else { several })
 }
 
-/// Whether a server holds the log.
+/// Returns whether a server holds the log.
 fn is_locked(log: &File) -> bool {
     let locked = log.try_lock_shared();
     // The lock was only tested, and is released at once: a server may start meanwhile.
@@ -156,6 +156,7 @@ fn is_locked(log: &File) -> bool {
 /// Walks a whole log: how many records it has, and the hash of the last one.
 ///
 /// # Errors
+///
 /// Which line is broken, or why the log cannot be read.
 pub(super) fn walk_whole(log: File) -> Result<(u64, String), String> {
     match walk(BufReader::new(log), Walk::checking(Vec::new(), None)) {

@@ -139,7 +139,8 @@ fn print(call: &cli::Call, answer: &CallResult) -> Result<(), Failure> {
     })
 }
 
-/// How an argument is written as text, if the error says that a text was expected in place of its value.
+/// Returns how an argument is written as text, if the error says that a text was expected in place of
+/// its value.
 fn quoting_hint(error: &str, arguments: &[String]) -> Option<String> {
     arguments.iter().find_map(|argument| {
         let (key, value) = argument.split_once('=')?;
@@ -150,7 +151,8 @@ fn quoting_hint(error: &str, arguments: &[String]) -> Option<String> {
     })
 }
 
-/// The reason for an unknown name: a file that is not a tool, a capsule that could not start, or no reason at all.
+/// Returns the reason for an unknown name: a file that is not a tool, a capsule that could not start, or
+/// no reason at all.
 fn why_unknown(app: &App, name: &str) -> Vec<String> {
     let findings = app.findings();
     let is_of_name = |finding: &&String| {
@@ -240,7 +242,7 @@ pub(super) fn stopped(stop: Stop) -> Failure {
     Failure::failed(format!("stopped by {}", stop.name()))
 }
 
-/// A message of the server during a call, if it is shown.
+/// Returns a message of the server during a call, if it is shown.
 fn received(message: &Value) -> Option<Notice> {
     let params = &message["params"];
     match message["method"].as_str()? {
@@ -261,8 +263,8 @@ fn received(message: &Value) -> Option<Notice> {
     }
 }
 
-/// The arguments of the command line as one JSON object: `--json` first, then each `key=value` in its
-/// order. Numbers keep their text.
+/// Returns the arguments of the command line as one JSON object: `--json` first, then each `key=value`
+/// in its order. Numbers keep their text.
 pub(super) fn input(object: Option<&str>, arguments: &[String]) -> Result<JsonText, String> {
     let mut members: Vec<(String, String)> = Vec::new();
     if let Some(text) = object {
@@ -289,7 +291,7 @@ pub(super) fn input(object: Option<&str>, arguments: &[String]) -> Result<JsonTe
     JsonText::parse(format!("{{{}}}", members.join(","))).map_err(|err| err.to_string())
 }
 
-/// The members of an object as they were written.
+/// Returns the members of an object as they were written.
 fn object_members(text: &str) -> Result<Vec<(String, String)>, String> {
     // Numbers that only a text can hold are passed on; the value is made only to find errors.
     let RawObject(members) = serde_json::from_str(text).map_err(|_| match value_from_json(text) {

@@ -113,7 +113,8 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The streams of the configuration whose programs cannot be started, a sentence with its place for each.
+/// Returns the streams of the configuration whose programs cannot be started, a sentence with its place
+/// for each.
 fn unstartable(config: &Config, market: &CapabilityMarketplace) -> Vec<String> {
     let snapshot = market.snapshot();
     let problem = |entry: &Arc<Entry>| {
@@ -126,7 +127,8 @@ fn unstartable(config: &Config, market: &CapabilityMarketplace) -> Vec<String> {
     snapshot.entries().iter().filter_map(problem).collect()
 }
 
-/// The capabilities that are unavailable for a reason that no finding gives, a sentence for each.
+/// Returns the capabilities that are unavailable for a reason that no finding gives, a sentence for
+/// each.
 fn unavailable(findings: &Findings, market: &CapabilityMarketplace) -> Vec<String> {
     let snapshot = market.snapshot();
     let is_given = |reason: &str| {
@@ -165,7 +167,7 @@ fn invisible_in(market: &CapabilityMarketplace) -> Vec<String> {
     warnings
 }
 
-/// Whether everything that a server serves is available, by its state.
+/// Returns whether everything that a server serves is available, by its state.
 fn there(url: &str, status: &Value) -> Result<(), Failure> {
     let list = |key: &str| status[key].as_array().cloned().unwrap_or_default();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

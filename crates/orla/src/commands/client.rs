@@ -44,7 +44,7 @@ const NOT_MCP: [&str; 4] = ["/rtfs", "/status", "/metrics", "/healthz"];
 const ENDED: &str = "the connection ended before the answer: the server was stopped, or is gone; \
                      what was asked for may have been done";
 
-/// Whether the connection of a request ended before its answer did.
+/// Returns whether the connection of a request ended before its answer did.
 fn has_ended(err: &reqwest::Error) -> bool {
     use std::error::Error;
     use std::io::ErrorKind;
@@ -87,8 +87,8 @@ fn remedy(cause: &str) -> String {
 }
 
 impl Server {
-    /// A server at a URL, or at the address of the configuration. The token of the configuration is sent only to
-    /// that address; `ORLA_TOKEN` is sent to any address, if it is set.
+    /// Returns a server at a URL, or at the address of the configuration. The token of the configuration
+    /// is sent only to that address; `ORLA_TOKEN` is sent to any address, if it is set.
     pub(crate) fn at(url: Option<&str>, config: &Config) -> Result<Self, Failure> {
         let own = config.own_address();
         if url.is_none() && config.port == 0 {
@@ -159,7 +159,7 @@ impl Server {
         self.document(self.client.delete(self.url(path))).await
     }
 
-    /// The address of a path with its query.
+    /// Returns the address of a path with its query.
     fn url(&self, path: &str) -> Url {
         let mut url = self.base.clone();
         let (path, query) =
@@ -169,7 +169,7 @@ impl Server {
         url
     }
 
-    /// The answer to a request.
+    /// Returns the answer to a request.
     async fn document(&self, request: RequestBuilder) -> Result<String, Failure> {
         self.document_within(request, DOCUMENT).await
     }
@@ -235,7 +235,7 @@ impl Server {
         Err(self.failure(ENDED))
     }
 
-    /// Whether anything listens there.
+    /// Returns whether anything listens there.
     pub(crate) async fn is_there(&self) -> bool {
         let host = self.base.host_str().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -243,7 +243,7 @@ impl Server {
         TcpStream::connect((host, port)).await.is_ok()
     }
 
-    /// The failure of a request that was sent, or of its answer.
+    /// Returns the failure of a request that was sent, or of its answer.
     fn broken(&self, err: &reqwest::Error) -> Failure {
         self.failure(&match has_ended(err) {
             true => ENDED.to_owned(),
@@ -256,7 +256,7 @@ impl Server {
     }
 }
 
-/// A JSON-RPC request with the metadata that a sessionless client sends every time.
+/// Returns a JSON-RPC request with the metadata that a sessionless client sends every time.
 fn body(method: &str, params: &[(&str, Box<RawValue>)]) -> String {
     let mut meta = json!({
         "io.modelcontextprotocol/protocolVersion": REVISION,
@@ -280,7 +280,7 @@ fn body(method: &str, params: &[(&str, Box<RawValue>)]) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":1,"method":{method},"params":{{{params}}}}}"#)
 }
 
-/// A JSON-RPC message, and its reply if it is a response.
+/// Returns a JSON-RPC message, and its reply if it is a response.
 fn message(text: &[u8]) -> Option<(Value, Option<Reply>)> {
     #[derive(serde::Deserialize)]
     struct Response<'a> {
@@ -324,7 +324,7 @@ pub(super) fn readable(text: &str) -> Option<Value> {
     serde_json::from_str(text).ok().map(|raw| below(raw, LEVELS))
 }
 
-/// The message of an error that the server describes.
+/// Returns the message of an error that the server describes.
 fn refusal(body: &str) -> Option<String> {
     let body: Value = serde_json::from_str(body).ok()?;
     body["error"]["message"].as_str().map(str::to_owned)

@@ -137,7 +137,7 @@ fn alive(node: &Value) -> String {
     word.to_owned()
 }
 
-/// Whether its copy of the store keeps up.
+/// Returns whether its copy of the store keeps up.
 fn store(node: &Value) -> String {
     match (&node["alive"], node["stuck_ms"].as_u64()) {
         _ if is_cut_off(node) => String::new(),
@@ -147,7 +147,7 @@ fn store(node: &Value) -> String {
     }
 }
 
-/// The first ids, and the number of the others.
+/// Returns the first ids, and the number of the others.
 fn offers(ids: &[Value]) -> String {
     let first: Vec<String> = ids.iter().take(SHOWN).map(text_of).collect();
     match ids.len().saturating_sub(SHOWN) {

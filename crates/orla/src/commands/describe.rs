@@ -59,7 +59,7 @@ async fn here(config: &Config, id: &str) -> Result<Value, Failure> {
     })
 }
 
-/// The description for people: the capability, how to call it, and all details of its types.
+/// Returns the description for people: the capability, how to call it, and all details of its types.
 fn shown(described: &Value, url: Option<&str>) -> String {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let list = |value: &Value| {
@@ -126,7 +126,7 @@ fn indented(text: &str) -> String {
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// The command that makes the example call.
+/// Returns the command that makes the example call.
 fn command(id: &str, input: &Value, url: Option<&str>) -> String {
     let mut words = vec!["orla".to_owned(), "call".to_owned(), quoted(id)];
     for (key, value) in input.as_object().into_iter().flatten() {
@@ -143,7 +143,7 @@ fn command(id: &str, input: &Value, url: Option<&str>) -> String {
     words.join(" ")
 }
 
-/// A word as a POSIX shell takes it literally.
+/// Returns a word as a POSIX shell takes it literally.
 fn quoted(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
     if !word.is_empty() && word.chars().all(is_plain) {

@@ -22,7 +22,8 @@ impl Kept {
     /// Keeps the calls of this app from now on. A history that cannot be used costs a warning.
     ///
     /// # Errors
-    /// The audit log cannot be written.
+    ///
+    /// Returns an error if the audit log cannot be written.
     pub(super) fn of(app: &App, config: &Config) -> Result<Self, Failure> {
         let audit = super::serve::audit_of(config)?;
         if let Some(audit) = &audit {

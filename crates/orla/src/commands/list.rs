@@ -145,7 +145,7 @@ fn table(app: &App, rows: &[StatusRow]) -> String {
     super::table_of(&columns, 1000)
 }
 
-/// The state of processes that stay between calls, if there are any.
+/// Returns the state of processes that stay between calls, if there are any.
 fn life_columns(rows: &[StatusRow]) -> Vec<Column> {
     let column = |head, cell: fn(&StatusRow) -> Option<String>| -> Column {
         (head, rows.iter().map(|row| cell(row).unwrap_or_default()).collect())
@@ -160,7 +160,7 @@ fn life_columns(rows: &[StatusRow]) -> Vec<Column> {
     columns
 }
 
-/// Its program, if it has one.
+/// Returns its program, if it has one.
 fn runs(row: &StatusRow) -> String {
     let is_program = matches!(row.kind, "tool" | "capsule");
     row.interpreter.clone().or_else(|| is_program.then(|| "binary".to_owned())).unwrap_or_default()

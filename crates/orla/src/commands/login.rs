@@ -138,7 +138,7 @@ async fn enter(place: &Place, subject: &Subject, login: &cli::Login) -> Result<(
     listener.finish(upstream, subject, &begun).await.map_err(failed)
 }
 
-/// The port that the client is registered for, if there is one and it is free.
+/// Returns the port that the client is registered for, if there is one and it is free.
 async fn listener(upstream: &Upstream, subject: &Subject) -> Result<Listener, orla_oauth::Error> {
     if let Some(port) = upstream.settings().redirect_port {
         return Listener::bind(Some(port)).await;

@@ -60,6 +60,7 @@ const SILENCE: Duration = Duration::from_secs(2);
 /// Reads the configuration of a command. What is printed from now on does not show its secrets.
 ///
 /// # Errors
+///
 /// Every problem of the configuration.
 pub(crate) fn load(source: &Source) -> Result<Config, Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
@@ -67,9 +68,11 @@ pub(crate) fn load(source: &Source) -> Result<Config, Failure> {
     Ok(config)
 }
 
-/// Reads the part of the configuration that a command needs to ask a running server, which `--url` may name.
+/// Reads the part of the configuration that a command needs to ask a running server, which `--url` may
+/// name.
 ///
 /// # Errors
+///
 /// Every problem of that part. With a URL, what is wrong with the file is a warning.
 fn load_for_client(url: Option<&str>, source: &Source) -> Result<Config, Failure> {
     let config =
@@ -82,7 +85,8 @@ fn load_for_client(url: Option<&str>, source: &Source) -> Result<Config, Failure
 /// Reads the configuration of a command that does its work here, or at the server of `--url`.
 ///
 /// # Errors
-/// As [`load`] and [`load_for_client`].
+///
+/// Returns the errors of [`load`] and [`load_for_client`].
 fn load_here_or_for(url: Option<&str>, source: &Source) -> Result<Config, Failure> {
     if url.is_some() { load_for_client(url, source) } else { load(source) }
 }
@@ -204,8 +208,8 @@ fn print_rows(
     Ok(())
 }
 
-/// The log of a command that serves nothing: only if a level is set on the command line or in the environment,
-/// because standard error belongs to tools and errors.
+/// Returns the log of a command that serves nothing: only if a level is set on the command line or in
+/// the environment, because standard error belongs to tools and errors.
 fn log(config: &Config) -> Option<Logging> {
     config.is_asked_for("log_level").then(|| {
         let logging = Logging::start(config.log_level, config.log_format);
@@ -214,7 +218,7 @@ fn log(config: &Config) -> Option<Logging> {
     })
 }
 
-/// A runtime for a command that waits for one thing.
+/// Returns a runtime for a command that waits for one thing.
 fn small_runtime() -> Result<Runtime, Failure> {
     built(Builder::new_current_thread().enable_all())
 }
@@ -223,7 +227,7 @@ fn small_runtime() -> Result<Runtime, Failure> {
 /// memory.
 const WORKER_STACK: usize = 16 << 20;
 
-/// A runtime for a server: a worker for each core, within reason.
+/// Returns a runtime for a server: a worker for each core, within reason.
 fn server_runtime() -> Result<Runtime, Failure> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     built(

@@ -62,8 +62,8 @@ pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(
     Ok(())
 }
 
-/// The caller of this name, with these groups and scopes. `group:NAME` is any member of a group, `scope:NAME` any caller with
-/// a scope.
+/// Returns the caller of this name, with these groups and scopes. `group:NAME` is any member of a group,
+/// `scope:NAME` any caller with a scope.
 fn principal(explain: &cli::PolicyExplain, config: &Config) -> Option<Principal> {
     let name = explain.principal.as_str();
     let (mut groups, mut scopes) = (explain.groups.clone(), explain.scopes.clone());
@@ -100,7 +100,7 @@ fn principal(explain: &cli::PolicyExplain, config: &Config) -> Option<Principal>
     )
 }
 
-/// Whether all callers have tokens, and none has this name.
+/// Returns whether all callers have tokens, and none has this name.
 fn is_unknown(name: &str, config: &Config) -> bool {
     let tokens =
         config.auth_tokens.iter().any(|token| token.name.is_some()) || config.own_tokens.is_some();
@@ -118,7 +118,7 @@ fn has_token(config: &Config, name: &str) -> bool {
         || config.own_tokens.iter().flatten().any(|token| token.name == name)
 }
 
-/// The id and the name of a capability, and the permissions that it needs.
+/// Returns the id and the name of a capability, and the permissions that it needs.
 async fn needs(config: &Config, id: &str) -> Result<(String, String, Vec<Permission>), Failure> {
     let app = App::build(config)?;
     app.marketplace().prepare_listing().await;
@@ -131,7 +131,7 @@ async fn needs(config: &Config, id: &str) -> Result<(String, String, Vec<Permiss
 }
 
 impl Config {
-    /// The policy as it is in force.
+    /// Returns the policy as it is in force.
     pub(crate) fn policy_with_scopes(&self, policy: &AccessPolicy) -> AccessPolicy {
         let mut policy = self.with_program_paths(policy);
         policy.scopes = self.scope_grants();

@@ -42,7 +42,7 @@ fn table(rows: &[Value]) -> String {
     super::table_of(&columns, 200)
 }
 
-/// A time to wait, as a person reads it.
+/// Returns a time to wait, as a person reads it.
 fn spoken(ms: u64) -> String {
     let seconds = ms.div_ceil(1000);
     match seconds {

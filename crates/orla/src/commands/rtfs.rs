@@ -68,12 +68,12 @@ pub(crate) fn run(rtfs: &cli::Rtfs, source: &Source) -> Result<(), Failure> {
     done
 }
 
-/// Whether to start the interactive prompt at a terminal.
+/// Returns whether to start the interactive prompt at a terminal.
 fn is_dialogue(rtfs: &cli::Rtfs) -> bool {
     rtfs.file.is_none() && rtfs.expression.is_none() && std::io::stdin().is_terminal()
 }
 
-/// The text of the program: an argument, a file or standard input.
+/// Returns the text of the program: an argument, a file or standard input.
 fn text(rtfs: &cli::Rtfs) -> Result<Text, Failure> {
     match (&rtfs.expression, rtfs.file.as_deref()) {
         (Some(expression), _) => Ok(Text::new("", expression.as_str())),
@@ -81,7 +81,7 @@ fn text(rtfs: &cli::Rtfs) -> Result<Text, Failure> {
     }
 }
 
-/// The text of a file; `-` is standard input.
+/// Returns the text of a file; `-` is standard input.
 fn read(file: &Path) -> Result<Text, String> {
     if file != Path::new("-") {
         let shown = file.display();
@@ -306,7 +306,7 @@ fn show(trace: &Trace) {
     render::err(&format!("{line}\n"));
 }
 
-/// The beginning of a value that a trace shows.
+/// Returns the beginning of a value that a trace shows.
 fn excerpt(value: &Value) -> String {
     render::cut(&value.pr_str(), 200)
 }

@@ -6,7 +6,7 @@ use orla_secrets::{Protection, Secret, SecretStore, StoreError, is_name, read_hi
 
 use crate::{Failure, cli, render};
 
-/// The most bytes of a value.
+/// The maximum number of bytes of a value.
 const MAX_VALUE: u64 = 1 << 20;
 
 pub(crate) fn run(command: &cli::Secret) -> Result<(), Failure> {
@@ -50,7 +50,7 @@ fn remove(store: &SecretStore, name: &str) -> Result<(), Failure> {
     }
 }
 
-/// The value from standard input, without the end of its line.
+/// Returns the value from standard input, without the end of its line.
 fn read_value(name: &str) -> Result<Secret, Failure> {
     let unread = |err: std::io::Error| Failure::failed(format!("the value cannot be read: {err}"));
     let value = if std::io::stdin().is_terminal() {

@@ -75,8 +75,8 @@ pub(crate) fn dev(dir: Option<PathBuf>, before: Serve, after: Serve) -> Result<(
     run(Cli::dev_source(before, dir, after))
 }
 
-/// The package that `orla dev` serves without a directory: the current directory if it is one; or else the only
-/// one in these directories; or else the one that the person at the terminal chooses.
+/// Returns the package that `orla dev` serves without a directory: the current directory if it is one;
+/// or else the only one in these directories; or else the one that the person at the terminal chooses.
 fn choose(directories: &[&Path]) -> Result<PathBuf, Failure> {
     let here = PathBuf::from(".");
     if packages::is_package(&here) {
@@ -109,7 +109,7 @@ fn choose(directories: &[&Path]) -> Result<PathBuf, Failure> {
     chosen.ok_or_else(|| Failure::usage(format!("{:?} is not one of the numbers", line.trim())))
 }
 
-/// The packages directly in a directory.
+/// Returns the packages directly in a directory.
 fn packages_in(dir: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
     let paths = entries.map(|entry| entry.path()).map(|path| match path.strip_prefix(".") {
@@ -385,7 +385,7 @@ fn follow_calls(config: &Config, app: &App) -> Result<(Followed, Prepared), Fail
     Ok((followed, telemetry))
 }
 
-/// A server that does not listen yet.
+/// Returns a server that does not listen yet.
 fn server_of(config: &Config, app: &App, console: &Console) -> Server {
     let server = Server::new(Arc::clone(app.marketplace()), options(config));
     server.serve_pages(Arc::new(console.clone()));
@@ -593,7 +593,7 @@ impl Files {
     }
 }
 
-/// Whether this is the file that standard error goes to.
+/// Returns whether this is the file that standard error goes to.
 fn is_own_log(path: &Path) -> bool {
     let id = |path: &Path| std::fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
     id(path).is_some_and(|file| id(Path::new("/dev/stderr")) == Some(file))

@@ -30,12 +30,13 @@ pub(crate) fn watch(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     super::small_runtime()?.block_on(super::watch::watch_server(server, look))
 }
 
-/// The state of a server.
+/// Returns the state of a server.
 pub(super) async fn get(server: &Server) -> Result<Value, Failure> {
     read(&server.get("/status").await?)
 }
 
-/// The state of a server that has asked its providers what they serve. Without a client, it would not have started them yet.
+/// Returns the state of a server that has asked its providers what they serve. Without a client, it
+/// would not have started them yet.
 pub(super) async fn learned(server: &Server) -> Result<Value, Failure> {
     read(&server.get_learned("/status?learn=true").await?)
 }

@@ -110,7 +110,7 @@ fn load(source: &Source) -> Result<Config, Failure> {
     source.load_for_tokens().map_err(|problems| Failure::configuration(&problems))
 }
 
-/// A name that rules can mean: none that is a kind of caller, or a pattern.
+/// Returns a name that rules can mean: none that is a kind of caller, or a pattern.
 fn check_name<'n>(name: &'n str, config: &Config) -> Result<&'n str, String> {
     let is_name = matches!(name.parse(), Ok(CallerPattern::Named(_)))
         && name.len() <= 255
@@ -130,6 +130,7 @@ fn check_name<'n>(name: &'n str, config: &Config) -> Result<&'n str, String> {
 /// Reads a duration: a whole number and `s`, `m`, `h`, `d` or `w`.
 ///
 /// # Errors
+///
 /// What was expected.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected =

@@ -9,10 +9,11 @@ use crate::{Failure, render};
 /// How often a server is asked.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Shows the result of `look`, and again whenever it changes. `changed` waits until looking is worthwhile; both
-/// receive `state`. An error of `look` is shown as well, and `look` is tried again.
+/// Shows the result of `look`, and again whenever it changes. `changed` waits until looking is
+/// worthwhile; both receive `state`. An error of `look` is shown as well, and `look` is tried again.
 ///
 /// # Errors
+///
 /// Signal handlers cannot be installed.
 pub(super) async fn watch<S>(
     state: &mut S,
@@ -38,7 +39,7 @@ pub(super) async fn watch<S>(
     }
 }
 
-/// The same for a server, which is asked once in a second.
+/// Returns the same for a server, which is asked once in a second.
 pub(super) async fn watch_server(
     server: Server,
     look: impl AsyncFn(&mut Server) -> Result<String, Failure>,

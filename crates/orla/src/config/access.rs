@@ -44,7 +44,7 @@ fn read_callers(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Call
     reader.noted(path, node, callers)
 }
 
-/// A rule without permissions, for all callers and capabilities.
+/// Returns a rule without permissions, for all callers and capabilities.
 fn rule() -> Rule {
     let capabilities = vec![Pattern::new("*")];
     Rule { to: Callers::everyone(), capabilities, allow: Vec::new(), deny: Vec::new() }
@@ -156,12 +156,13 @@ pub(super) fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &s
 }
 
 impl Config {
-    /// The policy with what it says of programs as patterns of their paths, which is what capabilities need:
+    /// Returns the policy with what it says of programs as patterns of their paths, which is what
+    /// capabilities need:
     ///
     /// - A word that begins with `/` or `*` is such a pattern already.
     /// - A path is relative to the configuration's file.
-    /// - A name alone, where it is allowed, is a file directly in the tools directory, or a program that is looked
-    ///   for in `PATH`; where it is denied, it is every program of that name.
+    /// - A name alone, where it is allowed, is a file directly in the tools directory, or a program that
+    ///   is looked for in `PATH`; where it is denied, it is every program of that name.
     pub(crate) fn with_program_paths(&self, policy: &AccessPolicy) -> AccessPolicy {
         let base = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let mut policy = policy.clone();
@@ -182,7 +183,7 @@ impl Config {
         self.identifying().into_iter().flat_map(|issuer| issuer.scopes).collect()
     }
 
-    /// The authorization servers, with patterns of paths in what their scopes grant.
+    /// Returns the authorization servers, with patterns of paths in what their scopes grant.
     pub(super) fn identifying(&self) -> Vec<IssuerOptions> {
         let base = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let mut issuers = self.issuers.clone();
@@ -194,7 +195,8 @@ impl Config {
     }
 }
 
-/// The permissions that one of a policy stands for; a name alone is one in each of `directories` too.
+/// Returns the permissions that one of a policy stands for; a name alone is one in each of `directories`
+/// too.
 fn program_paths(permission: Permission, base: &Path, directories: &[&Path]) -> Vec<Permission> {
     let text = permission.as_str().to_owned();
     let Some(program) = text.strip_prefix("exec:").filter(|program| !program.starts_with(['/', '*']))

@@ -60,7 +60,7 @@ impl Approve {
 }
 
 impl AgentConfig {
-    /// The prices and the limit of the cost, if there is one.
+    /// Returns the prices and the limit of the cost, if there is one.
     pub(crate) fn price(&self) -> Option<Price> {
         let (max, input, output) = (self.max_cost?, self.input_price?, self.output_price?);
         Some(Price { input, output, max })

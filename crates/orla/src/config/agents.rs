@@ -49,7 +49,7 @@ fn keys() -> Vec<Key<AgentSettings>> {
     ]
 }
 
-/// The keys of the provider of a single capability.
+/// Returns the keys of the provider of a single capability.
 #[rustfmt::skip] // A table.
 pub(super) fn provider_keys() -> Vec<Key<A2ACapability>> {
     vec![
@@ -111,7 +111,7 @@ fn agent(
     Some(settings)
 }
 
-/// The provider of a single capability.
+/// Returns the provider of a single capability.
 pub(super) fn provider(
     reader: &mut Reader<'_>,
     path: &str,
@@ -126,7 +126,7 @@ pub(super) fn provider(
     Some(agent)
 }
 
-/// Whether an address goes with a protocol.
+/// Returns whether an address goes with a protocol.
 fn reachable(address: &str, protocol: Protocol) -> Result<(), String> {
     if protocol != Protocol::Grpc && !address.contains("://") {
         return Err("expected an address such as https://agent.example.com, as only grpc has HOST:PORT"
@@ -135,8 +135,8 @@ fn reachable(address: &str, protocol: Protocol) -> Result<(), String> {
     a2a::check(address, protocol.as_str())
 }
 
-/// An address of any of the protocols, or `HOST:PORT`, which is how cards write those of gRPC. Its user information and
-/// its query may be secrets.
+/// Returns an address of any of the protocols, or `HOST:PORT`, which is how cards write those of gRPC.
+/// Its user information and its query may be secrets.
 fn address(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let url = reader.secret(path, node)?;
     let is_known = ["http", "https", "ws", "wss", "grpc", "grpcs"]
@@ -154,7 +154,7 @@ fn address(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     None
 }
 
-/// The other origins that a card may refer to.
+/// Returns the other origins that a card may refer to.
 fn origins(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<String>> {
     let origins = reader.list(path, node, "a list of origins")?;
     for origin in &origins {
@@ -175,7 +175,7 @@ fn protocol(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Protocol
     protocol
 }
 
-/// A JSON Web Key Set in a file.
+/// Returns a JSON Web Key Set in a file.
 fn json_web_keys(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let file = reader.path_at(path, node)?;
     let text = super::read_text(&file, MAX_KEYS).map_err(|problem| format!(": {problem}"));

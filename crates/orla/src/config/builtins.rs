@@ -24,7 +24,7 @@ pub(crate) enum Builtins {
 }
 
 impl Builtins {
-    /// How the built-in with this id is served, if it is.
+    /// Returns how the built-in with this id is served, if it is.
     pub(crate) fn listing(&self, id: &str) -> Option<Listing> {
         match self {
             Self::Unlisted => Some(Listing::Unlisted),

@@ -107,9 +107,9 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
     }
 }
 
-/// A manifest without its fields that are null: a dump of the document's structs writes every optional field, and one
-/// that is null is absent. Schemas and annotations are data, in which null has a meaning, and so is a kind of
-/// provider without settings (`{Local: null}`).
+/// Returns a manifest without its fields that are null: a dump of the document's structs writes every
+/// optional field, and one that is null is absent. Schemas and annotations are data, in which null has a
+/// meaning, and so is a kind of provider without settings (`{Local: null}`).
 fn without_nulls(node: &Node, is_provider: bool) -> Node {
     const DATA: [&str; 3] = ["input_schema", "output_schema", "annotations"];
     let kind = match &node.kind {
@@ -155,7 +155,7 @@ pub(super) fn finish(reader: &mut Reader<'_>, config: &mut Config) {
     }
 }
 
-/// Whether a provider is, or may be, an entry of `mcpServers` or `plugins`.
+/// Returns whether a provider is, or may be, an entry of `mcpServers` or `plugins`.
 fn uses_entry(provider: &ProviderType) -> bool {
     match provider {
         ProviderType::MCP(mcp) => mcp.server_url.starts_with("mcp:"),
@@ -165,7 +165,8 @@ fn uses_entry(provider: &ProviderType) -> bool {
     }
 }
 
-/// The arguments in the path of an HTTP endpoint that its own input schema, which declares others, does not.
+/// Returns the arguments in the path of an HTTP endpoint that its own input schema, which declares
+/// others, does not.
 fn undeclared_in_path(manifest: &CapabilityManifest) -> Vec<&str> {
     let (ProviderType::Http(http), Some(schema)) = (&manifest.provider, &manifest.input_schema) else {
         return Vec::new();
@@ -387,7 +388,8 @@ fn id(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) {
     reader.problem(node.at, || format!("{path}{}", unexpected(&expected, node)));
 }
 
-/// The schema of a capability. One that cannot be enforced makes that capability unavailable and no other.
+/// Returns the schema of a capability. One that cannot be enforced makes that capability unavailable and
+/// no other.
 fn schema_of(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) -> Option<TypeExpr> {
     let declared = node.to_json();
     if let Some(doubt) = doubt(&declared) {
@@ -482,7 +484,7 @@ fn route_schema() -> Value {
         "default": "failover"})
 }
 
-/// The JSON Schema of a type.
+/// Returns the JSON Schema of a type.
 pub(super) fn type_schema() -> Value {
     json!({"type": ["object", "string"], "description": "JSON Schema, the shorthand `field: type`, or a type of RTFS"})
 }

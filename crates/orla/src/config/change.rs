@@ -33,6 +33,7 @@ impl<'p> FileChange<'p> {
     /// Waits until no one else changes the file, which need not exist.
     ///
     /// # Errors
+    ///
     /// A sentence with the path of the file: it cannot be written.
     pub(crate) fn begin(path: &'p Path, readers: Readers) -> Result<Self, String> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
@@ -71,6 +72,7 @@ impl<'p> FileChange<'p> {
     /// Replaces the file by one with this content.
     ///
     /// # Errors
+    ///
     /// A sentence with its path: it cannot be written.
     pub(crate) fn save(mut self, content: &str) -> Result<(), String> {
         let mut save = || {

@@ -11,7 +11,7 @@ use super::keys::{Key, key, object, section};
 use super::read::Reader;
 use super::{Config, Placed};
 
-/// The most addresses of NATS servers.
+/// The maximum number of addresses of NATS servers.
 const MAX_ADDRESSES: usize = 32;
 
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
@@ -91,7 +91,7 @@ pub(super) fn schema() -> Value {
     object(&keys(), &mut settings)
 }
 
-/// The settings of a node that is called like its machine.
+/// Returns the settings of a node that is called like its machine.
 fn defaults() -> ClusterSettings {
     let host = rustix::system::uname();
     let host = host.nodename().to_string_lossy();

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-/// The text with `// …` and `/* … */` blanked out, and everything else where it was. Only for what begins
-/// like a JSON object, the first key of which stands in quotes: what is YAML has its own comments.
+/// Returns the text with `// …` and `/* … */` blanked out, and everything else where it was. Only for
+/// what begins like a JSON object, the first key of which stands in quotes: what is YAML has its own
+/// comments.
 pub(super) fn without_comments(text: &str) -> Cow<'_, str> {
     let begin = text.trim_start_matches('\u{feff}').trim_start();
     let is_json = begin.starts_with('{') || begin.starts_with("//") || begin.starts_with("/*");
@@ -39,7 +40,7 @@ pub(super) fn without_comments(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// The length of the string that the text begins with, its quotes included.
+/// Returns the length of the string that the text begins with, its quotes included.
 fn string(text: &str) -> usize {
     let mut escaped = false;
     for (at, byte) in text.bytes().enumerate().skip(1) {

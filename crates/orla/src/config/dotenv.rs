@@ -19,6 +19,7 @@ pub(super) struct LineError {
 /// Reads a whole file; of a name that comes twice the last value holds.
 ///
 /// # Errors
+///
 /// The first line of any other form. The error does not repeat it, because it may be a secret.
 pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, LineError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);

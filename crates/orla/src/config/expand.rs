@@ -31,7 +31,7 @@ pub(crate) enum ExpandError {
     Reference(String),
 }
 
-/// The text with its variables filled in, and whether there were any.
+/// Returns the text with its variables filled in, and whether there were any.
 pub(crate) fn expand(text: &str, values: Values<'_>) -> Result<(String, bool), ExpandError> {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -59,8 +59,8 @@ pub(crate) fn expand(text: &str, values: Values<'_>) -> Result<(String, bool), E
     Ok((out, expanded))
 }
 
-/// The text with its references to secrets filled in. Every other text stays as it is, except that `$${` before a
-/// reference is a literal `${`.
+/// Returns the text with its references to secrets filled in. Every other text stays as it is, except
+/// that `$${` before a reference is a literal `${`.
 pub(crate) fn expand_references(
     text: &str,
     reference: &dyn Fn(Reference<'_>) -> Result<Secret, ReferenceError>,
@@ -90,7 +90,7 @@ pub(crate) fn expand_references(
     Ok(out)
 }
 
-/// Whether a reference to a secret begins here that has no end.
+/// Returns whether a reference to a secret begins here that has no end.
 fn is_open(inside: &str) -> bool {
     ["secret:", "file:", "command:"].iter().any(|form| inside.starts_with(form))
         && end_of(inside).is_none()
@@ -143,7 +143,7 @@ fn is_variable(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// The environment variable that answers for what a client would ask a person.
+/// Returns the environment variable that answers for what a client would ask a person.
 pub(super) fn input_variable(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }

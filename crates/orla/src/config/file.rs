@@ -29,6 +29,7 @@ pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
 /// Reads a file that the configuration names.
 ///
 /// # Errors
+///
 /// A sentence with its path.
 pub(crate) fn read_text(path: &Path, max: u64) -> Result<String, String> {
     let failed = |reason: String| format!("{} cannot be read: {reason}", path.display());

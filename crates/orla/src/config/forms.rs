@@ -42,10 +42,10 @@ pub(super) trait Form: Send + Sync + 'static {
     /// Reads a value; a problem is noted with its place.
     fn read(&self, reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Self::Value>;
 
-    /// Its JSON Schema.
+    /// Returns its JSON Schema.
     fn schema(&self) -> Json;
 
-    /// How the JSON Schema shows a default, if it does.
+    /// Returns how the JSON Schema shows a default, if it does.
     fn default(&self, _value: &Self::Value) -> Option<Json> {
         None
     }
@@ -53,6 +53,7 @@ pub(super) trait Form: Send + Sync + 'static {
     /// Reads the text of a flag or of an environment variable.
     ///
     /// # Errors
+    ///
     /// What was expected and what came.
     fn read_variable(&self, _text: &OsStr) -> Result<Self::Value, String> {
         Err("expected a configuration file to set this key".to_owned())
@@ -63,7 +64,7 @@ pub(super) trait Form: Send + Sync + 'static {
 pub(super) trait Slot<V> {
     fn put(&mut self, value: V);
 
-    /// The value that is there, if there is one.
+    /// Returns the value that is there, if there is one.
     fn get(&self) -> Option<&V>;
 }
 
@@ -113,6 +114,7 @@ pub(super) trait Scalar: Send + Sync + 'static {
     /// Reads the text of a value.
     ///
     /// # Errors
+    ///
     /// What was expected.
     fn parse(&self, text: &str) -> Result<Self::Value, String>;
 
@@ -299,7 +301,7 @@ impl Form for Span {
     }
 }
 
-/// The time that a text such as `5m` or `1.5h` names; without a unit, it is seconds.
+/// Returns the time that a text such as `5m` or `1.5h` names; without a unit, it is seconds.
 fn span(text: &str) -> Option<Duration> {
     let text = text.trim();
     let unit_at = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
@@ -574,7 +576,7 @@ pub(super) const API_URL: Read<String> =
 pub(super) const INSTANT: Read<SystemTime> =
     Read(|reader, path, node| reader.instant(path, node), text_schema);
 
-/// The JSON Schema of a text that is not empty.
+/// Returns the JSON Schema of a text that is not empty.
 pub(super) fn text_schema() -> Json {
     json!({"type": "string", "minLength": 1})
 }
@@ -591,24 +593,26 @@ fn words_list() -> Json {
     json!({"type": "array", "items": word_schema()})
 }
 
-/// The JSON Schema of a list of texts, or one.
+/// Returns the JSON Schema of a list of texts, or one.
 pub(super) fn texts_or_text() -> Json {
     json!({"anyOf": [{"type": "array", "items": text_schema()}, text_schema()]})
 }
 
-/// The JSON Schema of a text with an environment variable in it, where something else than text is expected.
+/// Returns the JSON Schema of a text with an environment variable in it, where something else than text
+/// is expected.
 pub(super) fn variable() -> Json {
     json!({"type": "string", "pattern": "\\$\\{"})
 }
 
-/// The items of a list in one text, separated by commas.
+/// Returns the items of a list in one text, separated by commas.
 pub(super) fn listed(text: &str) -> Vec<String> {
     text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
-/// Whether a text can be sent as a bearer token.
+/// Returns whether a text can be sent as a bearer token.
 ///
 /// # Errors
+///
 /// What was expected. The token is a secret and is not repeated.
 pub(super) fn check_token(text: &str) -> Result<(), String> {
     match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -637,7 +641,7 @@ pub(super) fn header(name: &str, value: &str) -> Result<(), &'static str> {
 }
 
 impl Reader<'_> {
-    /// The entries of a mapping.
+    /// Returns the entries of a mapping.
     pub(super) fn pairs<'n>(
         &mut self,
         path: &str,
@@ -653,7 +657,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A text that is not empty.
+    /// Returns a text that is not empty.
     pub(super) fn line(&mut self, path: &str, node: &Node, expected: &str) -> Option<String> {
         let text = self.text_of(node, expected).and_then(|text| match text.trim().is_empty() {
             true => Err(format!(": expected {expected}, got {}", shown(node, &text))),
@@ -662,7 +666,7 @@ impl Reader<'_> {
         self.noted(path, node, text)
     }
 
-    /// A text; a number or a boolean is one too.
+    /// Returns a text; a number or a boolean is one too.
     pub(super) fn word_at(&mut self, path: &str, node: &Node, expected: &str) -> Option<String> {
         let word = self.word(node, expected).and_then(|word| match word.scalar.is_null() {
             true => Err(unexpected(expected, node)),
@@ -671,7 +675,7 @@ impl Reader<'_> {
         self.noted(path, node, word)
     }
 
-    /// A text that no message repeats.
+    /// Returns a text that no message repeats.
     pub(super) fn secret(&mut self, path: &str, node: &Node) -> Option<String> {
         let plain = || ": expected text".to_owned();
         let secret = match &node.kind {
@@ -687,7 +691,7 @@ impl Reader<'_> {
         self.noted(path, node, secret)
     }
 
-    /// A mapping from names to texts that no message repeats. What is null is left out.
+    /// Returns a mapping from names to texts that no message repeats. What is null is left out.
     pub(super) fn secrets(
         &mut self,
         path: &str,
@@ -712,7 +716,7 @@ impl Reader<'_> {
         Some(secrets)
     }
 
-    /// A mapping from names to texts; numbers and booleans are texts too.
+    /// Returns a mapping from names to texts; numbers and booleans are texts too.
     pub(super) fn words(&mut self, path: &str, node: &Node) -> Option<BTreeMap<String, String>> {
         let pairs = self.pairs(path, node, "a mapping from names to texts")?;
         let mut words = BTreeMap::new();
@@ -725,7 +729,7 @@ impl Reader<'_> {
         Some(words)
     }
 
-    /// A list of texts, each of which may be a number; or one text.
+    /// Returns a list of texts, each of which may be a number; or one text.
     pub(super) fn list(&mut self, path: &str, node: &Node, expected: &str) -> Option<Vec<String>> {
         match &node.kind {
             Shape::List(items) => {
@@ -743,7 +747,7 @@ impl Reader<'_> {
         }
     }
 
-    /// A list of name patterns, or one.
+    /// Returns a list of name patterns, or one.
     pub(super) fn patterns(&mut self, path: &str, node: &Node) -> Option<Vec<Pattern>> {
         let expected = "a list of name patterns (`*` stands for any text)";
         let texts = self.list(path, node, expected)?;
@@ -777,12 +781,13 @@ impl Reader<'_> {
         }
     }
 
-    /// A path; a relative one is relative to the file.
+    /// Returns a path; a relative one is relative to the file.
     pub(super) fn path_at(&mut self, path: &str, node: &Node) -> Option<PathBuf> {
         self.line(path, node, "a path").map(|text| self.beside(&text))
     }
 
-    /// A path as the file means it: `~` is the home directory, and what is relative is so to the file.
+    /// Returns a path as the file means it: `~` is the home directory, and what is relative is so to the
+    /// file.
     pub(super) fn beside(&self, text: &str) -> PathBuf {
         let home = || (self.lookup)("HOME").map(PathBuf::from);
         match text.strip_prefix("~/") {
@@ -791,19 +796,19 @@ impl Reader<'_> {
         }
     }
 
-    /// The directory of the file.
+    /// Returns the directory of the file.
     pub(super) fn directory(&self) -> &Path {
         self.path.parent().unwrap_or(Path::new(""))
     }
 
-    /// A bearer token.
+    /// Returns a bearer token.
     pub(super) fn token(&mut self, path: &str, node: &Node) -> Option<String> {
         let token = self.secret(path, node)?;
         let checked = check_token(&token).map_err(|problem| format!(": {problem}"));
         self.noted(path, node, checked).map(|()| token)
     }
 
-    /// An instant, as RFC 3339 writes it.
+    /// Returns an instant, as RFC 3339 writes it.
     fn instant(&mut self, path: &str, node: &Node) -> Option<SystemTime> {
         let expected = "an instant such as 2026-01-31T12:00:00Z";
         let text = self.word_at(path, node, expected)?;
@@ -814,7 +819,8 @@ impl Reader<'_> {
         self.noted(path, node, instant.map_err(|_| unexpected(expected, node)))
     }
 
-    /// The address of an endpoint, such as `example`. Its user information and its query may be secrets.
+    /// Returns the address of an endpoint, such as `example`. Its user information and its query may be
+    /// secrets.
     pub(super) fn url(&mut self, path: &str, node: &Node, example: &str) -> Option<String> {
         let url = self.secret(path, node)?;
         let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
@@ -833,7 +839,7 @@ impl Reader<'_> {
         is_url.then_some(url)
     }
 
-    /// A list of arguments, which may be secrets.
+    /// Returns a list of arguments, which may be secrets.
     pub(super) fn arguments(&mut self, path: &str, node: &Node) -> Option<Vec<String>> {
         let Shape::List(items) = &node.kind else {
             self.problem(node.at, || format!("{path}: expected a list of texts"));

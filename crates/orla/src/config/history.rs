@@ -28,7 +28,7 @@ pub(crate) struct HistoryConfig {
     /// The file; empty where it is beside the state, or in memory.
     pub(crate) path: PathBuf,
     pub(crate) keep: Duration,
-    /// The most calls; `None` is a number for the place.
+    /// The maximum number of calls; `None` is a number for the place.
     pub(crate) max_rows: Option<usize>,
     pub(crate) max_body_bytes: usize,
     pub(crate) bodies: bool,
@@ -51,8 +51,8 @@ impl Default for HistoryConfig {
 }
 
 impl Config {
-    /// The file of the history; `None` is memory. The default `state_dir` does not count, since calls carry what people may
-    /// not expect to find in a file.
+    /// Returns the file of the history; `None` is memory. The default `state_dir` does not count, since
+    /// calls carry what people may not expect to find in a file.
     pub(crate) fn history_file(&self) -> Option<PathBuf> {
         let own = &self.history;
         match own.path.as_os_str().is_empty() {
@@ -62,7 +62,7 @@ impl Config {
         }
     }
 
-    /// The most calls that are kept, in a file or in memory.
+    /// Returns the maximum number of calls that are kept, in a file or in memory.
     pub(crate) fn history_rows(&self, is_in_file: bool) -> usize {
         let default = if is_in_file { IN_FILE } else { IN_MEMORY };
         self.history.max_rows.unwrap_or(default)

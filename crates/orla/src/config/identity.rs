@@ -15,7 +15,8 @@ use super::keys::{Key, key, object};
 use super::read::{Reader, excerpt, unexpected};
 use super::{Config, Problem, is_loopback, tokens};
 
-/// The most by which clocks may differ, and the longest that an answer is believed, in seconds.
+/// The maximum number of by which clocks may differ, and the longest that an answer is believed, in
+/// seconds.
 const MAX_SECONDS: u32 = 300;
 
 #[rustfmt::skip] // A table.
@@ -101,7 +102,8 @@ pub(super) fn read_oauth(reader: &mut Reader<'_>, config: &mut Config, path: &st
     }
 }
 
-/// An address. Over HTTP without TLS, anyone on the way could replace keys, so that is for this machine alone.
+/// Returns an address. Over HTTP without TLS, anyone on the way could replace keys, so that is for this
+/// machine alone.
 fn read_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let url = reader.url(path, node, "https://id.example.com")?;
     let host = url.strip_prefix("http://").map(|rest| {
@@ -192,7 +194,7 @@ fn read_introspection(reader: &mut Reader<'_>, path: &str, node: &Node) -> Optio
 }
 
 impl Config {
-    /// How callers are identified.
+    /// Returns how callers are identified.
     pub(crate) fn auth(&self) -> AuthOptions {
         AuthOptions {
             tokens: self.auth_tokens.clone(),
@@ -201,7 +203,7 @@ impl Config {
         }
     }
 
-    /// The file of the tokens that orla makes.
+    /// Returns the file of the tokens that orla makes.
     pub(crate) fn tokens_file(&self) -> PathBuf {
         match self.tokens_file.as_os_str().is_empty() {
             true => self.file.clone().unwrap_or_default().with_file_name(tokens::DEFAULT_FILE),

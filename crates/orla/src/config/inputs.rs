@@ -27,7 +27,7 @@ impl Clients {
         Self { workspace: workspace.to_owned(), inputs: inputs(root) }
     }
 
-    /// The value of a variable, in whichever form a client writes it.
+    /// Returns the value of a variable, in whichever form a client writes it.
     pub(super) fn variable(&self, name: &str, env: Lookup<'_>) -> Option<String> {
         let text = |path: &Path| path.to_str().map(str::to_owned);
         if let Some(variable) = name.strip_prefix("env:") {
@@ -46,18 +46,19 @@ impl Clients {
     }
 }
 
-/// Whether a directory is that of an editor's files.
+/// Returns whether a directory is that of an editor's files.
 fn is_editors(dir: &Path) -> bool {
     dir.file_name().is_some_and(|name| [".vscode", ".cursor"].iter().any(|known| name == *known))
 }
 
-/// Whether a file is one in which a project configures the clients of its developers.
+/// Returns whether a file is one in which a project configures the clients of its developers.
 pub(super) fn is_of_project(file: &Path) -> bool {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     file.file_name().is_some_and(|name| name == ".mcp.json") || file.parent().is_some_and(is_editors)
 }
 
-/// The ids and defaults of `inputs`. Malformed entries are skipped here and reported when the key is read.
+/// Returns the ids and defaults of `inputs`. Malformed entries are skipped here and reported when the
+/// key is read.
 fn inputs(root: Option<&Node>) -> BTreeMap<String, Option<String>> {
     let entry = |node: &Node, key: &str| match &node.kind {
         Shape::Map(pairs) => {

@@ -51,7 +51,7 @@ impl<T> Restart<T> {
 /// Takes the value of a running configuration over into a new one, and says whether it differed.
 type Keep<T> = Box<dyn Fn(&mut T, &mut T) -> bool + Send + Sync>;
 
-/// A key whose value has the form `form` and goes to `place`.
+/// Returns a key whose value has the form `form` and goes to `place`.
 pub(super) fn key<T: 'static, F: Form, S: Slot<F::Value> + 'static>(
     name: &'static str,
     form: F,
@@ -61,7 +61,7 @@ pub(super) fn key<T: 'static, F: Form, S: Slot<F::Value> + 'static>(
     Key::new(name, Placed { form, place }, about)
 }
 
-/// A key whose value a function reads, which notes every problem with its place.
+/// Returns a key whose value a function reads, which notes every problem with its place.
 pub(super) fn own<T: 'static>(
     name: &'static str,
     read: fn(&mut Reader<'_>, &mut T, &str, &Node),
@@ -94,7 +94,7 @@ pub(super) fn own_with_keys<T: 'static>(
     Key::new(name, Own { read, schema, variable: Some(variable), keys }, about)
 }
 
-/// A key whose value is a mapping with these keys.
+/// Returns a key whose value is a mapping with these keys.
 pub(super) fn section<T: 'static>(name: &'static str, keys: Vec<Key<T>>, about: &'static str) -> Key<T> {
     Key::new(name, Section(keys), about)
 }
@@ -138,7 +138,7 @@ impl<T> Key<T> {
         Self { aliases, ..self }
     }
 
-    /// The name of the key, and its aliases.
+    /// Returns the name of the key, and its aliases.
     pub(super) fn all_names(&self) -> impl Iterator<Item = &'static str> + use<T> {
         std::iter::once(self.name).chain(self.aliases.iter().copied())
     }
@@ -155,12 +155,13 @@ impl<T> Key<T> {
     /// Reads the text of a flag or of an environment variable; commas separate the items of a list.
     ///
     /// # Errors
+    ///
     /// A sentence that says what was expected and what came.
     pub(crate) fn read_variable(&self, target: &mut T, text: &OsStr) -> Result<(), String> {
         self.field.read_variable(target, text)
     }
 
-    /// The environment variable that sets the key. A variable cannot hold a mapping.
+    /// Returns the environment variable that sets the key. A variable cannot hold a mapping.
     pub(crate) fn variable(&self) -> Option<String> {
         self.field.has_variable().then(|| format!("ORLA_{}", self.name.to_ascii_uppercase()))
     }
@@ -174,7 +175,7 @@ pub(super) type Variable<T> = fn(&mut T, &str) -> Result<(), String>;
 trait Field<T>: Send + Sync {
     fn read(&self, reader: &mut Reader<'_>, target: &mut T, path: &str, node: &Node);
 
-    /// Its JSON Schema, with the value in `defaults` as the default.
+    /// Returns its JSON Schema, with the value in `defaults` as the default.
     fn schema(&self, defaults: &mut T) -> Json;
 
     fn has_variable(&self) -> bool {
@@ -185,12 +186,12 @@ trait Field<T>: Send + Sync {
         Err("expected a configuration file to set this key".to_owned())
     }
 
-    /// The keys of its mapping, if they are known.
+    /// Returns the keys of its mapping, if they are known.
     fn keys(&self) -> &[Key<T>] {
         &[]
     }
 
-    /// Whether its value is always a mapping with those keys.
+    /// Returns whether its value is always a mapping with those keys.
     #[cfg(test)]
     fn is_section(&self) -> bool {
         false
@@ -282,7 +283,7 @@ impl<T> Field<T> for Section<T> {
     }
 }
 
-/// The entries that have a value: in files that programs write, null stands for an absent key.
+/// Returns the entries that have a value: in files that programs write, null stands for an absent key.
 pub(super) fn present(pairs: &[(Name, Node)]) -> impl Iterator<Item = &(Name, Node)> {
     pairs.iter().filter(|(_, node)| !node.is_null())
 }
@@ -301,7 +302,7 @@ pub(super) fn keep<T>(keys: &[Key<T>], prefix: &str, new: &mut T, running: &mut 
     kept
 }
 
-/// The names of the keys whose change needs a restart.
+/// Returns the names of the keys whose change needs a restart.
 #[cfg(test)]
 pub(super) fn names_that_need_a_restart<T>(keys: &[Key<T>], prefix: &str) -> Vec<String> {
     let mut names = Vec::new();
@@ -313,12 +314,12 @@ pub(super) fn names_that_need_a_restart<T>(keys: &[Key<T>], prefix: &str) -> Vec
     names
 }
 
-/// The key with this name or alias.
+/// Returns the key with this name or alias.
 pub(super) fn find<'k, T>(keys: &'k [Key<T>], name: &str) -> Option<&'k Key<T>> {
     keys.iter().find(|key| key.is_called(name))
 }
 
-/// The names of the keys: `a, b or c`.
+/// Returns the names of the keys: `a, b or c`.
 pub(super) fn names<T>(keys: &[Key<T>]) -> String {
     list_of(&keys.iter().map(|key| key.name).collect::<Vec<_>>())
 }
@@ -364,7 +365,7 @@ impl Reader<'_> {
     }
 }
 
-/// The JSON Schemas of the keys, by name; `defaults` holds their default values.
+/// Returns the JSON Schemas of the keys, by name; `defaults` holds their default values.
 pub(super) fn properties<T>(keys: &[Key<T>], defaults: &mut T) -> Map<String, Json> {
     let property = |key: &Key<T>| {
         let mut schema = key.field.schema(defaults);
@@ -376,8 +377,8 @@ pub(super) fn properties<T>(keys: &[Key<T>], defaults: &mut T) -> Map<String, Js
     keys.iter().map(property).collect()
 }
 
-/// The keys with a value of their own as (name, value as JSON, meaning); those of sections have the section's name before
-/// theirs. `values` holds the values. What has no plain value is left out.
+/// Returns the keys with a value of their own as (name, value as JSON, meaning); those of sections have
+/// the section's name before theirs. `values` holds the values. What has no plain value is left out.
 pub(super) fn values<T>(keys: &[Key<T>], values: &mut T) -> Vec<(String, Option<Json>, String)> {
     fn add(prefix: &str, properties: &Map<String, Json>, out: &mut Vec<(String, Option<Json>, String)>) {
         for (name, schema) in properties {
@@ -396,7 +397,7 @@ pub(super) fn values<T>(keys: &[Key<T>], values: &mut T) -> Vec<(String, Option<
     out
 }
 
-/// The JSON Schema of a mapping with these keys and no others.
+/// Returns the JSON Schema of a mapping with these keys and no others.
 pub(super) fn object<T>(keys: &[Key<T>], defaults: &mut T) -> Json {
     let mut schema = json!({
         "type": "object", "properties": properties(keys, defaults), "additionalProperties": false
@@ -408,7 +409,8 @@ pub(super) fn object<T>(keys: &[Key<T>], defaults: &mut T) -> Json {
     schema
 }
 
-/// The rows of the table in `docs/configuration.md`: name, default and meaning. `prefix` stands before the names.
+/// Returns the rows of the table in `docs/configuration.md`: name, default and meaning. `prefix` stands
+/// before the names.
 #[cfg(test)]
 pub(super) fn documentation<T>(keys: &[Key<T>], prefix: &str, defaults: &mut T) -> String {
     use std::fmt::Write;

@@ -324,7 +324,7 @@ impl fmt::Debug for ToolOverride {
 }
 
 impl ToolOverride {
-    /// Whether it changes nothing but permissions and limits.
+    /// Returns whether it changes nothing but permissions and limits.
     pub(crate) fn is_confinement_alone(&self) -> bool {
         *self == Self { declared: self.declared.clone(), at: self.at, ..Self::default() }
     }
@@ -488,27 +488,30 @@ impl Source {
     /// Reads the configuration as it is now: flags, then `ORLA_*`, then the file, then defaults.
     ///
     /// # Errors
-    /// Every problem there is, those of the file in its order.
+    ///
+    /// Returns an error if every problem there is, those of the file in its order.
     pub(crate) fn load(&self) -> Result<Config, Vec<Problem>> {
         self.load_with(&|name| std::env::var_os(name))
     }
 
-    /// Reads the configuration for the commands that make and revoke tokens. A host that needs credentials and has none
-    /// is no problem for them, because they mend it.
+    /// Reads the configuration for the commands that make and revoke tokens. A host that needs
+    /// credentials and has none is no problem for them, because they mend it.
     ///
     /// # Errors
-    /// As [`load`](Self::load).
+    ///
+    /// Returns the errors of [`load`](Self::load).
     pub(crate) fn load_for_tokens(&self) -> Result<Config, Vec<Problem>> {
         let (config, mut problems) = self.read(&|name| std::env::var_os(name));
         problems.extend(config.contradictions_of_keys());
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// Reads what a client of a running server needs: the server's address, the certificates to trust and, without
-    /// `ORLA_TOKEN`, the tokens. Nothing else in the file is looked at. If the server is named by its address, what is wrong
-    /// with the file is a warning.
+    /// Reads what a client of a running server needs: the server's address, the certificates to trust
+    /// and, without `ORLA_TOKEN`, the tokens. Nothing else in the file is looked at. If the server is
+    /// named by its address, what is wrong with the file is a warning.
     ///
     /// # Errors
+    ///
     /// Every problem of these keys, of the variables and of the flags.
     pub(crate) fn load_for_client(&self, is_named: bool) -> Result<Config, Vec<Problem>> {
         let env: Lookup<'_> = &|name| std::env::var_os(name);
@@ -574,7 +577,7 @@ impl Source {
         (config, problems)
     }
 
-    /// The file to read: the named one, else the first of the default names that exists.
+    /// Returns the file to read: the named one, else the first of the default names that exists.
     fn find(&self) -> Result<Option<PathBuf>, Problem> {
         if let Some(path) = &self.file {
             return Ok(Some(path.clone()));
@@ -625,8 +628,9 @@ fn set(
 }
 
 impl Config {
-    /// The schedules with the owners of their tasks. Where callers are told apart, a schedule is a principal of its own, to
-    /// which everything is granted that the policy does not deny it. Elsewhere its tasks are those of every caller.
+    /// Returns the schedules with the owners of their tasks. Where callers are told apart, a schedule is
+    /// a principal of its own, to which everything is granted that the policy does not deny it.
+    /// Elsewhere its tasks are those of every caller.
     pub(crate) fn owned_schedules(&self) -> Vec<Schedule> {
         let tells_apart = self.access.is_some() || self.is_authenticated();
         let everything = Permission::needed("*");
@@ -660,12 +664,12 @@ impl Config {
         problems
     }
 
-    /// Whether every caller needs a credential.
+    /// Returns whether every caller needs a credential.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.auth().are_required() || self.tls.client_ca.is_some()
     }
 
-    /// The problem that other machines can reach the server and callers need no credential.
+    /// Returns the problem that other machines can reach the server and callers need no credential.
     fn unprotected_host(&self) -> Option<Problem> {
         let is_reachable = self.transport == Transport::Http
             && !is_loopback(&self.host)
@@ -679,7 +683,7 @@ impl Config {
         })
     }
 
-    /// The contradictions that no credential resolves.
+    /// Returns the contradictions that no credential resolves.
     fn contradictions_of_keys(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         if is_broken_address(&self.host) {
@@ -729,12 +733,12 @@ impl Config {
         problems
     }
 
-    /// The certificates of the listener, if it has any.
+    /// Returns the certificates of the listener, if it has any.
     pub(crate) fn tls(&self) -> Option<&TlsSettings> {
         Some(&self.tls).filter(|tls| !tls.cert.as_os_str().is_empty())
     }
 
-    /// A problem with the value of a key, with the place where it was set.
+    /// Returns a problem with the value of a key, with the place where it was set.
     pub(crate) fn problem(&self, key: &str, text: String) -> Problem {
         match (self.origins.get(key), &self.file) {
             (Some(Origin::File(at)), Some(file)) => Problem::at(file, *at, text),
@@ -763,7 +767,7 @@ impl Config {
         problems
     }
 
-    /// A sentence about something in the file, with its place.
+    /// Returns a sentence about something in the file, with its place.
     pub(crate) fn placed(&self, at: Position, text: String) -> String {
         match &self.file {
             Some(file) => Problem::at(file, at, text).to_string(),
@@ -771,25 +775,26 @@ impl Config {
         }
     }
 
-    /// Whether a key was set for this one run, by a flag or the environment.
+    /// Returns whether a key was set for this one run, by a flag or the environment.
     pub(crate) fn is_asked_for(&self, key: &str) -> bool {
         matches!(self.origins.get(key), Some(Origin::Flag(_) | Origin::Environment(_)))
     }
 
-    /// The environment that processes are started from (`pass_env`). What the file expands is taken for a secret, and
-    /// so is the key of the model.
+    /// Returns the environment that processes are started from (`pass_env`). What the file expands is
+    /// taken for a secret, and so is the key of the model.
     pub(crate) fn environment(&self) -> Environment {
         Environment::new(self.pass_env.clone(), self.secret_variables())
     }
 
-    /// The names of variables that are taken for secrets.
+    /// Returns the names of variables that are taken for secrets.
     pub(crate) fn secret_variables(&self) -> BTreeSet<String> {
         let secrets =
             OWN_SECRETS.iter().map(|name| (*name).to_owned()).chain(self.agent.api_key_env.clone());
         self.expanded.iter().cloned().chain(secrets).collect()
     }
 
-    /// Every key with its value and where it was set. Secrets and keys with a structure of their own have no value here.
+    /// Returns every key with its value and where it was set. Secrets and keys with a structure of their
+    /// own have no value here.
     pub(crate) fn settings(&self) -> Vec<Setting> {
         let place = |key: &str| match self.origins.get(key.split('.').next().unwrap_or(key))? {
             Origin::File(at) => {
@@ -809,20 +814,20 @@ impl Config {
         values.into_iter().map(setting).collect()
     }
 
-    /// Whether a key is at its default.
+    /// Returns whether a key is at its default.
     pub(crate) fn is_default(&self, key: &str) -> bool {
         !self.origins.contains_key(key)
     }
 }
 
-/// Whether only this machine can reach the address.
+/// Returns whether only this machine can reach the address.
 pub(crate) fn is_loopback(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     address.eq_ignore_ascii_case("localhost")
         || address.parse::<std::net::IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
 }
 
-/// Whether it looks like an address but is not a valid one.
+/// Returns whether it looks like an address but is not a valid one.
 fn is_broken_address(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']');
     let looks_like_one =

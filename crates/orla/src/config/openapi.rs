@@ -156,7 +156,7 @@ fn selections_schema() -> Value {
     json!({"anyOf": [selection, {"type": "array", "items": selection}]})
 }
 
-/// The schema of a mapping.
+/// Returns the schema of a mapping.
 pub(super) fn definition() -> Value {
     object(&keys(), &mut settings())
 }

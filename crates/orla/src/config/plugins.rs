@@ -105,7 +105,7 @@ fn settings(
     (!settings.command.is_empty()).then_some(settings)
 }
 
-/// The path of a program as the file means it; never a name in `PATH`.
+/// Returns the path of a program as the file means it; never a name in `PATH`.
 pub(super) fn file(reader: &Reader<'_>, text: &str) -> String {
     let path = reader.beside(text).to_str().map_or_else(|| text.to_owned(), str::to_owned);
     if path.contains('/') { path } else { format!("./{path}") }

@@ -145,9 +145,10 @@ pub(super) fn of(mut provider: ProviderType, id: &str) -> ProviderType {
     provider
 }
 
-/// The provider of a capability that has several.
+/// Returns the provider of a capability that has several.
 ///
 /// # Errors
+///
 /// One of them cannot stand beside others; the text begins with its index.
 pub(super) fn routed(
     route: Route,
@@ -173,7 +174,7 @@ pub(super) fn routed(
     Ok(ProviderType::Custom(Arc::new(Routed::new(route, named, is_idempotent))))
 }
 
-/// A provider in any of its forms.
+/// Returns a provider in any of its forms.
 pub(super) fn read(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<ProviderType> {
     let expected = "a mapping such as {Http: {base_url: …}} or {type: http, base_url: …}";
     let pairs = match &node.kind {
@@ -278,7 +279,7 @@ fn plugin_path(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Strin
     Some(if text.starts_with(ENTRY) { text } else { file(reader, &text) })
 }
 
-/// A kind that the program adds, with the settings that it takes.
+/// Returns a kind that the program adds, with the settings that it takes.
 fn custom(
     reader: &mut Reader<'_>,
     path: &str,
@@ -395,7 +396,8 @@ fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<H
 /// Completes the manifest of a built-in with what the built-in says of itself, and that of a stream.
 ///
 /// # Errors
-/// There is no such built-in.
+///
+/// Returns an error if there is no such built-in.
 pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> {
     streams::complete(manifest);
     let ProviderType::Local(settings) = &manifest.provider else { return Ok(()) };
@@ -416,7 +418,7 @@ pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> 
     Ok(())
 }
 
-/// A description of a capability that has none of its own.
+/// Returns a description of a capability that has none of its own.
 pub(crate) fn description(provider: &ProviderType) -> String {
     match provider {
         ProviderType::Http(http) => {
@@ -454,7 +456,7 @@ pub(crate) fn description(provider: &ProviderType) -> String {
     }
 }
 
-/// How long one call may take, where the provider's settings say so.
+/// Returns how long one call may take, where the provider's settings say so.
 pub(super) fn timeout(provider: &ProviderType) -> Option<Duration> {
     let ms = match provider {
         ProviderType::Http(http) => http.timeout_ms,
@@ -500,7 +502,7 @@ fn credentials_schema() -> Value {
         "additionalProperties": false})
 }
 
-/// The schema of a provider in all its forms.
+/// Returns the schema of a provider in all its forms.
 pub(super) fn definition() -> Value {
     let local = object(&local_keys(), &mut LocalCapability::new(""));
     let mcp = object(&mcp_keys(), &mut MCPCapability::new("", "", 0));

@@ -14,7 +14,7 @@ use super::subjects::SERVED;
 
 const RULES: &str =
     "a list of quotas (with to, capabilities, per, calls, cost, concurrent, count, scope)";
-/// The most calls of a quota.
+/// The maximum number of calls of a quota.
 const MAX_CALLS: u64 = 1_000_000_000;
 
 const PERIODS: &[(&str, Period)] = &[
@@ -84,6 +84,7 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
 
 impl Draft {
     /// # Errors
+    ///
     /// What the keys say together makes no sense, as a text that continues the path.
     fn finish(self) -> Result<QuotaRule, &'static str> {
         let Self { mut rule, per, calls, cost } = self;

@@ -112,8 +112,8 @@ pub(super) struct Word {
     pub(super) expanded: bool,
 }
 
-/// Whether this is a file of an MCP client: of what is known here it has nothing but servers. What else there is means
-/// something to its client.
+/// Returns whether this is a file of an MCP client: of what is known here it has nothing but servers.
+/// What else there is means something to its client.
 fn is_clients(pairs: &[(orla_document::Key, Node)]) -> bool {
     let known: Vec<&str> =
         pairs.iter().filter_map(|(name, _)| find(&KEYS, &name.text)).map(|key| key.name).collect();
@@ -153,7 +153,7 @@ impl Reader<'_> {
         }
     }
 
-    /// The text of a node. A number or a boolean is an error, unless a variable expanded to it.
+    /// Returns the text of a node. A number or a boolean is an error, unless a variable expanded to it.
     pub(super) fn text_of(&self, node: &Node, expected: &str) -> Result<String, String> {
         let word = self.word(node, expected)?;
         if word.expanded || word.scalar.as_text().is_some() {
@@ -163,7 +163,8 @@ impl Reader<'_> {
         Err(format!("{}{hint}", unexpected(expected, node)))
     }
 
-    /// The text of a number or boolean. A quoted value is an error, unless a variable expanded to it.
+    /// Returns the text of a number or boolean. A quoted value is an error, unless a variable expanded
+    /// to it.
     pub(super) fn plain_of(&self, node: &Node, expected: &str) -> Result<String, String> {
         let word = self.word(node, expected)?;
         if word.expanded || word.scalar.plain {
@@ -210,13 +211,13 @@ impl Reader<'_> {
         });
     }
 
-    /// Whether the key at this path is to be read, or one below it.
+    /// Returns whether the key at this path is to be read, or one below it.
     pub(super) fn reads(&self, path: &str) -> bool {
         let leads_to = |key: &&str| key.split('.').zip(path.split('.')).all(|(one, other)| one == other);
         self.only.is_none_or(|only| only.iter().any(leads_to))
     }
 
-    /// How many problems there are so far.
+    /// Returns how many problems there are so far.
     pub(super) fn problem_count(&self) -> usize {
         self.problems.len() + self.unreported
     }
@@ -238,7 +239,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether the name of a setting, a variable or a header field is one of a secret.
+/// Returns whether the name of a setting, a variable or a header field is one of a secret.
 pub(crate) fn names_secret(name: &str) -> bool {
     const WORDS: [&str; 9] = [
         "token",
@@ -271,7 +272,7 @@ pub(super) fn secrets_in(name: &str, text: &str) -> Vec<String> {
     found
 }
 
-/// The beginning of a key that a message shows.
+/// Returns the beginning of a key that a message shows.
 pub(super) fn excerpt(key: &str) -> String {
     cut(key, SHOWN)
 }

@@ -38,7 +38,7 @@ fn keys() -> Vec<Key<RemoteSettings>> {
     ]
 }
 
-/// The keys of the provider of a single capability.
+/// Returns the keys of the provider of a single capability.
 #[rustfmt::skip] // A table.
 pub(super) fn provider_keys() -> Vec<Key<RemoteRTFSCapability>> {
     vec![
@@ -119,7 +119,7 @@ fn address(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     reader.noted(path, node, checked).map(|()| url)
 }
 
-/// The provider of a single capability.
+/// Returns the provider of a single capability.
 pub(super) fn provider(
     reader: &mut Reader<'_>,
     path: &str,
@@ -131,7 +131,7 @@ pub(super) fn provider(
     Some(remote)
 }
 
-/// The schema of one instance.
+/// Returns the schema of one instance.
 pub(super) fn definition() -> Value {
     json!({"anyOf": [text_schema(), object(&keys(), &mut RemoteSettings::new("", ""))]})
 }

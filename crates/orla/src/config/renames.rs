@@ -12,7 +12,7 @@ struct Rename {
 }
 
 impl Rename {
-    /// Whether a pattern is about the capability by its own name, and not by the new one.
+    /// Returns whether a pattern is about the capability by its own name, and not by the new one.
     fn escapes(&self, pattern: &Pattern) -> bool {
         let fits = |id: &str| pattern.fits(id, &mcp_name(id));
         // An entry of `tools` may be called by the MCP name.
@@ -76,7 +76,7 @@ impl Config {
         servers.chain(plugins).chain(agents).flatten().collect()
     }
 
-    /// The names that capabilities had before they were renamed.
+    /// Returns the names that capabilities had before they were renamed.
     pub(crate) fn names_before(&self) -> impl Iterator<Item = String> {
         self.renames_of_providers().into_iter().chain(self.renames_of_tools()).map(|rename| rename.from)
     }

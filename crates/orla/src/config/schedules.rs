@@ -15,7 +15,7 @@ use super::{Config, Placed};
 
 const ENTRIES: &str =
     "a list of tasks (with name, capability or program, input, schedule, time_zone, overlap, catch_up)";
-/// The most instants that are made up for.
+/// The maximum number of instants that are made up for.
 const MAX_CATCH_UP: usize = 100;
 /// The longest name.
 const MAX_NAME: usize = 64;
@@ -95,10 +95,11 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
 }
 
 impl Draft {
-    /// The schedule; `None` if a part of it has been reported.
+    /// Returns the schedule; `None` if a part of it has been reported.
     ///
     /// # Errors
-    /// What is wrong, where, as a text that continues the path.
+    ///
+    /// Returns what is wrong, where, as a text that continues the path.
     fn finish(self, at: Position) -> Result<Option<Schedule>, (Position, String)> {
         let (Some((name, _)), Some((text, text_at))) = (self.name, self.schedule) else {
             return Ok(None);
@@ -136,7 +137,7 @@ impl Draft {
     }
 }
 
-/// A value, in whose texts variables and secrets are filled in.
+/// Returns a value, in whose texts variables and secrets are filled in.
 fn input(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Value> {
     match &node.kind {
         Shape::Scalar(scalar) if scalar.as_text().is_some() => match reader.text_of(node, "text") {

@@ -6,7 +6,7 @@ use super::keys::object;
 use super::table::KEYS;
 use super::{Config, openapi, provider, remotes, servers};
 
-/// The schema, as `orla schema` prints it and the repository publishes it.
+/// Returns the schema, as `orla schema` prints it and the repository publishes it.
 pub(crate) fn schema() -> Value {
     let mapping = object(&KEYS, &mut Config::default());
     json!({
@@ -55,7 +55,7 @@ pub(super) fn admit_nulls(schema: &mut Value) {
     }
 }
 
-/// A reference to one of the definitions.
+/// Returns a reference to one of the definitions.
 pub(super) fn defined(name: &str) -> Value {
     json!({"$ref": format!("#/$defs/{name}")})
 }

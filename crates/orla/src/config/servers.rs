@@ -104,7 +104,8 @@ const CLIENTS_OWN: [&str; 18] = [
     "watchPaths",
 ];
 
-/// The most seconds that `timeout` may be. A larger number is taken for milliseconds, which some clients use.
+/// The maximum number of seconds that `timeout` may be. A larger number is taken for milliseconds, which
+/// some clients use.
 const MAX_SECONDS: f64 = 86_400.0;
 /// The longest name that a server is known by: room is left for those of its tools.
 const MAX_NAME: usize = 48;
@@ -162,7 +163,7 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
     }
 }
 
-/// A name of which every character is one that MCP's names may have.
+/// Returns a name of which every character is one that MCP's names may have.
 pub(super) fn safe_name(name: &str) -> String {
     let safe: String = name.chars().map(|c| if is_name_char(c) { c } else { '_' }).collect();
     match safe.len() {
@@ -299,8 +300,8 @@ fn reach(reader: &mut Reader<'_>, place: &str, name: &Name, draft: &Draft) -> Op
     }
 }
 
-/// Whether this would start orla with the file that is being read, and so itself without end: clients' files
-/// have such an entry, for `orla connect` writes it.
+/// Returns whether this would start orla with the file that is being read, and so itself without end:
+/// clients' files have such an entry, for `orla connect` writes it.
 fn is_itself(reach: &Reach, file: &Path) -> bool {
     let Reach::Process { command, args, cwd, .. } = reach else { return false };
     let is_orla = Path::new(command).file_name().is_some_and(|name| name == "orla");
@@ -316,7 +317,7 @@ fn is_itself(reach: &Reach, file: &Path) -> bool {
     is_orla && own.is_some() && found.and_then(|found| std::fs::canonicalize(found).ok()) == own
 }
 
-/// A program's name in `PATH` as it is, and a path as the file means it.
+/// Returns a program's name in `PATH` as it is, and a path as the file means it.
 pub(super) fn program(reader: &Reader<'_>, text: &str) -> String {
     match text.contains('/') {
         true => reader.beside(text).to_str().map_or_else(|| text.to_owned(), str::to_owned),
@@ -423,7 +424,7 @@ pub(super) fn schema() -> Value {
     json!({"type": "object", "additionalProperties": defined("server")})
 }
 
-/// The schema of one server. It admits unknown keys, which other clients may know.
+/// Returns the schema of one server. It admits unknown keys, which other clients may know.
 pub(super) fn definition() -> Value {
     json!({"type": "object", "properties": properties(&keys(), &mut Draft::default())})
 }

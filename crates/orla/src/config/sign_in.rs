@@ -111,7 +111,7 @@ pub(super) fn unusable(auth: &AuthSettings, url: Option<&str>, other: Option<&st
     server.and_then(Result::err).into_iter().chain(named).next()
 }
 
-/// The address of an agent by HTTP.
+/// Returns the address of an agent by HTTP.
 fn as_http(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("grpc", url));
     let scheme = match scheme {
@@ -122,7 +122,7 @@ fn as_http(url: &str) -> String {
     format!("{scheme}://{rest}")
 }
 
-/// Whether these header fields have a credential of their own.
+/// Returns whether these header fields have a credential of their own.
 pub(super) fn authorization<'n>(names: impl IntoIterator<Item = &'n String>) -> Option<&'static str> {
     let has = names.into_iter().any(|name| name.eq_ignore_ascii_case("authorization"));
     has.then_some("headers.Authorization")

@@ -19,7 +19,7 @@ use super::provider;
 use super::read::{Reader, excerpt};
 use super::servers::PROGRAM;
 
-/// The keys of a stream itself. All other keys concern its requests.
+/// Returns the keys of a stream itself. All other keys concern its requests.
 #[rustfmt::skip] // A table: each key has a line for its value and one for its meaning.
 fn keys() -> Vec<Key<StreamCapabilityImpl>> {
     vec![
@@ -59,7 +59,7 @@ const GROUPS: [(&str, Option<StreamType>); 3] = [
     ("duplex_config", Some(StreamType::Duplex)),
 ];
 
-/// A stream.
+/// Returns a stream.
 pub(super) fn provider(
     reader: &mut Reader<'_>,
     path: &str,
@@ -119,7 +119,7 @@ fn is_named(name: &Name, names: &[&str]) -> bool {
     names.contains(&name.text.as_str())
 }
 
-/// The endpoint of a stream: its address, and the keys that concern its requests.
+/// Returns the endpoint of a stream: its address, and the keys that concern its requests.
 fn requests(
     reader: &mut Reader<'_>,
     path: &str,
@@ -147,8 +147,8 @@ fn requests(
     Some(http)
 }
 
-/// The keys of a stream beside each other, those of its groups and of its `provider` among them, and what a group
-/// that is there says of its direction.
+/// Returns the keys of a stream beside each other, those of its groups and of its `provider` among them,
+/// and what a group that is there says of its direction.
 #[expect(clippy::type_complexity, reason = "it is taken apart where it is made")]
 fn spread(
     reader: &mut Reader<'_>,
@@ -188,7 +188,7 @@ fn spread(
     Some((all, implied))
 }
 
-/// The keys of an HTTP endpoint or a plugin that stands as the provider in a stream.
+/// Returns the keys of an HTTP endpoint or a plugin that stands as the provider in a stream.
 fn reached_through(
     reader: &mut Reader<'_>,
     path: &str,
@@ -231,7 +231,7 @@ fn stream_type_schema() -> Value {
     json!({"anyOf": [{"enum": [UNIDIRECTIONAL]}, Choice(&StreamType::ALL).schema()]})
 }
 
-/// The address as one of HTTP, and whether it is one of a WebSocket.
+/// Returns the address as one of HTTP, and whether it is one of a WebSocket.
 fn address(reader: &mut Reader<'_>, path: &str, (_, node): &(Name, Node)) -> Option<(Node, bool)> {
     let url = reader.secret(&format!("{path}.url"), node)?;
     let http = [("ws://", "http://"), ("wss://", "https://")];
@@ -255,7 +255,7 @@ pub(super) fn complete(manifest: &mut CapabilityManifest) {
     manifest.input_schema = schema_from_declaration(&stream::call_schema(stream)).ok();
 }
 
-/// A description of a stream that has none of its own.
+/// Returns a description of a stream that has none of its own.
 pub(super) fn description(stream: &StreamCapabilityImpl) -> String {
     let what = match stream.stream_type {
         StreamType::Source => "Items of the stream",
@@ -273,7 +273,7 @@ pub(super) fn description(stream: &StreamCapabilityImpl) -> String {
     }
 }
 
-/// The schema of a stream, whose endpoint has the settings of `http`.
+/// Returns the schema of a stream, whose endpoint has the settings of `http`.
 pub(super) fn definition(http: &Value) -> Value {
     let mut definition = http.clone();
     let mut stream = StreamCapabilityImpl::new(

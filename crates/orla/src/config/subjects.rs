@@ -75,7 +75,8 @@ impl Reader<'_> {
     }
 }
 
-/// A list of whom or what a rule is about names someone or something: a rule that fits nothing does nothing.
+/// A list of whom or what a rule is about names someone or something: a rule that fits nothing
+/// does nothing.
 pub(super) fn not_empty(reader: &mut Reader<'_>, path: &str, node: &Node, what: &str) -> Option<()> {
     if !matches!(&node.kind, Shape::List(items) if items.is_empty()) {
         return Some(());
@@ -86,7 +87,7 @@ pub(super) fn not_empty(reader: &mut Reader<'_>, path: &str, node: &Node, what: 
     None
 }
 
-/// The places of the items of a list; of a single text, its own again and again.
+/// Returns the places of the items of a list; of a single text, its own again and again.
 pub(super) fn places(node: &Node) -> impl Iterator<Item = Position> {
     let items: Vec<Position> = match &node.kind {
         Shape::List(items) => items.iter().map(|item| item.at).collect(),

@@ -66,7 +66,7 @@ fn add_variables(node: &Node, clients: &Clients, variables: &mut BTreeSet<String
     }
 }
 
-/// The first variable that a text needs if `known` are set.
+/// Returns the first variable that a text needs if `known` are set.
 fn missing(text: &str, clients: &Clients, known: &BTreeSet<String>) -> Option<String> {
     let asked = RefCell::new(None);
     let env = |name: &str| {

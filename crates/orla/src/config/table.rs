@@ -15,11 +15,11 @@ use super::{
 };
 use crate::exposure::Exposure;
 
-/// The most bytes of values, and of a result, that one program may have.
+/// The maximum number of bytes of values, and of a result, that one program may have.
 const MAX_PROGRAM_BYTES: usize = 1 << 30;
 /// The longest that a task may run, and be kept: a year.
 const MAX_TASK_TIME: Duration = Duration::from_secs(366 * 86_400);
-/// The most answers of a model in one run.
+/// The maximum number of answers of a model in one run.
 pub(crate) const MAX_STEPS: usize = 1_000;
 
 /// Every key of a configuration file.

@@ -98,6 +98,7 @@ impl Config {
     /// What is sent where. What the configuration says comes before the environment.
     ///
     /// # Errors
+    ///
     /// A variable asks for what is not supported.
     pub(crate) fn telemetry(&self, env: Lookup<'_>) -> Result<Telemetry, String> {
         let of = |name: &str| {

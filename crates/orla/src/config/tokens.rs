@@ -36,7 +36,8 @@ impl Token {
     /// A new token and its secret.
     ///
     /// # Errors
-    /// The system has no random bytes.
+    ///
+    /// Returns an error if the system has no random bytes.
     pub(crate) fn new(
         name: &str,
         scopes: Vec<String>,
@@ -50,7 +51,7 @@ impl Token {
         Ok((Self { name: name.to_owned(), digest, scopes, created_at, expires_at }, secret))
     }
 
-    /// The token as the server accepts it.
+    /// Returns the token as the server accepts it.
     pub(crate) fn accepted(&self) -> OwnToken {
         let Self { name, digest, scopes, expires_at, .. } = self.clone();
         OwnToken { name, digest, scopes, expires_at }
@@ -64,6 +65,7 @@ impl Token {
 /// Reads a file; `None` if it does not exist.
 ///
 /// # Errors
+///
 /// A sentence with its path: it cannot be read, or is not a file of tokens.
 pub(crate) fn load(path: &Path) -> Result<Option<Vec<Token>>, String> {
     if matches!(fs::symlink_metadata(path), Err(err) if err.kind() == std::io::ErrorKind::NotFound) {
@@ -73,16 +75,17 @@ pub(crate) fn load(path: &Path) -> Result<Option<Vec<Token>>, String> {
     parse(&text).map(Some).map_err(|problem| format!("{}: {problem}", path.display()))
 }
 
-/// The permissions of a file that other users can read or change.
+/// Returns the permissions of a file that other users can read or change.
 pub(crate) fn open_to_others(path: &Path) -> Option<u32> {
     let mode = fs::metadata(path).ok()?.permissions().mode() & 0o777;
     (mode & 0o077 != 0).then_some(mode)
 }
 
-/// Changes a file, which is created if needed. Other processes wait meanwhile, and a reader sees the old content or the
-/// new one.
+/// Changes a file, which is created if needed. Other processes wait meanwhile, and a reader sees the old
+/// content or the new one.
 ///
 /// # Errors
+///
 /// Those of `change`, or a sentence with the path.
 pub(crate) fn change<T>(
     path: &Path,

@@ -27,6 +27,7 @@ pub(crate) type Attestations = BTreeMap<String, CapabilityAttestation>;
 /// Reads a file; a missing one has no attestations.
 ///
 /// # Errors
+///
 /// A sentence with its path: it cannot be read, or is no such file.
 pub(crate) fn load(path: &Path) -> Result<Attestations, String> {
     if matches!(fs::symlink_metadata(path), Err(err) if err.kind() == std::io::ErrorKind::NotFound) {
@@ -48,7 +49,7 @@ fn parse(text: &str) -> Result<Attestations, String> {
     file.attestations.into_iter().map(read).collect()
 }
 
-/// The text of a file with these attestations.
+/// Returns the text of a file with these attestations.
 pub(crate) fn print(attestations: &Attestations) -> String {
     let rows = attestations.iter().map(|(id, attestation)| (id.clone(), Row::of(attestation)));
     let file = Document { version: VERSION, attestations: rows.collect() };
@@ -88,6 +89,7 @@ impl Row {
     }
 
     /// # Errors
+    ///
     /// One of its times is invalid; the text says which.
     pub(crate) fn read(self) -> Result<CapabilityAttestation, String> {
         let time = |name: &str, text: &str| -> Result<SystemTime, String> {

@@ -97,7 +97,9 @@ impl Audit {
     /// Opens the log and begins to write.
     ///
     /// # Errors
-    /// A sentence with the path: it cannot be written, another server writes it, or it is not an audit log.
+    ///
+    /// A sentence with the path: it cannot be written, another server writes it, or it is not an audit
+    /// log.
     pub(crate) fn open(own: &GovernanceConfig) -> Result<Self, String> {
         let path: &Path = &own.audit;
         let key = read_key(own)?;
@@ -190,10 +192,12 @@ pub(crate) fn foresee(own: &GovernanceConfig) -> Option<String> {
     Some(format!("audit: {}: {why}", path.display()))
 }
 
-/// The key that signs heads, if one is configured.
+/// Returns the key that signs heads, if one is configured.
 ///
 /// # Errors
-/// A sentence with the path: it cannot be read, or is not a secret key. It never repeats the content of the file.
+///
+/// A sentence with the path: it cannot be read, or is not a secret key. It never repeats the content of
+/// the file.
 pub(crate) fn read_key(own: &GovernanceConfig) -> Result<Option<SigningKey>, String> {
     let path = &own.audit_key;
     if path.as_os_str().is_empty() {

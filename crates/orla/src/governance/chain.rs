@@ -51,7 +51,7 @@ impl Default for Chain {
 pub(crate) type Fields = Map<String, Value>;
 
 impl Chain {
-    /// The next line, its end included.
+    /// Returns the next line, its end included.
     pub(super) fn append(&mut self, fields: Fields) -> String {
         let seq = self.seq + 1;
         let mut record = Map::with_capacity(fields.len() + 2);
@@ -66,7 +66,7 @@ impl Chain {
         line
     }
 
-    /// The record of a signature over a head.
+    /// Returns the record of a signature over a head.
     pub(super) fn signed(seal: &Seal, time: &str) -> Fields {
         let mut fields = Fields::new();
         fields.insert("time".to_owned(), json!(time));
@@ -76,15 +76,16 @@ impl Chain {
         fields
     }
 
-    /// The end of a log whose last line is this one, as far as the line itself shows.
+    /// Returns the end of a log whose last line is this one, as far as the line itself shows.
     ///
     /// # Errors
-    /// Why it is not a line of a log.
+    ///
+    /// Returns why it is not a line of a log.
     pub(super) fn at(line: &[u8]) -> Result<Self, &'static str> {
         read(line).map(|link| link.end)
     }
 
-    /// The line after one that a crash cut off.
+    /// Returns the line after one that a crash cut off.
     pub(super) fn recovered(torn: &[u8], time: &str) -> Fields {
         let mut fields = Fields::new();
         fields.insert("time".to_owned(), json!(time));
@@ -95,11 +96,12 @@ impl Chain {
     }
 }
 
-/// The hash of a log's first record, which identifies the log; it may follow a line that was cut off. In a log whose
-/// beginning is missing, the first record that is there.
+/// Returns the hash of a log's first record, which identifies the log; it may follow a line that was cut
+/// off. In a log whose beginning is missing, the first record that is there.
 ///
 /// # Errors
-/// The log cannot be read.
+///
+/// Returns an error if the log cannot be read.
 pub(crate) fn first_record(log: &mut impl BufRead) -> std::io::Result<Option<String>> {
     for _ in 0..2 {
         let mut line = Vec::new();
@@ -174,7 +176,7 @@ impl Walk {
         Self { keys, known, ..Self::default() }
     }
 
-    /// The number of the last record with a valid signature; 0 if there is no such record.
+    /// Returns the number of the last record with a valid signature; 0 if there is no such record.
     pub(crate) fn signed(&self) -> u64 {
         self.signed
     }
@@ -182,7 +184,8 @@ impl Walk {
     /// Takes the next line, without its end.
     ///
     /// # Errors
-    /// The first line that is broken, which may be the one before.
+    ///
+    /// Returns an error if the first line that is broken, which may be the one before.
     pub(crate) fn line(&mut self, line: &[u8]) -> Result<(), Break> {
         self.line += 1;
         let at = self.line;
@@ -235,10 +238,11 @@ impl Walk {
         Ok(())
     }
 
-    /// The end of the log; the bytes after the last line end were cut off.
+    /// Returns the end of the log; the bytes after the last line end were cut off.
     ///
     /// # Errors
-    /// The last line is broken.
+    ///
+    /// Returns an error if the last line is broken.
     pub(crate) fn finish(self, cut_off: &[u8]) -> Result<Chain, Break> {
         if let Some((line, _, reason)) = self.torn {
             return Err(Break { line, reason });

@@ -30,13 +30,13 @@ use parking_lot::Mutex;
 
 use crate::config::reason;
 
-/// The most files and directories of one directory.
+/// The maximum number of files and directories of one directory.
 const MAX_FILES: usize = 20_000;
-/// The most levels of one directory.
+/// The maximum number of levels of one directory.
 const MAX_LEVELS: usize = 64;
 /// How often a file that changes while it is read is read again.
 const ATTEMPTS: usize = 3;
-/// The most files and directories that are looked at before a call, instead of beside it.
+/// The maximum number of files and directories that are looked at before a call, instead of beside it.
 const MAX_SYNC_FILES: usize = 256;
 /// Written by programs when they run, and not part of them.
 const EXCLUDED: [&str; 2] = [".git", "__pycache__"];
@@ -130,14 +130,14 @@ struct CachedHash {
 }
 
 impl CachedHash {
-    /// Whether all files are unchanged, and none is newer than `at`.
+    /// Returns whether all files are unchanged, and none is newer than `at`.
     fn is_unchanged_since(&self, at: SystemTime) -> bool {
         self.versions.iter().all(|(path, version)| {
             !version.is_newer_than(at) && FileVersion::of(path).as_ref() == Some(version)
         })
     }
 
-    /// Whether all files are unchanged.
+    /// Returns whether all files are unchanged.
     fn is_current(&self) -> bool {
         self.versions.iter().all(|(path, version)| {
             version.is_settled(self.at) && FileVersion::of(path).as_ref() == Some(version)
@@ -214,7 +214,7 @@ impl Content for Started {
     }
 }
 
-/// The hash of a JSON text, independent of its formatting.
+/// Returns the hash of a JSON text, independent of its formatting.
 fn hash_of(json: &str) -> Result<String, String> {
     let form = canonical_json(json).map_err(|err| err.to_string())?;
     Ok(hash_text(form.as_bytes()))
@@ -307,7 +307,7 @@ impl Walk<'_> {
     }
 }
 
-/// The hash of a file's bytes, and the version that they are of.
+/// Returns the hash of a file's bytes, and the version that they are of.
 fn hash_of_file(path: &Path) -> Result<(String, FileVersion), String> {
     for _ in 0..ATTEMPTS {
         let before = FileVersion::of(path).ok_or_else(|| not_found(path))?;

@@ -28,7 +28,8 @@ pub(crate) struct Seal {
 }
 
 impl Head {
-    /// The signed bytes. The first line keeps them apart from everything else that the key may sign.
+    /// Returns the signed bytes. The first line keeps them apart from everything else that the key may
+    /// sign.
     fn statement(&self) -> String {
         let Self { log, seq, hash, time } = self;
         format!("orla audit head 1\nlog {log}\nseq {seq}\nhash {hash}\ntime {time}\n")
@@ -39,7 +40,7 @@ impl Head {
         Seal { key: key.public().to_string(), signature }
     }
 
-    /// Whether one of these keys has signed this head.
+    /// Returns whether one of these keys has signed this head.
     pub(crate) fn is_signed(&self, seal: &Seal, keys: &[PublicKey]) -> bool {
         keys.iter().any(|key| {
             key.to_string() == seal.key && key.verifies(self.statement().as_bytes(), &seal.signature)
@@ -48,7 +49,7 @@ impl Head {
 }
 
 impl Seal {
-    /// Whether it names one of these keys.
+    /// Returns whether it names one of these keys.
     pub(crate) fn is_by(&self, keys: &[PublicKey]) -> bool {
         keys.iter().any(|key| key.to_string() == self.key)
     }
@@ -67,7 +68,7 @@ struct Line {
     signature: Option<String>,
 }
 
-/// A head as a line of JSON, its end included.
+/// Returns a head as a line of JSON, its end included.
 pub(crate) fn line(head: Head, seal: Option<Seal>) -> String {
     let Head { log, seq, hash, time } = head;
     let (key, signature) = seal.map(|seal| (seal.key, seal.signature)).unzip();
@@ -75,13 +76,14 @@ pub(crate) fn line(head: Head, seal: Option<Seal>) -> String {
     serde_json::to_string(&Line { log, seq, hash, time, key, signature }).unwrap_or_default() + "\n"
 }
 
-/// The newest head of a log among published ones, one line each.
+/// Returns the newest head of a log among published ones, one line each.
 ///
-/// With keys, every head must be signed by one of them. A last line without an end was cut off by a crash and is
-/// skipped.
+/// With keys, every head must be signed by one of them. A last line without an end was cut off by a
+/// crash and is skipped.
 ///
 /// # Errors
-/// The first line that is not a head, or not signed, with its number.
+///
+/// Returns an error if the first line that is not a head, or not signed, with its number.
 pub(crate) fn newest(text: &str, log: &str, keys: &[PublicKey]) -> Result<Option<Head>, String> {
     let mut newest: Option<Head> = None;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -80,10 +80,11 @@ pub(crate) enum Verdict {
 }
 
 impl Governance {
-    /// The rules of a configuration.
+    /// Returns the rules of a configuration.
     ///
     /// # Errors
-    /// The file of attestations exists but cannot be used.
+    ///
+    /// Returns an error if the file of attestations exists but cannot be used.
     pub(crate) fn rules(&self, config: &Config) -> Result<Rules, String> {
         self.contents.tidy();
         let own = &config.governance;
@@ -109,7 +110,7 @@ impl Governance {
     }
 }
 
-/// The file with the attestations of a configuration; beside the configuration by default.
+/// Returns the file with the attestations of a configuration; beside the configuration by default.
 pub(crate) fn attestations_file(config: &Config) -> PathBuf {
     if !config.is_default("attestations") {
         return config.governance.attestations.clone();
@@ -202,11 +203,13 @@ impl Rules {
         }
     }
 
-    /// Whether a long-running process of this content may start. If attestations are required, an attestation must
-    /// cover its current content, and the content must not have changed since `started`.
+    /// Returns whether a long-running process of this content may start. If attestations are required,
+    /// an attestation must cover its current content, and the content must not have changed since
+    /// `started`.
     ///
     /// # Errors
-    /// Why it may not.
+    ///
+    /// Returns why it may not.
     pub(crate) fn may_start(
         &self,
         content: ContentSource,
@@ -215,7 +218,8 @@ impl Rules {
         if self.required { self.vouched(content, started) } else { Ok(()) }
     }
 
-    /// Whether an attestation covers the current content, and the content has not changed since `started`.
+    /// Returns whether an attestation covers the current content, and the content has not changed since
+    /// `started`.
     fn vouched(&self, content: ContentSource, started: Option<SystemTime>) -> Result<(), String> {
         let content = self.contents.of(content, &self.base);
         let hash = content.hash()?;
@@ -237,19 +241,20 @@ impl Rules {
         }
     }
 
-    /// Whether the prompts and resources of a server may be served: if attestations are required, only those of a
-    /// server with a served tool.
+    /// Returns whether the prompts and resources of a server may be served: if attestations are
+    /// required, only those of a server with a served tool.
     pub(crate) fn may_surface(&self, owner: &str) -> bool {
         let vouched = self.vouched_servers.lock();
         !self.required || !self.servers.contains_key(owner) || vouched.contains(owner)
     }
 
-    /// Whether starts need permission.
+    /// Returns whether starts need permission.
     pub(crate) fn is_required(&self) -> bool {
         self.required
     }
 
-    /// Whether this is a capsule itself, before its tools are known, and the attestations are those of its tools.
+    /// Returns whether this is a capsule itself, before its tools are known, and the attestations are
+    /// those of its tools.
     fn stands_for_its_tools(&self, manifest: &CapabilityManifest) -> bool {
         let of_it = format!("{}.", manifest.id);
         if self.attestations.contains_key(&manifest.id) {
@@ -264,7 +269,7 @@ impl Rules {
         self.broken.lock().get(id).cloned()
     }
 
-    /// The ids in the file of attestations.
+    /// Returns the ids in the file of attestations.
     pub(crate) fn attested(&self) -> impl Iterator<Item = &str> {
         self.attestations.keys().map(String::as_str)
     }
@@ -299,7 +304,7 @@ impl Rules {
         fits(claim, &subject(manifest, custody)?).map_err(|flaw| flaw.to_string())
     }
 
-    /// Whether a claim is signed; a known result is not computed again.
+    /// Returns whether a claim is signed; a known result is not computed again.
     fn signed(&self, claim: &CapabilityAttestation) -> Result<(), String> {
         let key = self.keys.get(&claim.authority);
         let mut known = self.signatures.lock();
@@ -327,7 +332,7 @@ impl Rules {
     }
 }
 
-/// The configured MCP server that it is a tool of.
+/// Returns the configured MCP server that it is a tool of.
 fn server_of(provider: &ProviderType) -> Option<&str> {
     match provider {
         ProviderType::MCP(mcp) => mcp.server_url.strip_prefix("mcp:"),
@@ -335,17 +340,18 @@ fn server_of(provider: &ProviderType) -> Option<&str> {
     }
 }
 
-/// A capability in its present state: the subject of an attestation.
+/// Returns a capability in its present state: the subject of an attestation.
 ///
 /// # Errors
-/// Why that is unknown, as one clause.
+///
+/// Returns why that is unknown, as one clause.
 pub(crate) fn subject(manifest: &CapabilityManifest, custody: &Custody) -> Result<Subject, String> {
     let hash = custody.content_hash()?;
     Subject::new(manifest, hash).map_err(|err| err.to_string())
 }
 
-/// How a server is reached, without secrets. A program below the configuration is named relative to it, so that
-/// the same configuration in another directory is the same.
+/// Returns how a server is reached, without secrets. A program below the configuration is named relative
+/// to it, so that the same configuration in another directory is the same.
 fn reached(server: &ServerSettings, base: &Path) -> Definition {
     match &server.reach {
         Reach::Process { command, args, env, cwd, .. } => {

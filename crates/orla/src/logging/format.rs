@@ -73,7 +73,7 @@ impl Fields {
         }
     }
 
-    /// The source and the text, if the event is a line of a capsule's standard error.
+    /// Returns the source and the text, if the event is a line of a capsule's standard error.
     fn spoken(&self) -> Option<(&str, &str)> {
         let text = |name: &str| match self.0.iter().find(|(known, _)| *known == name) {
             Some((_, Field::Text(text))) => Some(text.as_str()),

@@ -113,7 +113,7 @@ impl Settings {
         ALL[usize::from(self.level.load(Ordering::Relaxed)).min(ALL.len() - 1)]
     }
 
-    /// An event with the current time, in the configured form.
+    /// Returns an event with the current time, in the configured form.
     fn line(&self, level: Severity, fields: &Fields) -> Styled {
         let now = SystemTime::now();
         if self.pretty.load(Ordering::Relaxed) {
@@ -135,7 +135,7 @@ impl Settings {
     }
 }
 
-/// Whether the event comes from orla itself, or a library it uses.
+/// Returns whether the event comes from orla itself, or a library it uses.
 fn is_ours(target: &str) -> bool {
     ["orla", "rtfs"].iter().any(|ours| {
         target.strip_prefix(ours).is_some_and(|rest| rest.is_empty() || rest.starts_with([':', '_']))

@@ -38,7 +38,7 @@ enum Message {
 }
 
 impl Writer {
-    /// A writer that reports dropped lines in the form of `settings`.
+    /// Returns a writer that reports dropped lines in the form of `settings`.
     pub(super) fn start(settings: Arc<Settings>) -> Self {
         let (queue, messages) = sync_channel(QUEUE);
         let dropped = Arc::new(AtomicU64::new(0));
@@ -120,7 +120,7 @@ fn loss(count: u64) -> format::Fields {
 
 #[cfg(test)]
 impl Writer {
-    /// A writer whose lines a test reads.
+    /// Returns a writer whose lines a test reads.
     pub(super) fn for_tests() -> (Self, Lines) {
         let (queue, messages) = sync_channel(QUEUE);
         (Self { queue, dropped: Arc::default(), thread: None }, Lines(messages))

@@ -47,15 +47,16 @@ pub(crate) struct Content {
 
 /// The command of a bundle that orla made of a folder or of executables.
 pub(crate) const PUBLISHED: &str = "orla";
-/// The most permissions that a package may want, and the longest one: a person reads them.
+/// The maximum number of permissions that a package may want, and the longest one: a person reads them.
 const MAX_WANTS: usize = 100;
 const MAX_WANT: usize = 400;
 
-/// Checks that an installed package is of the kind that the lock says. What is in its directory decides, as in
-/// [`Content::read`].
+/// Checks that an installed package is of the kind that the lock says. What is in its directory decides,
+/// as in [`Content::read`].
 ///
 /// # Errors
-/// It is of another kind: nothing, or something else, would be served of it.
+///
+/// Returns an error if it is of another kind: nothing, or something else, would be served of it.
 pub(crate) fn check_kind(entry: &Entry, directory: &Path) -> Result<(), String> {
     let has = |file: &str| directory.join(file).is_file();
     let is_published = || {
@@ -81,10 +82,12 @@ pub(crate) fn check_kind(entry: &Entry, directory: &Path) -> Result<(), String> 
 }
 
 impl Content {
-    /// Reads the manifest of an archive. `place` is the last part of its source, the name of executables without a manifest.
+    /// Reads the manifest of an archive. `place` is the last part of its source, the name of executables
+    /// without a manifest.
     ///
     /// # Errors
-    /// It has none, or a broken one.
+    ///
+    /// Returns an error if it has none, or a broken one.
     pub(crate) fn read(archive: &Archive<'_>, place: &str) -> Result<Self, String> {
         let file = |name: &str| archive.file(name, MAX_MANIFEST).map_err(|error| error.to_string());
         let mut named = None;
@@ -253,7 +256,9 @@ pub(crate) fn wants(manifest: &Manifest) -> Vec<String> {
 /// Refuses what the folder of somebody else must not have.
 ///
 /// # Errors
-/// It refers to the user's secrets or files, writes to itself, or has a confinement that cannot be read.
+///
+/// Returns an error if it refers to the user's secrets or files, writes to itself, or has a confinement
+/// that cannot be read.
 pub(crate) fn check_folder(manifest: &Manifest) -> Result<(), String> {
     if let Some(Remark { at, message, .. }) =
         manifest.fault.as_ref().filter(|_| manifest.declared.is_unclear)
@@ -284,10 +289,11 @@ fn writes_elsewhere<'w>(mut words: impl Iterator<Item = &'w String>) -> Result<(
     }
 }
 
-/// A bundle as an MCP server, confined to the permissions of the lock. Its settings are secrets ([`setting`]), which it has
-/// only if the user agreed to that ([`agreement`]).
+/// Returns a bundle as an MCP server, confined to the permissions of the lock. Its settings are secrets
+/// ([`setting`]), which it has only if the user agreed to that ([`agreement`]).
 ///
 /// # Errors
+///
 /// Its manifest is broken, it runs what it may not, or a required setting has no value.
 pub(crate) fn server(
     entry: &Entry,
@@ -339,10 +345,11 @@ fn in_force(word: &str, paths: impl Fn(&str) -> Option<Vec<String>>) -> Vec<Stri
     paths.filter(|path| Path::new(path).exists()).map(|path| format!("{kind}{path}")).collect()
 }
 
-/// Whether this is a program of the bundle's own, of the system, or one that was granted.
+/// Returns whether this is a program of the bundle's own, of the system, or one that was granted.
 ///
 /// # Errors
-/// It is none of these.
+///
+/// Returns an error if it is none of these.
 fn may_run(command: &str, directory: &Path, granted: &[String]) -> Result<(), String> {
     const SYSTEM: [&str; 6] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64"];
     let path = directory.join(command);
@@ -361,9 +368,10 @@ fn may_run(command: &str, directory: &Path, granted: &[String]) -> Result<(), St
     }
 }
 
-/// A server behind a URL as an MCP server, with the settings of the user in its headers.
+/// Returns a server behind a URL as an MCP server, with the settings of the user in its headers.
 ///
 /// # Errors
+///
 /// Its document is broken, or a required setting has no value.
 pub(crate) fn remote(
     entry: &Entry,
@@ -445,15 +453,16 @@ impl<'a> Given<'a> {
     }
 }
 
-/// The files and directories that are set for a package.
+/// Returns the files and directories that are set for a package.
 pub(crate) fn paths(entry: &Entry, project: &Path, key: &str, setting: &Setting) -> Vec<String> {
     let keys = [key.to_owned()];
     let given = Given::of(entry, project, keys.iter().filter(|_| setting.is_path()), true);
     given.ok().and_then(|given| given.values(key, setting)).unwrap_or_default()
 }
 
-/// The name of the secret that a setting is: `PACKAGE-SOURCE.KEY`. A package chooses its own name, and so that of another
-/// one; with its source in the name of the secret, it gets only what was set for this source.
+/// Returns the name of the secret that a setting is: `PACKAGE-SOURCE.KEY`. A package chooses its own
+/// name, and so that of another one; with its source in the name of the secret, it gets only what was
+/// set for this source.
 pub(crate) fn setting(entry: &Entry, project: &Path, key: &str) -> String {
     let digest = orla_packages::sha256(origin(entry, project).as_bytes());
     format!("{}-{}.{key}", entry.name, &digest[..12])

@@ -59,7 +59,7 @@ struct InstalledPackage {
     is_accepted: bool,
 }
 
-/// The directory of a project: that of its configuration, or the current one.
+/// Returns the directory of a project: that of its configuration, or the current one.
 pub(crate) fn project_of(config: &Config) -> PathBuf {
     let parent = config.file.as_deref().and_then(Path::parent).unwrap_or("".as_ref());
     std::path::absolute(parent.join(".")).unwrap_or_else(|_| parent.to_owned())
@@ -82,7 +82,8 @@ impl Installed {
     /// What the lock of a project names.
     ///
     /// # Errors
-    /// The lock cannot be read.
+    ///
+    /// Returns an error if the lock cannot be read.
     pub(crate) fn of(store: &Store) -> Result<Self, StoreError> {
         let lock = store.lock()?;
         let has_settings = |entry: &Entry| store.is_agreed(&content::agreement(entry, store.project()));
@@ -96,7 +97,7 @@ impl Installed {
         Ok(Self { packages: packages.collect(), ..Self::default() })
     }
 
-    /// A package alone whose tools are to be learned, and which was installed just now.
+    /// Returns a package alone whose tools are to be learned, and which was installed just now.
     pub(crate) fn candidate(entry: Entry, directory: PathBuf) -> Self {
         let presence = Presence::Installed;
         let package =
@@ -121,12 +122,12 @@ impl Installed {
         &self.refused
     }
 
-    /// The names of all of them.
+    /// Returns the names of all of them.
     pub(crate) fn names(&self) -> Vec<String> {
         self.packages.iter().map(|package| package.entry.name.clone()).collect()
     }
 
-    /// Whether nothing is installed.
+    /// Returns whether nothing is installed.
     pub(crate) fn is_empty(&self) -> bool {
         self.packages.is_empty()
     }
@@ -242,8 +243,8 @@ impl Installed {
         self.seen.lock().extend(without);
     }
 
-    /// The tools of the lock that are not served, each with the reason: those of a package that cannot be served, and those
-    /// that a package no longer has.
+    /// Returns the tools of the lock that are not served, each with the reason: those of a package that
+    /// cannot be served, and those that a package no longer has.
     pub(crate) fn unserved(&self) -> Vec<Registration> {
         let (unserved, seen) = (self.unserved.lock(), self.seen.lock());
         let tools = self.packages.iter().flat_map(|package| {
@@ -261,8 +262,8 @@ impl Installed {
         tools.collect()
     }
 
-    /// Whether the prompts and resources of an owner may be served: a package says the same of its tools as when they were
-    /// accepted.
+    /// Returns whether the prompts and resources of an owner may be served: a package says the same of
+    /// its tools as when they were accepted.
     pub(crate) fn may_surface(&self, owner: &str) -> bool {
         !self.changed.lock().contains(owner)
     }
@@ -274,7 +275,7 @@ impl Installed {
 }
 
 impl InstalledPackage {
-    /// Whether its files are here.
+    /// Returns whether its files are here.
     fn check(&self) -> Result<(), String> {
         let Entry { name, version, .. } = &self.entry;
         match self.presence {
@@ -319,7 +320,7 @@ impl InstalledPackage {
         }
     }
 
-    /// Its executables, and what they may do.
+    /// Returns its executables, and what they may do.
     fn tools(&self, base: &Path) -> Result<(Vec<ForeignTool>, Vec<String>), String> {
         let name = &self.entry.name;
         let (tools, problems) = tool::foreign(&self.directory).map_err(|error| error.to_string())?;
@@ -331,11 +332,12 @@ impl InstalledPackage {
         Ok((tools, granted))
     }
 
-    /// The permissions of the lock. What the package wants itself is relative to it, and what the user grants besides to the
-    /// project.
+    /// Returns the permissions of the lock. What the package wants itself is relative to it, and what
+    /// the user grants besides to the project.
     ///
     /// # Errors
-    /// Something that it wants is not granted.
+    ///
+    /// Returns an error if something that it wants is not granted.
     fn granted(&self, wanted: &[String], base: &Path) -> Result<Vec<String>, String> {
         let Entry { name, permissions, .. } = &self.entry;
         if let Some(missing) = wanted.iter().find(|word| !permissions.contains(word)) {
@@ -390,7 +392,8 @@ impl InstalledPackage {
         }
     }
 
-    /// Whether a tool says something else than when it was accepted. An earlier orla locked only the digest of all tools.
+    /// Returns whether a tool says something else than when it was accepted. An earlier orla locked only
+    /// the digest of all tools.
     fn has_changed(&self, tool: &Tool) -> bool {
         let digest = tools::digest(std::slice::from_ref(tool));
         self.entry.tools.is_empty() || self.entry.tools.get(&tool.name) != Some(&digest)

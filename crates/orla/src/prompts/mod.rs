@@ -137,7 +137,7 @@ fn name_of(path: &Path) -> String {
     mcp_name(&stem.replace('.', "_"))
 }
 
-/// The text of a prompt's file; `None` where it is not a regular file.
+/// Returns the text of a prompt's file; `None` where it is not a regular file.
 fn read(path: &Path) -> Result<Option<String>, Problem> {
     let unreadable = |err: std::io::Error| {
         Problem::new(format!("{} cannot be read: {}", path.display(), reason(&err)))
@@ -161,9 +161,10 @@ fn read(path: &Path) -> Result<Option<String>, Problem> {
 }
 
 impl Prompt {
-    /// The text of the prompt with its arguments filled in.
+    /// Returns the text of the prompt with its arguments filled in.
     ///
     /// # Errors
+    ///
     /// A required argument is missing, one is not text, or the result would be too large.
     pub(crate) fn render(&self, given: &Map<String, Value>) -> Result<String, String> {
         let mut values = Vec::with_capacity(self.arguments.len());
@@ -270,7 +271,7 @@ impl Prompts {
         }))
     }
 
-    /// The tools that a prompt uses, that are served and that the caller may use, one line each.
+    /// Returns the tools that a prompt uses, that are served and that the caller may use, one line each.
     fn wanted(&self, prompt: &Prompt, caller: Option<&Principal>) -> String {
         let mut text = String::new();
         for (tool, _) in &prompt.tools {

@@ -10,7 +10,7 @@ use crate::text::suggestion;
 
 const KEYS: [&str; 4] = ["title", "description", "arguments", "tools"];
 const ARGUMENT_KEYS: [&str; 5] = ["name", "description", "required", "values", "enum"];
-/// The most characters of a description that is made from the body.
+/// The maximum number of characters of a description that is made from the body.
 const DESCRIPTION: usize = 120;
 
 /// A piece of a prompt's body.
@@ -143,7 +143,7 @@ fn argument_name(node: &Node) -> Result<String, Mistake> {
     }
 }
 
-/// The body in parts. A placeholder that no argument declares declares an optional one.
+/// Returns the body in parts. A placeholder that no argument declares declares an optional one.
 fn parts(body: &str, arguments: &mut Vec<Argument>) -> Vec<Part> {
     let mut parts = Vec::new();
     let mut text = String::new();
@@ -181,7 +181,8 @@ fn parts(body: &str, arguments: &mut Vec<Argument>) -> Vec<Part> {
     parts
 }
 
-/// The placeholders of the body that do not end on their line, such as `{{path`. `body` is the end of `text`.
+/// Returns the placeholders of the body that do not end on their line, such as `{{path`. `body` is the
+/// end of `text`.
 fn unclosed(text: &str, body: &str) -> Vec<Mistake> {
     let first = text[..text.len() - body.len()].matches('\n').count() + 1;
     let mut mistakes = Vec::new();
@@ -203,7 +204,7 @@ fn unclosed(text: &str, body: &str) -> Vec<Mistake> {
     mistakes
 }
 
-/// The first line of the body with words, so that every prompt has a description.
+/// Returns the first line of the body with words, so that every prompt has a description.
 fn described_by(body: &str, name: &str) -> String {
     let mut lines = body.lines().map(|line| line.trim_start_matches('#').trim());
     let first = lines.find(|line| !line.is_empty()).unwrap_or(name);
@@ -237,7 +238,7 @@ fn unknown_key(key: &str, known: &[&'static str]) -> String {
     format!("{key}: unknown key{}", suggestion(key, known.iter().copied()))
 }
 
-/// A place in the front matter as a place in the file, whose first line is `---`.
+/// Returns a place in the front matter as a place in the file, whose first line is `---`.
 fn in_file(at: Position) -> Position {
     Position { line: at.line + 1, ..at }
 }

@@ -52,7 +52,7 @@ fn protocol(variable: impl Fn(&str) -> Option<String>) -> Option<Protocol> {
     (is_iterm || is_like_it).then_some(Protocol::ITerm2)
 }
 
-/// The escape sequences that show an image, if the protocol has its format.
+/// Returns the escape sequences that show an image, if the protocol has its format.
 fn sequence(protocol: Protocol, bytes: &[u8]) -> Option<String> {
     let is_png = bytes.starts_with(b"\x89PNG\r\n\x1a\n");
     let is_known =

@@ -38,7 +38,7 @@ pub(crate) fn sink(label: &str, wants: fn(&Notice) -> bool) -> NoticeSink {
     NoticeSink::new(take).with_calls(move |id| within(id, wants))
 }
 
-/// The same for a call that a program makes. Its text is the program's to use.
+/// Returns the same for a call that a program makes. Its text is the program's to use.
 fn within(label: &str, wants: fn(&Notice) -> bool) -> NoticeSink {
     let bar = Bar::new(label);
     let take = move |notice: Notice| {
@@ -109,7 +109,7 @@ impl Drop for Bar {
     }
 }
 
-/// Whether bars can move in place on standard error.
+/// Returns whether bars can move in place on standard error.
 fn can_draw() -> bool {
     stderr_is_terminal() && std::env::var_os("TERM").is_some_and(|term| term != "dumb")
 }

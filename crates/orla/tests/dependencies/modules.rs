@@ -66,7 +66,7 @@ impl Modules {
         self.0.insert(name, reader.module);
     }
 
-    /// The module in which what a path names is defined.
+    /// Returns the module in which what a path names is defined.
     fn resolve(&self, path: &[String], depth: usize) -> Name {
         let mut at = Name::new();
         for (index, segment) in path.iter().enumerate() {
@@ -84,8 +84,8 @@ impl Modules {
         at
     }
 
-    /// The arrows between files and folders that stand side by side. A folder has all arrows of the modules in it. There is no
-    /// arrow between a module and its own children.
+    /// Returns the arrows between files and folders that stand side by side. A folder has all arrows of
+    /// the modules in it. There is no arrow between a module and its own children.
     pub(crate) fn arrows(&self) -> BTreeSet<Arrow> {
         let mut arrows = BTreeSet::new();
         for (from, module) in &self.0 {
@@ -105,7 +105,7 @@ impl Modules {
         self.0.keys().any(|module| module.len() > name.len() && module.starts_with(&name))
     }
 
-    /// The members of each circle of these arrows that has a folder among its members.
+    /// Returns the members of each circle of these arrows that has a folder among its members.
     pub(crate) fn circles(&self, arrows: &BTreeSet<Arrow>) -> BTreeSet<BTreeSet<String>> {
         let reach = |from: &str| {
             let (mut reached, mut open) = (BTreeSet::new(), vec![from]);
@@ -138,7 +138,7 @@ struct Reader {
 }
 
 impl Reader {
-    /// The path from the root of the crate, if it leads into the crate.
+    /// Returns the path from the root of the crate, if it leads into the crate.
     fn absolute(&self, path: &[String]) -> Option<Name> {
         let mut at = match path.first()?.as_str() {
             "crate" => Name::new(),
@@ -214,7 +214,7 @@ impl<'ast> Visit<'ast> for Reader {
     }
 }
 
-/// Whether it is compiled for tests alone.
+/// Returns whether it is compiled for tests alone.
 fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         attribute.path().is_ident("cfg")

@@ -136,7 +136,7 @@ fn another_instance_calls_the_agent_over_each_protocol() {
     }
 }
 
-/// A card on a port of its own. Every request is answered with it.
+/// Returns a card on a port of its own. Every request is answered with it.
 fn card_server(card: &Value) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
@@ -178,12 +178,12 @@ fn a_card_and_grpc_may_have_different_ports_on_one_host() {
     eventually("the agent was called", || calls_of(&server, "echo") > before);
 }
 
-/// How many calls of a capability a server has logged.
+/// Returns how many calls of a capability a server has logged.
 fn calls_of(server: &Server, name: &str) -> usize {
     server.log().lines().filter(|line| line.contains("call finished") && line.contains(name)).count()
 }
 
-/// A request of 0.3, which names no version.
+/// Returns a request of 0.3, which names no version.
 fn older(method: &str, params: &Value) -> Request {
     let body = json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params});
     Request::new("POST", "/a2a").header("content-type", "application/json").body(body.to_string())

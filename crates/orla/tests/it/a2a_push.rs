@@ -57,7 +57,7 @@ impl Receiver {
         self.posts.lock().clone()
     }
 
-    /// The states that it was told of.
+    /// Returns the states that it was told of.
     fn states(&self) -> Vec<String> {
         let states = self.posts().into_iter().filter_map(|(_, event)| {
             let of = if event["task"].is_object() { &event["task"] } else { &event["statusUpdate"] };

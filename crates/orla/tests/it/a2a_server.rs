@@ -75,7 +75,7 @@ pub(crate) fn send(server: &Server, request: &Request) -> Response {
     server.http().send(request).expect("an answer")
 }
 
-/// The result of a method.
+/// Returns the result of a method.
 pub(crate) fn ask(server: &Server, method: &str, params: &Value) -> Value {
     let answer = send(server, &rpc(method, params));
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")));
@@ -85,7 +85,7 @@ pub(crate) fn ask(server: &Server, method: &str, params: &Value) -> Value {
     answer["result"].clone()
 }
 
-/// The code of the error of a method.
+/// Returns the code of the error of a method.
 pub(crate) fn refusal(server: &Server, method: &str, params: &Value) -> i64 {
     let answer = send(server, &rpc(method, params)).json();
     answer["error"]["code"].as_i64().unwrap_or_else(|| panic!("no error: {answer}"))

@@ -10,7 +10,7 @@ use crate::{sh, world};
 
 const KEY: &str = "sk-do-not-tell";
 
-/// A tool that says of itself that it only reads.
+/// Returns a tool that says of itself that it only reads.
 pub(crate) fn safe(body: &str) -> String {
     sh(&format!("# /// orla\n# annotations: {{readOnlyHint: true}}\n# ///\n{body}"))
 }
@@ -23,7 +23,7 @@ fn run(world: &World, model: &Scripted, wire: &Wire, arguments: &[&str]) -> Fini
     world.run(&all)
 }
 
-/// The same, and the provider's key is sent to it.
+/// Returns the same, and the provider's key is sent to it.
 fn run_with_key(world: &World, model: &Scripted, wire: &Wire, arguments: &[&str]) -> Finished {
     let key = wire.key.map(|(variable, _)| ["--api-key-env", variable]);
     run(world, model, wire, &[key.as_ref().map_or(&[][..], |key| key), arguments].concat())

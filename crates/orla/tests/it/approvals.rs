@@ -25,7 +25,7 @@ fn pending(server: &Server, token: &str) -> Vec<Value> {
     server.get_as("/approvals", token).json().as_array().cloned().unwrap_or_default()
 }
 
-/// The id of the only call that waits.
+/// Returns the id of the only call that waits.
 fn waiting(server: &Server) -> String {
     eventually("a call waits for its approval", || {
         let rows = pending(server, ADA);
@@ -42,7 +42,7 @@ fn runs(server: &Server) -> usize {
     if server.path("ran").exists() { server.read("ran").lines().count() } else { 0 }
 }
 
-/// The records of decisions in the audit, as `decision by via`.
+/// Returns the records of decisions in the audit, as `decision by via`.
 fn decisions(server: &Server) -> Vec<String> {
     let word = |record: &Value, name: &str| record[name].as_str().unwrap_or("-").to_owned();
     let audit = server.read("audit.jsonl");
@@ -168,7 +168,7 @@ fn a_call_that_is_not_answered_in_time_does_not_run() {
     assert!(pending(&server, ADA).is_empty());
 }
 
-/// A sessionless call by a client that can be asked, up to the question.
+/// Returns a sessionless call by a client that can be asked, up to the question.
 fn asked(server: &Server, token: &str, arguments: &Value) -> (Client, Value) {
     let mut client = server.client_as(token);
     let result = client.request("tools/call", able(arguments)).expect("a result");
@@ -181,7 +181,7 @@ fn able(arguments: &Value) -> Value {
     json!({"name": "a", "arguments": arguments, "_meta": can})
 }
 
-/// The call with the answer to its question.
+/// Returns the call with the answer to its question.
 fn resumed(question: &Value, arguments: &Value, content: &Value) -> Value {
     let questions = question["inputRequests"].as_object().expect("questions");
     let key = questions.keys().next().expect("a question");

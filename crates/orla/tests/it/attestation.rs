@@ -8,14 +8,14 @@ use serde_json::{Value, json};
 use crate::audit::events;
 use crate::{sh, world};
 
-/// The line of `trusted_keys` for a new key in `key.pem`.
+/// Returns the line of `trusted_keys` for a new key in `key.pem`.
 fn key(world: &World) -> String {
     let made = world.run(&["attest", "--new-key", "key.pem", "--authority", "ops"]);
     assert_eq!(made.code, Some(0), "{made:?}");
     made.stdout
 }
 
-/// A world with two tools that `ops` vouches for, and this configuration besides.
+/// Returns a world with two tools that `ops` vouches for, and this configuration besides.
 fn attested(config: &str) -> World {
     let world = world().tool("one", sh("# One.\necho 1")).tool("two", sh("# Two.\necho 2"));
     let trusted = key(&world);

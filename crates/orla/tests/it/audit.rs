@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{sh, world};
 
-/// The records of an audit log.
+/// Returns the records of an audit log.
 fn records(world: &World, path: &str) -> Vec<Value> {
     let text = world.read(path);
     text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
@@ -167,7 +167,7 @@ fn a_call_from_the_command_line_is_recorded_too() {
     assert_eq!(audit(&world).code, Some(0));
 }
 
-/// A world whose audit log is signed by a key, and the public half of it.
+/// Returns a world whose audit log is signed by a key, and the public half of it.
 fn signed_world(heads: &str) -> (World, String) {
     let world = world().tool("t", sh("echo"));
     let made = world.run(&["attest", "--new-key", "audit.pem"]);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::world;
 
-/// The value that a built-in gives, or the text of its error.
+/// Returns the value that a built-in gives, or the text of its error.
 fn call(id: &str, arguments: &Value) -> Result<Value, String> {
     let called = world().run(&["call", id, "--raw", "--json", &arguments.to_string()]);
     let result: Value =

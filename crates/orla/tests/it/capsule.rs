@@ -70,7 +70,7 @@ pub(crate) struct Source {
     version: String,
 }
 
-/// A capsule that does nothing wrong.
+/// Returns a capsule that does nothing wrong.
 pub(crate) fn bare() -> Source {
     let pass = || "pass".to_owned();
     Source {
@@ -134,7 +134,8 @@ impl Source {
 /// How long a start may take where a test does not say: on a machine with much to do, Python takes seconds.
 pub(crate) const PATIENCE_MS: u64 = 120_000;
 
-/// The text of `orla-tool.json` for the package `cap`, with these members besides the required ones.
+/// Returns the text of `orla-tool.json` for the package `cap`, with these members besides the required
+/// ones.
 #[expect(clippy::needless_pass_by_value, reason = "calls read as `manifest(json!(…))`")]
 pub(crate) fn manifest(more: Value) -> String {
     let mut manifest = json!({
@@ -150,12 +151,12 @@ pub(crate) fn watched() -> String {
     manifest(json!({"hot_load": {"watch": ["main.py"], "mode": "restart", "debounce_ms": 30}}))
 }
 
-/// A world with the capsule `cap`.
+/// Returns a world with the capsule `cap`.
 pub(crate) fn with(world: World, manifest: &str, code: &str) -> World {
     world.tool("cap/main.py", code).file("tools/cap/orla-tool.json", manifest)
 }
 
-/// A server that serves the capsule `cap` and restarts it quickly when it fails.
+/// Returns a server that serves the capsule `cap` and restarts it quickly when it fails.
 pub(crate) fn serve(manifest: &str, code: &Source) -> Server {
     serve_with("backoff_min_ms: 20, backoff_max_ms: 50", manifest, code)
 }
@@ -166,7 +167,7 @@ pub(crate) fn serve_with(policy: &str, manifest: &str, code: &Source) -> Server 
     with(world, manifest, &code.python()).serve()
 }
 
-/// How the capsule is, according to `/status`.
+/// Returns how the capsule is, according to `/status`.
 pub(crate) fn status(server: &Server) -> Value {
     let status = server.status();
     let rows = status["capabilities"].as_array().expect("a list of capabilities");
@@ -179,13 +180,13 @@ pub(crate) fn until_state(server: &Server, state: &str) {
     eventually(&format!("the capsule is {state}"), || status(server)["state"] == state);
 }
 
-/// The process id that the text of an answer names.
+/// Returns the process id that the text of an answer names.
 pub(crate) fn pid_in(text: &str) -> u32 {
     let word = text.split_whitespace().find_map(|word| word.strip_prefix("pid="));
     word.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("no process id in {text}"))
 }
 
-/// How many processes have started; panics if two of them lived at once, by what they recorded.
+/// Returns how many processes have started; panics if two of them lived at once, by what they recorded.
 pub(crate) fn starts(world: &World) -> usize {
     let text = world.read("record.log");
     let mut records: Vec<(u64, &str, &str)> = text

@@ -10,12 +10,12 @@ use crate::capsule::{
 };
 use crate::{sh, world};
 
-/// How many warnings of the log have this in their message.
+/// Returns how many warnings of the log have this in their message.
 fn warnings(server: &Server, words: &str) -> usize {
     server.logged("warn").iter().filter(|line| line.message().contains(words)).count()
 }
 
-/// A server with the capsule, a tool of another kind, and calls that last 1.5 s at most.
+/// Returns a server with the capsule, a tool of another kind, and calls that last 1.5 s at most.
 fn impatient(code: &crate::capsule::Source) -> Server {
     let world = world().config("timeout: 1.5\n").tool("other", sh("echo other"));
     let yaml = "name: cap\nversion: 1.0.0\nentrypoint: main.py\nruntime: {mode: capsule, eager: true, startup_timeout_ms: 30000}\n";

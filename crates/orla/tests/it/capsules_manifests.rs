@@ -12,7 +12,7 @@ fn yaml(name: &str, version: &str, more: &str) -> String {
     format!("name: {name}\nversion: {version}\nentrypoint: run.sh\n{more}")
 }
 
-/// A simple package that prints this.
+/// Returns a simple package that prints this.
 fn package(world: World, directory: &str, manifest: &str, says: &str) -> World {
     world.write(format!("{directory}/run.sh"), sh(&format!("echo {says} \"$@\" $LEVEL; pwd")), 0o755);
     world.write(format!("{directory}/tool.yaml"), manifest, 0o644);

@@ -9,7 +9,8 @@ use crate::world;
 /// A capsule with two tools, resources, prompts and completion, each call in a thread of its own.
 const FULL: &str = include_str!("../fixtures/full_capsule.py");
 
-/// A server that serves it and knows what it offers: a machine with much to do needs a while for that.
+/// Returns a server that serves it and knows what it offers: a machine with much to do needs a while for
+/// that.
 fn full() -> Server {
     let server = with(world(), &manifest(json!({})), FULL).serve();
     eventually("its tools are known", || server.client().tool_names() == ["cap__one", "cap__two"]);
@@ -25,14 +26,14 @@ fn clients(server: &Server) -> [Client; 2] {
     clients
 }
 
-/// A session whose client can be asked everything.
+/// Returns a session whose client can be asked everything.
 fn answering(server: &Server) -> Client {
     let mut client = server.session_able_to(&json!({"elicitation": {}, "sampling": {}, "roots": {}}));
     client.tool_names();
     client
 }
 
-/// The next message of a call that is a request to the client.
+/// Returns the next message of a call that is a request to the client.
 fn question(call: &mut Pending) -> Value {
     loop {
         let message = call.next_message().expect("a question comes");
@@ -50,7 +51,7 @@ fn reply(server: &Server, client: &Client, question: &Value, result: &Value) {
     assert_eq!(answer.expect("an answer is accepted").status, 202);
 }
 
-/// The text of the result that ends a call.
+/// Returns the text of the result that ends a call.
 fn text_of(call: &mut Pending) -> String {
     loop {
         let message = call.next_message().expect("an answer comes");

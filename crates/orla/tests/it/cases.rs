@@ -118,7 +118,7 @@ fn asking(upstream: &Upstream) -> World {
     world().file("tools/ten.rtfs", TEN).config(&config)
 }
 
-/// The case of the newest call of a capability.
+/// Returns the case of the newest call of a capability.
 fn exported(server: &Server, capability: &str) -> String {
     let url = format!("http://{}", server.address());
     let listed =

@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::remotes::free_port;
 use crate::{sh, world};
 
-/// An address at which no NATS server listens.
+/// Returns an address at which no NATS server listens.
 fn unused_address() -> String {
     format!("nats://127.0.0.1:{}", free_port())
 }

@@ -11,7 +11,7 @@ use crate::mcp_script::mcp_script;
 use crate::{sh, world};
 use orla_e2e::{Server, World, eventually};
 
-/// A tool that tries `code` and says for each line whether it worked.
+/// Returns a tool that tries `code` and says for each line whether it worked.
 fn probe(permissions: &str, code: &str) -> String {
     sh(&format!(
         "# /// orla\n# {permissions}\n# ///\nt() {{ name=$1; shift; if \"$@\" >/dev/null 2>&1; then echo $name=ok; else echo $name=no; fi; }}\n{code}"
@@ -363,7 +363,7 @@ fn compartments_end_with_the_server() {
     eventually("none of them is left", || all.iter().all(|pid| !is_running(*pid)));
 }
 
-/// The processes that a process has started, and those that these have started.
+/// Returns the processes that a process has started, and those that these have started.
 fn descendants_of(process: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let children = tasks
@@ -372,7 +372,7 @@ fn descendants_of(process: u32) -> Vec<u32> {
     children.flat_map(|child| [vec![child], descendants_of(child)].concat()).collect()
 }
 
-/// Whether it is there and not a zombie.
+/// Returns whether it is there and not a zombie.
 fn is_running(process: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('Z')))
@@ -431,7 +431,7 @@ t('clone', 0x40049409)
     assert_eq!(tried(&server, "open"), "subvolume=passed snapshot=passed fat=passed clone=passed");
 }
 
-/// The launchers of a server.
+/// Returns the launchers of a server.
 pub(crate) fn launchers_of(server: u32) -> Vec<i32> {
     let all = std::fs::read_dir("/proc")
         .expect("/proc can be read")

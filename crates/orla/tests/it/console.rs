@@ -97,7 +97,7 @@ impl<'a> Visitor<'a> {
         (response, page)
     }
 
-    /// Every page that links lead to from the first one.
+    /// Returns every page that links lead to from the first one.
     fn crawl(&self) -> Vec<(String, Response, Page)> {
         let (mut todo, mut seen, mut pages) = (vec!["/console".to_owned()], BTreeSet::new(), Vec::new());
         while let Some(path) = todo.pop() {
@@ -123,7 +123,7 @@ fn encoded(text: &str) -> String {
         .collect()
 }
 
-/// A server after some calls, one of which failed.
+/// Returns a server after some calls, one of which failed.
 fn busy() -> Server {
     let server = world()
         .tool("book", BOOK)
@@ -244,7 +244,7 @@ fn page_of(visitor: &Visitor<'_>, path: &str) -> Page {
     visitor.open(path).1
 }
 
-/// The arguments as the tool got them, without what orla adds.
+/// Returns the arguments as the tool got them, without what orla adds.
 fn booked_input(booked: &Value) -> Value {
     let mut booked = booked.clone();
     booked.as_object_mut().expect("an object").remove("_meta");
@@ -525,7 +525,7 @@ fn the_first_page_with_everything_is_small() {
     assert!(whole.len() <= 60 << 10, "{} bytes: {asked:?}", whole.len());
 }
 
-/// An MCP server that says on standard error that it began.
+/// Returns an MCP server that says on standard error that it began.
 fn speaks() -> String {
     mcp_script(
         "one",

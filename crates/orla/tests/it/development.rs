@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{sh, world};
 
-/// Whether a program is here. What needs it is tried only then.
+/// Returns whether a program is here. What needs it is tried only then.
 fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -109,7 +109,7 @@ fn every_example_passes_the_check_from_a_fresh_clone() {
     assert_eq!(done.code, Some(0), "{done:?}");
 }
 
-/// A project with two packages in its tools directory.
+/// Returns a project with two packages in its tools directory.
 fn project() -> orla_e2e::World {
     let mut world = world().env("TERM", "xterm");
     for name in ["first", "second"] {

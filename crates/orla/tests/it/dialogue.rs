@@ -8,7 +8,7 @@ const UP: &str = "\u{1b}[A";
 const CTRL_C: &str = "\u{3}";
 const CTRL_D: &str = "\u{4}";
 
-/// A dialogue that has begun, with what was shown until then.
+/// Returns a dialogue that has begun, with what was shown until then.
 fn dialogue(world: World) -> (Terminal, usize) {
     let terminal = world.env("TERM", "xterm").at_terminal(&["rtfs"]);
     let at = terminal.shows(0, "rtfs> ");

@@ -118,7 +118,8 @@ fn a_tool_that_reads_the_terminal_ends_at_its_timeout_at_the_latest() {
 const RECORDS: &str = "env | sed -n 's/^\\([A-Za-z_][A-Za-z_0-9]*\\)=.*/\\1/p' | sort >\"$HOME/part.$1\"
 mv \"$HOME/part.$1\" \"$HOME/seen.$1\"; echo recorded";
 
-/// The variables that a program with this argument has recorded, without those that every process gets.
+/// Returns the variables that a program with this argument has recorded, without those that every
+/// process gets.
 fn seen(server: &orla_e2e::Server, name: &str) -> Vec<String> {
     let text = eventually("the program has recorded its environment", || {
         std::fs::read_to_string(server.path(format!("seen.{name}"))).ok()
@@ -159,7 +160,7 @@ fn seen(server: &orla_e2e::Server, name: &str) -> Vec<String> {
     text.lines().filter(|name| !is_usual(name)).map(str::to_owned).collect()
 }
 
-/// A header that gives a recording tool its argument.
+/// Returns a header that gives a recording tool its argument.
 fn recording(name: &str, more: &str) -> String {
     sh(&format!("# /// orla\n# args: [{name}]\n{more}# ///\n{RECORDS}"))
 }

@@ -12,7 +12,7 @@ use crate::world;
 /// The key with which the audit log of each version was signed.
 const AUDIT_KEY: &str = "ed25519:trku0B4yqw6j44dzbdTNbgXVBhr/czb3xNEuqD2ujBM=";
 
-/// A copy of the files of each version.
+/// Returns a copy of the files of each version.
 fn versions() -> Vec<World> {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let folders = fs::read_dir(fixtures).expect("the fixtures").flatten().map(|entry| entry.path());

@@ -10,7 +10,7 @@ use crate::{sh, world};
 
 const LOGIN: &str = "#!/bin/sh\n# /// orla\n# input_schema: {type: object, properties: {user: {type: string}, pass: {type: string, writeOnly: true}}}\n# ///\necho in\n";
 
-/// The calls that a caller sees, those within calls included.
+/// Returns the calls that a caller sees, those within calls included.
 fn calls(server: &Server, token: &str) -> Vec<Value> {
     let answer = server.get_as("/calls", token);
     assert_eq!(answer.status, 200, "{}", answer.text());

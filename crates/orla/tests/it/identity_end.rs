@@ -14,7 +14,7 @@ fn request(method: &str, path: &str, token: &str) -> Request {
         .header("content-type", "application/json")
 }
 
-/// The stream on which a sessionless client listens.
+/// Returns the stream on which a sessionless client listens.
 fn listen(server: &Server, token: &str) -> Exchange {
     let client = Client::connect(server.address(), Revision::Sessionless, Some(token));
     let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}, "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"}});
@@ -28,7 +28,7 @@ fn listen(server: &Server, token: &str) -> Exchange {
     exchange
 }
 
-/// The rest of a stream.
+/// Returns the rest of a stream.
 fn rest(mut exchange: Exchange) -> Vec<String> {
     std::iter::from_fn(|| exchange.next_event().expect("a clean end")).collect()
 }

@@ -7,20 +7,20 @@ use serde_json::{Value, json};
 
 use crate::world;
 
-/// An example, which `cargo test` builds beside the binaries of the tests.
+/// Returns an example, which `cargo test` builds beside the binaries of the tests.
 fn example(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_BIN_EXE_orla")).with_file_name("examples").join(name);
     assert!(path.exists(), "{} is not built: cargo build -p orla --examples", path.display());
     path
 }
 
-/// A configuration with one greeting, in this word.
+/// Returns a configuration with one greeting, in this word.
 fn greets(word: &str) -> String {
     let provider = format!("{{Custom: {{kind: greeting, word: {word}}}}}");
     format!("capabilities:\n  - id: greet\n    description: Greets.\n    provider: {provider}\n")
 }
 
-/// The server with a kind of its own.
+/// Returns the server with a kind of its own.
 fn greeting_world() -> World {
     World::new(example("greeting_server")).env("ORLA_PORT", "0").env("WORD", "Hej")
 }

@@ -82,12 +82,12 @@ mod upstream;
 
 use orla_e2e::World;
 
-/// An empty world for the binary under test.
+/// Returns an empty world for the binary under test.
 fn world() -> World {
     World::new(env!("CARGO_BIN_EXE_orla"))
 }
 
-/// A shell script with this body.
+/// Returns a shell script with this body.
 fn sh(body: &str) -> String {
     format!("#!/bin/sh\n{body}\n")
 }

@@ -1,7 +1,7 @@
 //! An MCP server over stdio in Python, with one tool.
 
-/// The server with the tool `tool`. `begin` runs when the process starts; `answer` sets the `result` of a call
-/// whose `params` are `p`, and may write messages by `out` before.
+/// Returns the server with the tool `tool`. `begin` runs when the process starts; `answer` sets the
+/// `result` of a call whose `params` are `p`, and may write messages by `out` before.
 pub(crate) fn mcp_script(tool: &str, begin: &str, answer: &str) -> String {
     format!(
         r#"

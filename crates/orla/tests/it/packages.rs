@@ -53,12 +53,12 @@ with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as z:
             put(name.replace('%', str(n)), "0" * int(data[1:]) if data.startswith('*') else data, int(mode, 8))
 "#;
 
-/// A project beside which bundles are made.
+/// Returns a project beside which bundles are made.
 pub(crate) fn project() -> World {
     world().config("log_level: info\n").file("server.py", SERVER).file("make.py", MAKE)
 }
 
-/// A bundle in the project's directory.
+/// Returns a bundle in the project's directory.
 pub(crate) fn bundle(
     world: &World,
     file: &str,

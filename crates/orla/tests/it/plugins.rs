@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::{sh, world};
 
-/// A plugin with these functions, each the body of a Python function of `input` and `id`. It answers one call after
-/// the other; `raw` writes a line, `start` counts its processes.
+/// Returns a plugin with these functions, each the body of a Python function of `input` and `id`. It
+/// answers one call after the other; `raw` writes a line, `start` counts its processes.
 fn plugin(functions: &[(&str, &str)]) -> String {
     let bodies: Vec<String> =
         functions.iter().map(|(name, body)| format!("def {name}(input, id):\n    {body}\n")).collect();
@@ -54,7 +54,7 @@ for line in sys.stdin:
     )
 }
 
-/// A world with the plugin at `p.py`, which `plugins.p` names with these further settings.
+/// Returns a world with the plugin at `p.py`, which `plugins.p` names with these further settings.
 fn with(functions: &[(&str, &str)], more: &str) -> World {
     let config = format!(
         "capsules: {{backoff_min_ms: 1, backoff_max_ms: 1}}\nplugins:\n  p: {{path: ./p.py{more}}}\n"
@@ -76,7 +76,7 @@ fn notes(server: &Server, what: &str) -> usize {
     text.lines().filter(|line| *line == what).count()
 }
 
-/// A call whose client wants to hear how far it is.
+/// Returns a call whose client wants to hear how far it is.
 fn with_progress(client: &mut Client, name: &str, arguments: &Value) -> ToolResult {
     let params = json!({"name": name, "arguments": arguments, "_meta": {"progressToken": 1}});
     let call = client.begin("tools/call", params);

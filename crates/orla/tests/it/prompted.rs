@@ -8,12 +8,12 @@ use crate::agent::safe;
 use crate::model::{Reply, Scripted, WIRES, openai};
 use crate::{sh, world};
 
-/// The configuration that names a scripted model, with more of its keys.
+/// Returns the configuration that names a scripted model, with more of its keys.
 fn asking(model: &Scripted, more: &str) -> String {
     format!("agent: {{model: 'openai::m', base_url: '{}'{more}}}\n", model.base())
 }
 
-/// A server whose model greets with the tool `greet` and answers then.
+/// Returns a server whose model greets with the tool `greet` and answers then.
 fn greeting(model: &Scripted, more: &str) -> Server {
     world().tool("greet", safe("echo hello $(cat)")).config(&asking(model, more)).serve()
 }

@@ -38,7 +38,7 @@ fn calc() -> World {
     world().file("calc.py", SERVER)
 }
 
-/// How many servers run.
+/// Returns how many servers run.
 fn processes(server: &Server) -> usize {
     server.processes().iter().filter(|process| process.command_line.contains("calc.py")).count()
 }
@@ -268,7 +268,7 @@ capabilities:
     assert!(sentence.contains("/nonexistent was not found") && !sentence.contains("gone"), "{sentence}");
 }
 
-/// A server whose start lasts until the file `gate` is there.
+/// Returns a server whose start lasts until the file `gate` is there.
 fn with_a_slow_server(more: &str) -> World {
     let slow = mcp_script(
         "t",

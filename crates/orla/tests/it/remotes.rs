@@ -125,7 +125,8 @@ fn the_time_that_a_caller_has_is_the_time_of_the_call_there() {
     third.assert_no_tool_is_left();
 }
 
-/// A port of this machine that nothing uses. It is below those that the system chooses, so that no other test gets it.
+/// Returns a port of this machine that nothing uses. It is below those that the system chooses, so that
+/// no other test gets it.
 pub(crate) fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = 16_000 + u16::try_from(std::process::id() % 10_000).expect("it is small");

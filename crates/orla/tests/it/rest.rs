@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::{sh, world};
 
-/// A tool that notes that it was called, and ends when the file `go` is there.
+/// Returns a tool that notes that it was called, and ends when the file `go` is there.
 fn waits() -> String {
     sh(
         "# /// orla\n# description: Waits.\n# output: json\n# ///\necho x >> ran\nwhile [ ! -e go ]; do sleep 0.02; done\necho '{\"n\": 1.10}'",

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::upstream::Upstream;
 use crate::world;
 
-/// A server that answers `GET /` and `POST /` with this text.
+/// Returns a server that answers `GET /` and `POST /` with this text.
 fn texts(text: &str) -> Upstream {
     let server = Upstream::start();
     server.set("GET /", 200, &json!(text).to_string());
@@ -18,7 +18,7 @@ fn http(url: &str, method: &str) -> String {
     format!("{{type: http, method: {method}, base_url: '{url}', timeout_ms: 2000}}")
 }
 
-/// The address of a port that nothing listens on.
+/// Returns the address of a port that nothing listens on.
 fn refusing() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let port = listener.local_addr().expect("the address of a listener").port();

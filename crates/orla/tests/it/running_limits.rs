@@ -448,8 +448,8 @@ fn a_fork_bomb_is_ended_and_other_calls_are_told_why_they_could_not_start() {
     assert_eq!(server.client().call("t", json!({})).stdout(), "ok\n");
 }
 
-/// A world whose server runs as a user that has no other processes; `None` unless we are root and such a
-/// user can reach the binary.
+/// Returns a world whose server runs as a user that has no other processes; `None` unless we are root
+/// and such a user can reach the binary.
 fn world_of_its_own_user(processes: u32) -> Option<World> {
     use std::os::unix::fs::{PermissionsExt, chown};
     let user = 40_000 + std::process::id() % 20_000;

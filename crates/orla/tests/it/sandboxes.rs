@@ -8,7 +8,7 @@ use orla_e2e::{Server, World};
 /// A permission that cannot be enforced.
 const UNENFORCEABLE: &str = "fs:read:/no/such/path";
 
-/// A tool with this metadata.
+/// Returns a tool with this metadata.
 fn tool(header: &str, code: &str) -> String {
     let header: String = header.lines().map(|line| format!("# {line}\n")).collect();
     sh(&format!("# /// orla\n{header}# ///\n{code}"))
@@ -19,7 +19,7 @@ fn python(header: &str, code: &str) -> String {
     format!("#!/usr/bin/env python3\n# /// orla\n{header}# ///\n{code}\n")
 }
 
-/// The rows of `orla doctor` by name, and its exit code.
+/// Returns the rows of `orla doctor` by name, and its exit code.
 fn doctor(world: &World) -> (Option<i32>, Value) {
     let told = world.run(&["doctor", "--json"]);
     let report =
@@ -300,7 +300,7 @@ fn a_reload_follows_links_anew() {
     assert_eq!(stdout(&server, "t"), "second");
 }
 
-/// A capsule with one tool. `call` answers the call `id` with `out`.
+/// Returns a capsule with one tool. `call` answers the call `id` with `out`.
 fn capsule(tool: &Value, call: &str) -> String {
     r#"#!/usr/bin/env python3
 import json, sys

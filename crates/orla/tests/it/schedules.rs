@@ -15,14 +15,14 @@ const CALLERS: &str = "auth_tokens: {ada: token-of-ada, ops: token-of-ops, boss:
 /// A schedule that fires every hour.
 const HOURLY: &str = "tasks:\n  - {name: tick, capability: hello, schedule: \"0 * * * *\", catch_up: 3, overlap: allow}\n";
 
-/// The names of the schedules, as `/status` has them.
+/// Returns the names of the schedules, as `/status` has them.
 fn names(server: &Server) -> Vec<String> {
     let status = server.status();
     let all = status["schedules"].as_array().cloned().unwrap_or_default();
     all.iter().map(|schedule| schedule["name"].as_str().unwrap_or_default().to_owned()).collect()
 }
 
-/// How many tasks a schedule has started.
+/// Returns how many tasks a schedule has started.
 fn started(server: &Server, schedule: &str) -> usize {
     let tasks = server.http().get("/tasks?limit=1000").json();
     let of = |task: &&Value| task["schedule"] == schedule;

@@ -119,18 +119,18 @@ impl Agent {
         format!("ws://{}", self.script.socket)
     }
 
-    /// The heads of all requests.
+    /// Returns the heads of all requests.
     pub(crate) fn seen(&self) -> Vec<String> {
         self.script.seen.lock().clone()
     }
 
-    /// How often an operation was asked for.
+    /// Returns how often an operation was asked for.
     pub(crate) fn asked(&self, operation: &str) -> usize {
         let asked = self.script.asked.lock();
         asked.iter().filter(|asked| *asked == operation).count()
     }
 
-    /// The set of its public keys.
+    /// Returns the set of its public keys.
     pub(crate) fn keys(&self) -> String {
         self.script.keys().to_string()
     }
@@ -269,7 +269,7 @@ impl Script {
         StreamReply { events, then: Then::Close }
     }
 
-    /// How a task stands: what it does is in its id.
+    /// Returns how a task stands: what it does is in its id.
     fn stands(&self, id: &str, times: usize) -> Value {
         let whole = json!([{"text": "one "}, {"text": "two "}, {"text": "three"}]);
         let event = match id {
@@ -284,7 +284,7 @@ impl Script {
         event["task"].clone()
     }
 
-    /// The answer of an operation.
+    /// Returns the answer of an operation.
     fn answer(&self, operation: &str, params: &Value) -> Result<StreamReply, Value> {
         let times = self.note(operation);
         let id = params["id"].as_str().unwrap_or_default();
@@ -331,7 +331,7 @@ fn artifact(id: &str, parts: &Value, append: bool) -> Value {
     json!({"artifactUpdate": {"taskId": id, "contextId": "c", "append": append, "artifact": {"artifactId": "a", "parts": parts}}})
 }
 
-/// A task that gives its result in pieces.
+/// Returns a task that gives its result in pieces.
 fn pieces(id: &str, count: usize, ends: bool) -> Vec<Value> {
     let mut events =
         vec![task(id, "SUBMITTED", &json!([]), None), status(id, "WORKING", Some("thinking"))];
@@ -481,7 +481,7 @@ fn operation(method: &str) -> &str {
     }
 }
 
-/// An event in the form of 0.3.
+/// Returns an event in the form of 0.3.
 fn older(event: &Value) -> Value {
     let members = event.as_object().expect("an object");
     let kinds = [
@@ -522,7 +522,7 @@ fn older_values(value: &Value) -> Value {
     }
 }
 
-/// The value with the members of every object in order.
+/// Returns the value with the members of every object in order.
 fn sorted(value: &Value) -> Value {
     match value {
         Value::Array(items) => items.iter().map(sorted).collect(),

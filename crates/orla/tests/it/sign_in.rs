@@ -51,7 +51,7 @@ impl Authority {
         self.seen().iter().filter(|(kind, grant)| kind == what || grant == what).count()
     }
 
-    /// A world whose configuration has the server with this `auth`.
+    /// Returns a world whose configuration has the server with this `auth`.
     fn world(&self, auth: &str, more: &str) -> World {
         let port = self.port;
         world().config(&format!(
@@ -94,7 +94,7 @@ fn log_in(world: &World, arguments: &[&str]) -> String {
     page
 }
 
-/// The address in a sentence.
+/// Returns the address in a sentence.
 pub(crate) fn link_in(sentence: &str) -> String {
     let word = sentence.split_whitespace().find(|word| word.starts_with("http://"));
     word.unwrap_or_else(|| panic!("no link in: {sentence}")).to_owned()

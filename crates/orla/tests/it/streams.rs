@@ -177,7 +177,7 @@ fn a_foreign_web_socket_is_a_stream_in_both_directions() {
     eventually("every connection is gone", || foreign.world.read("gone").len() == 6);
 }
 
-/// Whether a program that wrote its number to a file still runs.
+/// Returns whether a program that wrote its number to a file still runs.
 fn runs(world: &World, file: &str) -> bool {
     let number = world.read(file);
     !number.trim().is_empty() && Path::new("/proc").join(number.trim()).exists()

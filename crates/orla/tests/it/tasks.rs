@@ -9,7 +9,8 @@ use crate::{sh, world};
 const ADA: &str = "adas-token-for-tests";
 const BOB: &str = "bobs-token-for-tests";
 
-/// A tool that notes that it was called in the file `NAME.ran`, and ends when the file `go` is there.
+/// Returns a tool that notes that it was called in the file `NAME.ran`, and ends when the file `go` is
+/// there.
 fn waits(name: &str, is_idempotent: bool) -> String {
     sh(&format!(
         "# /// orla\n# description: Waits.\n# input_schema: {{n: integer}}\n# annotations: {{idempotentHint: {is_idempotent}}}\n# ///\n\
@@ -38,7 +39,7 @@ fn show(server: &Server, id: &str) -> Value {
     server.http().get(&format!("/tasks/{id}?wait=1")).json()
 }
 
-/// The task once it is in this state.
+/// Returns the task once it is in this state.
 fn reaches(server: &Server, id: &str, state: &str) -> Value {
     eventually(&format!("the task is {state}"), || {
         let task = server.http().get(&format!("/tasks/{id}")).json();

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::{sh, world};
 
-/// A tool that ends when the file `go` is there. It may be run again.
+/// Returns a tool that ends when the file `go` is there. It may be run again.
 fn waits() -> String {
     sh(
         "# /// orla\n# description: Waits.\n# task: optional\n# annotations: {idempotentHint: true}\n# ///\n\

@@ -10,7 +10,7 @@ use crate::{sh, world};
 /// Sets the title, clears the screen, rings, in C0 and in C1; reorders text; hides a tag.
 const EVIL: &str = "\u{1b}]0;pwned\u{7}\u{1b}[2J\u{9b}31m\u{202e}\u{e0041}";
 
-/// A tool and an MCP server that put such texts into every field they control.
+/// Returns a tool and an MCP server that put such texts into every field they control.
 fn evil() -> World {
     // As YAML and Python both read it.
     let quoted = EVIL.chars().map(|c| match u32::from(c) {

@@ -26,7 +26,7 @@ impl Authority {
         Self(Issuer::new(params, key), certificate)
     }
 
-    /// A certificate of this name for the local machine, and its key, in PEM.
+    /// Returns a certificate of this name for the local machine, and its key, in PEM.
     fn sign(&self, name: &str) -> (String, String) {
         let key = KeyPair::generate().expect("a key");
         let mut params =

@@ -44,7 +44,7 @@ fn varint(bytes: &[u8], at: &mut usize) -> u64 {
     value
 }
 
-/// The fields of a message, with their numbers.
+/// Returns the fields of a message, with their numbers.
 fn fields(bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     let (mut at, mut found) = (0, Vec::new());
     while at < bytes.len() {
@@ -67,7 +67,7 @@ fn fields(bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     found
 }
 
-/// The messages in the fields with this number.
+/// Returns the messages in the fields with this number.
 fn messages(bytes: &[u8], number: u64) -> Vec<&[u8]> {
     let found = fields(bytes).into_iter().filter(|(other, _)| *other == number);
     found
@@ -104,7 +104,7 @@ fn attributes(bytes: &[u8], number: u64) -> BTreeMap<String, String> {
     pairs.collect()
 }
 
-/// The spans of an `ExportTraceServiceRequest`, and what describes their instance.
+/// Returns the spans of an `ExportTraceServiceRequest`, and what describes their instance.
 fn decoded(request: &[u8]) -> (Vec<Span>, BTreeMap<String, String>) {
     let (mut spans, mut resource) = (Vec::new(), BTreeMap::new());
     for of_resource in messages(request, 1) {
@@ -125,7 +125,7 @@ fn decoded(request: &[u8]) -> (Vec<Span>, BTreeMap<String, String>) {
     (spans, resource)
 }
 
-/// All spans that a collector has got.
+/// Returns all spans that a collector has got.
 fn spans(collector: &Upstream) -> Vec<Span> {
     collector.asked().iter().flat_map(|asked| decoded(&asked.bytes).0).collect()
 }

@@ -34,7 +34,7 @@ pub(crate) struct ReceivedRequest {
 }
 
 impl Upstream {
-    /// A server on a port of its own.
+    /// Returns a server on a port of its own.
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let upstream =

@@ -22,7 +22,7 @@ use crate::waiting::{ApprovalRefused, ApprovalRequest};
 pub(crate) const WORD: &[u8] = b"approvals";
 /// How long a node may take for a page of its list, and to take an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The most calls that are shown of one node.
+/// The maximum number of calls that are shown of one node.
 const MAX_SHOWN: usize = 2048;
 /// The longest id of a question.
 const MAX_ID: usize = 64;
@@ -118,7 +118,7 @@ fn page(waiting: Vec<ApprovalRequest>, skip: usize, room: usize, now: SystemTime
     page
 }
 
-/// The calls that wait at other nodes, as far as this caller sees them.
+/// Returns the calls that wait at other nodes, as far as this caller sees them.
 pub(super) async fn waiting(core: &Core, caller: Option<&Principal>) -> Vec<ApprovalRequest> {
     let Some(cluster) = core.cluster() else { return Vec::new() };
     let lists = cluster.others().into_iter().map(async |other| {
@@ -157,7 +157,8 @@ async fn list(
 /// Passes on an answer to the node whose call waits.
 ///
 /// # Errors
-/// No node has such a question, or the caller may not answer it.
+///
+/// Returns an error if no node has such a question, or the caller may not answer it.
 pub(super) async fn decide(
     core: &Core,
     caller: Option<&Principal>,

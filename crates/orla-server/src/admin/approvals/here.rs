@@ -18,12 +18,13 @@ fn may_answer(core: &Core, principal: Option<&Principal>, has_others: bool) -> M
     }
 }
 
-/// Whether there are several callers here.
+/// Returns whether there are several callers here.
 pub(super) fn has_others(core: &Core) -> bool {
     core.tls.asks_clients() || core.settings.load().auth.has_several_callers()
 }
 
-/// The calls that wait, as a caller sees them. `has_others`: there are several callers here or where this one is.
+/// Returns the calls that wait, as a caller sees them. `has_others`: there are several callers here or
+/// where this one is.
 pub(super) fn waiting(
     core: &Core,
     principal: Option<&Principal>,
@@ -38,7 +39,8 @@ pub(super) fn waiting(
 /// Answers the question about a call that waits here.
 ///
 /// # Errors
-/// There is no such question, or the caller may not answer it.
+///
+/// Returns an error if there is no such question, or the caller may not answer it.
 pub(super) fn decide(
     core: &Core,
     principal: Option<&Principal>,

@@ -66,7 +66,7 @@ impl Target {
         format!("{}\0{}\0{principal}\0{}", self.method, self.name, self.digest()).into_bytes()
     }
 
-    /// The digest of the arguments. It is the same for every way to write them.
+    /// Returns the digest of the arguments. It is the same for every way to write them.
     fn digest(&self) -> String {
         let text = self.arguments.as_ref().and_then(|arguments| arguments.json().ok());
         let text = text.map_or("", JsonText::as_str);
@@ -182,6 +182,7 @@ fn notice_receiver(job: &Job, caller: &Caller) -> Option<(NoticeOptions, Arc<dyn
 
 impl InputFields {
     /// # Errors
+    ///
     /// −32602 for a malformed member.
     fn check(&self) -> Result<(), ErrorData> {
         let wrong = |what: &str, text: &JsonText| {
@@ -246,7 +247,7 @@ struct State {
 }
 
 impl PendingRequests {
-    /// How many there are.
+    /// Returns how many there are.
     pub(crate) fn count(&self) -> usize {
         self.open.lock().pending.len()
     }
@@ -285,11 +286,12 @@ impl PendingRequests {
         Ok(Resumed { pending, number })
     }
 
-    /// The request that a sealed state continues, to be attended by one request alone.
+    /// Returns the request that a sealed state continues, to be attended by one request alone.
     ///
     /// # Errors
-    /// −32602 for a state that was forged, belongs to another request, has expired, was used, or whose work has
-    /// ended.
+    ///
+    /// −32602 for a state that was forged, belongs to another request, has expired, was used, or whose
+    /// work has ended.
     fn find(&self, state: &str, target: &Target) -> Result<Resumed, ErrorData> {
         let refuse = |why: String| ErrorData::invalid_params(format!("requestState: {why}"), None);
         let sealed: String = serde_json::from_str(state).map_err(|err| refuse(err.to_string()))?;
@@ -367,7 +369,7 @@ impl Drop for Resumed {
 }
 
 impl PendingRequest {
-    /// The answer, or `None` if there are questions again.
+    /// Returns the answer, or `None` if there are questions again.
     async fn next(&self) -> Option<Reply> {
         if let Some(answer) = self.state.lock().answer.take() {
             return Some(answer);
@@ -391,8 +393,8 @@ impl PendingRequest {
         }
     }
 
-    /// Whether the work may be waiting for an approval: its client is asked for one, or a request of the client is open
-    /// while others are asked.
+    /// Returns whether the work may be waiting for an approval: its client is asked for one, or a
+    /// request of the client is open while others are asked.
     fn waits_for_approval(&self, market: &CapabilityMarketplace) -> bool {
         let approvals = market.approvals();
         self.state.lock().attended || self.requests.keys().iter().any(|key| approvals.is_waiting(key))

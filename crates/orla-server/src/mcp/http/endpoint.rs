@@ -27,7 +27,7 @@ use crate::mcp::rpc::{self, Id, Message, Notification};
 use crate::mcp::session::{Session, SessionId, elsewhere, shared};
 use crate::state::{Core, Settings};
 
-/// The most connections that wait for something of one session.
+/// The maximum number of connections that wait for something of one session.
 const MAX_OPEN_STREAMS: usize = 64;
 
 /// A request to the endpoint, without its body.
@@ -154,7 +154,7 @@ impl HttpRequest<'_> {
         })
     }
 
-    /// A sessionless request: it ends with its connection.
+    /// Returns a sessionless request: it ends with its connection.
     async fn sessionless(self, revision: Revision, job: Job) -> Response<Body> {
         let Self { core, principal, headers, .. } = self;
         if let Err(refused) = job.check_param_headers(core, headers, principal.as_ref()) {
@@ -188,7 +188,7 @@ impl HttpRequest<'_> {
         response
     }
 
-    /// A request of a session: it continues when its connection ends.
+    /// Returns a request of a session: it continues when its connection ends.
     async fn in_session(self, session: Arc<Session>, job: Job) -> Response<Body> {
         let Self { core, principal, .. } = self;
         let Some(running) = session.calls.begin(&job.id) else {
@@ -333,10 +333,11 @@ impl HttpRequest<'_> {
         shared::settle(self.core, self.principal.as_ref(), self.headers).await;
     }
 
-    /// The session that the headers name.
+    /// Returns the session that the headers name.
     ///
     /// # Errors
-    /// The answer to `request`, if there is none.
+    ///
+    /// Returns an error if the answer to `request`, if there is none.
     fn session(&self, request: Option<&Id>) -> Result<Arc<Session>, Box<Response<Body>>> {
         let refuse = |status, what| Err(Box::new(invalid(status, request, what)));
         let Some(value) = self.headers.get(SESSION_ID) else {
@@ -362,17 +363,17 @@ fn is_sessionless(headers: &HeaderMap) -> bool {
     version.and_then(Revision::parse).is_some_and(Revision::is_sessionless)
 }
 
-/// An error of the protocol as a response.
+/// Returns an error of the protocol as a response.
 fn refuse(status: StatusCode, id: Option<&Id>, error: &ErrorData) -> Response<Body> {
     json(status, rpc::error(id, error))
 }
 
-/// A request that is not valid in itself, or not now.
+/// Returns a request that is not valid in itself, or not now.
 fn invalid(status: StatusCode, id: Option<&Id>, what: impl Into<Cow<'static, str>>) -> Response<Body> {
     refuse(status, id, &ErrorData::invalid_request(what, None))
 }
 
-/// A body that could not be read. Its rest stays unread, so the connection is closed.
+/// Returns a body that could not be read. Its rest stays unread, so the connection is closed.
 fn unreadable(status: StatusCode, max: usize) -> Response<Body> {
     closing(invalid(status, None, why_unreadable(status, max)))
 }

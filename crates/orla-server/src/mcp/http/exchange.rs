@@ -175,7 +175,7 @@ impl Streamed {
     }
 }
 
-/// The rest of a stream for a client that came back, and the last event that it saw.
+/// Returns the rest of a stream for a client that came back, and the last event that it saw.
 pub(crate) fn resumed(stream: &Arc<Stream>, last: EventId, connection: Connection) -> Response<Body> {
     let reader = stream.read_after(last.number);
     events(unfold((last, reader, connection), |(mut id, mut reader, connection)| async move {
@@ -192,7 +192,7 @@ pub(crate) fn resumed(stream: &Arc<Stream>, last: EventId, connection: Connectio
     }))
 }
 
-/// A session's own stream, for notifications of changes, and the last event that its client saw.
+/// Returns a session's own stream, for notifications of changes, and the last event that its client saw.
 pub(crate) fn standalone(
     core: &Arc<Core>,
     session: Arc<Session>,

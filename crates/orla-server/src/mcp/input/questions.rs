@@ -10,12 +10,12 @@ use serde_json::value::RawValue;
 
 use orla_mcp::object::Object;
 
-/// The most open questions to one client, or of one sessionless call.
+/// The maximum number of open questions to one client, or of one sessionless call.
 pub(crate) const MAX_OPEN: usize = 64;
 /// The code of an internal error in JSON-RPC.
 pub(crate) const INTERNAL: i64 = -32603;
 
-/// The refusal of a question that is one too many.
+/// Returns the refusal of a question that is one too many.
 pub(crate) fn too_many() -> ClientError {
     let message = format!("more than {MAX_OPEN} questions to this client wait for an answer");
     ClientError::Refused { code: INTERNAL, message, data: None }
@@ -55,7 +55,7 @@ impl Requirement {
         }
     }
 
-    /// Whether a client with these capabilities meets it. An elicitation that says no mode means
+    /// Returns whether a client with these capabilities meets it. An elicitation that says no mode means
     /// forms (MCP 2025-11-25, elicitation, capabilities).
     pub(crate) fn is_met(self, capabilities: &str) -> bool {
         let Some(capabilities) = Object::parse(capabilities) else { return false };
@@ -70,7 +70,7 @@ impl Requirement {
         }
     }
 
-    /// The error for a request that cannot be answered because its client did not declare this.
+    /// Returns the error for a request that cannot be answered because its client did not declare this.
     pub(crate) fn missing(self) -> ErrorData {
         let mut required = ClientCapabilities::default();
         match self {
@@ -100,7 +100,7 @@ impl Requirement {
     }
 }
 
-/// The capabilities in an `initialize`, if the client can be asked anything.
+/// Returns the capabilities in an `initialize`, if the client can be asked anything.
 pub(crate) fn askable(capabilities: Option<&RawValue>) -> Option<JsonText> {
     let declared = Object::parse(capabilities?.get())?;
     let can = ["sampling", "elicitation", "roots"].iter().any(|name| declared.get(name).is_some());

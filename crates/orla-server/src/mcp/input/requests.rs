@@ -97,7 +97,7 @@ impl InputRequests {
         }
     }
 
-    /// The JSON object of the open questions: `inputRequests`.
+    /// Returns the JSON object of the open questions: `inputRequests`.
     pub(crate) fn input_requests(&self) -> Vec<u8> {
         let mut out = vec![b'{'];
         for question in &self.inner.lock().open {
@@ -115,7 +115,7 @@ impl InputRequests {
         out
     }
 
-    /// The keys of the open questions.
+    /// Returns the keys of the open questions.
     pub(crate) fn keys(&self) -> Vec<String> {
         self.inner.lock().open.iter().map(|question| question.key.clone()).collect()
     }
@@ -146,21 +146,22 @@ impl InputRequests {
         inner.open.clear();
     }
 
-    /// The error of a request that failed after its provider had asked for something that the client did not
-    /// declare.
+    /// Returns the error of a request that failed after its provider had asked for something that the
+    /// client did not declare.
     pub(crate) fn missing(&self) -> Option<ErrorData> {
         self.inner.lock().missing.map(Requirement::missing)
     }
 }
 
-/// The answer under this key. A value that is not an object is ignored.
+/// Returns the answer under this key. A value that is not an object is ignored.
 fn find(answers: &JsonText, key: &str) -> Option<JsonText> {
     let answers = Object::parse(answers.as_str())?;
     answers.get(key).filter(|answer| answer.starts_with('{')).map(|answer| trusted(answer.to_owned()))
 }
 
 impl Inner {
-    /// The key for a new question: the provider's, or else one of ours; unique among the open ones.
+    /// Returns the key for a new question: the provider's, or else one of ours; unique among the open
+    /// ones.
     fn key(&self, named: Option<String>, need: Requirement) -> String {
         let name = named.unwrap_or_else(|| format!("{}-{}", need.stem(), self.asked + 1));
         let taken = |key: &str| self.open.iter().any(|question| question.key == key);

@@ -27,7 +27,7 @@ pub(crate) struct Lists {
 }
 
 impl Lists {
-    /// The names of the lists that have changed since `notified`. Updates `notified`.
+    /// Returns the names of the lists that have changed since `notified`. Updates `notified`.
     pub(crate) fn changed_since(self, notified: &mut Self) -> Vec<&'static str> {
         let mut names = Vec::new();
         for (name, now, notified) in [

@@ -36,13 +36,14 @@ pub(crate) struct NoticeOptions {
 }
 
 impl NoticeOptions {
-    /// Whether the client wants any notification.
+    /// Returns whether the client wants any notification.
     pub(crate) fn anything(&self) -> bool {
         self.progress_token.is_some() || self.log_level.is_some()
     }
 }
 
-/// The most notices, and the most bytes of them, that are kept between two requests. The oldest are dropped first.
+/// The maximum number of notices, and the most bytes of them, that are kept between two requests. The
+/// oldest are dropped first.
 const MAX_KEPT: usize = 128;
 const MAX_KEPT_BYTES: usize = 1 << 20;
 
@@ -89,8 +90,8 @@ impl NoticeReceiver {
         }
     }
 
-    /// A sink that renders the wanted notices and passes them to the outlet, in order. `logger` names the
-    /// capability.
+    /// Returns a sink that renders the wanted notices and passes them to the outlet, in order. `logger`
+    /// names the capability.
     pub(crate) fn sink(self: Arc<Self>, logger: Arc<str>) -> NoticeSink {
         NoticeSink::new(move |notice| self.receive(notice, &logger))
     }
@@ -176,7 +177,7 @@ fn progress_message(token: &str, progress: &Progress) -> Bytes {
     out.into()
 }
 
-/// A message of a call's log. What a server sent goes on as it came.
+/// Returns a message of a call's log. What a server sent goes on as it came.
 fn log_message(level: LogLevel, logger: &str, message: &LogText) -> Bytes {
     let sent = message.as_sent();
     let logger = sent.and_then(|sent| sent.logger.as_deref()).unwrap_or(logger);
@@ -194,7 +195,7 @@ fn log_message(level: LogLevel, logger: &str, message: &LogText) -> Bytes {
     out.into()
 }
 
-/// A notification that some list has changed; for a subscription, with its id.
+/// Returns a notification that some list has changed; for a subscription, with its id.
 pub(crate) fn list_changed(list: &str, subscription: Option<&Id>) -> Bytes {
     let mut out = begin(list, "list_changed");
     if let Some(id) = subscription {
@@ -206,7 +207,7 @@ pub(crate) fn list_changed(list: &str, subscription: Option<&Id>) -> Bytes {
     out.into()
 }
 
-/// A notification that a resource has changed; for a subscription, with its id.
+/// Returns a notification that a resource has changed; for a subscription, with its id.
 pub(crate) fn resource_updated(uri: &str, subscription: Option<&Id>) -> Bytes {
     let mut out = begin("resources", "updated");
     out.extend_from_slice(br#","params":{"uri":"#);

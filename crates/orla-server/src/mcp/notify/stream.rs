@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::rpc::one_line;
 
-/// The most messages, and their bytes, that wait or are kept for one client on one stream. The newest is kept
-/// however large it is.
+/// The maximum number of messages, and their bytes, that wait or are kept for one client on one stream.
+/// The newest is kept however large it is.
 const MAX_EVENTS: usize = 1024;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
@@ -47,12 +47,12 @@ struct Inner {
 }
 
 impl Stream {
-    /// A stream whose messages are kept for a client that returns.
+    /// Returns a stream whose messages are kept for a client that returns.
     pub(crate) fn kept(number: u64) -> Arc<Self> {
         Self::new(number, true)
     }
 
-    /// A stream whose messages are dropped once they are taken.
+    /// Returns a stream whose messages are dropped once they are taken.
     pub(crate) fn passing() -> Arc<Self> {
         Self::new(0, false)
     }
@@ -95,17 +95,17 @@ impl Stream {
         .await;
     }
 
-    /// Whether a message waits.
+    /// Returns whether a message waits.
     pub(crate) fn has_messages(&self) -> bool {
         !self.inner.lock().events.is_empty()
     }
 
-    /// When the stream ended, if it has.
+    /// Returns when the stream ended, if it has.
     pub(crate) fn finished_at(&self) -> Option<Instant> {
         self.inner.lock().finished
     }
 
-    /// The bytes that are kept.
+    /// Returns the bytes that are kept.
     pub(crate) fn bytes(&self) -> usize {
         self.inner.lock().bytes
     }
@@ -151,7 +151,8 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// The next message with its number; `None` after the last, or when another reader took over.
+    /// Returns the next message with its number; `None` after the last, or when another reader took
+    /// over.
     pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<(u64, Bytes)>> {
         let mut inner = self.stream.inner.lock();
         if inner.reader != self.turn {
@@ -222,7 +223,7 @@ pub(crate) fn event(id: Option<&EventId>, message: &Bytes) -> Bytes {
     out.into()
 }
 
-/// The event that says how to reconnect, before there is any message.
+/// Returns the event that says how to reconnect, before there is any message.
 pub(crate) fn priming(id: &EventId) -> Bytes {
     format!("id: {id}\nretry: 3000\ndata: \n\n").into()
 }

@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use crate::mcp::surfaces::SurfaceRequest;
 use crate::state::Core;
 
-/// The most subscriptions of one session or listener.
+/// The maximum number of subscriptions of one session or listener.
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
 
 /// One client that is notified of changed resources.
@@ -44,7 +44,7 @@ impl Subscriber {
         self
     }
 
-    /// The resources that have changed since the last call.
+    /// Returns the resources that have changed since the last call.
     pub(crate) fn take(&self) -> BTreeSet<Arc<str>> {
         std::mem::take(&mut *self.changed.lock())
     }
@@ -104,6 +104,7 @@ impl Subscriptions {
     /// Subscribes, asking the surfaces if this is the first to.
     ///
     /// # Errors
+    ///
     /// What the surfaces say.
     pub(crate) async fn join(
         &self,
@@ -202,8 +203,8 @@ impl Subscriptions {
     }
 }
 
-/// The surface of the newest snapshot that accepts a subscription. Permissions of each subscriber are checked when
-/// there is a change to report.
+/// Returns the surface of the newest snapshot that accepts a subscription. Permissions of each
+/// subscriber are checked when there is a change to report.
 async fn subscribed_anew(core: &Core, newest: &Catalog, uri: &str) -> Option<Arc<dyn Surface>> {
     let method = "resources/subscribe";
     let mut error = None;

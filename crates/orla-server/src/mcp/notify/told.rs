@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use crate::mcp::notify::notices::{list_changed, resource_updated};
 
-/// The most changes that are kept of one session.
+/// The maximum number of changes that are kept of one session.
 const MAX_KEPT: usize = 256;
 
 /// What a client is told of.
@@ -43,7 +43,7 @@ pub(crate) struct Told {
 }
 
 impl Told {
-    /// The number of the last change that was told.
+    /// Returns the number of the last change that was told.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }

@@ -51,7 +51,7 @@ const MAX_MESSAGE: usize = 64 << 20;
 const MAX_RESTARTS: usize = 3;
 /// The largest record of the subscriptions of a session, in bytes.
 const MAX_RECORD: usize = 256 << 10;
-/// The most sessions whose changes are passed on at once.
+/// The maximum number of sessions whose changes are passed on at once.
 const AT_ONCE: usize = 64;
 /// How often a record is written that others write at the same time.
 const TRIES: usize = 5;
@@ -169,7 +169,8 @@ fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// The message after a number of a stream here, from a byte on, as much of it as fits into an answer.
+/// Returns the message after a number of a stream here, from a byte on, as much of it as fits into an
+/// answer.
 async fn next_of(
     core: &Core,
     session: &Arc<Session>,
@@ -312,7 +313,7 @@ struct RemoteStream {
     _connection: Connection,
 }
 
-/// The rest of a stream that another process keeps.
+/// Returns the rest of a stream that another process keeps.
 pub(crate) fn resumed(
     core: &Arc<Core>,
     session: Arc<Session>,
@@ -341,7 +342,7 @@ pub(crate) fn resumed(
 }
 
 impl RemoteStream {
-    /// The next event, or a sign of life; `None` after the last, and if the process is gone.
+    /// Returns the next event, or a sign of life; `None` after the last, and if the process is gone.
     async fn next(&mut self) -> Option<Bytes> {
         let core = Arc::clone(&self.core);
         let cluster = core.cluster()?;
@@ -495,7 +496,7 @@ async fn adopt(core: &Arc<Core>, session: &Arc<Session>) {
     }
 }
 
-/// Whether another node has this subscription of a session.
+/// Returns whether another node has this subscription of a session.
 pub(crate) async fn is_subscribed(core: &Core, session: &Session, uri: &str) -> bool {
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return false };
     let Ok(Some((listening, _))) = get(&*shared.store, session.id).await else { return false };
@@ -506,7 +507,8 @@ pub(crate) async fn is_subscribed(core: &Core, session: &Session, uri: &str) -> 
 /// Notes a subscription that was made here. Without the common state, it is known here alone.
 ///
 /// # Errors
-/// There are too many.
+///
+/// Returns an error if there are too many.
 pub(crate) async fn subscribed(core: &Core, session: &Session, uri: &str) -> Result<(), &'static str> {
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return Ok(()) };
     let noted = change(&*shared.store, session.id, |listening| {
@@ -638,7 +640,7 @@ pub(crate) async fn forward(core: Arc<Core>) {
     }
 }
 
-/// The next key of a record of where clients listen; `None` if some were missed.
+/// Returns the next key of a record of where clients listen; `None` if some were missed.
 async fn next_key(keys: &mut Option<tokio::sync::broadcast::Receiver<Arc<str>>>) -> Option<Arc<str>> {
     loop {
         let Some(receiver) = keys else { return std::future::pending().await };

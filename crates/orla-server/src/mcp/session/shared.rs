@@ -71,7 +71,7 @@ impl SharedSessions {
         Self { store, seen: Mutex::default() }
     }
 
-    /// Whether a record was renewed a while ago at most.
+    /// Returns whether a record was renewed a while ago at most.
     fn is_used(&self, record: &Record, idle: Duration) -> bool {
         let seen = self.seen.lock();
         let known = seen.get(&record.key).filter(|(revision, _)| *revision == record.revision);
@@ -276,7 +276,7 @@ pub(crate) async fn end(core: &Core, id: SessionId) {
 }
 
 impl Session {
-    /// The session as other servers need it.
+    /// Returns the session as other servers need it.
     fn shown(&self) -> Shown {
         Shown {
             revision: self.revision.version().as_str().to_owned(),
@@ -287,12 +287,12 @@ impl Session {
     }
 }
 
-/// The key of a session. Who can read the state learns no id from it.
+/// Returns the key of a session. Who can read the state learns no id from it.
 fn key(id: SessionId) -> String {
     format!("{SESSIONS}{}", digest(id))
 }
 
-/// The key of where the client of a session listens.
+/// Returns the key of where the client of a session listens.
 pub(super) fn listening_key(id: SessionId) -> String {
     format!("{LISTENING}{}", digest(id))
 }

@@ -30,8 +30,8 @@ impl<R: AsyncRead + Unpin> Lines<R> {
         Self { reader, max, buffer: BytesMut::new(), scanned: 0, skipping: false, ended: false }
     }
 
-    /// The next line; the last one need not end with a line break. `None` at the end. May be dropped while it
-    /// waits: nothing that was read is lost.
+    /// Returns the next line; the last one need not end with a line break. `None` at the end. May be
+    /// dropped while it waits: nothing that was read is lost.
     pub(crate) async fn next(&mut self) -> io::Result<Option<Line>> {
         loop {
             let unseen = &self.buffer[self.scanned..];
@@ -84,7 +84,7 @@ mod tests {
         found
     }
 
-    /// Gives the pieces one read at a time.
+    /// Returns the pieces one read at a time.
     fn tokio_test_reader(pieces: &[&[u8]]) -> impl AsyncRead + Unpin {
         struct Pieces(std::collections::VecDeque<Vec<u8>>);
         impl AsyncRead for Pieces {

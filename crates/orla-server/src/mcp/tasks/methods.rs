@@ -39,7 +39,9 @@ impl Request<'_> {
     /// Answers it.
     ///
     /// # Errors
-    /// The method does not exist in the client's revision, the extension is not declared, or the task is unknown.
+    ///
+    /// Returns an error if the method does not exist in the client's revision, the extension is not
+    /// declared, or the task is unknown.
     pub(crate) async fn answer(self, core: &Core, caller: TaskCaller<'_>) -> Result<Bytes, ErrorData> {
         let is_sessionless = caller.revision.is_sessionless();
         let exists = match self.method {
@@ -230,7 +232,7 @@ async fn ask(
     }
 }
 
-/// The result of a task that is over.
+/// Returns the result of a task that is over.
 pub(super) async fn result_of(tasks: &Tasks, task: &Task) -> Result<Option<JsonText>, ErrorData> {
     match task.state.is_terminal() {
         true => tasks.result(&task.id).await.map_err(|error| refused(&error)),
@@ -238,7 +240,7 @@ pub(super) async fn result_of(tasks: &Tasks, task: &Task) -> Result<Option<JsonT
     }
 }
 
-/// A task as it stands now.
+/// Returns a task as it stands now.
 pub(super) fn view<'a>(tasks: &Tasks, task: &'a Task, result: Option<&'a JsonText>) -> View<'a> {
     View { task, result, ttl: tasks.lifetime(task), now: Timestamp::now() }
 }

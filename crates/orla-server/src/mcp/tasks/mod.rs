@@ -43,7 +43,7 @@ pub(crate) struct TaskCaller<'a> {
     pub(crate) lacks: &'a OnceLock<Vec<String>>,
 }
 
-/// Whether a client's capabilities declare the extension (SEP-2663, capability negotiation).
+/// Returns whether a client's capabilities declare the extension (SEP-2663, capability negotiation).
 pub(crate) fn is_declared(capabilities: Option<&RawValue>) -> bool {
     // Most clients do not, and their capabilities need not be parsed for this.
     let text = capabilities.map(RawValue::get).filter(|text| text.contains(TASKS_EXTENSION_ID));
@@ -55,7 +55,7 @@ pub(crate) fn is_declared(capabilities: Option<&RawValue>) -> bool {
     extension == Some(true)
 }
 
-/// The error for a client that has to declare the extension: −32021.
+/// Returns the error for a client that has to declare the extension: −32021.
 fn undeclared(why: &str) -> ErrorData {
     let mut required = ClientCapabilities::default();
     let extension = (TASKS_EXTENSION_ID.to_owned(), serde_json::Map::new());
@@ -65,7 +65,8 @@ fn undeclared(why: &str) -> ErrorData {
     error
 }
 
-/// The error of a request about a task. An unknown task is −32602, and so is everything else that the client can mend.
+/// Returns the error of a request about a task. An unknown task is −32602, and so is everything else
+/// that the client can mend.
 fn refused(error: &TaskError) -> ErrorData {
     let message = error.to_string();
     match error {

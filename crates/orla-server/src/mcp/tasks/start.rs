@@ -43,10 +43,12 @@ pub(crate) struct Asked<'a> {
     pub(crate) declares: bool,
 }
 
-/// How the call of a capability runs. `catalog` is the snapshot of the session, if there is one.
+/// Returns how the call of a capability runs. `catalog` is the snapshot of the session, if there is one.
 ///
 /// # Errors
-/// The capability runs only as a task, and the client cannot have one, or it never does, and the client asks for one.
+///
+/// Returns an error if the capability runs only as a task, and the client cannot have one, or it never
+/// does, and the client asks for one.
 pub(crate) async fn mode<'a>(
     core: &'a Core,
     caller: TaskCaller<'_>,
@@ -86,8 +88,8 @@ pub(crate) async fn mode<'a>(
     }
 }
 
-/// The capability that the caller may call. A provider that has not said yet what it serves is asked first, as for the
-/// call itself.
+/// Returns the capability that the caller may call. A provider that has not said yet what it serves is
+/// asked first, as for the call itself.
 async fn entry_of(
     core: &Core,
     principal: Option<&Principal>,
@@ -106,7 +108,7 @@ async fn entry_of(
     newest.visible(principal, tool).cloned()
 }
 
-/// The `ttl` of `params.task`.
+/// Returns the `ttl` of `params.task`.
 fn ttl(task: &JsonText) -> Result<Option<u64>, ErrorData> {
     let wrong = |what: String| ErrorData::invalid_params(what, None);
     let Some(task) = Object::parse(task.as_str()) else {
@@ -138,7 +140,9 @@ impl Start {
     /// Starts the task and answers with it, once it is durable.
     ///
     /// # Errors
-    /// What is no failure of the call. A call that its caller's model can correct is answered with a result.
+    ///
+    /// What is no failure of the call. A call that its caller's model can correct is answered with a
+    /// result.
     pub(crate) async fn run(
         self,
         tasks: &Tasks,
@@ -175,14 +179,14 @@ impl Start {
     }
 }
 
-/// Whether results of a capability may continue as a task: only those of the user's own programs. What another server
-/// answers must not make orla call it again in the caller's name.
+/// Returns whether results of a capability may continue as a task: only those of the user's own
+/// programs. What another server answers must not make orla call it again in the caller's name.
 pub(crate) fn may_continue(catalog: &Catalog, target: &str) -> bool {
     let provider = catalog.get(target).map(|entry| &entry.manifest.provider);
     matches!(provider, Some(ProviderType::Custom(_) | ProviderType::Plugin(_)))
 }
 
-/// The input with which a call continues as a task, if its result says so.
+/// Returns the input with which a call continues as a task, if its result says so.
 pub(crate) fn continuation(outcome: &Outcome) -> Option<Payload> {
     let meta = outcome.meta.as_ref().filter(|meta| meta.as_str().contains(CONTINUE))?;
     let meta = Object::parse(meta.as_str())?;

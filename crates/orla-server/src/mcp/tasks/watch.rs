@@ -31,7 +31,8 @@ impl<'a> Watched<'a> {
     /// The tasks that the parameters of `subscriptions/listen` name. Unknown ones are left out.
     ///
     /// # Errors
-    /// The client does not declare the extension, or names too many tasks.
+    ///
+    /// Returns an error if the client does not declare the extension, or names too many tasks.
     pub(crate) async fn of(
         core: &'a Core,
         caller: TaskCaller<'_>,
@@ -55,12 +56,12 @@ impl<'a> Watched<'a> {
         Ok(Self { tasks: Some(tasks), changes: watched })
     }
 
-    /// The ids of the tasks.
+    /// Returns the ids of the tasks.
     pub(crate) fn ids(&self) -> Vec<String> {
         self.changes.iter().map(|changes| changes.borrow().id.to_string()).collect()
     }
 
-    /// The next task that has changed. Waits for ever if no task is left.
+    /// Returns the next task that has changed. Waits for ever if no task is left.
     pub(crate) async fn changed(&mut self) -> Arc<Task> {
         loop {
             if self.changes.is_empty() {
@@ -87,7 +88,8 @@ impl<'a> Watched<'a> {
     /// `notifications/tasks` for a stream: the task with its questions, its result or its error.
     ///
     /// # Errors
-    /// The state cannot be read.
+    ///
+    /// Returns an error if the state cannot be read.
     pub(crate) async fn notification(&self, task: &Task, stream: &Id) -> Result<Bytes, ErrorData> {
         let mut out =
             br#"{"jsonrpc":"2.0","method":"notifications/tasks","params":{"_meta":{""#.to_vec();
@@ -101,7 +103,7 @@ impl<'a> Watched<'a> {
     }
 }
 
-/// The ids in `notifications.taskIds`.
+/// Returns the ids in `notifications.taskIds`.
 fn wanted(params: &JsonText) -> Result<Option<BTreeSet<String>>, ErrorData> {
     let params = Object::parse(params.as_str());
     let notifications = params.as_ref().and_then(|params| params.get("notifications"));

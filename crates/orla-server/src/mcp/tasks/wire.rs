@@ -33,7 +33,8 @@ enum Ending<'a> {
 }
 
 impl View<'_> {
-    /// The word for its state in both forms. A failed call is `completed` in the extension, if it has a result.
+    /// Returns the word for its state in both forms. A failed call is `completed` in the extension, if
+    /// it has a result.
     fn status(&self, is_session: bool) -> &'static str {
         match self.task.state {
             State::Queued | State::Working => "working",
@@ -58,7 +59,8 @@ impl View<'_> {
         }
     }
 
-    /// The error of the protocol with which a provider refused the call, which goes out unchanged.
+    /// Returns the error of the protocol with which a provider refused the call, which goes out
+    /// unchanged.
     fn protocol_error(&self) -> Option<ErrorData> {
         let refusal = self.task.error.as_ref()?.refusal.as_ref()?;
         let code = ErrorCode(i32::try_from(refusal.code).unwrap_or(ErrorCode::INTERNAL_ERROR.0));
@@ -66,7 +68,7 @@ impl View<'_> {
         Some(ErrorData::new(code, refusal.message.clone(), data))
     }
 
-    /// The error of a task that gave no result.
+    /// Returns the error of a task that gave no result.
     pub(crate) fn error(&self) -> ErrorData {
         if let Some(error) = self.protocol_error() {
             return error;
@@ -99,13 +101,13 @@ impl View<'_> {
         }
     }
 
-    /// When to look next: the older the task, the later.
+    /// Returns when to look next: the older the task, the later.
     fn poll(&self) -> Duration {
         let age = Duration::from_millis(self.now.0.saturating_sub(self.task.created_at.0));
         (age / 4).clamp(POLL[0], POLL[1])
     }
 
-    /// The members of the task, without braces.
+    /// Returns the members of the task, without braces.
     fn members(&self, is_session: bool) -> String {
         let [ttl, poll] = if is_session { ["ttl", "pollInterval"] } else { ["ttlMs", "pollIntervalMs"] };
         let task = self.task;
@@ -175,13 +177,14 @@ impl View<'_> {
         }
     }
 
-    /// The task of 2025-11-25, with braces.
+    /// Returns the task of 2025-11-25, with braces.
     pub(crate) fn session_task(&self) -> String {
         format!("{{{}}}", self.members(true))
     }
 }
 
-/// The result of a task's call for a client of a session: structured content is an object, and `_meta` names the task.
+/// Returns the result of a task's call for a client of a session: structured content is an object, and
+/// `_meta` names the task.
 pub(crate) fn session_result(result: &JsonText, task: &Task, form: Form) -> JsonText {
     let Some(mut object) = Object::parse(result.as_str()) else { return result.clone() };
     let structured = object.get("structuredContent").map(str::to_owned);
@@ -195,7 +198,7 @@ pub(crate) fn session_result(result: &JsonText, task: &Task, form: Form) -> Json
     trusted(object.to_json().bytes().clone())
 }
 
-/// The parameters of a question to the client of a session, which name their task.
+/// Returns the parameters of a question to the client of a session, which name their task.
 pub(crate) fn session_question(params: &str, task: &Task) -> JsonText {
     let Some(mut object) = Object::parse(params) else { return orla_mcp::object::empty() };
     let meta = object.get("_meta").map(str::to_owned);
@@ -203,7 +206,7 @@ pub(crate) fn session_question(params: &str, task: &Task) -> JsonText {
     object.to_json()
 }
 
-/// The text of `_meta` with the member that names the task.
+/// Returns the text of `_meta` with the member that names the task.
 fn with_related(meta: Option<&str>, task: &Task) -> String {
     let related = format!(r#"{{"taskId":"{}"}}"#, task.id);
     match meta.and_then(Object::parse) {

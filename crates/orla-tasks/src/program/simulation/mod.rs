@@ -300,7 +300,7 @@ impl World {
         self.places.iter_mut().for_each(|places| *places = 0);
     }
 
-    /// The write of a run reaches the store. Returns the outcome.
+    /// Returns the write of a run reaches the store. Returns the outcome.
     fn finish(&mut self, task: usize, run: &mut Running) -> Went {
         let id = self.id(task);
         let before = self.store.record(&id).state;

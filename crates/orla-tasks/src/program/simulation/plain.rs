@@ -78,7 +78,7 @@ impl Plain {
         };
     }
 
-    /// The write reaches the store.
+    /// Returns the write reaches the store.
     pub(super) fn finish_write(&mut self, id: &TaskId, store: &mut Store) -> Went {
         let Some((events, then)) = self.writing.take() else { return Went::On };
         let record = store.record(id);

@@ -220,7 +220,7 @@ impl Run {
         }
     }
 
-    /// The write reaches the store.
+    /// Returns the write reaches the store.
     pub(super) fn finish_write(&mut self, id: &TaskId, store: &mut Store, made: &mut Made) -> Went {
         let Some(Write { changes, noted, then }) = self.writing.take() else { return Went::On };
         let event = match then {
@@ -372,7 +372,7 @@ pub(super) struct Around<'w> {
 }
 
 impl Around<'_> {
-    /// The current answer to a wait of a task.
+    /// Returns the current answer to a wait of a task.
     pub(super) fn answer(&self, id: &TaskId, form: Form) -> Option<i64> {
         match form {
             Form::Sleep(until) => (until <= self.now).then_some(until as i64),
@@ -385,7 +385,7 @@ impl Around<'_> {
     }
 }
 
-/// The result of a finished task for the tasks that await it.
+/// Returns the result of a finished task for the tasks that await it.
 pub(super) fn outcome(store: &Store, task: usize) -> Option<i64> {
     let state = store.record(&store.ids[&task]).state;
     state.is_terminal().then(|| if state == State::Completed { 1 } else { -1 })
@@ -400,7 +400,7 @@ pub(super) fn wait(form: Form, store: &Store) -> Wait {
     }
 }
 
-/// The second at which the first of these waits is over.
+/// Returns the second at which the first of these waits is over.
 pub(super) fn until(waits: &[Wait]) -> Option<u64> {
     let seconds = waits.iter().filter_map(|wait| match wait {
         Wait::Until(instant) => Some(timestamp(instant).0 / 1000),
@@ -413,7 +413,8 @@ pub(super) fn event_value(bytes: &[u8]) -> i64 {
     i64::from_le_bytes(bytes.try_into().unwrap())
 }
 
-/// The tickets of an operation: the ticket of its first or only request, and the ticket of its second.
+/// Returns the tickets of an operation: the ticket of its first or only request, and the ticket of its
+/// second.
 fn tickets(at: usize) -> [Ticket; 2] {
     [Ticket(2 * at as u64 + 1), Ticket(2 * at as u64 + 2)]
 }

@@ -66,8 +66,8 @@ impl Store {
 
 const REPEATS: [Repeat; 3] = [Repeat::Never, Repeat::Freely, Repeat::Journaled];
 
-/// The change that applies these events to a record, if the state machine permits them. `repeat` is kept
-/// if the call begins.
+/// Returns the change that applies these events to a record, if the state machine permits them. `repeat`
+/// is kept if the call begins.
 pub(super) fn happens(id: &TaskId, record: Record, events: &[Event], repeat: Repeat) -> Option<Change> {
     let state = events.iter().try_fold(record.state, |state, event| state.after(*event))?;
     let begun = record.begun.or(events.contains(&Event::Begin).then_some(repeat));
@@ -75,7 +75,7 @@ pub(super) fn happens(id: &TaskId, record: Record, events: &[Event], repeat: Rep
     Some(put.expecting(Expect::Revision(record.revision)))
 }
 
-/// The value of a record.
+/// Returns the value of a record.
 pub(super) fn record_of(state: State, begun: Option<Repeat>) -> Vec<u8> {
     let at = State::ALL.iter().position(|other| *other == state).expect(STATE);
     let begun =

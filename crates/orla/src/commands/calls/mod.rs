@@ -22,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_secs(2);
 /// How many calls `--tail` asks for, if there are more than the first request gives.
 const PAGE: u16 = 1000;
-/// The most calls that one look of `--tail` prints.
+/// The maximum number of calls that one look of `--tail` prints.
 const MAX_FURTHER: usize = 100_000;
 
 pub(crate) fn run(calls: &Calls, source: &Source) -> Result<(), Failure> {
@@ -82,7 +82,7 @@ impl Place {
         }
     }
 
-    /// The calls that a filter lets through, as a JSON array.
+    /// Returns the calls that a filter lets through, as a JSON array.
     async fn list(&self, filter: &CallsFilter) -> Result<String, Failure> {
         let query = query(filter)?;
         match self {
@@ -102,7 +102,7 @@ impl Place {
         }
     }
 
-    /// A call with its data, as a JSON object.
+    /// Returns a call with its data, as a JSON object.
     async fn detail(&self, id: &str) -> Result<String, Failure> {
         match self {
             Self::There(server) => server.get(&format!("/calls/{}", encoded(id))).await,
@@ -136,7 +136,7 @@ fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::failed(error.to_string())
 }
 
-/// The request for a list.
+/// Returns the request for a list.
 fn path(filter: &CallsFilter) -> String {
     let CallsFilter { running, failed, capability, since, principal, before, limit, .. } = filter;
     let mut path = format!("/calls?limit={limit}");
@@ -201,7 +201,8 @@ fn id_of(row: &Value) -> String {
     row["id"].as_str().unwrap_or_default().to_owned()
 }
 
-/// The calls that ended after those that were printed, the newest first. At first, a list as the filter wants it.
+/// Returns the calls that ended after those that were printed, the newest first. At first, a list as the
+/// filter wants it.
 async fn further(
     place: &Place,
     filter: &CallsFilter,

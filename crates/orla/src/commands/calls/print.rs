@@ -13,10 +13,10 @@ use crate::text::on_one_line;
 
 /// Columns of the bars of a waterfall.
 const BAR: usize = 32;
-/// The most calls of a waterfall.
+/// The maximum number of calls of a waterfall.
 const MAX_LINES: usize = 500;
 
-/// The table of a list.
+/// Returns the table of a list.
 pub(super) fn table(rows: &[Value]) -> String {
     let column =
         |head, cell: &dyn Fn(&Value) -> String| (head, rows.iter().map(cell).collect::<Vec<_>>());
@@ -47,7 +47,7 @@ pub(super) fn line(row: &Value) -> String {
     ))
 }
 
-/// A call with its data and the waterfall of the calls within it.
+/// Returns a call with its data and the waterfall of the calls within it.
 pub(super) fn detail(call: &Value) -> String {
     let mut out = String::new();
     let mut field = |name: &str, value: String| {
@@ -88,7 +88,7 @@ pub(super) fn detail(call: &Value) -> String {
     out
 }
 
-/// The calls within a call as bars over its time.
+/// Returns the calls within a call as bars over its time.
 fn waterfall(call: &Value) -> String {
     let began = time(call).unwrap_or_default();
     let total = call["duration_ms"].as_f64().unwrap_or(0.0).max(0.001);
@@ -125,7 +125,7 @@ fn waterfall(call: &Value) -> String {
     out
 }
 
-/// When a call began, in milliseconds.
+/// Returns when a call began, in milliseconds.
 fn time(call: &Value) -> Option<f64> {
     let at: jiff::Timestamp = call["started_at"].as_str()?.parse().ok()?;
     Some(at.as_microsecond() as f64 / 1000.0)
@@ -162,7 +162,7 @@ struct ShownError {
     message: String,
 }
 
-/// The parts of a call that a case is made of, from its JSON.
+/// Returns the parts of a call that a case is made of, from its JSON.
 pub(super) fn parsed(text: &str) -> Result<Detail, Failure> {
     let shown: Shown<'_> = serde_json::from_str(text)
         .map_err(|_| Failure::failed("the server's answer is not a call: is it orla?"))?;

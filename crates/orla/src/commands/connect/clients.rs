@@ -183,7 +183,7 @@ pub(crate) const CLIENTS: &[Client] = &[
 ];
 
 impl Places {
-    /// The places of this machine's user, from the environment.
+    /// Returns the places of this machine's user, from the environment.
     pub(crate) fn here(env: impl Fn(&str) -> Option<PathBuf>) -> Option<Self> {
         let home = env("HOME")?;
         let config = env("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
@@ -199,7 +199,7 @@ impl Places {
 }
 
 impl Client {
-    /// The entry in this client's form; `None` if its file has no such entries.
+    /// Returns the entry in this client's form; `None` if its file has no such entries.
     pub(crate) fn entry(&self, to: &Entry) -> Option<Value> {
         let launch = match to {
             Entry::There(there) => return self.there.map(|entry| entry(there)),
@@ -214,7 +214,7 @@ impl Client {
         })
     }
 
-    /// The file to edit: the first candidate that exists, or else the first.
+    /// Returns the file to edit: the first candidate that exists, or else the first.
     pub(crate) fn path(&self, places: &Places, exists: impl Fn(&Path) -> bool) -> PathBuf {
         let mut paths = (self.paths)(places);
         let found = paths.iter().position(|path| exists(path)).unwrap_or_default();
@@ -222,7 +222,8 @@ impl Client {
     }
 }
 
-/// An entry with the token of a variable in its headers, if there is one. `refer` writes down a reference to a variable.
+/// Returns an entry with the token of a variable in its headers, if there is one. `refer` writes down a
+/// reference to a variable.
 fn with_token(mut entry: Value, there: &There, refer: fn(&str) -> String) -> Value {
     if let Some(name) = &there.token_env {
         entry["headers"] = json!({"Authorization": format!("Bearer {}", refer(name))});

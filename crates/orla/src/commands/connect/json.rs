@@ -18,11 +18,13 @@ const EDITORS: ParseOptions = ParseOptions {
     allow_extended_string_escapes: false,
 };
 
-/// Sets the member `key` of the object that is the member `below` of the root object. Objects that do not exist
-/// are created. A new member is the first one, so that commas and comments after the last member do not matter.
+/// Sets the member `key` of the object that is the member `below` of the root object. Objects that do
+/// not exist are created. A new member is the first one, so that commas and comments after the last
+/// member do not matter.
 ///
 /// # Errors
-/// What is wrong with the text, with line and column.
+///
+/// Returns what is wrong with the text, with line and column.
 pub(super) fn set(text: &str, below: &str, key: &str, value: &Value) -> Result<String, String> {
     let (mark, text) = match text.strip_prefix('\u{feff}') {
         Some(text) if !text.trim().is_empty() => ("\u{feff}", text),
@@ -45,13 +47,13 @@ pub(super) fn set(text: &str, below: &str, key: &str, value: &Value) -> Result<S
     Ok(format!("{mark}{root}"))
 }
 
-/// Whether the object that is the member `below` of the root object has the member `key`.
+/// Returns whether the object that is the member `below` of the root object has the member `key`.
 pub(super) fn has(text: &str, below: &str, key: &str) -> bool {
     let member = |object: CstObject| last(&last(&object, below)?.object_value()?, key);
     parse(text).ok().and_then(|root| member(root.object_value()?)).is_some()
 }
 
-/// The last member with this key, which is the one that counts in JavaScript.
+/// Returns the last member with this key, which is the one that counts in JavaScript.
 fn last(object: &CstObject, key: &str) -> Option<CstObjectProp> {
     let named = |member: &CstObjectProp| {
         member.name().and_then(|name| name.decoded_value().ok()).is_some_and(|name| name == key)

@@ -84,7 +84,7 @@ fn notes(survey: &Survey, client: &Client, source: &Source) -> Vec<String> {
     notes
 }
 
-/// The server at this address, for this client.
+/// Returns the server at this address, for this client.
 fn there(
     client: &Client,
     url: &str,
@@ -118,7 +118,7 @@ fn there(
     Ok(There { url: address(url)?, token_env: token_env.map(str::to_owned) })
 }
 
-/// The address of a server's endpoint.
+/// Returns the address of a server's endpoint.
 fn address(url: &str) -> Result<String, Failure> {
     let what = || Failure::usage(format!("--url {url}: expected an address such as https://host:8080"));
     let mut address = Url::parse(url).map_err(|_| what())?;
@@ -133,7 +133,7 @@ fn address(url: &str) -> Result<String, Failure> {
     Ok(address.into())
 }
 
-/// The entry of this server for each client, with the file that it belongs into.
+/// Returns the entry of this server for each client, with the file that it belongs into.
 pub(crate) fn entries(source: &Source) -> Vec<Connection> {
     let places =
         Places::here(|name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from));
@@ -147,7 +147,7 @@ pub(crate) fn entries(source: &Source) -> Vec<Connection> {
     CLIENTS.iter().filter_map(entry).collect()
 }
 
-/// How the client starts this program, with what it would serve from here.
+/// Returns how the client starts this program, with what it would serve from here.
 fn launch(source: &Source) -> Result<Launch, Failure> {
     let exe = std::env::current_exe().map_err(|err| {
         Failure::failed(format!("cannot find the path of orla itself: {}", reason(&err)))
@@ -186,12 +186,12 @@ fn shown(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The path without `.` in it.
+/// Returns the path without `.` in it.
 fn tidy(path: &Path) -> PathBuf {
     path.components().collect()
 }
 
-/// A client's file with the entry in it.
+/// Returns a client's file with the entry in it.
 fn edited(client: &Client, text: &str, name: &str, to: &Entry) -> Result<String, String> {
     let entry = client.entry(to).ok_or("it has no entries of servers elsewhere")?;
     match &client.form {
@@ -201,7 +201,7 @@ fn edited(client: &Client, text: &str, name: &str, to: &Entry) -> Result<String,
     }
 }
 
-/// Whether a client's file has an entry of this name.
+/// Returns whether a client's file has an entry of this name.
 fn has_entry(client: &Client, text: &str, name: &str) -> bool {
     match &client.form {
         Form::Json { below, .. } => json::has(text, below, name),
@@ -307,15 +307,16 @@ fn write_entry(
     Ok(())
 }
 
-/// The file that keeps the content from before. The first backup, of the file without orla, stays.
+/// Returns the file that keeps the content from before. The first backup, of the file without orla,
+/// stays.
 fn backup_of(path: &Path) -> PathBuf {
     let first = with_suffix(path, ".orla-backup");
     let numbered = (2_u32..).map(|number| with_suffix(&first, &format!("-{number}")));
     std::iter::once(first.clone()).chain(numbered).find(|backup| !backup.exists()).unwrap_or(first)
 }
 
-/// The target of a path, through links, even if it does not exist: the target of a link is written, and the link
-/// stays.
+/// Returns the target of a path, through links, even if it does not exist: the target of a link is
+/// written, and the link stays.
 fn followed(path: &Path) -> PathBuf {
     /// More than the kernel follows.
     const LINKS: usize = 40;

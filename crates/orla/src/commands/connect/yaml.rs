@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 const BELOW: &str = "extensions";
 
-/// Whether `extensions.KEY` exists.
+/// Returns whether `extensions.KEY` exists.
 pub(super) fn has(text: &str, key: &str) -> bool {
     let Ok(root) = read(text) else { return false };
     member(root.as_ref(), BELOW).is_some_and(|extensions| member(Some(extensions), key).is_some())
@@ -17,7 +17,8 @@ pub(super) fn has(text: &str, key: &str) -> bool {
 /// Sets `extensions.KEY`, and creates missing parts.
 ///
 /// # Errors
-/// Why the file cannot be edited.
+///
+/// Returns why the file cannot be edited.
 pub(super) fn set(text: &str, key: &str, own: &Value) -> Result<String, String> {
     let old = read(text)?;
     let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
@@ -60,7 +61,7 @@ pub(super) fn set(text: &str, key: &str, own: &Value) -> Result<String, String> 
     }
 }
 
-/// The lines of an extension, of which `own` says its type and what goes with that.
+/// Returns the lines of an extension, of which `own` says its type and what goes with that.
 fn entry(key: &str, own: &Value, indent: &str) -> Vec<String> {
     let (enabled, name, timeout) = (json!(true), json!(key), json!(300));
     let description = json!("The tools that orla serves");

@@ -54,7 +54,7 @@ impl Kind {
     }
 }
 
-/// Whether both exist and are the same directory.
+/// Returns whether both exist and are the same directory.
 fn same(one: &Path, other: &Path) -> bool {
     matches!((one.canonicalize(), other.canonicalize()), (Ok(one), Ok(other)) if one == other)
 }
@@ -145,7 +145,7 @@ impl Skeleton {
         Self::package(language, template!("capsule.yaml"), program, "serde_json = \"1\"\n")
     }
 
-    /// A package of a manifest and a program; `crates` are the dependencies of a Rust one.
+    /// Returns a package of a manifest and a program; `crates` are the dependencies of a Rust one.
     fn package(language: Language, manifest: &str, program: &str, crates: &str) -> Self {
         // The entrypoint, the watched files, and the startup timeout, which includes building.
         let (files, watched, patience_ms) = match language {
@@ -198,7 +198,7 @@ impl Skeleton {
     }
 }
 
-/// The tool that already has this name: a file with any extension, or a directory.
+/// Returns the tool that already has this name: a file with any extension, or a directory.
 fn taken(dir: &Path, name: &str) -> Option<PathBuf> {
     let entries = fs::read_dir(dir).ok()?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));

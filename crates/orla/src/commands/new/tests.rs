@@ -42,7 +42,7 @@ fn program(paths: &[PathBuf]) -> &PathBuf {
     paths.iter().find(is_program).unwrap()
 }
 
-/// Whether a language can be tried here. Go skeletons are built where there is a Go.
+/// Returns whether a language can be tried here. Go skeletons are built where there is a Go.
 fn is_installed(language: Language) -> bool {
     let (program, argument) = match language {
         Language::Python => ("python3", "--version"),

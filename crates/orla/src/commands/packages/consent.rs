@@ -18,7 +18,7 @@ use crate::{Failure, cli, render};
 
 use super::origin::portable_word;
 
-/// The most lines of one kind on the screen.
+/// The maximum number of lines of one kind on the screen.
 const MAX_LINES: usize = 20;
 
 /// What a person is asked before anything of a package runs.
@@ -35,8 +35,9 @@ impl Asked<'_> {
     /// Shows one screen and gets a yes. The permissions that are granted.
     ///
     /// # Errors
-    /// The answer is no, nobody can be asked, something is wanted that `--yes` does not grant, or `--allow` names no
-    /// permission.
+    ///
+    /// Returns an error if the answer is no, nobody can be asked, something is wanted that `--yes` does
+    /// not grant, or `--allow` names no permission.
     pub(super) fn consent(&self, consent: &cli::Consent) -> Result<Vec<String>, Failure> {
         let content = self.content;
         if let Some(word) = consent.allow.iter().find(|word| self.is_nothing(word)) {
@@ -65,7 +66,7 @@ impl Asked<'_> {
         Ok(granted.into_iter().collect())
     }
 
-    /// Whether a wanted permission is granted without a question, by itself or by a wider one.
+    /// Returns whether a wanted permission is granted without a question, by itself or by a wider one.
     fn is_allowed(&self, wanted: &str) -> bool {
         // Paths are compared as absolute ones without links.
         let project = project_of(self.config);
@@ -77,7 +78,8 @@ impl Asked<'_> {
         })
     }
 
-    /// Whether a word is of no known kind, not of the form `KIND:REST` of a policy's own kinds, and not wanted.
+    /// Returns whether a word is of no known kind, not of the form `KIND:REST` of a policy's own kinds,
+    /// and not wanted.
     fn is_nothing(&self, word: &str) -> bool {
         !word.contains(':') && !confines(word) && !self.content.wants.iter().any(|wanted| wanted == word)
     }
@@ -164,7 +166,7 @@ fn shown(text: &str) -> String {
     cut(&on_one_line(text), 400)
 }
 
-/// Whether a person can be asked.
+/// Returns whether a person can be asked.
 pub(super) fn is_asked() -> bool {
     std::io::stdin().is_terminal() && render::stderr_is_terminal()
 }
@@ -172,7 +174,8 @@ pub(super) fn is_asked() -> bool {
 /// Asks the person at the terminal.
 ///
 /// # Errors
-/// There is none.
+///
+/// Returns an error if there is none.
 pub(crate) fn agrees(question: &str) -> Result<bool, Failure> {
     if !is_asked() {
         let what = format!("{question} There is no terminal to ask at: pass --yes to agree");
@@ -185,7 +188,7 @@ pub(crate) fn agrees(question: &str) -> Result<bool, Failure> {
     Ok(matches!(line.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
-/// How tools differ, for people.
+/// Returns how tools differ, for people.
 pub(super) fn difference(old: &Entry, before: Option<Vec<Tool>>, now: &[Tool]) -> String {
     let package = &old.name;
     let name = |tool: &Tool| if tool.name.is_empty() { package.to_owned() } else { shown(&tool.name) };

@@ -32,10 +32,11 @@ pub(super) struct Program<'a> {
 }
 
 impl Program<'_> {
-    /// The bundle of a program of npm, and what it requires.
+    /// Returns the bundle of a program of npm, and what it requires.
     ///
     /// # Errors
-    /// It cannot be fetched, is not a program, or is not what the lock says.
+    ///
+    /// Returns an error if it cannot be fetched, is not a program, or is not what the lock says.
     pub(super) fn by_npm(&self) -> Result<(Vec<u8>, Vec<String>), String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
         let requirements = match self.locked() {
@@ -91,9 +92,10 @@ impl Program<'_> {
         Ok((npm_bundle(self.name, &archives, self.launch)?, texts(&archives)))
     }
 
-    /// The bundle of a program of PyPI, and what it requires.
+    /// Returns the bundle of a program of PyPI, and what it requires.
     ///
     /// # Errors
+    ///
     /// Those of [`by_npm`](Self::by_npm), or a package has no wheel for this system.
     pub(super) fn by_pip(&self) -> Result<(Vec<u8>, Vec<String>), String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -136,9 +138,10 @@ impl Program<'_> {
         Ok((pypi_bundle(self.name, &wheels, self.launch)?, texts(&wheels)))
     }
 
-    /// The version that npm would install.
+    /// Returns the version that npm would install.
     ///
     /// # Errors
+    ///
     /// npm does not say.
     pub(super) fn newest_by_npm(&self) -> Result<String, String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -150,9 +153,10 @@ impl Program<'_> {
         newest.map(str::to_owned).ok_or_else(|| "npm view gives no version".to_owned())
     }
 
-    /// The version that pip would install.
+    /// Returns the version that pip would install.
     ///
     /// # Errors
+    ///
     /// pip does not say.
     pub(super) fn newest_by_pip(&self) -> Result<String, String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
@@ -185,7 +189,7 @@ fn within(total: &mut u64, archive: &[u8]) -> Result<(), String> {
     }
 }
 
-/// The archive, if it is the required one.
+/// Returns the archive, if it is the required one.
 fn met(requirement: Requirement, archive: Vec<u8>) -> Result<(Requirement, Vec<u8>), String> {
     match requirement.is_met_by(&archive) {
         true => Ok((requirement, archive)),

@@ -14,7 +14,7 @@ use orla_oauth::root_cause;
 use orla_packages::{Fetch, FetchError, Wanted};
 use reqwest::{Client, StatusCode, Url, header, redirect};
 
-/// The most redirects.
+/// The maximum number of redirects.
 const MAX_REDIRECTS: usize = 5;
 /// How long to wait for an answer, and for more of it.
 const SILENT: Duration = Duration::from_secs(15);
@@ -32,10 +32,12 @@ impl Fetch for Http {
     }
 }
 
-/// Whether a document at `named_by` may lead to this URL.
+/// Returns whether a document at `named_by` may lead to this URL.
 ///
 /// # Errors
-/// The URL is private, and the document is not of the same network; or one of them has no address.
+///
+/// Returns an error if the URL is private, and the document is not of the same network; or one of them
+/// has no address.
 pub(crate) async fn permitted(url: &str, named_by: &str) -> Result<(), FetchError> {
     let from = nearest(named_by).await?;
     let place = Url::parse(url).map_err(|_| failed(url, "it is not a URL"))?;
@@ -48,12 +50,14 @@ pub(crate) async fn permitted(url: &str, named_by: &str) -> Result<(), FetchErro
     }
 }
 
-/// Whether a place that is reached like this may be named by one like that: it is public, or of the same kind.
+/// Returns whether a place that is reached like this may be named by one like that: it is public, or of
+/// the same kind.
 fn is_fit(reach: Reach, from: Reach) -> bool {
     reach == Reach::Public || reach == from
 }
 
-/// How the place of a document is reached. A name with addresses of both kinds counts as public for what it leads to.
+/// Returns how the place of a document is reached. A name with addresses of both kinds counts as public
+/// for what it leads to.
 async fn nearest(url: &str) -> Result<Option<Reach>, FetchError> {
     let place = Url::parse(url).map_err(|_| failed(url, "it is not a URL"))?;
     let addresses = addresses(&place).await.map_err(|why| failed(url, &why))?;
@@ -137,7 +141,7 @@ async fn follow(wanted: Wanted<'_>) -> Result<Vec<u8>, FetchError> {
     Err(failed(first, "it redirects too often"))
 }
 
-/// The addresses of a host.
+/// Returns the addresses of a host.
 async fn addresses(url: &Url) -> Result<Vec<SocketAddr>, String> {
     let host = url.host_str().ok_or("it has no host")?;
     let port = url.port_or_known_default().unwrap_or(443);
@@ -148,7 +152,7 @@ async fn addresses(url: &Url) -> Result<Vec<SocketAddr>, String> {
     Ok(found.map_err(|error| format!("its host cannot be resolved: {error}"))?.collect())
 }
 
-/// A client that connects to these addresses alone.
+/// Returns a client that connects to these addresses alone.
 fn client(url: &Url, addresses: &[SocketAddr]) -> reqwest::Result<Client> {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let client = Client::builder().redirect(redirect::Policy::none()).connect_timeout(SILENT);
@@ -163,7 +167,7 @@ fn failed(url: &str, why: &str) -> FetchError {
     FetchError::Failed(format!("{} cannot be fetched: {why}", shown(url)))
 }
 
-/// A URL without what may be secret in it.
+/// Returns a URL without what may be secret in it.
 fn shown(url: &str) -> String {
     let Ok(mut url) = Url::parse(url) else { return "the URL".to_owned() };
     let _ = url.set_username("");

@@ -7,10 +7,11 @@ use orla_packages::archive::{Archive, pack};
 
 use super::helper;
 
-/// An archive of a revision, and the commit that it is.
+/// Returns an archive of a revision, and the commit that it is.
 ///
 /// # Errors
-/// It cannot be fetched, has no such revision, or has what no package has.
+///
+/// Returns an error if it cannot be fetched, has no such revision, or has what no package has.
 pub(super) fn fetch(url: &str, revision: Option<&str>) -> Result<(Vec<u8>, String), String> {
     let place = tempfile::tempdir().map_err(|error| error.to_string())?;
     let at = |name: &str| place.path().join(name);
@@ -49,10 +50,12 @@ pub(super) fn fetch(url: &str, revision: Option<&str>) -> Result<(Vec<u8>, Strin
     Ok((pack(&content).map_err(|error| error.to_string())?, commit))
 }
 
-/// The commit that a revision is at its source, where the source says so: it does for branches and tags.
+/// Returns the commit that a revision is at its source, where the source says so: it does for branches
+/// and tags.
 ///
 /// # Errors
-/// It cannot be asked.
+///
+/// Returns an error if it cannot be asked.
 pub(super) fn tip(url: &str, revision: Option<&str>) -> Result<Option<String>, String> {
     let place = tempfile::tempdir().map_err(|error| error.to_string())?;
     let revision = revision.unwrap_or("HEAD");

@@ -13,10 +13,10 @@ use crate::text::cut;
 
 /// How long one of them may take.
 const TIMEOUT: Duration = Duration::from_secs(600);
-/// The most bytes that one of them may write, to each stream.
+/// The maximum number of bytes that one of them may write, to each stream.
 const MAX_OUTPUT: u64 = 256 << 20;
 
-/// A program by its name in `PATH`.
+/// Returns a program by its name in `PATH`.
 pub(super) fn program(name: &str) -> Command {
     Command::new(name)
 }
@@ -24,7 +24,9 @@ pub(super) fn program(name: &str) -> Command {
 /// Runs a program to its end and returns what it wrote to standard output.
 ///
 /// # Errors
-/// It is not installed, fails or takes too long. The sentence has the last line that it wrote.
+///
+/// Returns an error if it is not installed, fails or takes too long. The sentence has the last line that
+/// it wrote.
 pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());

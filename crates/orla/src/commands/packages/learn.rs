@@ -14,7 +14,8 @@ use crate::{Failure, call_result};
 /// What a package says its tools are.
 ///
 /// # Errors
-/// It cannot be started, or says nothing.
+///
+/// Returns an error if it cannot be started, or says nothing.
 pub(crate) async fn tools_of(
     config: &Config,
     entry: &Entry,

@@ -119,14 +119,14 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The registry from which the lock has a package of this source, in whatever version.
+/// Returns the registry from which the lock has a package of this source, in whatever version.
 fn registry_of(store: &Store, source: &PackageSource) -> Result<Option<String>, Failure> {
     let wanted = source.clone().without_version();
     let is_it = |entry: &&Entry| plain(store, &entry.source).is_ok_and(|plain| plain == wanted);
     Ok(store.lock()?.entries().iter().find(is_it).and_then(|entry| entry.registry.clone()))
 }
 
-/// A source of the lock, in no certain version.
+/// Returns a source of the lock, in no certain version.
 fn plain(store: &Store, source: &str) -> Result<PackageSource, NoSource> {
     let source = PackageSource::parse(source, |path| store.project().join(path).is_dir());
     source.map(PackageSource::without_version)
@@ -155,8 +155,8 @@ fn put(
     Ok(())
 }
 
-/// Whether a package may have its name: nothing else has it. What the lock has from the same source, in whatever version,
-/// is returned.
+/// Returns whether a package may have its name: nothing else has it. What the lock has from the same
+/// source, in whatever version, is returned.
 fn free(store: &Store, config: &Config, entry: &Entry) -> Result<Option<Entry>, Failure> {
     let name = &entry.name;
     if config.servers.iter().any(|server| server.value.name == *name) {
@@ -384,7 +384,7 @@ fn accept(old: &Entry, tools: &[Tool], store: &Store, is_yes: bool) -> Result<()
     }
 }
 
-/// Whether a version is older than another, as far as both are numbers with dots between them.
+/// Returns whether a version is older than another, as far as both are numbers with dots between them.
 fn is_older(version: &str, than: &str) -> bool {
     let numbers = |text: &str| -> Option<Vec<u64>> {
         text.trim_start_matches('v').split('.').map(|part| part.parse().ok()).collect()
@@ -533,7 +533,7 @@ pub(crate) fn search(url: &str, words: &str, limit: usize, json: bool) -> Result
     })
 }
 
-/// The permissions of the command line.
+/// Returns the permissions of the command line.
 fn allowed(words: &[String], config: &Config) -> Result<BTreeSet<String>, Failure> {
     for word in words {
         let refused = |why: String| Failure::usage(format!("--allow {word}: {why}"));

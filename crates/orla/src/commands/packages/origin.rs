@@ -43,6 +43,7 @@ impl Origin {
     /// The origin of a package of the lock.
     ///
     /// # Errors
+    ///
     /// Its source was edited, and is none.
     pub(super) fn of(entry: &Entry, config: &Config) -> Result<Self, Failure> {
         let project = project_of(config);
@@ -50,7 +51,7 @@ impl Origin {
         Ok(Self { source, registry: entry.registry.clone() })
     }
 
-    /// Whether it was on this machine, and is not any longer.
+    /// Returns whether it was on this machine, and is not any longer.
     pub(super) fn is_gone(&self, config: &Config) -> bool {
         match &self.source {
             Source::Folder(path) | Source::BundleFile(path) => !project_of(config).join(path).exists(),
@@ -58,7 +59,7 @@ impl Origin {
         }
     }
 
-    /// Whether it is a file or a directory of this machine.
+    /// Returns whether it is a file or a directory of this machine.
     pub(super) fn is_local(&self) -> bool {
         match &self.source {
             Source::Folder(_) | Source::BundleFile(_) => true,
@@ -71,12 +72,13 @@ impl Origin {
     /// Fetches what is there now, and checks it.
     ///
     /// # Errors
-    /// It cannot be fetched, or is not what a package is.
+    ///
+    /// Returns an error if it cannot be fetched, or is not what a package is.
     pub(super) async fn fetch(&self, config: &Config) -> Result<Fetched, Failure> {
         self.fetch_requiring(config, &[]).await
     }
 
-    /// The same, of exactly what the lock requires.
+    /// Returns the same, of exactly what the lock requires.
     async fn fetch_requiring(&self, config: &Config, locked: &[String]) -> Result<Fetched, Failure> {
         let project = project_of(config);
         let at = |path: &str, why: &dyn std::fmt::Display| Failure::failed(format!("{path}: {why}"));
@@ -150,7 +152,8 @@ impl Origin {
     /// What is at the source now. Fetches an archive only if the source says nothing else.
     ///
     /// # Errors
-    /// The source does not say.
+    ///
+    /// Returns an error if the source does not say.
     pub(super) async fn newest(&self, entry: &Entry, config: &Config) -> Result<Newest, Failure> {
         let same = |version: String| Newest { is_other: version != entry.version, version };
         if self.is_gone(config) {
@@ -195,7 +198,7 @@ impl Origin {
         Ok(Newest { is_other: now.sha256 != entry.sha256, version: now.content.version })
     }
 
-    /// The name of what is at the source, where it does not say one itself.
+    /// Returns the name of what is at the source, where it does not say one itself.
     fn place_name(&self) -> &str {
         let path = match &self.source {
             Source::Folder(path) | Source::Git { url: path, .. } => path,
@@ -206,7 +209,7 @@ impl Origin {
         name.trim_end_matches(".git")
     }
 
-    /// The URL of a repository: a path is relative to the project.
+    /// Returns the URL of a repository: a path is relative to the project.
     fn place(&self, url: &str, config: &Config) -> String {
         match url.starts_with('.') {
             true => project_of(config).join(url).to_string_lossy().into_owned(),
@@ -224,7 +227,7 @@ pub(super) struct Newest {
 }
 
 impl Fetched {
-    /// The package as it would be locked. Its tools are not known yet, and nothing is granted.
+    /// Returns the package as it would be locked. Its tools are not known yet, and nothing is granted.
     pub(super) fn entry(&self, name: String, source: String) -> Entry {
         Entry {
             name,
@@ -244,7 +247,8 @@ impl Fetched {
     /// What is installed, as if it had been fetched.
     ///
     /// # Errors
-    /// It is not installed.
+    ///
+    /// Returns an error if it is not installed.
     pub(super) fn installed(store: &Store, entry: &Entry) -> Result<Self, Failure> {
         if store.presence(entry) != Presence::Installed {
             return Err(Failure::failed("it is not installed: run `orla sync`"));
@@ -267,10 +271,11 @@ impl Fetched {
     }
 }
 
-/// The first bundle of a registry whose manifest is for this system, and its URL. A single one is taken as it is: what it is
-/// for is seen when it is read.
+/// Returns the first bundle of a registry whose manifest is for this system, and its URL. A single one
+/// is taken as it is: what it is for is seen when it is read.
 ///
 /// # Errors
+///
 /// One cannot be fetched or has another digest, or none is for this system.
 async fn fitting(
     name: &str,
@@ -297,10 +302,12 @@ async fn fitting(
     Err(Failure::failed_with([vec![what], refused].concat()))
 }
 
-/// The archive that the lock names.
+/// Returns the archive that the lock names.
 ///
 /// # Errors
-/// It cannot be fetched. Whether it is the one that was locked is seen when it is installed.
+///
+/// Returns an error if it cannot be fetched. Whether it is the one that was locked is seen when it is
+/// installed.
 pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u8>, Failure> {
     let mut origin = Origin::of(entry, config)?;
     // Exactly what was resolved then, also where the source says something newer now.
@@ -323,7 +330,7 @@ pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u
     Ok(origin.fetch_requiring(config, &entry.requires).await?.bytes)
 }
 
-/// The bundle of a program of npm or PyPI, and what it requires.
+/// Returns the bundle of a program of npm or PyPI, and what it requires.
 fn program(
     source: &Source,
     launch: &Launch,
@@ -346,10 +353,11 @@ async fn get(url: &str, named_by: Option<&str>) -> Result<Vec<u8>, Failure> {
     Ok(Http.get(url, named_by, max).await?)
 }
 
-/// A source as the lock has it: a path below the project is relative to it.
+/// Returns a source as the lock has it: a path below the project is relative to it.
 ///
 /// # Errors
-/// There is no current directory.
+///
+/// Returns an error if there is no current directory.
 pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failure> {
     let place = |path: String| -> Result<String, Failure> {
         let whole =
@@ -374,7 +382,7 @@ pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failur
     })
 }
 
-/// A permission as the lock has it: a path below the project is relative to it.
+/// Returns a permission as the lock has it: a path below the project is relative to it.
 pub(super) fn portable_word(word: &str, config: &Config) -> String {
     let kind =
         ["fs:read:", "fs:write:", "exec:", "unix:"].into_iter().find(|kind| word.starts_with(kind));
@@ -384,7 +392,7 @@ pub(super) fn portable_word(word: &str, config: &Config) -> String {
         .unwrap_or_else(|| word.to_owned())
 }
 
-/// A path below the project, from there: `./…`. `None` if it is elsewhere.
+/// Returns a path below the project, from there: `./…`. `None` if it is elsewhere.
 fn below_project(path: &Path, config: &Config) -> Option<String> {
     let project = canonical(&project_of(config));
     let whole = canonical(path);
@@ -392,7 +400,7 @@ fn below_project(path: &Path, config: &Config) -> Option<String> {
     Some(PathBuf::from(".").join(below).to_string_lossy().into_owned())
 }
 
-/// The path without links, as far as it exists.
+/// Returns the path without links, as far as it exists.
 fn canonical(path: &Path) -> PathBuf {
     if let Ok(path) = path.canonicalize() {
         return path;

@@ -99,7 +99,7 @@ impl Published {
         self.files.iter().map(|file| file.name.as_str())
     }
 
-    /// The archive, with a manifest by which other programs start it, too.
+    /// Returns the archive, with a manifest by which other programs start it, too.
     fn bundle(&self, publication: &Publication) -> Result<Vec<u8>, String> {
         let mut files = self.files.clone();
         if !self.is_bundle {
@@ -178,7 +178,7 @@ fn content_of(source: &Path, ignored: &[String]) -> Result<Published, String> {
     Ok(Published { files, version, description: content.description, is_bundle, left_out })
 }
 
-/// Whether a file is what a registry is told, and not a file of the package with the same name.
+/// Returns whether a file is what a registry is told, and not a file of the package with the same name.
 fn is_server_json(content: &[u8]) -> bool {
     let json = serde_json::from_slice::<serde_json::Value>(content).unwrap_or_default();
     json["$schema"].as_str().is_some_and(|schema| schema.ends_with("/server.schema.json"))
@@ -244,13 +244,13 @@ impl Repository {
         Ok(String::from_utf8_lossy(&said).trim().to_owned())
     }
 
-    /// The files below its directory that git ignores, sorted.
+    /// Returns the files below its directory that git ignores, sorted.
     fn ignored(&self) -> Result<Vec<String>, String> {
         let listed = self.list(&["--others", "--ignored", "--exclude-standard"])?;
         Ok(listed.into_iter().collect())
     }
 
-    /// The files below its directory that `git ls-files` lists with these options.
+    /// Returns the files below its directory that `git ls-files` lists with these options.
     fn list(&self, options: &[&str]) -> Result<BTreeSet<String>, String> {
         let mut git = helper::program("git");
         git.arg("-C").arg(&self.directory).args(["ls-files", "-z"]).args(options).args(["--", "."]);
@@ -259,10 +259,11 @@ impl Repository {
         Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
-    /// Whether the tag is at this commit already.
+    /// Returns whether the tag is at this commit already.
     ///
     /// # Errors
-    /// It is elsewhere, or what is published is not in this commit.
+    ///
+    /// Returns an error if it is elsewhere, or what is published is not in this commit.
     fn is_tagged<'n>(
         &self,
         tag: &str,

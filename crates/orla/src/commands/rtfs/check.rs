@@ -74,7 +74,7 @@ fn texts(wanted: &cli::CheckPrograms) -> Result<Vec<Text>, Failure> {
     wanted.files.iter().map(|file| read(file).map_err(Failure::failed)).collect()
 }
 
-/// A finding for editors: lines and columns from 1, columns in characters, the end excluded.
+/// Returns a finding for editors: lines and columns from 1, columns in characters, the end excluded.
 fn line(text: &Text, found: &Diagnostic) -> String {
     let end = text.position(found.span.end);
     json!({

@@ -29,7 +29,7 @@ use crate::{Failure, programs, render};
 use editor::{Assistant, coloured};
 use orla_marketplace::program::complete::Words;
 
-/// The most entries of the history that are kept.
+/// The maximum number of entries of the history that are kept.
 const HISTORY: usize = 1_000;
 /// How many capabilities `:find` shows at most.
 const FOUND: usize = 20;
@@ -262,7 +262,7 @@ impl Dialogue<'_> {
     }
 }
 
-/// A value for the person at the terminal.
+/// Returns a value for the person at the terminal.
 fn shown(value: &Value) -> Styled {
     // Elsewhere than at a terminal, one line is a value.
     let width = if std::io::stdout().is_terminal() { render::width() } else { usize::MAX };
@@ -270,7 +270,7 @@ fn shown(value: &Value) -> Styled {
     if render::stdout_has_colours() { coloured(&text, None) } else { Styled::lines(&text) }
 }
 
-/// Whether an entry needs another line.
+/// Returns whether an entry needs another line.
 fn goes_on(entry: &str) -> bool {
     let text = entry.trim_start();
     let (command, rest) = text.split_once(char::is_whitespace).unwrap_or((text, ""));

@@ -25,7 +25,7 @@ pub(super) fn run(files: &[PathBuf], only_check: bool) -> Result<(), Failure> {
     if is_failed { Err(Failure::failed_silently()) } else { Ok(()) }
 }
 
-/// Whether the file is formatted now, or why that is unknown.
+/// Returns whether the file is formatted now, or why that is unknown.
 fn formatted(file: &Path, only_check: bool) -> Result<bool, String> {
     let is_stdin = file == Path::new("-");
     let text = read(file)?;

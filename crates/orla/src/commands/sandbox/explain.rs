@@ -25,7 +25,7 @@ pub(crate) fn run(explain: &cli::SandboxExplain, source: &Source) -> Result<(), 
     Ok(())
 }
 
-/// The sandbox of a capability, or of a provider that serves nothing.
+/// Returns the sandbox of a capability, or of a provider that serves nothing.
 async fn status_of(name: &str, config: &Config) -> Result<(String, SandboxStatus), Failure> {
     let app = App::build_local(config)?;
     let market = app.marketplace();

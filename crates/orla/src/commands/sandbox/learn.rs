@@ -190,7 +190,8 @@ impl Subject {
     }
 
     /// # Errors
-    /// There is nothing to start.
+    ///
+    /// Returns an error if there is nothing to start.
     fn of_process(process: &dyn Managed, config: &Config, app: &App) -> Result<Self, Failure> {
         let name = process.name().to_owned();
         let (program, args) =
@@ -223,8 +224,8 @@ impl Subject {
     }
 }
 
-/// The preset of a configured server that is downloaded as it is started, and the directories that the preset grants. It
-/// grants the network, too.
+/// Returns the preset of a configured server that is downloaded as it is started, and the directories
+/// that the preset grants. It grants the network, too.
 fn preset(subject: &Subject, home: Option<&Path>) -> Option<(&'static str, Vec<PathBuf>)> {
     let name = subject.program.file_name().filter(|_| matches!(subject.grant, Grant::Server))?;
     let preset = match name.to_str()? {
@@ -237,12 +238,12 @@ fn preset(subject: &Subject, home: Option<&Path>) -> Option<(&'static str, Vec<P
     Some((preset, profile.caches.into_keys().chain(profile.optional).collect()))
 }
 
-/// The permissions of a program.
+/// Returns the permissions of a program.
 fn granted(program: &Program) -> Vec<String> {
     program.sandbox().map(|sandbox| sandbox.permissions().to_vec()).unwrap_or_default()
 }
 
-/// The name of the package of the lock that is in this directory.
+/// Returns the name of the package of the lock that is in this directory.
 fn installed_at(directory: &Path, config: &Config) -> Option<String> {
     let store = store_of(config);
     let lock = store.lock().ok()?;
@@ -250,14 +251,14 @@ fn installed_at(directory: &Path, config: &Config) -> Option<String> {
     Some(entry.name.clone())
 }
 
-/// Whether one of these permissions has another one.
+/// Returns whether one of these permissions has another one.
 fn is_granted(wanted: &str, granted: &[String], base: &Path) -> bool {
     let word = |word: &str| placed(word, base).replace("/./", "/").parse::<Word>().ok();
     let Some(wanted) = word(wanted) else { return false };
     granted.iter().filter_map(|granted| word(granted)).any(|granted| granted.covers(&wanted))
 }
 
-/// The flags of this command that `orla call` needs to find the same.
+/// Returns the flags of this command that `orla call` needs to find the same.
 fn flags(source: &Source) -> Vec<OsString> {
     let file = source.file.iter().flat_map(|file| [OsString::from("--config"), file.into()]);
     let known = ["--tools-dir", "--timeout", "--log-format", "--log-level"];
@@ -265,7 +266,8 @@ fn flags(source: &Source) -> Vec<OsString> {
     file.chain(others.flat_map(|(flag, _, value)| [OsString::from(*flag), value.clone()])).collect()
 }
 
-/// The permissions, ready to be pasted where they are granted. `provider` is the name of the server that needs them.
+/// Returns the permissions, ready to be pasted where they are granted. `provider` is the name of the
+/// server that needs them.
 fn declaration(words: &[String], grant: &Grant, provider: Option<&str>) -> String {
     let quoted = |word: &String| format!("'{}'", word.replace('\'', "''"));
     let line = format!("permissions: [{}]", words.iter().map(quoted).collect::<Vec<_>>().join(", "));
@@ -284,7 +286,7 @@ fn declaration(words: &[String], grant: &Grant, provider: Option<&str>) -> Strin
     }
 }
 
-/// A word as a shell reads it.
+/// Returns a word as a shell reads it.
 fn in_shell(word: &str) -> String {
     let is_plain = |ch: char| ch.is_ascii_alphanumeric() || "-_./:~".contains(ch);
     match word.chars().all(is_plain) {

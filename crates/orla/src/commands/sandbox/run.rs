@@ -58,7 +58,7 @@ pub(crate) fn run(run: &cli::SandboxRun, source: &Source) -> Result<(), Failure>
     }
 }
 
-/// The program that a shell would run.
+/// Returns the program that a shell would run.
 fn find(command: &OsString) -> Option<PathBuf> {
     if command.as_encoded_bytes().contains(&b'/') {
         return Some(PathBuf::from(command));

@@ -119,7 +119,7 @@ async fn start(run: &TaskRun, wanted: JsonText, tasks: &Tasks) -> Result<(), Fai
     print_result(&until_stopped(work, &cancellation, &mut signals).await??)
 }
 
-/// A task with its result.
+/// Returns a task with its result.
 async fn text(tasks: &Tasks, id: &str, form: ResultForm) -> Result<String, Failure> {
     let task = tasks.get(id, Viewer::Operator).await.map_err(failed)?;
     let result = tasks.result(&task.id).await.map_err(failed)?;

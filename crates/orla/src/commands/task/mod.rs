@@ -35,7 +35,7 @@ pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
     done
 }
 
-/// The input of the capability, or of the program with its text.
+/// Returns the input of the capability, or of the program with its text.
 fn wanted(run: &TaskRun) -> Result<JsonText, Failure> {
     let Some(file) = &run.program else {
         return super::call::input(run.json.as_deref(), &run.arguments).map_err(Failure::usage);

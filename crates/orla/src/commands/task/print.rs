@@ -50,7 +50,7 @@ pub(super) fn print_task(text: &str, as_json: bool) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A task for people.
+/// Returns a task for people.
 fn described(task: &Value) -> String {
     let mut out = String::new();
     let mut line = |name: &str, value: String| {

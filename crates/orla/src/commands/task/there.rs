@@ -63,7 +63,7 @@ pub(super) async fn run(
     }
 }
 
-/// The task at its end.
+/// Returns the task at its end.
 async fn ended(server: &Server, id: &str) -> Result<String, Failure> {
     loop {
         let text = server.get(&format!("{}?wait={WAIT}&result=mcp", path(id))).await?;

@@ -58,9 +58,11 @@ pub(super) struct RecordedError {
     pub(super) message: String,
 }
 
-/// Reads the cases of a file. `beside` is the tool that the file stands beside, for cases that name no capability.
+/// Reads the cases of a file. `beside` is the tool that the file stands beside, for cases that name no
+/// capability.
 ///
 /// # Errors
+///
 /// Every problem with its place, one line each.
 pub(super) fn cases(file: &Path, text: &str, beside: Option<&str>) -> Result<Vec<Case>, Vec<String>> {
     let mut reader = Reader { file, beside, problems: Vec::new() };
@@ -95,7 +97,7 @@ impl Reader<'_> {
         self.problems.push(format!("{}:{}:{}: {problem}", self.file.display(), at.line, at.column));
     }
 
-    /// The members of a mapping with these keys and no others.
+    /// Returns the members of a mapping with these keys and no others.
     fn members<'n>(
         &mut self,
         node: &'n Node,
@@ -123,7 +125,7 @@ impl Reader<'_> {
         Some(members)
     }
 
-    /// The data of a call, with its numbers as they are written.
+    /// Returns the data of a call, with its numbers as they are written.
     fn json(&mut self, node: &Node) -> JsonText {
         JsonText::parse(node.to_json_text()).unwrap_or_else(|err| {
             self.problem(node.at, &err.to_string());

@@ -93,7 +93,7 @@ impl Expectation {
     }
 }
 
-/// Whether a text within a value contains this.
+/// Returns whether a text within a value contains this.
 fn has_text(value: &Value, part: &str) -> bool {
     match value {
         Value::String(text) => text.contains(part),
@@ -114,7 +114,7 @@ enum Matcher<'a> {
 /// The words of `$type`.
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "array", "object", "null"];
 
-/// The matcher that an object is, if it is one.
+/// Returns the matcher that an object is, if it is one.
 fn matcher(members: &Map<String, Value>) -> Option<Result<Matcher<'_>, String>> {
     let (name, value) = members.iter().find(|(name, _)| name.starts_with('$'))?;
     let wrong = |expected: &str| Some(Err(format!("{name}: expected {expected}, got {value}")));
@@ -195,7 +195,7 @@ fn compare(path: &str, expected: &Value, got: &Value, told: &mut Vec<String>) {
     }
 }
 
-/// Whether two numbers are equal, however they are written.
+/// Returns whether two numbers are equal, however they are written.
 fn same_number(one: &serde_json::Number, other: &serde_json::Number) -> bool {
     match (one.as_i64(), other.as_i64(), one.as_u64(), other.as_u64()) {
         (Some(one), Some(other), ..) => one == other,

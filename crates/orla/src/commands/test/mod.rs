@@ -95,7 +95,7 @@ pub(crate) fn run(test: &Test, source: &Source) -> Result<(), Failure> {
     }
 }
 
-/// The files with cases in the tools directory.
+/// Returns the files with cases in the tools directory.
 fn beside_tools(config: &Config) -> Result<Vec<PathBuf>, Failure> {
     let dir = &config.tools_dir;
     let entries = std::fs::read_dir(dir).into_iter().flatten().filter_map(Result::ok);
@@ -111,7 +111,7 @@ fn beside_tools(config: &Config) -> Result<Vec<PathBuf>, Failure> {
     }
 }
 
-/// The tool that a file of cases stands beside, by its name.
+/// Returns the tool that a file of cases stands beside, by its name.
 fn tool_of(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let stem = CASES.iter().find_map(|end| name.strip_suffix(end))?;
@@ -166,7 +166,7 @@ async fn run_case(
     (Outcomes { name, file, differences, took: began.elapsed() }, got)
 }
 
-/// How a call ended, as plain JSON.
+/// Returns how a call ended, as plain JSON.
 fn ended(result: RuntimeResult<Outcome>) -> Ended {
     match result {
         Ok(outcome) => {
@@ -193,7 +193,7 @@ fn error(kind: &'static str, message: String) -> Ended {
     Ended::Error { kind: kind.to_owned(), outside: kind, message }
 }
 
-/// The value of a program, which the tool `rtfs` returns as the member `value`.
+/// Returns the value of a program, which the tool `rtfs` returns as the member `value`.
 fn value_of(ended: Ended) -> Ended {
     #[derive(serde::Deserialize)]
     struct Returned<'a> {

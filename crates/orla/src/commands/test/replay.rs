@@ -44,7 +44,7 @@ impl Recording {
         Self { calls: Mutex::new(calls.collect()), is_cancelled: error == Some(ABANDONED) }
     }
 
-    /// Whether a recorded call never answers.
+    /// Returns whether a recorded call never answers.
     fn is_endless(&self, call: &RecordedCall) -> bool {
         let is_abandoned = call.answer.as_ref().is_err_and(|error| error.kind == ABANDONED);
         is_abandoned && !self.is_cancelled
@@ -64,7 +64,7 @@ impl Recording {
         }
     }
 
-    /// A sentence for the recorded calls that were not made.
+    /// Returns a sentence for the recorded calls that were not made.
     pub(super) fn left_over(&self) -> Option<String> {
         let calls = self.calls.lock();
         let left: Vec<&str> = calls

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::Outcomes;
 
-/// A line for each case, its differences below it, and a summary.
+/// Returns a line for each case, its differences below it, and a summary.
 pub(super) fn text(outcomes: &[Outcomes]) -> String {
     let mut out = String::new();
     for one in outcomes {
@@ -34,7 +34,7 @@ pub(super) fn json(outcomes: &[Outcomes]) -> Value {
     outcomes.iter().map(row).collect()
 }
 
-/// A report in the XML that JUnit made common.
+/// Returns a report in the XML that JUnit made common.
 pub(super) fn junit(outcomes: &[Outcomes]) -> String {
     let failures = outcomes.iter().filter(|one| !one.differences.is_empty()).count();
     let total: f64 = outcomes.iter().map(|one| one.took.as_secs_f64()).sum();
@@ -65,7 +65,7 @@ pub(super) fn junit(outcomes: &[Outcomes]) -> String {
     out
 }
 
-/// A text for XML. Characters that XML 1.0 cannot say are replaced.
+/// Returns a text for XML. Characters that XML 1.0 cannot say are replaced.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -39,7 +39,7 @@ pub(super) fn apply(
     Ok(done)
 }
 
-/// The text of a file with other expected outputs. Comments at its beginning stay.
+/// Returns the text of a file with other expected outputs. Comments at its beginning stay.
 fn changed(text: &str, changes: Vec<(Option<usize>, Value)>, is_json: bool) -> Result<String, String> {
     let node = parse(text).map_err(|error| error.to_string())?.ok_or("it is empty")?;
     let mut document = node.to_json();

@@ -25,7 +25,8 @@ pub(super) enum Heads {
 
 impl Heads {
     /// # Errors
-    /// The file cannot be written, or the thread cannot be started.
+    ///
+    /// Returns an error if the file cannot be written, or the thread cannot be started.
     pub(super) fn open(to: &AuditHeads) -> Result<Self, String> {
         match to {
             AuditHeads::File(path) => {
@@ -40,7 +41,7 @@ impl Heads {
         }
     }
 
-    /// Gives a line away. A file has it when this returns; a command gets it soon.
+    /// Returns a line away. A file has it when this returns; a command gets it soon.
     pub(super) fn give(&self, line: String) {
         match self {
             Self::File(path) => {

@@ -93,7 +93,7 @@ impl Fate {
         }
     }
 
-    /// The word in the record, if the file is not as it was left.
+    /// Returns the word in the record, if the file is not as it was left.
     fn fault(self) -> Option<&'static str> {
         match self {
             Self::Whole | Self::Moved { .. } => None,
@@ -108,7 +108,8 @@ impl Writer {
     /// Opens and locks a log, new or not.
     ///
     /// # Errors
-    /// Why it cannot be written, or continued.
+    ///
+    /// Returns why it cannot be written, or continued.
     pub(super) fn open(
         path: &Path,
         sync: AuditSync,
@@ -142,7 +143,7 @@ impl Writer {
         }
     }
 
-    /// Whether heads are delivered or signed.
+    /// Returns whether heads are delivered or signed.
     fn gives_heads(&self) -> bool {
         self.key.is_some() || self.heads.is_some()
     }
@@ -204,7 +205,7 @@ impl Writer {
         (queue.events.drain(..).collect(), lost, queue.ending)
     }
 
-    /// Whether written lines are synced a second later, and not at once or never.
+    /// Returns whether written lines are synced a second later, and not at once or never.
     fn settles_each_second(&self) -> bool {
         match self.sync {
             AuditSync::Always => false,
@@ -353,7 +354,8 @@ impl Writer {
         }
     }
 
-    /// The head, if it is to be delivered and everything before it is written. Its signature is the next record.
+    /// Returns the head, if it is to be delivered and everything before it is written. Its signature is
+    /// the next record.
     fn signed_head(&mut self, shared: &Shared) -> Option<(Head, Option<Seal>)> {
         let is_new = self.chain.seq > self.given && self.pending.is_empty() && self.gives_heads();
         let log = self.log.clone().filter(|_| is_new)?;
@@ -490,10 +492,11 @@ fn open(path: &Path) -> Result<Opened, String> {
     Ok(Opened { file, place, chain, log, first })
 }
 
-/// The file that has taken the place of a log, and whether its last line has an end.
+/// Returns the file that has taken the place of a log, and whether its last line has an end.
 ///
 /// # Errors
-/// It is neither empty nor an audit log.
+///
+/// Returns an error if it is neither empty nor an audit log.
 fn adopted(mut file: File) -> Result<(File, Place, bool), String> {
     let (place, end) = read_end(&mut file)?;
     let is_log = first_record_of(&mut file)?.is_some()
@@ -540,7 +543,8 @@ fn unreadable(err: std::io::Error) -> String {
 /// Where a log continues, by the last bytes of its file, and the lines to write first.
 ///
 /// # Errors
-/// Why it cannot be continued.
+///
+/// Returns why it cannot be continued.
 fn continued(end: &[u8], is_whole: bool) -> Result<(Chain, Vec<u8>), String> {
     let start_of = |bytes: &[u8]| bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let broken = |reason: &str| {

@@ -123,7 +123,7 @@ impl Page {
         fields
     }
 
-    /// The control of this name.
+    /// Returns the control of this name.
     pub(crate) fn control(&self, name: &str) -> Option<&Attributes> {
         let controls = self.forms.iter().flat_map(|(_, controls)| controls);
         controls
@@ -139,7 +139,7 @@ impl Page {
         named.map(|control| &*control.value)
     }
 
-    /// The text of the element with this id.
+    /// Returns the text of the element with this id.
     pub(crate) fn text_of(&self, id: &str) -> String {
         self.texts.get(id).cloned().unwrap_or_default()
     }

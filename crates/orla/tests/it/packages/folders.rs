@@ -22,7 +22,7 @@ for line in sys.stdin:
     else: out({"id": id, "error": {"code": -32601, "message": "no"}})
 "#;
 
-/// A project beside a folder with a capsule. What it says of its tools is up to the variables.
+/// Returns a project beside a folder with a capsule. What it says of its tools is up to the variables.
 pub(super) fn capsule(more: &str) -> World {
     let world = project().env("ORLA_PASS_ENV", "E2E_*,SAYS,TOOLS");
     manifest(&world, &format!("runtime: {{mode: capsule}}\n{more}"));

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{bundle, call, folder, ok, project, refused};
 
-/// The names of everything below a directory.
+/// Returns the names of everything below a directory.
 fn below(directory: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(directory) else { return Vec::new() };
     entries

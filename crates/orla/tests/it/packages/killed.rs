@@ -15,7 +15,7 @@ fn kill_after(world: &World, command: &[&str], delay: Duration) {
     let _ = child.wait();
 }
 
-/// How many times a command is killed: `ORLA_PACKAGE_KILLS` of all three together, or 42.
+/// Returns how many times a command is killed: `ORLA_PACKAGE_KILLS` of all three together, or 42.
 fn kills() -> u32 {
     let asked = std::env::var("ORLA_PACKAGE_KILLS").ok().and_then(|kills| kills.parse::<u32>().ok());
     asked.unwrap_or(42).div_ceil(3)

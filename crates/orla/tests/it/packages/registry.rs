@@ -85,12 +85,12 @@ impl Registry {
         self.state.lock().mode = mode;
     }
 
-    /// The host and the port, as references of OCI have them.
+    /// Returns the host and the port, as references of OCI have them.
     pub(crate) fn host(&self) -> String {
         self.url().trim_start_matches("http://").to_owned()
     }
 
-    /// Gives what is below `/v2/` only with a token, which everybody gets.
+    /// Returns what is below `/v2/` only with a token, which everybody gets.
     pub(crate) fn want_token(&self) {
         let mut state = self.state.lock();
         state.wants_token = true;
@@ -146,7 +146,7 @@ impl Drop for Registry {
     }
 }
 
-/// The SHA-256 in hexadecimal digits.
+/// Returns the SHA-256 in hexadecimal digits.
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()

@@ -20,7 +20,7 @@ fn reader(world: &World, default: &str) {
     bundle(world, "w.mcpb", "1.0.0", &manifest, &[]);
 }
 
-/// The name of the secret that the setting is.
+/// Returns the name of the secret that the setting is.
 fn secret(world: &World) -> String {
     let told = world.run(&["add", "mcpb:w.mcpb"]);
     let name = told.stderr.split("orla secret set ").nth(1).and_then(|rest| rest.split('`').next());

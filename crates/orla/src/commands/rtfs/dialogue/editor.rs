@@ -99,8 +99,8 @@ impl Highlighter for Assistant {
     }
 }
 
-/// A text with terminal colours. The bracket at the cursor is shown with its partner; a closing one without a
-/// partner is shown as wrong.
+/// Returns a text with terminal colours. The bracket at the cursor is shown with its partner; a closing
+/// one without a partner is shown as wrong.
 pub(super) fn coloured(text: &str, cursor: Option<usize>) -> Styled {
     let all = tokens(text);
     // Beside each token, the place of the bracket that it belongs to.

@@ -14,7 +14,7 @@ use super::{Dialogue, LAST};
 const MAX_STEPS: u64 = 5_000_000;
 
 impl Dialogue<'_> {
-    /// The documentation of a name.
+    /// Returns the documentation of a name.
     pub(super) fn doc(&self, name: &str) -> String {
         let id = name.trim_start_matches(':').trim_matches('"');
         if !name.starts_with(':') {
@@ -55,7 +55,7 @@ impl Dialogue<'_> {
         lines.join("\n")
     }
 
-    /// The type of an expression. It calls nothing and changes no definition.
+    /// Returns the type of an expression. It calls nothing and changes no definition.
     pub(super) async fn type_of(&self, text: &str) -> Result<String, String> {
         let text = text.trim();
         if let Some(global) = self.global(text)
@@ -92,7 +92,7 @@ impl Dialogue<'_> {
         }
     }
 
-    /// The type of an expression that makes this call before it has a value.
+    /// Returns the type of an expression that makes this call before it has a value.
     fn type_of_what_is_asked(&self, text: &str, asked: Option<Event>) -> Result<String, String> {
         let Some(Event::Request { request: Request::Call { id, .. }, at, .. }) = asked else {
             return Err("that depends on what the host answers".to_owned());
@@ -105,7 +105,7 @@ impl Dialogue<'_> {
         }
     }
 
-    /// The input and output of a capability.
+    /// Returns the input and output of a capability.
     fn types_of(&self, id: &str) -> Option<(String, String)> {
         let described = discovery::description(&*self.session.app.marketplace().get(id)?);
         let of = |side: &str| described[side]["type"].as_str().unwrap_or(":any").to_owned();
