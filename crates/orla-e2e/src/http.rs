@@ -208,7 +208,7 @@ impl Unanswered {
     ///
     /// # Errors
     ///
-    /// Returns an error if the connection's, and `InvalidData` where the answer is not HTTP.
+    /// Returns the connection's, and `InvalidData` where the answer is not HTTP.
     pub fn head(self) -> io::Result<Exchange> {
         let mut stream = self.stream;
         let mut wire = Vec::new();

@@ -204,7 +204,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Returns an error if the server's error answer, which is not the same as a result with `isError`.
+    /// Returns the server's error answer, which is not the same as a result with `isError`.
     pub fn try_call(&mut self, name: &str, arguments: Value) -> Result<ToolResult, RpcError> {
         let pending = self.begin_call(name, arguments);
         self.finish_call(pending)

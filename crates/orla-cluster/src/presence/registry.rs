@@ -200,7 +200,7 @@ impl Registry {
         is_news
     }
 
-    /// Returns all that are there the time of a whole lease, after a time in which none could be heard.
+    /// Gives all that are there the time of a whole lease, after a time in which none could be heard.
     pub(crate) fn excuse(&mut self, now: Instant) {
         self.nodes.values_mut().filter(|node| node.is_alive).for_each(|node| node.counts = now);
     }

@@ -489,7 +489,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// Returns an error if every problem there is, those of the file in its order.
+    /// Returns every problem there is, those of the file in its order.
     pub(crate) fn load(&self) -> Result<Config, Vec<Problem>> {
         self.load_with(&|name| std::env::var_os(name))
     }

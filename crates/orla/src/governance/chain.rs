@@ -185,7 +185,7 @@ impl Walk {
     ///
     /// # Errors
     ///
-    /// Returns an error if the first line that is broken, which may be the one before.
+    /// Returns the first line that is broken, which may be the one before.
     pub(crate) fn line(&mut self, line: &[u8]) -> Result<(), Break> {
         self.line += 1;
         let at = self.line;

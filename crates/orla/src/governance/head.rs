@@ -83,7 +83,7 @@ pub(crate) fn line(head: Head, seal: Option<Seal>) -> String {
 ///
 /// # Errors
 ///
-/// Returns an error if the first line that is not a head, or not signed, with its number.
+/// Returns the first line that is not a head, or not signed, with its number.
 pub(crate) fn newest(text: &str, log: &str, keys: &[PublicKey]) -> Result<Option<Head>, String> {
     let mut newest: Option<Head> = None;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);

@@ -337,7 +337,7 @@ impl HttpRequest<'_> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the answer to `request`, if there is none.
+    /// Returns the answer to `request`, if there is none.
     fn session(&self, request: Option<&Id>) -> Result<Arc<Session>, Box<Response<Body>>> {
         let refuse = |status, what| Err(Box::new(invalid(status, request, what)));
         let Some(value) = self.headers.get(SESSION_ID) else {
