@@ -1,5 +1,5 @@
-//! The floor that the server is measured against: a bare axum handler which reads the JSON of a
-//! `tools/call` and answers with what `examples/embedded.rs` answers, byte for byte.
+//! The baseline for measurements of the server: a bare axum handler that reads the JSON of a
+//! `tools/call` and returns the same bytes as `examples/embedded.rs`.
 //!
 //! `cargo run --release -p orla-server --example bare_echo [PORT]`
 
@@ -32,7 +32,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     {
         eprintln!("listening on http://{}/mcp", listener.local_addr()?);
     }
-    // As the server does: without it answers wait for the client's acknowledgement.
+    // The server does the same. Without it, answers wait for the client's acknowledgement.
     let listener = listener.tap_io(|stream| drop(stream.set_nodelay(true)));
     axum::serve(listener, Router::new().route("/mcp", post(echo))).await?;
     Ok(())

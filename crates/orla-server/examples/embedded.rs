@@ -1,10 +1,10 @@
-//! A server that embeds the marketplace with an executor of one's own: one capability, `echo`,
-//! which answers with its arguments and needs no process.
+//! A server that embeds the marketplace with a custom executor. The executor has one capability, `echo`,
+//! which returns its arguments and needs no process.
 //!
 //! `cargo run --release -p orla-server --example embedded [PORT]`
 //!
-//! A kind of provider is a settings struct and an executor for it; everything else (listing,
-//! validation, limits, timeouts, transports) comes with the marketplace and the server.
+//! A kind of provider consists of a settings struct and an executor. The marketplace and the server
+//! provide everything else: listing, validation, limits, timeouts and transports.
 
 use std::any::{Any, TypeId};
 use std::error::Error;
@@ -18,7 +18,7 @@ use orla_marketplace::{
 use orla_server::{Server, ServerOptions};
 use tokio_util::sync::CancellationToken;
 
-/// The settings: nothing can be set.
+/// The settings of the provider. There are none.
 #[derive(Debug)]
 struct Echo;
 

@@ -1,16 +1,16 @@
-//! The end of a caller's credential: what goes on for long ends with it.
+//! Ends long activities together with the credential of their caller.
 //!
 //! # How it works
 //!
-//! Every request carries the [`Credential`] that identified its caller. The request and its answer wait for the end of it
-//! while they run: there is no table of them. What outlives its request (sessions, requests that wait for their clients,
-//! tasks of the agent) is looked through by `Core::end_unknown` when the credentials of the configuration change, and
-//! from time to time.
+//! Every request carries the [`Credential`] that identified its caller. While a request and its answer
+//! run, they wait for the end of the credential. There is no table of credentials. Sessions, requests
+//! that wait for their clients, and tasks of the agent outlive their requests. `Core::end_unknown`
+//! searches them when the credentials of the configuration change, and from time to time.
 //!
-//! A credential that is *withdrawn* (its token was revoked or has expired for good, its issuer or its authority is not
-//! accepted any longer) ends everything. An access token or a certificate that merely *expires* ends streams that only
-//! listen: their clients come back with a newer one. A call that was accepted before runs to its end, which its own limit
-//! bounds.
+//! A credential is *withdrawn* if its token was revoked or has expired without renewal, or if its issuer
+//! or its authority is no longer accepted. A withdrawn credential ends everything. An access token or a
+//! certificate that merely *expires* ends streams that only listen, because their clients return with a
+//! newer credential. A call that was accepted earlier runs to its end, within its own limits.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -23,10 +23,10 @@ use crate::http::body::Body;
 use crate::state::Core;
 use crate::tls::ClientCertificate;
 
-/// How long an expiry is slept for at once. The clock may be set meanwhile.
+/// The longest sleep at once until an expiry. The clock may be set in the meantime.
 const LONGEST_SLEEP: Duration = Duration::from_secs(60);
 
-/// What identified the caller of a request.
+/// The credential that identified the caller of a request.
 #[derive(Clone)]
 pub(crate) struct Credential {
     core: Arc<Core>,
@@ -34,16 +34,17 @@ pub(crate) struct Credential {
     certificate: Option<ClientCertificate>,
 }
 
-/// How the stream of a response ends with its caller's credential. It is put into the response's extensions.
+/// How the stream of a response ends together with its caller's credential. It is passed in the
+/// response's extensions.
 #[derive(Clone)]
 pub(crate) struct StreamEnd {
     /// The last event.
     pub(crate) last: Bytes,
-    /// Whether the stream carries a call, which an expiry does not end.
+    /// Whether the stream carries a call. An expiry does not end a call.
     pub(crate) is_call: bool,
 }
 
-/// What a stream of events ends with where its protocol has no message for it.
+/// The last event of a stream whose protocol has no message for the end.
 const LAST_EVENT: &[u8] = b": the credential of this stream is no longer accepted\n\n";
 
 /// The sentence for clients.
@@ -51,7 +52,7 @@ pub(crate) const ENDED: &str =
     "the credential of this request is no longer accepted; authenticate again";
 
 impl Credential {
-    /// The credential of a request; `None` if its caller is anonymous.
+    /// Returns the credential of a request, or `None` if its caller is anonymous.
     pub(crate) fn of(
         core: &Arc<Core>,
         principal: Option<&Principal>,
@@ -65,7 +66,7 @@ impl Credential {
 
     /// Waits until the credential is withdrawn.
     pub(crate) async fn withdrawn(&self) {
-        // A token that orla made is not renewed by its caller: its expiry is the end.
+        // A token that orla made is not renewed by its caller, so its expiry withdraws it.
         let own = self.principal.fingerprint().and(self.principal.expires_at());
         self.until(own).await;
     }
@@ -107,7 +108,7 @@ impl Credential {
         }
     }
 
-    /// Returns the response, whose stream ends with the credential.
+    /// Makes the stream of a response end together with the credential.
     pub(crate) fn bound(self, mut response: Response<Body>) -> Response<Body> {
         let end = response.extensions_mut().remove::<StreamEnd>();
         let is_call = end.as_ref().is_some_and(|end| end.is_call);

@@ -1,40 +1,42 @@
 //! The server side of MCP, over HTTP and stdio.
 //!
-//! A [`Server`] serves a marketplace: over HTTP it is [bound](Server::bind) to an address, over a
-//! pipe it [serves](Server::serve_stdio) one client. One endpoint serves every revision of the
-//! protocol, the sessionless 2026-07-28 and the session-based ones before it.
+//! A [`Server`] serves a marketplace: over HTTP it is [bound](Server::bind) to an address, over a pipe
+//! it [serves](Server::serve_stdio) one client. One endpoint serves every revision of the protocol, the
+//! sessionless 2026-07-28 and the session-based ones before it.
 //!
 //! # How it works
 //!
-//! The transports, the envelope and the dispatch are written here, on hyper; the protocol's
-//! vocabulary is the official SDK's (`rmcp::model`). Measurements ruled out the SDK's own
-//! transport: it reaches half the requests of a bare handler, loses the text of numbers, and
-//! answers some malformed requests in violation of the specification.
+//! The transports, the envelope and the dispatch are written here, on hyper; the protocol's vocabulary
+//! is the official SDK's (`rmcp::model`). Measurements ruled out the SDK's own transport: it reaches
+//! half the requests of a bare handler, loses the text of numbers, and answers some malformed requests
+//! in violation of the specification.
 //!
-//! A request goes: guard (`http/`) → `routes` → `mcp/`, `rtfs/`, `a2a/` or `admin/` → marketplace.
-//! Pages for people come from outside this crate (`pages`). In `mcp/` it goes: envelope (`rpc`) →
-//! mode (`request_mode`) → `dispatch`, and comes back as plain JSON or as a stream (`exchange`).
-//! `tools/call` and `tools/list` never build a tree: they slice, pass on and join the body's bytes
-//! (`tools`). Other methods of MCP go to the surfaces of the marketplace (`surfaces`).
+//! The path of a request is: guard (`http/`) → `routes` → `mcp/`, `rtfs/`, `a2a/` or `admin/` →
+//! marketplace. Another crate provides the pages for people (`pages`). Within `mcp/`, the path is:
+//! envelope (`rpc`) → mode (`request_mode`) → `dispatch`. The answer is plain JSON or a stream
+//! (`exchange`). `tools/call` and `tools/list` never build a tree. They slice, pass on and join the
+//! body's bytes (`tools`). Other methods of MCP are answered by the surfaces of the marketplace
+//! (`surfaces`).
 //!
 //! A provider's request for input goes to the client on the stream of the session's call
-//! (`session::client`). Without a session, it is the result of the call, which waits for the next
-//! request (`input::requests`, `dispatch::pending`). Programs and tasks have their own routes
-//! (`rtfs::programs`, `tasks`). `notify` is the only source of notifications.
+//! (`session::client`). Without a session, the result of the request contains the provider's request,
+//! and the call waits for the client's next request (`input::requests`, `dispatch::pending`). Programs
+//! and tasks have their own routes (`rtfs::programs`, `tasks`). `notify` is the only source of
+//! notifications.
 //!
 //! # Invariants
 //!
 //! - A session calls what it last listed; a sessionless request sees the newest snapshot.
-//! - A slow client delays no other client and no running call: every queue is bounded, and nothing
-//!   that runs a call waits for its reader.
+//! - A slow client delays no other client and no running call: every queue is bounded, and no running
+//!   call waits for a reader.
 //! - A client never sees another client's questions, progress or subscriptions.
-//! - An idle session is only memory: it has no task, no channel and no timer.
+//! - An idle session uses only memory. It has no task, no channel and no timer.
 //! - [`Bound::serve`] and [`Server::serve_stdio`] return after all spawned tasks have ended.
 //!
 //! # What is deliberately absent
 //!
-//! Providers and processes: this crate knows only the marketplace and MCP. JSON-RPC batches, which
-//! one old revision had.
+//! Providers and processes: this crate knows only the marketplace and MCP. JSON-RPC batches, which one
+//! old revision had.
 
 mod a2a;
 mod admin;
@@ -87,33 +89,34 @@ pub use waiting::{ApprovalRefused, ApprovalRequest};
 use crate::mcp::session::elsewhere;
 use crate::state::Core;
 
-/// Serves a marketplace to MCP clients. Cloning shares it.
+/// Serves a marketplace to MCP clients. Clones share the server.
 #[derive(Clone)]
 pub struct Server {
     core: Arc<Core>,
 }
 
 impl Server {
-    /// A server for this marketplace. It becomes the observer of its calls, for the metrics.
+    /// Creates a server for this marketplace. The server observes the marketplace's calls for its
+    /// metrics.
     pub fn new(marketplace: Arc<CapabilityMarketplace>, options: ServerOptions) -> Self {
         Self { core: Core::new(marketplace, options) }
     }
 
-    /// Applies other options to every request from now on. `max_connections` applies after a restart, and open
+    /// Applies other options to every later request. `max_connections` applies after a restart, and open
     /// connections keep their timeouts.
     pub fn reconfigure(&self, options: ServerOptions) {
         self.core.reconfigure(options);
     }
 
-    /// Lets `observe` see failed authentications. While a peer is rate limited, it sees only the
-    /// first one. The first observer stays.
+    /// Sets the observer of failed authentications. While a peer is rate limited, the observer sees only
+    /// its first failure. Later observers are ignored.
     pub fn on_unauthenticated(&self, observe: impl Fn(&Unauthenticated) + Send + Sync + 'static) {
         drop(self.core.on_unauthenticated.set(Box::new(observe)));
     }
 
-    /// Continues the push notifications that the last server did not send. Call it within a runtime,
-    /// after [`push_with`](Self::push_with) and [`serve_tasks`](Self::serve_tasks), and before those
-    /// tasks continue.
+    /// Continues the push notifications that the last server did not send. Must be called within a
+    /// runtime, after [`push_with`](Self::push_with) and [`serve_tasks`](Self::serve_tasks), and before
+    /// those tasks continue.
     ///
     /// # Errors
     ///
@@ -122,77 +125,81 @@ impl Server {
         a2a::resume(&self.core).await
     }
 
-    /// Keeps the answers to requests with an `Idempotency-Key` in this state. Without it, they end with the server. The
-    /// first state stays.
+    /// Sets the store for the answers to requests with an `Idempotency-Key`. Without a store, the
+    /// answers end with the server. Later stores are ignored.
     pub fn keep_answers(&self, state: Arc<dyn StateStore>) {
         self.core.keep_answers(state);
     }
 
-    /// Shares the sessions of MCP with all servers of this state: each serves the sessions that another began. The first
-    /// state stays. To be called within a runtime.
+    /// Shares the MCP sessions with all servers of this state. Each server serves the sessions that
+    /// another began. Later states are ignored. Must be called within a runtime.
     pub fn share_sessions(&self, state: Arc<dyn StateStore>) {
         self.core.share_sessions(state);
         self.core.tracker.spawn(elsewhere::forward(Arc::clone(&self.core)));
     }
 
-    /// Serves these tasks. They are closed when the server ends. Without them, clients find none. The first ones stay.
+    /// Serves these tasks, and closes them when the server ends. Without tasks, clients find none. Later
+    /// tasks are ignored.
     pub fn serve_tasks(&self, tasks: orla_tasks::Tasks) {
         self.core.serve_tasks(tasks);
     }
 
-    /// Returns the metrics of everything that is served, as the text of `/metrics`.
+    /// Returns the metrics of the server and its capabilities, as the text of `/metrics`.
     pub fn metrics(&self) -> String {
         self.core.metrics.render(&admin::status::gauges(&self.core, None), |_| true)
     }
 
-    /// Shows this history at `/calls`. Without one, nothing is there. The first one stays.
+    /// Serves this history at `/calls`. Without a history, the path does not exist. Later histories are
+    /// ignored.
     pub fn serve_history(&self, history: orla_history::History) {
         self.core.serve_history(history);
     }
 
-    /// Shows these schedules in `/status`. The first ones stay.
+    /// Shows these schedules in `/status`. Later schedules are ignored.
     pub fn show_schedules(&self, schedules: orla_tasks::Schedules) {
         self.core.show_schedules(schedules);
     }
 
-    /// Shows the nodes of a cluster in `/status` and `/metrics`, and drains them on request. The first cluster stays.
+    /// Shows the nodes of a cluster in `/status` and `/metrics`, and drains them on request. Later
+    /// clusters are ignored.
     pub fn show_nodes(&self, cluster: impl Nodes + 'static) {
         self.core.show_nodes(Box::new(cluster));
     }
 
-    /// Answers what another node of the cluster [asks](Nodes::ask) in the name of this caller. The
+    /// Answers a [question](Nodes::ask) of another node of the cluster in the name of this caller. The
     /// answer to an unreadable question is empty.
     pub async fn answer_node(&self, caller: Option<&Principal>, question: &Bytes) -> Bytes {
         peers::answer(&self.core, caller, question).await
     }
 
-    /// Serves these pages for people at `/console`. The first ones stay.
+    /// Serves these pages for people at `/console`. Later pages are ignored.
     pub fn serve_pages(&self, pages: Arc<dyn Pages>) {
         self.core.serve_pages(pages);
     }
 
-    /// Sends push notifications of the agent's tasks through this sender. Without one, clients that ask for them are refused.
-    /// The first sender stays.
+    /// Sends push notifications of the agent's tasks through this sender. Without a sender, clients that
+    /// request push notifications are refused. Later senders are ignored.
     pub fn push_with(&self, sender: Arc<dyn PushSender>) {
         self.core.push_with(sender);
     }
 
-    /// Reaches authorization servers through this client. Without one, their tokens are refused. The first one stays.
+    /// Reaches authorization servers through this client. Without a client, their tokens are refused.
+    /// Later clients are ignored.
     pub fn fetch_with(&self, fetch: Arc<dyn Fetch>) {
         self.core.fetch_with(fetch);
     }
 
-    /// Takes the socket; with port 0, any that is free.
+    /// Binds a socket. Port 0 selects a free port.
     ///
     /// # Errors
     ///
-    /// Returns an error if the address is in use, or the system refuses it.
+    /// Returns an error if the address is in use, or if the system refuses it.
     pub async fn bind(&self, host: &str, port: u16) -> Result<Bound, BindError> {
         Bound::bind(Arc::clone(&self.core), host, port).await
     }
 
     /// Serves one client over a pipe until its input ends, its output is closed or `shutdown` is
-    /// cancelled. Everything that ran for it has ended when this returns.
+    /// cancelled. Returns after all of the client's requests have ended.
     pub async fn serve_stdio<R, W>(&self, reader: R, writer: W, shutdown: CancellationToken)
     where
         R: AsyncRead + Unpin + Send,
@@ -201,8 +208,8 @@ impl Server {
         mcp::stdio::serve(Arc::clone(&self.core), reader, writer, shutdown).await;
     }
 
-    /// Cancels everything that runs, without waiting for it, as after a second signal. `serve` returns once
-    /// everything has ended.
+    /// Cancels everything that runs, without waiting for it, as after a second signal. `serve` returns
+    /// once everything has ended.
     pub fn abort(&self) {
         self.core.draining.cancel();
         self.core.end_calls();

@@ -1,4 +1,4 @@
-//! Listening: accepts connections, serves each with hyper, and ends them in good order.
+//! The listener: accepts connections, serves each with hyper, and ends them in order.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
@@ -23,46 +23,46 @@ use crate::routes::{self, ConnectionInfo};
 use crate::state::Core;
 use crate::tls::{self, ClientCertificate, Tls, TlsError};
 
-/// How long to wait before accepting again when the system has no descriptors left: doubled each
-/// time from the first to the last.
+/// The pauses before accepting again when the system has no file descriptors left. Each pause doubles,
+/// from the first to the longest.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LAST_PAUSE: Duration = Duration::from_millis(500);
-/// How long everything may take to end after the abort.
+/// How long all activities may take to end after the abort.
 const GRACE: Duration = Duration::from_secs(4);
-/// How long connections stay open after the abort, for the answers to the calls that it ends. It is shorter than
-/// [`GRACE`], because what goes on without a connection is awaited too.
+/// How long connections stay open after the abort, for the answers to the calls that it ends. The time
+/// is shorter than [`GRACE`], because activities without a connection are awaited too.
 const LAST_ANSWERS: Duration = Duration::from_millis(3500);
-/// How often the files of certificates are looked at.
+/// The interval between two checks of the certificate files.
 const CERTIFICATE_CHECK: Duration = Duration::from_secs(1);
-/// Streams that one HTTP/2 connection may have at once.
+/// The maximum number of concurrent streams of one HTTP/2 connection.
 const MAX_HTTP2_STREAMS: u32 = 256;
 
-/// Why the server cannot listen.
+/// The reason why the server cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BindError {
-    /// Another program listens there.
+    /// The address is in use.
     #[error(
         "cannot listen on {address}: the address is in use; stop what uses it or choose another port"
     )]
     InUse {
-        /// Where.
+        /// The address.
         address: String,
     },
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Anything else, such as a name that does not resolve or a port that needs privileges.
+    /// Any other error, such as a name that does not resolve or a port that needs privileges.
     #[error("cannot listen on {address}: {source}")]
     Other {
-        /// Where.
+        /// The address.
         address: String,
         /// The system's reason.
         source: io::Error,
     },
 }
 
-/// A server that has its socket and does not accept requests yet.
+/// A server that has bound its socket and does not accept requests yet.
 pub struct Bound {
     core: Arc<Core>,
     listener: TcpListener,
@@ -70,7 +70,7 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// Takes the socket.
+    /// Binds the socket.
     pub(crate) async fn bind(core: Arc<Core>, host: &str, port: u16) -> Result<Self, BindError> {
         core.tls.load(core.settings.load().options.tls.as_ref())?;
         let shown =
@@ -85,12 +85,12 @@ impl Bound {
         Ok(Self { core, listener, address })
     }
 
-    /// Returns the address it got: with port 0, the port that was free.
+    /// Returns the bound address. For port 0, it contains the selected port.
     pub fn local_addr(&self) -> SocketAddr {
         self.address
     }
 
-    /// Serves until `shutdown` is cancelled and all requests have ended: requests have
+    /// Serves until `shutdown` is cancelled and all requests have ended. Requests have
     /// [`drain`](crate::ServerOptions::drain) to finish, then they are cancelled.
     pub async fn serve(self, shutdown: CancellationToken) {
         let Self { core, listener, .. } = self;
@@ -141,7 +141,7 @@ impl Bound {
     }
 }
 
-/// Ends everything: streams at once, requests when they are done or their time is over.
+/// Ends all activities: streams at once, and requests when they are done or their time is over.
 pub(crate) async fn drain(core: &Core) {
     core.draining.cancel();
     core.tracker.close();
@@ -165,13 +165,14 @@ async fn end_requests(core: &Core, time: Duration) {
     }
 }
 
-/// Serves one connection to its end, after the handshake of TLS where there is TLS.
+/// Serves one connection to its end, after the TLS handshake if TLS is configured.
 async fn begin(core: &Arc<Core>, stream: TcpStream, peer: IpAddr) {
-    // Answers are written in one piece: waiting for more only adds the client's delayed ACK.
+    // Each answer is written in one piece, so waiting for more data would only add the client's delayed
+    // ACK.
     let _ = stream.set_nodelay(true);
     match core.tls.get() {
         None => converse(core, stream, peer, None).await,
-        // Boxed, for it would make the future of every other connection larger.
+        // Boxed, because it would enlarge the future of every other connection.
         Some(tls) => Box::pin(begin_tls(core, &tls, stream, peer)).await,
     }
 }
@@ -237,14 +238,14 @@ async fn converse(
     }
 }
 
-/// Waits until cancelled calls have had the time to be answered.
+/// Waits until cancelled calls have had time to send their answers.
 async fn answered_for_long(core: &Core) {
     core.abort.cancelled().await;
     tokio::time::sleep(LAST_ANSWERS).await;
 }
 
-/// Forgets idle sessions, and ends what callers left whose credential is not accepted any longer, for as long as the
-/// server runs.
+/// Removes idle sessions, and ends the activities of callers whose credential is no longer accepted,
+/// while the server runs.
 async fn sweep(core: Arc<Core>) {
     loop {
         let settings = core.settings.load_full();
@@ -261,7 +262,7 @@ async fn sweep(core: Arc<Core>) {
     }
 }
 
-/// Takes replaced certificates into use for as long as the server runs.
+/// Reloads replaced certificates while the server runs.
 async fn follow_certificates(core: Arc<Core>) {
     let mut tried = Vec::new();
     loop {
@@ -276,8 +277,7 @@ async fn follow_certificates(core: Arc<Core>) {
     }
 }
 
-/// Returns whether an error of accept concerns the connection that was about to be accepted, and no
-/// other.
+/// Returns whether an error of accept concerns only the connection that was about to be accepted.
 fn is_of_one_connection(err: &io::Error) -> bool {
     matches!(
         err.kind(),

@@ -1,8 +1,9 @@
 //! The work of an agent, independent of the binding of the request.
 //!
-//! A message that calls something starts a task of the service of tasks ([`Tasks`]), which runs it, keeps its state, its
-//! questions and its result, and goes on with it after a crash. What only this protocol has is kept beside it ([`Records`]).
-//! A message that makes no call that could run has a record alone.
+//! A message that calls a capability starts a task of the task service ([`Tasks`]). The task service
+//! runs the task, keeps its state, its questions and its result, and continues it after a crash. The
+//! data that only this protocol has is kept beside the task ([`Records`]). A message that starts no call
+//! has only a record.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -40,15 +41,16 @@ use crate::rtfs::federation;
 pub(crate) struct Agent {
     pub(super) tasks: Tasks,
     pub(super) records: Records,
-    /// Which tasks there are; read when it is first needed.
+    /// The known tasks, read when first needed.
     kept: OnceCell<Kept>,
-    /// The tasks that this server has started for callers with a principal, until they are seen to be over.
+    /// The unfinished tasks that this server has started for callers with a principal. A task is removed
+    /// when its end is noticed.
     unfinished: Mutex<HashMap<TaskId, Unfinished>>,
-    /// The push configurations that are posted to.
+    /// The push configurations with active deliveries.
     pub(super) deliveries: Mutex<HashMap<push::Place, Arc<CancellationToken>>>,
-    /// Capacity for posts that are sent at the same time.
+    /// Limits the number of concurrent posts.
     pub(super) posts: Semaphore,
-    /// The snapshot that was last shown, and since when.
+    /// The generation of the snapshot that was last shown, and the time since which it has been shown.
     shown: Mutex<(u64, SystemTime)>,
 }
 
@@ -61,7 +63,7 @@ struct Unfinished {
 pub(super) type A2AResult<T> = Result<T, A2AError>;
 
 impl Agent {
-    /// The agent whose tasks these are.
+    /// Creates the agent of these tasks.
     pub(crate) fn new(tasks: Tasks) -> Self {
         let shown = Mutex::new((0, SystemTime::UNIX_EPOCH));
         let records = Records::new(Arc::clone(tasks.store()));
@@ -76,7 +78,7 @@ impl Agent {
         }
     }
 
-    /// Since when a snapshot has been shown.
+    /// Returns the time since which a snapshot has been shown.
     pub(super) fn since(&self, generation: u64, now: SystemTime) -> SystemTime {
         let mut shown = self.shown.lock();
         if shown.0 != generation {
@@ -85,16 +87,16 @@ impl Agent {
         shown.1
     }
 
-    /// Returns the name of this node; empty if no other has its state.
+    /// Returns the name of this node, or the empty string if no other node shares the state.
     pub(super) fn node(&self) -> &str {
         self.tasks.node().unwrap_or_default()
     }
 
-    /// Returns the unfinished tasks of these callers, of those that this server has started.
+    /// Returns the unfinished tasks that this server has started for these callers.
     pub(crate) fn unfinished(&self, of: impl Fn(&Principal) -> bool) -> Vec<TaskId> {
         let mut unfinished = self.unfinished.lock();
         unfinished.retain(|_, task| {
-            // The sender goes with the end.
+            // The sender is dropped when the task ends.
             task.changes.has_changed().is_ok() && !task.changes.borrow().state.is_terminal()
         });
         let theirs = unfinished.iter().filter(|(_, task)| of(&task.owner));
@@ -117,7 +119,7 @@ impl Agent {
         self.kept.get_or_try_init(async || Ok(Kept::new(self.records.rows(None).await?))).await
     }
 
-    /// Returns a task from now on. `None` if the viewer has none of this id.
+    /// Follows a task from now on. Returns `None` if the viewer has no task with this id.
     pub(super) async fn follow(
         &self,
         id: &str,
@@ -140,13 +142,13 @@ impl Agent {
                 let first = Arc::clone(&changes.borrow_and_update());
                 Ok(Some(Following { record, live: Some(Live { first, changes, said }) }))
             }
-            // It was kept long enough.
+            // The time for which the task is kept has passed.
             Err(TaskError::Unknown(_)) => Ok(None),
             Err(error) => Err(error),
         }
     }
 
-    /// What the call of a task gave, if it is over.
+    /// Returns the result of a task's call, if the task is over.
     pub(super) async fn given(&self, task: &orla_tasks::Task) -> Result<Option<Given>, TaskError> {
         let text = match task.state {
             State::Cancelled => self.tasks.given(&task.id).await?,
@@ -156,7 +158,7 @@ impl Agent {
         Ok(text.as_ref().map(read))
     }
 
-    /// Returns a task as the protocol shows it.
+    /// Returns a task in the form of the protocol.
     pub(super) async fn view(
         &self,
         record: &Record,
@@ -198,7 +200,7 @@ impl Caller {
         Viewer::Caller(self.principal.as_ref())
     }
 
-    /// Returns a task of this caller, from now on.
+    /// Follows a task of this caller from now on.
     pub(super) async fn follow(&self, id: &str) -> A2AResult<Following> {
         let keep = self.options().keep;
         let following = self.agent().follow(id, self.viewer()).await.map_err(|err| refused(&err))?;
@@ -213,7 +215,7 @@ impl Caller {
         self.core.settings.load().options.agent.clone()
     }
 
-    /// Returns how a task stands.
+    /// Returns the current state of a task.
     async fn view(&self, following: &Following) -> A2AResult<Task> {
         match &following.live {
             Some(live) => {
@@ -224,7 +226,7 @@ impl Caller {
         }
     }
 
-    /// Starts or continues the task of a message, and waits until it is the caller's turn.
+    /// Starts or continues the task of a message, and waits until the caller must act.
     pub(super) async fn send(&self, request: SendMessageRequest) -> A2AResult<SendMessageResponse> {
         let configuration = request.configuration.clone();
         let at_once = configuration.as_ref().and_then(|it| it.return_immediately) == Some(true);
@@ -237,7 +239,7 @@ impl Caller {
             };
             let seen = tokio::select! {
                 task = live.changes.wait_for(is_callers_turn) => task.ok().map(|task| Arc::clone(&task)),
-                // The task goes on with the next server.
+                // The next server continues the task.
                 () = self.core.abort.cancelled() => None,
             };
             live.first = match seen {
@@ -255,7 +257,7 @@ impl Caller {
                     context_id: Some(following.record.task.context_id.clone()),
                     ..Message::new(Role::Agent, given.parts())
                 };
-                // For this protocol there was no task: the caller has the answer.
+                // A direct answer replaces the task: the caller has received it.
                 if let Some(row) = following.record.row() {
                     let kept = self.agent().kept().await.map_err(broken)?;
                     kept.remove(&row, &self.agent().records).await.map_err(broken)?;
@@ -268,7 +270,7 @@ impl Caller {
         Ok(SendMessageResponse::Task(task))
     }
 
-    /// Returns the same, as a stream of events.
+    /// Like [`send`](Self::send), but returns a stream of events.
     pub(super) async fn stream(
         &self,
         request: SendMessageRequest,
@@ -284,7 +286,7 @@ impl Caller {
         })))
     }
 
-    /// What happens to a task from now on.
+    /// Streams the events of a task from now on.
     pub(super) async fn subscribe(
         &self,
         asked: &SubscribeToTaskRequest,
@@ -305,7 +307,7 @@ impl Caller {
         Ok(task)
     }
 
-    /// Cancels a task and returns its state afterwards.
+    /// Cancels a task and returns its state.
     pub(super) async fn cancel(&self, asked: &CancelTaskRequest) -> A2AResult<Task> {
         let mut following = self.follow(&asked.id).await?;
         let Some(live) = &mut following.live else {
@@ -313,11 +315,11 @@ impl Caller {
         };
         match self.agent().tasks.cancel(&asked.id, self.viewer()).await {
             Ok(task) => {
-                // The answer has what its call had given.
+                // The answer includes the output of the call until its end.
                 self.agent().tasks.left(&task.id).await;
                 live.first = task;
             }
-            // It came to its end before.
+            // The task ended earlier.
             Err(TaskError::Over(_)) => return Err(A2AError::task_not_cancelable(&asked.id)),
             Err(error) => return Err(refused(&error)),
         }
@@ -350,7 +352,7 @@ impl Caller {
         }
     }
 
-    /// Returns a message for an existing task: the answer to its question.
+    /// Handles a message for an existing task, which is the answer to its question.
     async fn go_on(
         &self,
         id: &str,
@@ -401,7 +403,7 @@ impl Caller {
             }
         }
         let mut answered = self.follow(id).await?;
-        // What it has said since the answer is told, too.
+        // Notices that followed the answer are sent too.
         if let (Some(after), Some(before)) = (&mut answered.live, following.live) {
             after.said = before.said;
         }
@@ -455,7 +457,7 @@ impl Caller {
         accepted.await.unwrap_or_else(|error| Err(A2AError::internal(error.to_string())))
     }
 
-    /// Starts the task of a message. To be run to its end, also if its client goes away meanwhile.
+    /// Starts the task of a message. It must run to completion even if its client disconnects.
     async fn accept(
         &self,
         record: Record,
@@ -499,7 +501,8 @@ impl Caller {
         Ok(Following { record, live: Some(Live { first, changes, said }) })
     }
 
-    /// A message that starts no task: its caller finds that under its id.
+    /// Records a message that starts no task, so that its caller finds the refusal under the message's
+    /// id.
     async fn is_no_task(
         &self,
         mut record: Record,
@@ -521,7 +524,7 @@ impl Caller {
         Ok(Following { record, live: None })
     }
 
-    /// Returns a place among the tasks that are kept.
+    /// Reserves a place among the stored tasks.
     async fn place(&self, options: &AgentOptions) -> A2AResult<Place<'_>> {
         let agent = self.agent();
         let kept = agent.kept().await.map_err(broken)?;

@@ -1,4 +1,4 @@
-//! The agent's card (A2A §4.4): its name, its addresses and its skills, made from the catalogue.
+//! The agent's card (A2A §4.4): its name, its addresses and its skills, derived from the catalogue.
 
 use std::time::SystemTime;
 
@@ -19,7 +19,7 @@ use crate::http::body::Body;
 use crate::http::response::json as json_response;
 use crate::state::Settings;
 
-/// Returns the card, as this caller may see it.
+/// Returns the card in the form that this caller may see.
 pub(super) async fn answer(
     caller: &Caller,
     settings: &Settings,
@@ -56,7 +56,7 @@ pub(super) async fn answer(
     if is_known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
     }
-    // What is served may change at any time, and is not the same for everybody.
+    // The catalogue may change at any time, and differs between callers.
     let fresh = format!("private, max-age={}", settings.options.list_ttl.as_secs());
     let since = httpdate::fmt_http_date(caller.agent().since(catalog.generation(), SystemTime::now()));
     for (name, value) in [(CACHE_CONTROL, fresh), (ETAG, tag), (LAST_MODIFIED, since)] {
@@ -68,7 +68,7 @@ pub(super) async fn answer(
     response
 }
 
-/// Returns the card as clients of 0.3 read it.
+/// Returns the card in the form of version 0.3.
 fn older(card: &AgentCard) -> Value {
     let mut older = json!({
         "protocolVersion": "0.3.0",
@@ -125,7 +125,7 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
         url => url.to_owned(),
     };
     let schemes = security_schemes(settings);
-    // Any one of them is enough.
+    // Any one of the schemes is enough.
     let requirements: Vec<_> =
         schemes.iter().map(|(name, _)| [(name.clone(), Vec::new())].into()).collect();
     let needs_token = !schemes.is_empty();
@@ -162,7 +162,7 @@ fn card(caller: &Caller, settings: &Settings, catalog: &Catalog, host: &str) -> 
 /// The default description of the agent.
 const DESCRIPTION: &str = "Calls the capabilities of this server. A message has a data part {\"capability\": NAME, \"input\": {…}}, \
     or names a skill in its metadata (skillId) and has its input as a data part.";
-/// And for callers that may run programs.
+/// The addition to the description for callers that may run programs.
 const PROGRAMS: &str = " Or it is a program of RTFS, as text or as a data part {\"program\": TEXT}.";
 
 fn may_run_programs(caller: &Caller, catalog: &Catalog) -> bool {
@@ -184,7 +184,7 @@ fn interfaces(base: &str) -> Vec<AgentInterface> {
     vec![
         at("JSONRPC"),
         at("HTTP+JSON"),
-        // Without TLS it is written as HOST:PORT; the type takes care of that.
+        // Without TLS, the address is written as HOST:PORT. The type does so.
         #[cfg(feature = "a2a-grpc")]
         AgentInterface { url: base.to_owned(), ..at("GRPC") },
     ]

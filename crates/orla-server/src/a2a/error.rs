@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 /// Returns the status of an error over HTTP+JSON (A2A §5.4).
 pub(super) fn status(error: &A2AError) -> StatusCode {
     match error.code {
-        // No operation is there.
+        // The path has no operation.
         error_code::METHOD_NOT_FOUND => StatusCode::NOT_FOUND,
         _ => StatusCode::from_u16(error.http_status_code()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR),
     }

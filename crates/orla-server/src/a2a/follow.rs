@@ -1,4 +1,4 @@
-//! The events of a task: how it stands, and then what changes.
+//! The events of a task: its current state, followed by its changes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,42 +18,42 @@ use super::records::Record;
 use super::result;
 use super::view::{self, is_callers_turn};
 
-/// A task, from a moment on.
+/// A task that is followed from a moment on.
 pub(super) struct Following {
     pub(super) record: Record,
-    /// `None` if it never was more than a message that was refused.
+    /// `None` for a message that was refused and started no task.
     pub(super) live: Option<Live>,
 }
 
 /// A task that may change.
 pub(super) struct Live {
-    /// How it stood at that moment.
+    /// The state at that moment.
     pub(super) first: Arc<Task>,
     pub(super) changes: watch::Receiver<Arc<Task>>,
     pub(super) said: broadcast::Receiver<Said>,
 }
 
-/// Until when a task is followed.
+/// The point until which a task is followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
-    /// Until nothing more happens unless the caller acts.
+    /// Until nothing more happens without an action of the caller.
     CallersTurn,
     /// Until it is over.
     End,
 }
 
-/// One who follows a task.
+/// The position of one follower of a task.
 struct Follower {
     agent: Arc<Agent>,
     record: Record,
     live: Option<Live>,
     until: Until,
-    /// The events that were not given yet.
+    /// The events that were not delivered yet.
     events: VecDeque<StreamResponse>,
 }
 
 impl Following {
-    /// Returns its events: the first is the whole task.
+    /// Returns the events. The first event contains the whole task.
     pub(super) fn events(
         self,
         agent: &Arc<Agent>,
@@ -83,7 +83,7 @@ impl Follower {
         Some(StreamResponse::Task(task))
     }
 
-    /// After this state, nothing is followed any more.
+    /// Ends the stream after this state.
     fn ends(&mut self, state: &TaskState) {
         let is_last = match self.until {
             Until::CallersTurn => is_callers_turn(state),
@@ -101,7 +101,7 @@ impl Follower {
             }
             let live = self.live.as_mut()?;
             tokio::select! {
-                // What was said comes before the end, and pieces of a text before the result that has all of it.
+                // Notices come before the end, and pieces of a text before the complete result.
                 biased;
                 said = live.said.recv() => match said {
                     Ok(Said::Text { text, is_first }) => {
@@ -112,13 +112,13 @@ impl Follower {
                         let task = Arc::clone(&live.first);
                         self.working(&task, Some(&text));
                     }
-                    // What was missed is in the task.
+                    // Missed notices are part of the task.
                     Ok(Said::Line(_)) | Err(RecvError::Lagged(_) | RecvError::Closed) => {}
                 },
                 changed = live.changes.changed() => {
                     let after = match changed {
                         Ok(()) => Arc::clone(&live.changes.borrow_and_update()),
-                        // It is over, or was removed.
+                        // The task is over, or was removed.
                         Err(_) => {
                             let id = live.first.id.clone();
                             self.agent.tasks.get(id.as_str(), Viewer::Operator).await.ok()?
@@ -131,10 +131,10 @@ impl Follower {
         }
     }
 
-    /// Tells what has changed.
+    /// Queues the events for a change.
     async fn tell(&mut self, before: &Task, after: &Task) {
         let is_at_work = |task: &Task| task.state != State::Queued;
-        // It may have begun and ended since it was seen.
+        // The task may have begun and ended since the last look.
         let has_begun = !is_at_work(before) && is_at_work(after) && after.begun.is_some();
         if has_begun || (before.state != State::Working && after.state == State::Working) {
             self.working(after, None);
@@ -162,7 +162,7 @@ impl Follower {
         let (id, context) = (task.id.as_str(), &self.record.task.context_id);
         let (says, at) = (says.map(view::said), Utc::now().trunc_subsecs(3));
         let mut status = view::status(id, context, TaskState::Working, says, at);
-        // Much may be said in a millisecond.
+        // Many notices may have the same millisecond.
         status.message.iter_mut().for_each(|message| message.message_id = a2a::new_message_id());
         self.update(status);
     }

@@ -1,4 +1,5 @@
-//! The gRPC binding (A2A §10), on the same port: messages and service of the project's own crate.
+//! The gRPC binding (A2A §10), on the same port. The messages and the service come from the project's
+//! own crate.
 
 use std::pin::Pin;
 
@@ -37,7 +38,7 @@ pub(super) async fn answer(
         return response;
     }
     let options = &settings.options;
-    // Every call has one message: read like every other body, within the same bounds.
+    // Every call has one message, which is read with the same limits as every other body.
     let body = match body::read(
         body,
         caller.core.market.memory(),

@@ -1,4 +1,4 @@
-//! Which tasks of the agent are kept, the oldest first. Those that are over make room for new ones.
+//! The stored tasks of the agent, the oldest first. Finished tasks make room for new ones.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use tokio::time::Instant;
 
 use super::records::{Records, Row};
 
-/// How often it is looked which tasks have gone.
+/// The interval between two searches for tasks that no longer exist.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// The tasks that this process knows of: those that were there when it started, and its own.
+/// The tasks that this process knows: those that existed when it started, and its own.
 pub(super) struct Kept(Mutex<Rows>);
 
 struct Rows {
     rows: VecDeque<Row>,
-    /// How many are about to be accepted.
+    /// The number of tasks about to be accepted.
     pending: usize,
     swept: Instant,
 }
 
-/// A place for a task. It is given back unless a task is kept there.
+/// A place for a task. Dropping it gives the place back, unless a task is kept there.
 pub(super) struct Place<'a>(&'a Kept);
 
 impl Place<'_> {
@@ -44,8 +44,8 @@ impl Kept {
         Self(Mutex::new(Rows { rows: rows.into(), pending: 0, swept: Instant::now() }))
     }
 
-    /// Returns a place for one more task, if there are fewer than `max`, or one that is over makes room.
-    /// Now and then, what is left of tasks that were kept long enough is removed.
+    /// Reserves a place for one more task, if there are fewer than `max` tasks or if a finished task
+    /// makes room. From time to time, removes the records of expired tasks.
     ///
     /// # Errors
     ///
@@ -89,7 +89,7 @@ impl Kept {
         Ok(has_room.then_some(place))
     }
 
-    /// Keeps a task no longer. Returns whether it was kept.
+    /// Forgets a task. Returns whether it was kept.
     ///
     /// # Errors
     ///
@@ -103,7 +103,7 @@ impl Kept {
     }
 }
 
-/// Returns whether a time in milliseconds since 1970 is so long ago.
+/// Returns whether `keep` has passed since a time in milliseconds since 1970.
 pub(super) fn is_before(ended_at: i64, keep: Duration) -> bool {
     let keep = i64::try_from(keep.as_millis()).unwrap_or(i64::MAX);
     ended_at.saturating_add(keep) < Utc::now().timestamp_millis()

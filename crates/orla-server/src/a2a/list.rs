@@ -64,7 +64,7 @@ impl Caller {
         })
     }
 
-    /// Returns the tasks that fit a request, in any order.
+    /// Returns the tasks that match a request, in any order.
     async fn found(&self, asked: &ListTasksRequest) -> Result<Vec<Found>, TaskError> {
         let (agent, keep) = (self.agent(), self.options().keep);
         agent.kept().await?;
@@ -97,7 +97,7 @@ impl Caller {
     async fn state(&self, row: &Row, task: Option<&orla_tasks::Task>) -> Result<TaskState, TaskError> {
         let agent = self.agent();
         match task {
-            // A failed one may be a refusal, as its result says.
+            // A failed task may be a refusal. Its result says so.
             Some(task) if task.state == State::Failed => {
                 let given = agent.given(task).await?;
                 Ok(view::state(task, given.as_ref()))
@@ -115,18 +115,18 @@ impl Caller {
 struct Found {
     row: Row,
     task: Option<Arc<orla_tasks::Task>>,
-    /// When its state changed last, in milliseconds since 1970.
+    /// The time of the last change of its state, in milliseconds since 1970.
     changed_at: i64,
 }
 
 impl Found {
-    /// Returns its place in lists. Later ones are greater.
+    /// Returns its position in lists. Later tasks have greater positions.
     fn position(&self) -> (i64, TaskId) {
         (self.changed_at, self.row.id.clone())
     }
 }
 
-/// Returns the place that a page token names.
+/// Parses the position in a page token.
 fn position(token: &str) -> Option<(i64, TaskId)> {
     let (changed_at, id) = token.split_once('-')?;
     Some((changed_at.parse().ok()?, TaskId::parse(id)?))

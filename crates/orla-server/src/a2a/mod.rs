@@ -2,17 +2,17 @@
 //!
 //! # How it works
 //!
-//! The card (`card`) is made from the catalogue: each listed capability is a skill. A message says what to run
-//! (`work`, pure) and becomes a task of [`orla_tasks::Tasks`], like those of HTTP and MCP
-//! (`agent`). `records` keeps what only this protocol knows of the task, and `view` shows both
-//! together (pure). `result` makes an artifact of a call's outcome (pure), and `follow` makes
-//! events of changes. There are three bindings: JSON-RPC (`rpc`) and HTTP+JSON (`rest`) at `/a2a`,
-//! and gRPC (`grpc`) on the same port. A question to the caller makes a running task
-//! `input-required`, and the next message of that task is the answer (`question`, pure).
+//! The card (`card`) is derived from the catalogue: each listed capability is a skill. A message names
+//! the work to run (`work`, pure) and becomes a task of [`orla_tasks::Tasks`], like those of HTTP and
+//! MCP (`agent`). `records` stores the data of a task that only this protocol has, and `view` combines
+//! both (pure). `result` turns the outcome of a call into an artifact (pure), and `follow` turns changes
+//! into events. There are three bindings: JSON-RPC (`rpc`) and HTTP+JSON (`rest`) at `/a2a`, and gRPC
+//! (`grpc`) on the same port. A question to the caller makes a running task `input-required`, and the
+//! next message of that task is the answer (`question`, pure).
 //!
 //! A text that is not a program is the input of the capability that
-//! [`AgentOptions::text`](crate::AgentOptions::text) names. To answer texts, for example with a model, register a
-//! capability for it; its input is `{message, message_id, context_id?, data?}`.
+//! [`AgentOptions::text`](crate::AgentOptions::text) names. To answer texts, for example with a model,
+//! register a capability for it; its input is `{message, message_id, context_id?, data?}`.
 //!
 //! # Invariants
 //!
@@ -23,10 +23,10 @@
 //!
 //! # Deliberately absent
 //!
-//! The framework of the A2A project (its types are used): it needs an HTTP stack of its own, keeps every task for
-//! ever, and treats a task that waits for an answer as missing. Numbers have the precision of a double, as in the
-//! protocol. Files in messages: no capability takes one. WebSockets, which are not a binding of the protocol.
-//! Version 0.3, except over JSON-RPC (`older`).
+//! The framework of the A2A project, apart from its types. It needs its own HTTP stack, keeps every task
+//! forever, and treats a task that waits for an answer as missing. Numbers have the precision of a
+//! double, as in the protocol. Files in messages: no capability takes one. WebSockets, which are not a
+//! binding of the protocol. Version 0.3, except over JSON-RPC (`older`).
 
 mod agent;
 mod card;
@@ -67,10 +67,11 @@ use crate::state::{Core, Settings};
 pub(crate) const ENDPOINT: &str = "/a2a";
 /// The path of the card.
 pub(crate) const CARD: &str = "/.well-known/agent-card.json";
-/// The path of the card for clients of 0.3, below the endpoint: members of their card would be none of that of 1.0.
+/// The path of the card for clients of 0.3, below the endpoint. The members of a 0.3 card conflict with
+/// those of a 1.0 card.
 const OLDER_CARD: &str = "0.3/.well-known/agent-card.json";
 
-/// Where the methods of gRPC are.
+/// The path prefix of the gRPC methods.
 #[cfg(feature = "a2a-grpc")]
 const SERVICE: &str = "/lf.a2a.v1.A2AService/";
 /// The header that names the protocol's version.
@@ -79,18 +80,18 @@ const VERSION: &str = "a2a-version";
 /// A version of the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Version {
-    /// 0.3, which is served over JSON-RPC only.
+    /// Version 0.3, which is served over JSON-RPC only.
     Older,
-    /// 1.0.
+    /// Version 1.0.
     Current,
 }
 
 impl Version {
-    /// Returns whether it is 1.0.
+    /// Checks that the version is 1.0.
     ///
     /// # Errors
     ///
-    /// Returns an error if it is not, and this binding speaks no other.
+    /// Returns an error for any other version, which this binding does not speak.
     fn is_current(self) -> Result<(), A2AError> {
         match self {
             Self::Current => Ok(()),
@@ -101,7 +102,7 @@ impl Version {
     }
 }
 
-/// The caller, and what came with the message.
+/// The caller, with the data from the head of its request.
 #[derive(Clone)]
 struct Caller {
     core: Arc<Core>,
@@ -115,7 +116,7 @@ impl Caller {
     }
 }
 
-/// Returns whether a path is the agent's.
+/// Returns whether a path belongs to the agent.
 pub(crate) fn is_here(path: &str) -> bool {
     #[cfg(feature = "a2a-grpc")]
     if path.starts_with(SERVICE) {
@@ -124,7 +125,7 @@ pub(crate) fn is_here(path: &str) -> bool {
     path == CARD || below(ENDPOINT, path).is_some()
 }
 
-/// Answers a request of the agent's.
+/// Answers a request to the agent.
 pub(crate) async fn serve(
     core: &Arc<Core>,
     settings: &Settings,
@@ -179,12 +180,12 @@ pub(crate) async fn serve(
     }
 }
 
-/// Returns the version that a request names, in its head or its query. Who names none means 0.3 (A2A
-/// §3.6.2).
+/// Returns the version that a request names, in its head or its query. A request without a version means
+/// 0.3 (A2A §3.6.2).
 ///
 /// # Errors
 ///
-/// Returns an error if it is not served.
+/// Returns an error if the version is not served.
 fn version(headers: &HeaderMap, query: Option<&str>) -> Result<Version, A2AError> {
     let asked = rest::parameters(query)
         .into_iter()

@@ -1,4 +1,4 @@
-//! Version 0.3 of the protocol, over JSON-RPC: converts its methods and its JSON from and to those of 1.0. Pure.
+//! Version 0.3 of the protocol, over JSON-RPC: converts its methods and its JSON to and from 1.0. Pure.
 //!
 //! | 0.3 | 1.0 |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `{"file": {bytes \| uri, mimeType, name}}` | `raw` or `url`, `mediaType`, `filename` |
 //! | `input-required`, `user` | `TASK_STATE_INPUT_REQUIRED`, `ROLE_USER` |
 //!
-//! Push notifications are not configured in this version: posts have the form of 1.0.
+//! Push notifications cannot be configured in this version, because posts have the form of 1.0.
 
 use a2a::methods;
 use serde_json::{Map, Value, json};
@@ -148,7 +148,7 @@ fn older_part(part: Value) -> Value {
     if let Some(text) = members.remove("text") {
         older.extend([("kind".to_owned(), "text".into()), ("text".to_owned(), text)]);
     } else if let Some(data) = members.remove("data") {
-        // Data is an object there.
+        // In version 0.3, data is an object.
         let data = if data.is_object() { data } else { json!({ "value": data }) };
         older.extend([("kind".to_owned(), "data".into()), ("data".to_owned(), data)]);
     } else {

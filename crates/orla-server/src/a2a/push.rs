@@ -1,9 +1,11 @@
-//! Push notifications (A2A §4.3.3): a client names an address, and the events of its task are posted there.
+//! Push notifications (A2A §4.3.3): a client names an address, and the server posts the events of a task
+//! to it.
 //!
-//! A delivery follows its task like any other follower. It posts one event after the other, each with a timeout
-//! and a few retries, and ends with the task, its configuration or the server, or after several failed posts. One that
-//! the server cut short begins again with the next server: it posts the task as it stands, and then its events. The
-//! server's [`PushSender`] decides how and where a request is sent.
+//! A delivery follows its task like any other follower. It posts one event after the other, each with a
+//! timeout and a few retries. It ends with the task, its configuration or the server, or after several
+//! failed posts. If the end of the server interrupts a delivery, the next server restarts it: it posts
+//! the current state of the task, and then its events. The server's [`PushSender`] decides how and where
+//! a request is sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -35,14 +37,14 @@ use crate::state::Core;
 /// Posts the events of tasks to subscribed clients.
 #[async_trait]
 pub trait PushSender: Send + Sync {
-    /// Returns whether posting to an address is allowed, as far as its text shows.
+    /// Checks whether posting to an address is allowed, as far as its text shows.
     ///
     /// # Errors
     ///
-    /// Returns why the address is not allowed. The client that named it sees the text.
+    /// Returns why the address is not allowed. The client that named the address sees the text.
     fn check(&self, url: &str) -> Result<(), String>;
 
-    /// Posts once, and waits for the answer's head.
+    /// Sends one request, and waits for the head of the answer.
     ///
     /// # Errors
     ///
@@ -50,45 +52,45 @@ pub trait PushSender: Send + Sync {
     async fn post(&self, push: Push) -> Result<(), String>;
 }
 
-/// What is to be posted.
+/// A request to post.
 #[derive(Clone)]
 pub struct Push {
-    /// Where to.
+    /// The address.
     pub url: String,
-    /// Its headers, including credentials.
+    /// The headers, including credentials.
     pub headers: HeaderMap,
-    /// A `StreamResponse` as JSON.
+    /// The body: a `StreamResponse` as JSON.
     pub body: Bytes,
 }
 
 impl fmt::Debug for Push {
-    /// The size alone: addresses and headers may be secret.
+    /// Prints only the size, because addresses and headers may be secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Push({} bytes)", self.body.len())
     }
 }
 
-/// The header of the token that a configuration has.
+/// The header for the token of a configuration.
 const TOKEN: HeaderName = HeaderName::from_static("x-a2a-notification-token");
-/// The maximum number of bytes of a configuration.
+/// The maximum size of a configuration.
 const MAX_CONFIG: usize = 8 * 1024;
-/// How long one post may take.
+/// The timeout of one post.
 const TIME: Duration = Duration::from_secs(10);
-/// The pauses before an event is posted again; their number is that of the retries.
+/// The pauses before the retries of a post. There is one retry for each.
 const PAUSES: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(3)];
 /// The maximum number of push configurations of one task.
 const MAX_HOOKS: usize = 8;
 /// The longest pause before the state is read again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// How long deliveries may take once the server ends.
+/// How long deliveries may continue after the server begins to end.
 const FINAL_DELIVERY_TIMEOUT: Duration = Duration::from_secs(2);
 /// A delivery ends after this many failed events in a row.
 const MAX_FAILURES: usize = 3;
-/// Posts at once.
+/// The maximum number of concurrent posts.
 pub(super) const POSTS: usize = 32;
 
 impl Caller {
-    /// Adds a push configuration to a task, or replaces the one of its id.
+    /// Adds a push configuration to a task, or replaces the one with its id.
     pub(super) async fn create_push(
         &self,
         config: TaskPushNotificationConfig,
@@ -115,14 +117,14 @@ impl Caller {
         }
         let is_told_of = following.record.hooks.contains(&config)
             && self.agent().deliveries.lock().contains_key(&place_of(&config));
-        // Another node of the cluster posts what happens to a task that was begun there.
+        // Events of a task that began on another node are posted by that node.
         if !is_over && !is_told_of && record.node == self.agent().node() {
             deliver(&self.core, following, config.clone());
         }
         Ok(config)
     }
 
-    /// Returns a valid configuration of a task.
+    /// Returns a validated configuration of a task.
     pub(super) fn prepared(
         &self,
         task: &str,
@@ -188,12 +190,12 @@ impl Caller {
     }
 }
 
-/// Posts what the server before this one has not posted. If several nodes share the state, that is done
-/// as soon as the state can be read.
+/// Resumes the deliveries of the previous server. If several nodes share the state, this happens as soon
+/// as the state can be read.
 ///
 /// # Errors
 ///
-/// Returns an error if the state is this server's alone, and cannot be read.
+/// Returns an error if the state belongs to this server alone and cannot be read.
 pub(crate) async fn resume(core: &Arc<Core>) -> Result<(), StateError> {
     if core.agent().tasks.node().is_none() {
         return resume_now(core).await;
@@ -214,7 +216,7 @@ pub(crate) async fn resume(core: &Arc<Core>) -> Result<(), StateError> {
 
 async fn resume_now(core: &Arc<Core>) -> Result<(), StateError> {
     let agent = core.agent();
-    // Earlier versions had no list.
+    // Earlier versions had no list of records.
     agent.kept().await?;
     for row in agent.records.rows(None).await? {
         if row.listed.posts.as_deref() != Some(agent.node()) {
@@ -231,7 +233,7 @@ async fn resume_now(core: &Arc<Core>) -> Result<(), StateError> {
     Ok(())
 }
 
-/// A push configuration, by its task and its id.
+/// Identifies a push configuration by its task and its id.
 pub(super) type Place = (String, Option<String>);
 
 fn place_of(config: &TaskPushNotificationConfig) -> Place {
@@ -242,12 +244,12 @@ fn is_told(record: &Record, config: &TaskPushNotificationConfig) -> bool {
     config.id.as_ref().is_some_and(|id| record.told.contains(id))
 }
 
-/// Posts what happens to a task from now on.
+/// Posts the events of a task from now on.
 pub(super) fn deliver(core: &Arc<Core>, following: Following, config: TaskPushNotificationConfig) {
     let (Some(sender), Ok(headers)) = (core.push().cloned(), headers(&config)) else { return };
     let agent = Arc::clone(core.agent());
     let (place, stop) = (place_of(&config), Arc::new(CancellationToken::new()));
-    // One that is replaced ends, also if what replaces it is equal.
+    // A replaced delivery ends, even if its replacement is equal.
     if let Some(before) = agent.deliveries.lock().insert(place.clone(), Arc::clone(&stop)) {
         before.cancel();
     }
@@ -262,7 +264,7 @@ pub(super) fn deliver(core: &Arc<Core>, following: Following, config: TaskPushNo
         tokio::select! {
             () = delivery.run(following) => {}
             () = stop.cancelled() => {}
-            // The next server goes on.
+            // The next server continues the delivery.
             () = farewell => {}
         }
         let mut deliveries = deliveries.deliveries.lock();
@@ -292,7 +294,7 @@ fn headers(config: &TaskPushNotificationConfig) -> Result<HeaderMap, A2AError> {
     Ok(headers)
 }
 
-/// Tells one address of one task.
+/// The delivery of one task's events to one address.
 struct Delivery {
     sender: Arc<dyn PushSender>,
     agent: Arc<Agent>,
@@ -305,7 +307,7 @@ impl Delivery {
         let mut failures = 0;
         let mut events = std::pin::pin!(following.events(&self.agent, Until::End));
         while let Some(event) = events.next().await {
-            // It may have been removed or replaced.
+            // The configuration may have been removed or replaced.
             let record = self.agent.records.get(&self.config.task_id).await;
             if record.is_ok_and(|record| record.is_none_or(|it| !it.hooks.contains(&self.config))) {
                 return;
@@ -330,7 +332,7 @@ impl Delivery {
         }
     }
 
-    /// Posts an event, a few times at most.
+    /// Posts an event, with a few retries.
     async fn post(&self, body: Bytes) -> Result<(), String> {
         let mut pauses = PAUSES.iter();
         loop {

@@ -1,4 +1,4 @@
-//! Questions of a task: what its caller is asked, and what the answer means. Pure.
+//! The questions of a task in the form of messages, and the meaning of the answers. Pure.
 
 use a2a::{Message, Part, PartContent};
 use orla_marketplace::JsonText;
@@ -6,15 +6,15 @@ use orla_marketplace::schema::{Validator, schema_from_declaration};
 use orla_tasks::Question;
 use serde_json::{Map, Value, json};
 
-/// The maximum number of problems with an answer that are shown.
+/// The maximum number of shown problems with an answer.
 const SHOWN: usize = 5;
 
-/// What a caller can be asked, as the capabilities of an MCP client.
+/// Returns the questions that a caller can be asked, as the capabilities of an MCP client.
 pub(super) fn capabilities() -> Option<JsonText> {
     JsonText::of(&json!({"elicitation": {"form": {}}})).ok()
 }
 
-/// Returns the question, after the problem of the last answer to it, and the form of its answer.
+/// Returns the question, preceded by the problem with the last answer, and the form of its answer.
 pub(super) fn put(question: Option<&Question>, wrong: Option<&str>) -> Vec<Part> {
     let params = params(question);
     let asked = params["message"].as_str().unwrap_or("Input is needed.");
@@ -27,7 +27,7 @@ pub(super) fn put(question: Option<&Question>, wrong: Option<&str>) -> Vec<Part>
     parts
 }
 
-/// What a message answers to a question.
+/// Reads the answer to a question from a message.
 ///
 /// # Errors
 ///
@@ -43,8 +43,8 @@ fn params(question: Option<&Question>) -> Value {
     question.and_then(|question| serde_json::from_str(question.params.get()).ok()).unwrap_or_default()
 }
 
-/// Returns the answer: data unchanged, a text as the first member of the form. Data with `action` is a
-/// complete answer, which may decline.
+/// Returns the answer. Data stays unchanged, and a text becomes the first member of the form. Data with
+/// `action` is a complete answer, which may decline.
 fn read(message: &Message, form: &Value) -> Value {
     let data = message.parts.iter().find_map(|part| match &part.content {
         PartContent::Data(Value::Object(data)) => Some(data.clone()),
@@ -70,7 +70,7 @@ fn validator(form: &Value) -> Option<Validator> {
     form.is_object().then(|| Validator::compile(&schema_from_declaration(form).ok()?).ok()).flatten()
 }
 
-/// Why an accepted answer does not match the form.
+/// Returns why an accepted answer does not match the form.
 fn what_is_wrong(answer: &Value, form: &Validator) -> Option<String> {
     if answer["action"] != "accept" {
         return None;
@@ -80,7 +80,7 @@ fn what_is_wrong(answer: &Value, form: &Validator) -> Option<String> {
     Some(violations.iter().take(SHOWN).map(ToString::to_string).collect::<Vec<_>>().join("; "))
 }
 
-/// Returns a text as the type that the form asks for.
+/// Returns a text as the type that the form requires.
 fn word(text: &str, about: &Value) -> Value {
     let is_number_or_truth = matches!(about["type"].as_str(), Some("number" | "integer" | "boolean"));
     let read = is_number_or_truth.then(|| serde_json::from_str(text.trim()).ok()).flatten();

@@ -1,11 +1,12 @@
-//! What the protocol keeps of a task besides the task itself: its context, its messages and its push configurations.
+//! The data that the protocol stores besides a task: its context, its messages and its push
+//! configurations.
 //!
 //! | key | value |
 //! |---|---|
 //! | `a2a/ID` | a [`Record`], JSON |
 //! | `a2a-list/OWNER/ID` | the [`Listed`] of the record, JSON: the tasks of a caller |
 //!
-//! Both are written with the task, and removed after it.
+//! Both rows are written with the task, and removed after it.
 
 use std::sync::Arc;
 
@@ -18,44 +19,44 @@ use sha2::{Digest as _, Sha256};
 
 const RECORDS: &str = "a2a/";
 const LISTS: &str = "a2a-list/";
-/// Rows of a list that are read at once.
+/// The number of rows of a list read at once.
 const ROWS: usize = 1000;
 
 /// The records of the agent's tasks.
 #[derive(Clone)]
 pub(super) struct Records(Arc<dyn StateStore>);
 
-/// What is kept of a task.
+/// The stored data of a task.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct Record {
-    /// Its id, context and messages. Its status and artifacts are those of the task that has its id ([`orla_tasks`]), unless
-    /// there never was one.
+    /// The id, context and messages. The status and artifacts are those of the task with this id
+    /// ([`orla_tasks`]), if there ever was one.
     pub(super) task: Task,
     /// The id of its owner; `None` if callers are anonymous.
     pub(super) owner: Option<String>,
-    /// Its push configurations.
+    /// The push configurations.
     pub(super) hooks: Vec<TaskPushNotificationConfig>,
-    /// The ids of the push configurations that were told of its end.
+    /// The ids of the push configurations to which the end of the task was posted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(super) told: Vec<String>,
-    /// The node that posts to them; empty if no other has this state.
+    /// The node that posts to the push configurations; empty if no other node shares this state.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) node: String,
-    /// Whether a task has its id. A message that was refused is none.
+    /// Whether a task with this id was started. A refused message has a record without a task.
     pub(super) is_task: bool,
-    /// The key of a question, and what is wrong with the last answer to it.
+    /// The key of a question, and the problem with the last answer to it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) wrong: Option<(String, String)>,
 }
 
-/// What a list has to know of a record.
+/// The part of a record that lists need.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub(super) struct Listed {
     pub(super) context_id: String,
-    /// When it ended, in milliseconds since 1970, if it is no task.
+    /// The end in milliseconds since 1970, if the record has no task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) ended_at: Option<i64>,
-    /// The node that has to post to its push configurations.
+    /// The node that must post to the push configurations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) posts: Option<String>,
 }
@@ -92,11 +93,11 @@ impl Record {
         Some(Row { id, key, listed: self.listed() })
     }
 
-    /// Returns the changes that write it.
+    /// Returns the changes that write the record.
     ///
     /// # Errors
     ///
-    /// Returns an error if it is no JSON.
+    /// Returns an error if the record cannot be written as JSON.
     pub(super) fn changes(&self, expect: Expect) -> Result<Vec<Change>, StateError> {
         let broken = |err: serde_json::Error| StateError::new(err.to_string());
         let record = serde_json::to_vec(self).map_err(broken)?;
@@ -113,7 +114,7 @@ impl Records {
         Self(state)
     }
 
-    /// Returns a record, if there is one.
+    /// Reads a record, if it exists.
     ///
     /// # Errors
     ///
@@ -123,11 +124,11 @@ impl Records {
     }
 
     async fn read(&self, id: &str) -> Result<Option<(Record, Revision)>, StateError> {
-        // What is no id is no key.
+        // A text that is not an id cannot be a key.
         let Some(id) = TaskId::parse(id) else { return Ok(None) };
         self.0.sync().await?;
         let record = self.0.get(&key(id.as_str())).await?;
-        // A record that cannot be read is from a newer version, and is left alone.
+        // A record that cannot be parsed is from a newer version, and is left alone.
         Ok(record.and_then(|it| Some((serde_json::from_slice(&it.value).ok()?, it.revision))))
     }
 
@@ -140,7 +141,7 @@ impl Records {
         self.write(record.changes(Expect::Absent)?).await.map(drop)
     }
 
-    /// Changes a record, if it is there, and gives it. `change` may be called several times.
+    /// Changes a record, if it exists, and returns it. `change` may be called several times.
     ///
     /// # Errors
     ///
@@ -195,7 +196,7 @@ impl Records {
         self.write(changes).await.map(drop)
     }
 
-    /// `false` if a record was not as expected.
+    /// Makes changes. Returns `false` if a record was not as expected.
     async fn write(&self, changes: Vec<Change>) -> Result<bool, StateError> {
         match self.0.write(changes).await {
             Ok(_) => Ok(true),
@@ -209,7 +210,8 @@ fn key(id: &str) -> String {
     format!("{RECORDS}{id}")
 }
 
-/// What the list of a caller is below. The caller is a hash, so that its name makes no key.
+/// Returns the key prefix of a caller's list. The caller is hashed, so that its name is not part of the
+/// key.
 fn list_of(owner: Option<&str>) -> String {
     let hash = Sha256::digest(owner.unwrap_or_default());
     format!("{LISTS}{}/", hex::encode(&hash[..16]))

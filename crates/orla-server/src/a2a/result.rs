@@ -1,13 +1,14 @@
-//! Turns what a call gave into the parts of an artifact or a message. Pure.
+//! Turns the output of a call into the parts of an artifact or a message. Pure.
 //!
-//! | the capability gave | parts |
+//! | output of the capability | parts |
 //! |---|---|
 //! | a value | a data part |
 //! | texts | text parts; one that only repeats the value is left out |
 //! | images, audio, embedded resources | parts with their bytes, or texts, and their media type |
 //! | a link | a part with its address |
 //!
-//! The capability's `_meta` becomes metadata. It may also determine the form of the answer: see [`Form`].
+//! The capability's `_meta` becomes metadata. It may also determine the form of the answer: see
+//! [`Form`].
 
 use std::collections::HashMap;
 
@@ -19,17 +20,17 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-/// The member of `_meta` that is about this protocol.
+/// The member of `_meta` for this protocol.
 const ABOUT: &str = "orla/a2a";
 
-/// The member of `_meta` that is about quotas, and the one in it that says when to try again.
+/// The member of `_meta` about quotas, and its member with the time to retry.
 const QUOTA: &str = "orla/quota";
 const RETRY_AFTER: &str = "retry_after_ms";
 
-/// How the error of a cancelled call ends.
+/// The end of the error message of a cancelled call.
 const CANCELLED: &str = "cancelled";
 
-/// What an answer is to be.
+/// The form of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     /// The result of a task.
@@ -40,7 +41,7 @@ pub(super) enum Form {
     Rejection,
 }
 
-/// What a call gave, as a task keeps it: the result of MCP's `tools/call`.
+/// The stored output of a call: the result of MCP's `tools/call`.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Given {
     content: Vec<Value>,
@@ -49,7 +50,7 @@ pub(super) struct Given {
     meta: Option<HashMap<String, Value>>,
 }
 
-/// The result as it is written: its members may have data that no part can hold.
+/// The result as it is written. Its members may have data that no part can hold.
 #[derive(Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Written<'a> {
@@ -92,9 +93,9 @@ impl Given {
         }
     }
 
-    /// As an artifact, for a task in this state; `None` if nothing was given.
+    /// Returns the output as an artifact, for a task in this state, or `None` if there is no output.
     pub(super) fn artifact(&self, state: State, failure: Option<&Failure>) -> Option<Artifact> {
-        // The last block may be the error, which is no part of what was given: the state says it.
+        // The last block may be the error, which is not part of the output. The state reports it.
         let is_error = |block: &Value| match (state, failure, block["text"].as_str()) {
             (State::Cancelled, _, Some(text)) => self.is_error && text.ends_with(CANCELLED),
             (_, Some(failure), Some(text)) => text == failure.message,
@@ -109,7 +110,7 @@ impl Given {
         (!parts.is_empty()).then(|| Artifact { metadata, ..of(parts) })
     }
 
-    /// As parts.
+    /// Returns the output as parts.
     pub(super) fn parts(&self) -> Vec<Part> {
         self.parts_of(&self.content)
     }
@@ -128,7 +129,7 @@ impl Given {
     }
 }
 
-/// Returns a part of the result's text, while it is written.
+/// Returns a piece of the result's text for a stream.
 pub(super) fn piece(text: String) -> Artifact {
     of(vec![Part::text(text)])
 }
@@ -144,7 +145,7 @@ fn of(parts: Vec<Part>) -> Artifact {
     }
 }
 
-/// What the error of a task says, as the parts of a message.
+/// Returns the error of a task as the parts of a message.
 pub(super) fn failed(error: &Failure, given: Option<&Given>) -> Vec<Part> {
     let mut parts = failure(&error.kind, error.message.clone());
     let quota = given.and_then(|given| given.meta.as_ref()?.get(QUOTA));
@@ -176,7 +177,7 @@ fn part(block: &Value) -> Part {
         Some("resource") => {
             let content = match bytes(resource, "blob") {
                 Some(blob) => Some(Part::raw(blob)),
-                // A file, although its content is a text.
+                // A text resource is a file, although its content is a text.
                 None => text(resource, "text").map(|text| Part::raw(text.into_bytes())),
             };
             content.map(|part| Part {
@@ -269,7 +270,7 @@ mod tests {
             let made = given(&result).artifact(state, failure);
             assert_eq!(made.as_ref().and_then(|made| made.parts[0].as_text()), wanted, "{texts:?}");
         }
-        // It came to its end while it was being cancelled.
+        // The call ended while it was being cancelled.
         let whole = given(&json!({"content": blocks(&["was cancelled"])}));
         assert!(whole.artifact(State::Cancelled, None).is_some());
         let error = json!({"error": {"kind": "failed", "message": "it broke"}});

@@ -1,4 +1,5 @@
-//! The JSON-RPC binding (A2A §9): one request a body; streams are server-sent events, each a response.
+//! The JSON-RPC binding (A2A §9): one request for each body. A stream consists of server-sent events,
+//! each with a response.
 
 use a2a::{A2AError, JsonRpcId, JsonRpcRequest, JsonRpcResponse, StreamResponse, methods};
 use bytes::Bytes;
@@ -68,7 +69,7 @@ pub(super) async fn answer(
 fn current(request: JsonRpcRequest) -> Result<JsonRpcRequest, A2AError> {
     let push = request.params.as_ref().and_then(|params| params.pointer(older::PUSH));
     if push.is_some_and(|push| !push.is_null()) {
-        // A client that asks for this would wait for ever.
+        // A client that asks for this would wait forever.
         return Err(A2AError::push_notification_not_supported());
     }
     match older::method(&request.method) {
@@ -120,13 +121,13 @@ async fn run(caller: &Caller, request: JsonRpcRequest) -> Result<Output, A2AErro
     }))
 }
 
-/// There is one card alone.
+/// Returns the error for the extended card, which does not exist.
 pub(super) fn no_extended_card() -> A2AError {
     A2AError::unsupported_operation("there is only the public card")
 }
 
-/// Returns the parameters. As in all ProtoJSON, a member may also have its name in the message
-/// definition: `history_length`.
+/// Reads the parameters. As in all ProtoJSON, a member may also have its name in the message definition:
+/// `history_length`.
 fn read<T: DeserializeOwned>(params: Option<Value>) -> Result<T, A2AError> {
     let params = match params.unwrap_or_else(|| Value::Object(Map::new())) {
         Value::Object(mut members) => {
@@ -144,7 +145,7 @@ fn read<T: DeserializeOwned>(params: Option<Value>) -> Result<T, A2AError> {
     serde_json::from_value(params).map_err(|err| A2AError::invalid_params(format!("params: {err}")))
 }
 
-/// `historyLength` for `history_length`.
+/// Converts `history_length` to `historyLength`.
 fn camel(name: &str) -> String {
     let mut words = name.split('_');
     let first = words.next().unwrap_or_default().to_owned();
@@ -156,7 +157,7 @@ fn camel(name: &str) -> String {
     })
 }
 
-/// What is given, as JSON.
+/// Converts a value to JSON.
 pub(super) fn value<T: Serialize>(given: &T) -> Result<Value, A2AError> {
     serde_json::to_value(given).map_err(|err| A2AError::internal(err.to_string()))
 }
@@ -181,7 +182,7 @@ pub(super) fn sse(data: &[u8]) -> Bytes {
     [b"data: ", data, b"\n\n"].concat().into()
 }
 
-/// Returns the stream, with a comment when it would be silent for long.
+/// Adds a comment to a stream after long silence.
 pub(super) fn alive(stream: BoxStream<'static, Bytes>) -> BoxStream<'static, Bytes> {
     const EVERY: std::time::Duration = std::time::Duration::from_secs(15);
     futures_util::stream::unfold(stream, |mut stream| async move {

@@ -1,4 +1,4 @@
-//! A task as the protocol shows it. Pure.
+//! Shows a task in the form of the protocol. Pure.
 
 use a2a::{Artifact, Message, Part, Role, Task, TaskState, TaskStatus};
 use chrono::{DateTime, Utc};
@@ -8,7 +8,8 @@ use super::question;
 use super::records::Record;
 use super::result::{self, Form, Given};
 
-/// Returns a task with the record of the protocol. `given` is what its call gave, once it is over.
+/// Returns a task together with the protocol's record. `given` is the output of its call, once it is
+/// over.
 pub(super) fn task(record: &Record, task: &orla_tasks::Task, given: Option<&Given>) -> Task {
     let artifact = artifact(task, given);
     Task {
@@ -42,7 +43,7 @@ pub(super) fn status_of(record: &Record, task: &orla_tasks::Task, given: Option<
     status(id, &record.task.context_id, state(task, given), says, at)
 }
 
-/// Returns the state of a task. The result of a failed one may say that it was a refusal.
+/// Returns the state of a task. The result of a failed task may say that it was a refusal.
 pub(super) fn state(task: &orla_tasks::Task, given: Option<&Given>) -> TaskState {
     match task.state {
         State::Queued => TaskState::Submitted,
@@ -57,8 +58,7 @@ pub(super) fn state(task: &orla_tasks::Task, given: Option<&Given>) -> TaskState
     }
 }
 
-/// Returns a status at a time in whole milliseconds. Its message has the same id each time that it is
-/// made.
+/// Returns a status at a time in whole milliseconds. Its message has the same id on each call.
 pub(super) fn status(
     id: &str,
     context: &str,
@@ -75,7 +75,7 @@ pub(super) fn status(
     TaskStatus { state, message, timestamp: Some(at) }
 }
 
-/// What a call says.
+/// Returns a notice of a call as parts.
 pub(super) fn said(text: &str) -> Vec<Part> {
     vec![Part::text(text)]
 }
@@ -90,7 +90,7 @@ pub(super) fn time(at: Timestamp) -> DateTime<Utc> {
     at.unwrap_or(DateTime::<Utc>::MAX_UTC)
 }
 
-/// Leaves at most so many messages, the newest.
+/// Keeps at most `length` messages, the newest ones.
 pub(super) fn shorten(task: &mut Task, length: Option<i32>) {
     let Some(length) = length.and_then(|length| usize::try_from(length).ok()) else { return };
     if length == 0 {

@@ -1,12 +1,12 @@
-//! Determines what a message asks to run. Pure.
+//! Determines the work that a message requests. Pure.
 //!
 //! | message | runs |
 //! |---|---|
 //! | a data part `{capability, input?}` | that capability |
-//! | `metadata.skillId`, and data, or a text that is a JSON object or that the capability is given as `input` (a program as `program`) | that capability |
+//! | `metadata.skillId`, and data, or a text that is a JSON object or that becomes the capability's `input` (for a program, `program`) | that capability |
 //! | a data part `{program, input?, limits?}` | the program |
-//! | a text that begins with `(`, after white space and comments | the program that it is |
-//! | any other text | the capability for texts, where one is configured; else what answers prompts, where that is served |
+//! | a text that begins with `(`, after white space and comments | that program |
+//! | any other text | the capability for texts, where one is configured; else the capability that answers prompts, where one is served |
 
 use a2a::{A2AError, Message, Part, PartContent, Role, error_code};
 use orla_marketplace::program::IDS;
@@ -15,21 +15,21 @@ use serde_json::{Map, Value, json};
 
 /// The longest id that a client may choose, in bytes.
 const MAX_ID: usize = 256;
-/// The media types that a part may say it has.
+/// The media types that a part may declare.
 pub(super) const MEDIA_TYPES: [&str; 2] = ["application/json", "text/plain"];
 
-/// What a message asks for.
+/// The work that a message requests.
 #[derive(Debug, PartialEq)]
 pub(super) enum Work {
-    /// To call a capability with an input.
+    /// Call a capability with an input.
     Run { target: String, input: Value },
-    /// To answer a text.
+    /// Answer a text.
     Answer { input: Value },
-    /// A message that cannot be understood, and why.
+    /// The message cannot be understood, for this reason.
     Unclear(String),
 }
 
-/// The capability that texts are for.
+/// The capability that answers texts.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Texts<'a> {
     pub(super) name: &'a str,
@@ -62,7 +62,7 @@ impl Work {
     }
 }
 
-/// Returns a text as a prompt, and after it the data that came with it.
+/// Returns a text as a prompt, followed by the data of the message.
 fn prompt(input: &Value) -> Value {
     let text = input["message"].as_str().unwrap_or_default();
     match input.get("data") {
@@ -71,11 +71,11 @@ fn prompt(input: &Value) -> Value {
     }
 }
 
-/// Returns whether a message is one.
+/// Checks a message.
 ///
 /// # Errors
 ///
-/// Returns an error if the message is invalid; the error says why.
+/// Returns an error that says why the message is invalid.
 pub(super) fn check(message: &Message) -> Result<(), A2AError> {
     let ids = [Some(&message.message_id), message.context_id.as_ref(), message.task_id.as_ref()];
     if message.message_id.is_empty() {
@@ -116,7 +116,7 @@ fn is_taken(part: &Part) -> bool {
     }
 }
 
-/// What a message asks for.
+/// Determines the work that a message requests.
 pub(super) fn read(message: &Message) -> Work {
     let all_data = || {
         message.parts.iter().filter_map(|part| match &part.content {
@@ -172,7 +172,7 @@ pub(super) fn read(message: &Message) -> Work {
     Work::Answer { input }
 }
 
-/// Returns whether a text is a program: apart from white space and comments, it begins with a form.
+/// Returns whether a text is a program. A program begins with a form, after white space and comments.
 fn is_program(text: &str) -> bool {
     let mut rest = text.trim_start();
     while let Some(comment) = rest.strip_prefix(';') {
@@ -181,7 +181,7 @@ fn is_program(text: &str) -> bool {
     rest.starts_with('(')
 }
 
-/// Returns a data part that names a capability.
+/// Reads a data part that names a capability.
 fn capability(target: &Value, members: &Map<String, Value>) -> Work {
     let Value::String(target) = target else {
         return Work::Unclear("capability: expected the name of one".to_owned());

@@ -1,10 +1,9 @@
-//! `/approvals`: the calls that wait for a person's approval, and the answers to them.
+//! `/approvals`: the calls that wait for a person's approval, and their answers.
 //!
-//! `GET /approvals` is a JSON array of `{id, capability, principal, identified_by, input,
-//! expires_at, call_id, answerable, node?}`, the first to expire first. `node` is the node of a cluster at which the call
-//! waits, if that is another one (`elsewhere`).
-//! `POST /approvals/ID` with `{"approve": true | false}` answers one. A caller sees the questions that it may answer, and
-//! those about its own calls.
+//! `GET /approvals` is a JSON array of `{id, capability, principal, identified_by, input, expires_at,
+//! call_id, answerable, node?}`, the first to expire first. `node` is the node of the cluster at which
+//! the call waits, if it is another node (`elsewhere`). `POST /approvals/ID` with `{"approve": true |
+//! false}` answers one. A caller sees the questions that it may answer, and those about its own calls.
 
 pub(crate) mod elsewhere;
 mod here;
@@ -23,7 +22,7 @@ use crate::http::response::{json as json_response, malformed, refused};
 use crate::state::Core;
 use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
-/// Returns the calls that wait at this node and at the others.
+/// Returns the calls that wait at this node and at the other nodes.
 pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<ApprovalRequest> {
     let mut all = here::waiting(core, principal, here::has_others(core));
     all.extend(elsewhere::waiting(core, principal).await);
@@ -31,7 +30,7 @@ pub(crate) async fn all(core: &Core, principal: Option<&Principal>) -> Vec<Appro
     all
 }
 
-/// Returns the questions, as a JSON array. The inputs are the texts that came, without secrets.
+/// Returns the questions as a JSON array. The inputs are the original texts, without secrets.
 pub(crate) async fn render(core: &Core, principal: Option<&Principal>) -> String {
     let all = all(core, principal).await;
     format!("[{}]", all.iter().map(row).collect::<Vec<_>>().join(","))
@@ -59,11 +58,11 @@ fn instant(at: SystemTime) -> String {
     DateTime::<Utc>::from(at).to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-/// Answers the question with this id, of a call here or at another node.
+/// Answers the question with this id, about a call here or at another node.
 ///
 /// # Errors
 ///
-/// Returns why it cannot be answered.
+/// Returns why the question cannot be answered.
 pub(crate) async fn decide(
     core: &Core,
     principal: Option<&Principal>,

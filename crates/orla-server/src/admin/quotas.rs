@@ -1,4 +1,4 @@
-//! `GET /quotas`: what has been used of the quotas, as JSON. `/status` shows callers their own part.
+//! `GET /quotas`: the usage of quotas, as JSON. `/status` shows callers their own part.
 
 use std::sync::Arc;
 
@@ -8,19 +8,20 @@ use serde::Serialize;
 
 use crate::state::Core;
 
-/// The permission to see what others have used.
+/// The permission to see the usage of others.
 const READ: &str = "quotas:read";
 /// The maximum number of rows of an answer.
 const MAX_ROWS: usize = 10_000;
 
-/// One rule and who has used how much of it. Members that do not apply are left out.
+/// One rule and its usage by one caller. Members that do not apply are left out.
 #[derive(Serialize)]
 pub(crate) struct QuotaRow {
     /// The rule, such as `quotas[0]`.
     rule: String,
-    /// Whose count this is: a caller, a group or scope, or `*` for all callers; `null` if nothing has been counted.
+    /// The owner of the count: a caller, a group or scope, or `*` for all callers; `null` if nothing has
+    /// been counted.
     caller: Option<String>,
-    /// How the caller was identified, if it is one.
+    /// How the caller was identified, if the owner is a caller.
     #[serde(skip_serializing_if = "Option::is_none")]
     identified_by: Option<String>,
     to: Vec<String>,
@@ -29,14 +30,14 @@ pub(crate) struct QuotaRow {
     per: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     calls: Option<u64>,
-    /// Whole calls that are left.
+    /// The number of whole calls left.
     #[serde(skip_serializing_if = "Option::is_none")]
     remaining: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     concurrent: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     running: Option<usize>,
-    /// Until another call can be made; 0 if it can be made now.
+    /// The time until the next call is possible; 0 if it is possible now.
     retry_after_ms: u64,
 }
 
@@ -59,7 +60,7 @@ impl From<QuotaUsage> for QuotaRow {
     }
 }
 
-/// Returns the rules that concern this caller, without the names that the policy conceals from it.
+/// Returns the rules that concern this caller, without names that the policy conceals from it.
 pub(crate) fn own(core: &Core, principal: Option<&Principal>) -> Vec<QuotaRow> {
     let catalog = core.market.snapshot();
     let is_permitted = |entry: &&Arc<Entry>| catalog.permits(principal, entry).is_ok();
@@ -77,7 +78,7 @@ pub(crate) fn own(core: &Core, principal: Option<&Principal>) -> Vec<QuotaRow> {
     rows
 }
 
-/// Returns the answer: everything for callers with the permission `quotas:read`, and their own part for
+/// Returns the answer: all rows for callers with the permission `quotas:read`, and their own rows for
 /// others.
 pub(crate) fn render(core: &Arc<Core>, principal: Option<&Principal>) -> Vec<u8> {
     let rows = match core.market.snapshot().permits_part(principal, "quotas", READ) {

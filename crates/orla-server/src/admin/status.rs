@@ -1,4 +1,4 @@
-//! `/status`: the state of the server and of everything it serves, as JSON (RFC 1 §8).
+//! `/status`: the state of the server and of all its capabilities, as JSON (RFC 1 §8).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,44 +26,44 @@ pub struct StatusRow {
     /// The title that clients show to people.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The rest of its manifest's metadata.
+    /// The other metadata of its manifest.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub metadata: BTreeMap<String, String>,
-    /// Whether it is called as a task, if it declares that: `required`, `optional` or `forbidden`.
+    /// Whether it runs as a task, if it declares that: `required`, `optional` or `forbidden`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub task: Option<&'static str>,
     /// The kind of provider: `tool`, `capsule`, `mcp`, …
     pub kind: &'static str,
     /// Its provider: the part of the id before the first dot, if a provider serves several capabilities.
     pub provider: String,
-    /// Where it comes from: a path or an address.
+    /// Its origin: a path or an address.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<String>,
-    /// What runs it, such as `python3`.
+    /// The interpreter, such as `python3`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub interpreter: Option<String>,
-    /// The authority that vouches for it in its present state.
+    /// The authority that attests its current content.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attested_by: Option<String>,
-    /// The life cycle's state, if there is a process.
+    /// The state of its life cycle, if there is a process.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The process that serves it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pid: Option<u32>,
-    /// How long that process has been up.
+    /// How long that process has run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub uptime_ms: Option<u64>,
     /// How often it was restarted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub restarts: Option<u64>,
-    /// Why it last failed.
+    /// The reason for its last failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
-    /// How far its processes are confined, where it has any.
+    /// The confinement of its processes, if it has any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxRow>,
-    /// How calls find their provider, if there are several.
+    /// The routing of its calls, if there are several providers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub route: Option<String>,
     /// The providers of a capability that has several.
@@ -74,16 +74,16 @@ pub struct StatusRow {
     pub unlisted: bool,
 }
 
-/// How far the processes of a capability are confined.
+/// The confinement of a capability's processes.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct SandboxRow {
     /// `enforced`, `partial`, `unconfined` or `unavailable`.
     pub level: &'static str,
-    /// Tells profiles apart.
+    /// Identifies the profile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// What is declared and not in force, and why.
+    /// The declared restrictions that are not in force, with the reasons.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub missing: Vec<String>,
 }
@@ -98,19 +98,19 @@ impl From<SandboxStatus> for SandboxRow {
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct ProviderRow {
-    /// What it is called.
+    /// Its name.
     pub name: String,
     /// Its kind.
     pub kind: &'static str,
     /// `available`, or `unavailable` while calls skip it.
     pub state: &'static str,
-    /// Calls that run there.
+    /// The number of calls that run there.
     pub running: usize,
-    /// Calls so far.
+    /// The number of calls so far.
     pub calls: u64,
-    /// Whether it was used last.
+    /// Whether it was used for the last call.
     pub used_last: bool,
-    /// Why its last call failed, if it did.
+    /// The reason for the failure of its last call, if it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_failure: Option<String>,
 }
@@ -130,7 +130,7 @@ impl From<RoutedStatus> for ProviderRow {
 }
 
 impl StatusRow {
-    /// The row of one entry.
+    /// Returns the row of one entry.
     pub fn of(market: &CapabilityMarketplace, entry: &Entry) -> Self {
         let status = market.status(entry);
         let id = entry.manifest.id.clone();
@@ -194,7 +194,7 @@ impl StatusRow {
         market.snapshot().listed().map(|entry| Self::of(market, entry)).collect()
     }
 
-    /// Returns the rows of everything in the newest snapshot, by name.
+    /// Returns the rows of all capabilities of the newest snapshot, by name.
     pub fn all(market: &CapabilityMarketplace) -> Vec<Self> {
         market.snapshot().entries().iter().map(|entry| Self::of(market, entry)).collect()
     }
@@ -206,7 +206,7 @@ struct Cluster {
     nodes: Vec<NodeRow>,
 }
 
-/// What the requests hold together, in bytes.
+/// The memory that the requests hold together, in bytes.
 #[derive(Serialize)]
 struct Memory {
     held: usize,
@@ -221,29 +221,29 @@ struct Status {
     sessions: usize,
     running: usize,
     waiting: usize,
-    /// The tasks in each state; of those that are over, those that ended since the start.
+    /// The number of tasks in each state. For terminal states, the tasks that ended since the start.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     tasks: BTreeMap<&'static str, u64>,
-    /// What starts tasks at set times.
+    /// The schedules, which start tasks at set times.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     schedules: Vec<ScheduleRow>,
     #[serde(skip_serializing_if = "Option::is_none")]
     cluster: Option<Cluster>,
     memory: Memory,
-    /// Which processes are confined.
+    /// The scope of the confinement.
     sandbox: &'static str,
     capabilities: Vec<StatusRow>,
-    /// The number of unlisted ones.
+    /// The number of unlisted capabilities.
     unlisted: usize,
     /// The caller's quotas.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     quotas: Vec<QuotaRow>,
-    /// Why providers serve nothing.
+    /// The problems of providers that serve nothing.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     problems: Vec<String>,
 }
 
-/// Returns the whole of `/status`, as far as this caller may see it.
+/// Returns the whole of `/status` that this caller may see.
 pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
     let catalog = core.market.snapshot();
     let (listed, unlisted): (Vec<&Arc<Entry>>, Vec<_>) =
@@ -272,11 +272,11 @@ pub(crate) fn render(core: &Core, principal: Option<&Principal>) -> Vec<u8> {
         problems: silent.into_iter().map(|problem| problem.text).collect(),
     };
     let text = JsonText::of(&status).unwrap_or_default();
-    // Reasons of failures may repeat what a provider said.
+    // The reason of a failure may quote the provider.
     core.market.redaction().json(text).bytes().to_vec()
 }
 
-/// Returns the nodes with the capabilities that this caller may know of.
+/// Returns the nodes with the capabilities that this caller may see.
 fn visible(mut nodes: Vec<NodeRow>, catalog: &Catalog, principal: Option<&Principal>) -> Vec<NodeRow> {
     if catalog.conceals() {
         let is_visible = |id: &String| catalog.visible(principal, id).is_some();
@@ -285,7 +285,7 @@ fn visible(mut nodes: Vec<NodeRow>, catalog: &Catalog, principal: Option<&Princi
     nodes
 }
 
-/// A schedule, and when it fires next.
+/// A schedule and its next instant.
 #[derive(Serialize)]
 struct ScheduleRow {
     name: String,
@@ -293,7 +293,7 @@ struct ScheduleRow {
     time_zone: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     next: Option<String>,
-    /// Why its last firing started no task, if it did not.
+    /// The reason why its last firing started no task.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -310,13 +310,13 @@ fn schedules(core: &Core) -> Vec<ScheduleRow> {
     all.into_iter().map(row).collect()
 }
 
-/// Returns how many tasks are in each state.
+/// Returns the number of tasks in each state.
 fn tasks(core: &Core) -> Vec<(&'static str, u64)> {
     let counts = core.tasks().map(|tasks| State::ALL.iter().zip(tasks.counts().by_state));
     counts.into_iter().flatten().map(|(state, count)| (state.as_str(), count)).collect()
 }
 
-/// Returns the present values for `/metrics`, as far as this caller may see them.
+/// Returns the current values for `/metrics` that this caller may see.
 pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
     let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
     let newest = core.market.snapshot();
@@ -338,7 +338,7 @@ pub(crate) fn gauges(core: &Core, principal: Option<&Principal>) -> Gauges {
     }
 }
 
-/// Returns the providers that have a process of their own, each once.
+/// Returns the providers with a process of their own, without duplicates.
 fn providers<'a>(
     market: &CapabilityMarketplace,
     entries: impl Iterator<Item = &'a Arc<Entry>>,
@@ -355,7 +355,7 @@ fn providers<'a>(
     providers
 }
 
-/// Returns the text of `/readyz`: how many providers are in each state, without their names, because
+/// Returns the text of `/readyz`: the number of providers in each state. It omits their names, because
 /// `/readyz` needs no authentication.
 pub(crate) fn readiness(core: &Core) -> String {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
@@ -364,7 +364,7 @@ pub(crate) fn readiness(core: &Core) -> String {
     }
     let lines = counts.into_iter().map(|(state, count)| format!("{state} {count}\n"));
     let tls = core.tls.get();
-    // Without the path, which is not for everyone.
+    // The path is omitted, because not every caller may see it.
     let expiry = tls.and_then(|tls| tls.expires_soon()).map(|left| format!("certificate {left}\n"));
     std::iter::once("ready\n".to_owned()).chain(lines).chain(expiry).collect()
 }

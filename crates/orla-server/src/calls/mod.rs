@@ -3,13 +3,13 @@
 //! | request | answer |
 //! |---|---|
 //! | `GET /calls`, with `?capability`, `?failed`, `?since`, `?principal`, `?before` and `?limit` | an array of finished calls, the newest first |
-//! | `GET /calls?running`, with the same parameters but `?failed` and `?before` | an array of the calls that run, the newest first |
+//! | `GET /calls?running`, with the same parameters but `?failed` and `?before` | an array of the running calls, the newest first |
 //! | `GET /calls/ID` | the call with its data and the calls within it |
-//! | `POST /calls/ID/replay` with `{input?}` | 202 and `{id}`: the call is made again, as a call of this caller |
-//! | `DELETE /calls/ID` | 202: the call is cancelled, if it runs |
+//! | `POST /calls/ID/replay` with `{input?}` | 202 and `{id}`: repeats the call as a call of this caller |
+//! | `DELETE /calls/ID` | 202: cancels the call, if it runs |
 //!
-//! A caller sees its own calls, and those of others with the permission `history:read`. Another
-//! caller's call looks like one that does not exist. Errors have the same form as at `/rtfs`.
+//! A caller sees its own calls, and those of others with the permission `history:read`. Another caller's
+//! call looks like one that does not exist. Errors have the same form as at `/rtfs`.
 
 mod request;
 

@@ -1,4 +1,4 @@
-//! What a request asks of the history. No I/O.
+//! The requests to the history. No I/O.
 
 use bytes::Bytes;
 use orla_history::{MAX_LIMIT, Query, time_of};
@@ -11,11 +11,11 @@ use serde_json::value::RawValue;
 use crate::http::json_body::is_other_than_object;
 use crate::http::url::pairs;
 
-/// Which calls a list has.
+/// The selection of calls for a list.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) query: Query,
-    /// The calls that run, and not those that have ended.
+    /// Selects running calls instead of finished ones.
     pub(super) running: bool,
 }
 
@@ -62,11 +62,11 @@ fn flag(name: &str, value: &str) -> Result<bool, String> {
     }
 }
 
-/// Reads the body of a request to make a call again: nothing, or `{input?}`.
+/// Reads the body of a request to repeat a call: nothing, or `{input?}`.
 ///
 /// # Errors
 ///
-/// Returns what is wrong with it.
+/// Returns what is wrong with the body.
 pub(super) fn replay_input(body: &Bytes) -> Result<Option<JsonText>, String> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]

@@ -1,4 +1,4 @@
-//! Bodies of HTTP messages: outgoing ones, and the bounded reading of incoming ones.
+//! The bodies of HTTP messages: outgoing ones, and the bounded reading of incoming ones.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -32,20 +32,20 @@ pub(crate) enum Body {
     Frames(Pin<Box<dyn HttpBody<Data = Bytes, Error = ()> + Send>>),
 }
 
-/// A body that notes that its request is being answered for as long as it lasts.
+/// A body that marks its request as being answered while it is sent.
 pub(crate) struct ServingBody {
     body: Body,
     _serving: ServingGuard,
 }
 
 impl Body {
-    /// Returns a body with a value that is dropped when the body has been sent.
+    /// Attaches a value that is dropped when the body has been sent.
     pub(crate) fn until_end(self, serving: ServingGuard) -> ServingBody {
         ServingBody { body: self, _serving: serving }
     }
 
-    /// Returns a body that ends when `end` does, if it is a stream that lasts until then: with `last` as
-    /// its last event, or for gRPC with the status UNAUTHENTICATED.
+    /// Ends a streaming body when `end` completes, with `last` as its last event, or for gRPC with the
+    /// status UNAUTHENTICATED.
     pub(crate) fn until(self, end: impl Future<Output = ()> + Send + 'static, last: Bytes) -> Self {
         match self {
             Self::Whole(bytes) => Self::Whole(bytes),
@@ -53,7 +53,7 @@ impl Body {
                 let last = Some(last).filter(|last| !last.is_empty());
                 Self::stream(until(stream, end).map(move |next| next.or(last.clone())).filter_map(ready))
             }
-            // An error without a body: its headers are its trailers, which nothing may follow.
+            // An error without a body has only headers as trailers, and nothing may follow them.
             #[cfg(feature = "a2a-grpc")]
             Self::Frames(body) if body.is_end_stream() => Self::Frames(body),
             #[cfg(feature = "a2a-grpc")]
@@ -83,7 +83,7 @@ impl Body {
     }
 }
 
-/// Returns the items of a stream, and `None` as the last one if `end` comes first.
+/// Returns the items of a stream, and `None` as the last item if `end` completes first.
 fn until<S: Stream + Unpin>(
     stream: S,
     end: impl Future<Output = ()>,
@@ -98,7 +98,7 @@ fn until<S: Stream + Unpin>(
     })
 }
 
-/// Returns the trailers of a gRPC call whose caller is not authenticated any longer.
+/// Returns the trailers of a gRPC call whose caller is no longer authenticated.
 #[cfg(feature = "a2a-grpc")]
 fn unauthenticated() -> HeaderMap {
     HeaderMap::from_iter([(HeaderName::from_static("grpc-status"), HeaderValue::from_static("16"))])
@@ -167,7 +167,7 @@ impl HttpBody for ServingBody {
 ///
 /// # Errors
 ///
-/// 415 for a body that is encoded, and as [`read`].
+/// Returns 415 for an encoded body, and the errors of [`read`].
 pub(crate) async fn of_request<B>(
     body: B,
     headers: &HeaderMap,
@@ -186,13 +186,13 @@ where
 }
 
 /// Reads a body of at most `max` bytes within `time`. A body in one piece is not copied. A body whose
-/// length is too large is read only if it `discards`. Its bytes count towards the `memory` of all
+/// length is too large is read only if it `discards`. The bytes count towards the `memory` of all
 /// requests as they arrive, until the last reference to them is dropped.
 ///
 /// # Errors
 ///
-/// 413 beyond the bound, 408 if it takes too long, 400 if it breaks, 503 if the requests hold as much
-/// memory as they may.
+/// Returns 413 for a body that is too large, 408 if it takes too long, 400 if it breaks off, and 503 if
+/// the requests already hold the maximum memory.
 pub(crate) async fn read<B>(
     body: B,
     memory: &Arc<MemoryBudget>,
@@ -204,7 +204,7 @@ where
     B: HttpBody<Data = Bytes> + Unpin,
 {
     let mut body = body;
-    // Known before any byte of it was read.
+    // The length was known before any byte was read.
     let mut read = Err(StatusCode::PAYLOAD_TOO_LARGE);
     let declared = body.size_hint().lower();
     if declared > max as u64 && !discards {
@@ -219,13 +219,13 @@ where
         };
     }
     if read == Err(StatusCode::PAYLOAD_TOO_LARGE) {
-        // Most clients read an answer only once they have sent everything.
+        // Most clients read an answer only after they have sent everything.
         let _ = tokio::time::timeout(DISCARD_TIME, discard(&mut body)).await;
     }
     read
 }
 
-/// How much of a body that is too large is read and thrown away, and for how long.
+/// The number of bytes of an oversized body that are read and discarded, and the time limit for it.
 const DISCARD_BYTES: usize = 64 * 1024 * 1024;
 const DISCARD_TIME: Duration = Duration::from_secs(2);
 
@@ -239,7 +239,7 @@ async fn discard<B: HttpBody<Data = Bytes> + Unpin>(body: &mut B) {
     }
 }
 
-/// Bytes that count to the memory of all requests.
+/// Bytes that count towards the memory of all requests.
 struct ReservedBytes {
     bytes: Bytes,
     _memory: Reservation,

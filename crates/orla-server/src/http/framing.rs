@@ -1,9 +1,9 @@
 //! Finds heads of HTTP/1 requests that have both `Content-Length` and `Transfer-Encoding`.
 //!
-//! Such a request has two lengths, and a proxy in front may have gone by the other one (request smuggling,
-//! RFC 9112 §6.3). hyper removes the `Content-Length` before a handler runs, so this module scans the bytes
-//! for lines that begin with either name, up to an empty line. Bodies are scanned too; JSON never has
-//! such lines.
+//! Such a request has two lengths, and a proxy in front of the server may have used the other one
+//! (request smuggling, RFC 9112 §6.3). hyper removes the `Content-Length` before a handler runs, so this
+//! module scans the bytes for lines that begin with either name, up to an empty line. Bodies are scanned
+//! too; JSON never has such lines.
 
 /// The longest name with its colon.
 const NAMED: usize = "transfer-encoding:".len();
@@ -11,7 +11,7 @@ const NAMED: usize = "transfer-encoding:".len();
 /// Scans the bytes of one connection, in pieces of any size.
 #[derive(Debug, Default)]
 pub(crate) struct Framing {
-    /// The beginning of the line that is not complete yet.
+    /// The beginning of the incomplete line.
     line: Vec<u8>,
     has_length: bool,
     has_encoding: bool,

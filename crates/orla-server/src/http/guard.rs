@@ -1,11 +1,11 @@
-//! From where the server may be talked to: Host and Origin, checked on every route before a body is read
-//! (RFC 1 §10.4). `orla-identity` identifies callers.
+//! Checks the Host and the Origin of every request before its body is read (RFC 1 §10.4).
+//! `orla-identity` identifies the callers.
 //!
 //! # How it works
 //!
-//! [`Guard`] is compiled from the options at the start and on each reload. All checks are pure functions of a
-//! request's head. A web page whose name was rebound to a loopback address still sends its own name in `Host`, and
-//! any page sends its origin in `Origin`: both must be loopback or listed.
+//! [`Guard`] is compiled from the options at the start and on each reload. All checks are pure functions
+//! of a request's head. A web page whose name was rebound to a loopback address still sends its own name
+//! in `Host`, and any page sends its origin in `Origin`. Both must be loopback or listed.
 
 use std::net::IpAddr;
 
@@ -17,11 +17,11 @@ use http::{StatusCode, Uri};
 pub(crate) struct Guard {
     hosts: Vec<AllowedHost>,
     origins: Vec<AllowedOrigin>,
-    /// The port of a host that names none.
+    /// The port of a host without a port.
     default_port: u16,
 }
 
-/// Why a request is turned away.
+/// A refusal of a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Denied {
     pub(crate) status: StatusCode,
@@ -29,7 +29,7 @@ pub(crate) struct Denied {
 }
 
 impl Guard {
-    /// Compiles the options' lists. Entries that cannot be understood match nothing.
+    /// Compiles the lists of the options. Invalid entries match nothing.
     pub(crate) fn new(hosts: &[String], origins: &[String]) -> Self {
         Self {
             hosts: hosts.iter().filter_map(|entry| AllowedHost::parse(entry)).collect(),
@@ -38,16 +38,16 @@ impl Guard {
         }
     }
 
-    /// Returns the same on a listener with TLS.
+    /// Adapts the guard to a listener with TLS.
     pub(crate) fn with_tls(self) -> Self {
         Self { default_port: 443, ..self }
     }
 
-    /// Returns whether the request's Host and Origin may be served.
+    /// Checks the request's Host and Origin.
     ///
     /// # Errors
     ///
-    /// 400 for a missing or malformed Host, 403 for one that is not allowed.
+    /// Returns 400 for a missing or malformed Host, and 403 for one that is not allowed.
     pub(crate) fn check_source(&self, uri: &Uri, headers: &HeaderMap) -> Result<(), Denied> {
         self.check_host(uri, headers)?;
         for origin in headers.get_all(ORIGIN) {
@@ -123,7 +123,7 @@ pub(crate) fn is_loopback(host: &str) -> bool {
     })
 }
 
-/// Takes `HOST` or `HOST:PORT` apart, without checking more than that no other thing hides in it.
+/// Splits `HOST` or `HOST:PORT`. Checks only that the text contains nothing else.
 fn host_and_port(text: &str) -> Option<(&str, Option<u16>)> {
     let (host, port) = match text.rsplit_once(':') {
         Some((host, port)) if !port.ends_with(']') => (host, Some(port.parse().ok()?)),
@@ -173,7 +173,7 @@ impl AllowedHost {
     }
 }
 
-/// Where a web page is from (RFC 6454).
+/// The origin of a web page (RFC 6454).
 #[derive(Debug, PartialEq, Eq)]
 enum Origin<'a> {
     Null,

@@ -1,8 +1,9 @@
 //! A connection that is closed when it stalls between requests or in the middle of a head.
 //!
-//! hyper's own timer for heads also runs while a kept-alive connection is idle, and closes connections that a
-//! client wants to use again. Here there are two timeouts: one for a head, from its first byte on, and a longer
-//! one for the silence between requests. While a request is being answered, neither runs.
+//! hyper's own timer for heads also runs while a kept-alive connection is idle, and closes connections
+//! that a client wants to use again. This module has two timeouts: one for a head, from its first byte
+//! on, and a longer one for the silence between requests. While a request is being answered, neither
+//! runs.
 
 use std::io;
 use std::pin::Pin;
@@ -16,16 +17,17 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::http::framing::Framing;
 
-/// A stream with its watch.
+/// A stream with its timeouts.
 pub(crate) struct IdleTimeoutStream<S> {
     stream: S,
     serving: Serving,
     header_timeout: Duration,
     keep_alive: Duration,
     state: State,
-    /// One timer for the whole life, looked at when it fires: none is set for each request.
+    /// One timer for the whole connection, which is checked when it fires. No timer is set for a single
+    /// request.
     check: Pin<Box<Sleep>>,
-    /// HTTP/2 has heads in frames, and its own pings.
+    /// Whether the connection is HTTP/2, which has heads in frames, and its own pings.
     multiplexed: bool,
     seen_anything: bool,
     framing: Framing,
@@ -37,8 +39,8 @@ enum State {
     Head { since: Instant },
 }
 
-/// The shared state of the two ends of a connection: how many requests are being answered, and what was seen in
-/// the incoming bytes.
+/// The shared state of the two ends of a connection: the number of requests being answered, and findings
+/// from the incoming bytes.
 #[derive(Clone, Default)]
 pub(crate) struct Serving {
     requests: Arc<AtomicUsize>,
@@ -56,7 +58,7 @@ impl Serving {
         self.requests.load(Ordering::Relaxed) > 0
     }
 
-    /// Returns whether a head came that says in two ways how long its body is.
+    /// Returns whether a head arrived that declares the length of its body in two ways.
     pub(crate) fn is_ambiguous(&self) -> bool {
         self.is_ambiguous.load(Ordering::Relaxed)
     }
@@ -84,7 +86,7 @@ impl<S> IdleTimeoutStream<S> {
             serving,
             header_timeout,
             keep_alive,
-            // A new connection owes its first head.
+            // A new connection must send its first head.
             state: State::Head { since: now },
             check: Box::pin(sleep_until(now + header_timeout)),
             multiplexed: false,
@@ -93,7 +95,7 @@ impl<S> IdleTimeoutStream<S> {
         }
     }
 
-    /// Returns whether the connection has stalled; arms the timer for the next look.
+    /// Returns whether the connection has stalled. Otherwise arms the timer for the next check.
     fn poll_stalled(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             ready!(self.check.as_mut().poll(cx));

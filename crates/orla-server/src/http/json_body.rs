@@ -13,7 +13,7 @@ use super::body::{self, Body};
 use super::response::{closing, is_json, refused, why_unreadable};
 use crate::options::ServerOptions;
 
-/// Why a body is refused.
+/// The reason why a body is refused.
 pub(crate) struct BodyError {
     status: StatusCode,
     why: Cow<'static, str>,
@@ -27,7 +27,7 @@ impl BodyError {
         self.response(|status, why| refused(status, "invalid-argument", why))
     }
 
-    /// Returns the response that `refuse` makes of it.
+    /// Returns the response that `refuse` creates.
     pub(crate) fn response(
         &self,
         refuse: impl FnOnce(StatusCode, &str) -> Response<Body>,
@@ -37,18 +37,18 @@ impl BodyError {
     }
 }
 
-/// Returns whether a body is JSON, but not an object. Serde would read an array as the members of a
-/// struct in their order.
+/// Returns whether a body is JSON other than an object. Serde would read an array as the members of a
+/// struct in order.
 pub(crate) fn is_other_than_object(body: &[u8]) -> bool {
     !body.trim_ascii_start().starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(body).is_ok()
 }
 
-/// Reads the body of a request within the limits of the server. Its type must be `application/json`; an
+/// Reads the body of a request within the limits of the server. Its type must be `application/json`. An
 /// empty body needs no type.
 ///
 /// # Errors
 ///
-/// 415 for another type, and those of [`body::read`].
+/// Returns 415 for another type, and the errors of [`body::read`].
 pub(crate) async fn read(
     memory: &Arc<MemoryBudget>,
     options: &ServerOptions,

@@ -58,11 +58,11 @@ pub(crate) fn status_of(error: &RuntimeError) -> StatusCode {
         RuntimeError::Structured { error, .. } if program::is_timeout(error) => {
             StatusCode::GATEWAY_TIMEOUT
         }
-        // Another instance has refused it, or a call within it was refused.
+        // Another instance has refused the call, or a call within it was refused.
         RuntimeError::Structured { .. } => match error.kind() {
             "unknown-capability" => StatusCode::NOT_FOUND,
             "denied" | "approval" => StatusCode::FORBIDDEN,
-            // A program may throw an error of this kind that is none of a quota.
+            // A program may throw an error of this kind without any quota.
             "quota" if error.retry_after().is_some() => StatusCode::TOO_MANY_REQUESTS,
             "busy" | "unavailable" => StatusCode::SERVICE_UNAVAILABLE,
             _ => StatusCode::BAD_GATEWAY,
@@ -71,7 +71,7 @@ pub(crate) fn status_of(error: &RuntimeError) -> StatusCode {
     }
 }
 
-/// One server-sent event. Data of several lines has a `data:` for each of them.
+/// Returns one server-sent event. Each line of the data has its own `data:`.
 pub(crate) fn event(name: impl AsRef<[u8]>, data: impl AsRef<[u8]>) -> Bytes {
     let (name, data) = (name.as_ref(), data.as_ref());
     let mut event = [b"event: ", name, b"\n"].concat();
@@ -96,7 +96,7 @@ pub(crate) fn not_allowed(allow: &'static str) -> Response<Body> {
     response
 }
 
-/// Returns the response to a request whose body was not read to its end. The connection cannot be used
+/// Prepares the response to a request whose body was not read to its end. The connection cannot be used
 /// again, and a busy server says when to retry.
 pub(crate) fn closing(mut response: Response<Body>) -> Response<Body> {
     let is_busy = response.status() == StatusCode::SERVICE_UNAVAILABLE;
@@ -124,7 +124,7 @@ pub(crate) fn why_unreadable(status: StatusCode, max: usize) -> String {
     }
 }
 
-/// Returns whether the client accepts this type, by its Accept headers.
+/// Returns whether the client accepts this type in its Accept headers.
 pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     let family = wanted.split_once('/').map_or(wanted, |(family, _)| family);
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
@@ -138,7 +138,7 @@ pub(crate) fn accepts(headers: &HeaderMap, wanted: &str) -> bool {
     })
 }
 
-/// Returns whether the client names exactly this type; a wildcard does not count.
+/// Returns whether the client names exactly this type. A wildcard does not count.
 pub(crate) fn names(headers: &HeaderMap, wanted: &str) -> bool {
     headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok()).any(|value| {
         let mut ranges = value.split(',').map(|range| range.split(';').next().unwrap_or_default());

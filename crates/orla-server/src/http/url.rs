@@ -2,12 +2,13 @@
 
 use percent_encoding::percent_decode_str;
 
-/// What stands below `root` in a path: nothing for `root` itself, otherwise what begins with `/`. `None` for other paths.
+/// Returns the rest of a path below `root`: the empty string for `root` itself, otherwise a text that
+/// begins with `/`. Returns `None` for other paths.
 pub(crate) fn below<'a>(root: &str, path: &'a str) -> Option<&'a str> {
     path.strip_prefix(root).filter(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// Returns the parameters of a query with their values, decoded. A parameter without `=` has an empty
+/// Returns the decoded parameters of a query with their values. A parameter without `=` has an empty
 /// value.
 pub(crate) fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
     let decoded = |text: &str| {

@@ -1,4 +1,4 @@
-//! What tells one call from another: the capability and the input, in one form. No I/O.
+//! Identifies a call by its capability and its input, in a canonical form. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use orla_marketplace::id::mcp_name;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-/// Returns the fingerprint of a call. It is the same for every way to write its input.
+/// Returns the fingerprint of a call. All notations of the same input have the same fingerprint.
 pub(super) fn fingerprint(id: &str, input: &JsonText) -> String {
-    // Ids and MCP names are the same call, also while the capability is not there.
+    // An id and its MCP name identify the same call, even while the capability is absent.
     let mut form = format!("{}\n", mcp_name(id));
     push_form(&mut form, input.as_str(), 0);
     hash(form.as_bytes())
@@ -20,8 +20,8 @@ pub(super) fn hash(text: &[u8]) -> String {
     hex::encode(&Sha256::digest(text)[..16])
 }
 
-/// Writes JSON in one form for each value: without spaces, with sorted members, numbers as they were written. What is
-/// nested deeper than usual is written as it is, since each level is read again.
+/// Writes JSON in a canonical form: without spaces, with sorted members, and with numbers as they were
+/// written. A value that is nested too deeply is copied unchanged, since each level is read again.
 fn push_form(out: &mut String, json: &str, depth: usize) {
     const MAX_DEPTH: usize = 16;
     let json = json.trim();

@@ -2,16 +2,18 @@
 //!
 //! # How it works
 //!
-//! A key belongs to its caller. Before the call, the key is noted in the state together with the fingerprint of the
-//! capability and the input; after it, the answer replaces the note. A second request waits for the first one if that still
-//! runs in this process. A note without an answer and without a call that runs is what a process left that was killed:
-//! whether its call ran is unknown, and it is not made again. The same holds for a record that cannot be read.
+//! A key belongs to its caller. Before the call, the key is noted in the state together with the
+//! fingerprint of the capability and the input. After the call, the answer replaces the note. A second
+//! request waits for the first one if that still runs in this process. If a note has no answer and its
+//! call does not run, the process of the call was killed. It is then unknown whether the call ran, and
+//! it is not repeated. The same holds for a record that cannot be read.
 //!
-//! If several servers share the state, the note names the one that makes the call, and changes every few seconds while the
-//! call runs. A request with the key at another one waits for the answer; a note that has not changed for [`LEASE`] is
-//! that of a server that is gone.
+//! If several servers share the state, the note names the server that makes the call, and changes every
+//! few seconds while the call runs. A request with the key at another server waits for the answer. If
+//! the note has not changed for [`LEASE`], its server is gone.
 //!
-//! An answer is not kept if nothing of the call has run (the server was busy, a quota refused it): the key is free again.
+//! An answer is not kept if no part of the call has run, because the server was busy or a quota refused
+//! the call. The key can then be used again.
 
 mod form;
 mod record;
@@ -34,33 +36,33 @@ use tokio_util::task::TaskTracker;
 use record::{Head, KEPT_MS, Standing, TIMES, TimeRow, owner, standing};
 use usage::{Amount, MAX_KEYS, Usage};
 
-/// The maximum number of bytes of a key.
+/// The maximum size of a key.
 pub(crate) const MAX_KEY: usize = 256;
-/// The maximum number of bytes of an answer that is kept.
+/// The maximum size of a stored answer.
 const MAX_ANSWER: usize = 1 << 20;
-/// How many expired keys a new one removes.
+/// The number of expired keys that a new key removes.
 const REMOVED_AT_ONCE: usize = 32;
-/// How often a note is tried if others remove the same expired keys at this moment.
+/// The number of attempts to write a note while other requests remove the same expired keys.
 const ATTEMPTS: usize = 16;
 
-/// How often the note of a call that runs changes, if several servers share the state.
+/// The interval at which the note of a running call changes, if several servers share the state.
 const RENEW: Duration = Duration::from_secs(3);
-/// A note that has not changed for so long is that of a server that is gone.
+/// After this time without a change, the server of a note is gone.
 const LEASE: Duration = Duration::from_secs(10);
-/// How often what is kept is counted anew at most, where other servers add and remove too.
+/// The shortest time between two counts of the stored keys, if other servers also add and remove keys.
 const RECOUNT: Duration = Duration::from_secs(10);
-/// How often a note of another server is looked at.
+/// The interval between two reads of another server's note.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// The answers that are kept.
+/// The stored answers.
 pub(crate) struct Answers {
     store: Arc<dyn StateStore>,
-    /// What tells this process from others, if several share the state.
+    /// Identifies this process, if several processes share the state.
     instance: Option<String>,
     tracker: TaskTracker,
-    /// The calls that run in this process, by their place in the store.
+    /// The calls that run in this process, by their keys in the store.
     running: Mutex<HashMap<String, CancellationToken>>,
-    /// How much is kept, once it is counted.
+    /// The stored amount, once it is counted.
     usage: OnceCell<Mutex<Usage>>,
 }
 
@@ -68,7 +70,7 @@ pub(crate) struct Answers {
 #[derive(Clone, Debug)]
 pub(crate) struct KeptAnswer {
     pub(crate) status: StatusCode,
-    /// Whole seconds until the call can be made again.
+    /// The number of whole seconds until the call can be repeated.
     pub(crate) retry_after: Option<u64>,
     pub(crate) body: Bytes,
 }
@@ -79,15 +81,15 @@ pub(crate) struct Attempt {
     fingerprint: String,
 }
 
-/// What is to be done for a request with a key.
+/// How a request with a key continues.
 pub(crate) enum Claim {
-    /// The call is to be made.
+    /// The call must be made.
     New(Reserved),
-    /// It was made.
+    /// The call was made earlier.
     Answered(KeptAnswer),
 }
 
-/// Why a request with a key makes no call.
+/// The reason why a request with a key makes no call.
 pub(crate) enum Refused {
     /// The caller used the key for another call.
     Conflict,
@@ -101,28 +103,29 @@ pub(crate) enum Refused {
     Full,
     /// The state cannot be used.
     State(StateError),
-    /// This server ends.
+    /// This server is ending.
     Ending,
 }
 
-/// What becomes of a key when its call has ended.
+/// The outcome of a call, for its key.
 pub(crate) enum Ended<'a> {
     /// The answer is repeated.
     Answered(&'a KeptAnswer),
-    /// Nothing of the call has run: the key is free again.
+    /// No part of the call has run, so the key is free again.
     NeverRan,
-    /// It is unknown whether the call was made.
+    /// It is unknown whether the call ran.
     Unknown,
 }
 
-/// A key whose call is to be made. If it is dropped without [`end`](Self::end), the call is taken for interrupted.
+/// A key whose call is about to be made. If it is dropped without [`end`](Self::end), the call counts as
+/// interrupted.
 pub(crate) struct Reserved {
     answers: Arc<Answers>,
     attempt: Attempt,
     reserved_at: u64,
-    /// The revision of the note, as this process wrote it last.
+    /// The revision of the note that this process wrote last.
     revision: Arc<AsyncMutex<Option<Revision>>>,
-    /// Cancelled when the note is not renewed any more.
+    /// Cancelled when the note is no longer renewed.
     answered: CancellationToken,
     ended: CancellationToken,
 }
@@ -145,7 +148,7 @@ impl Answers {
         })
     }
 
-    /// Claims a key, and waits while another request with it runs.
+    /// Claims a key. Waits while another request with the key runs.
     pub(crate) async fn claim(self: &Arc<Self>, attempt: Attempt) -> Result<Claim, Refused> {
         let ended = loop {
             let other = {
@@ -159,7 +162,7 @@ impl Answers {
                     }
                 }
             };
-            // The kept note says whether it is the same call.
+            // The stored note identifies its call.
             if let Some(record) = self.store.get(&attempt.place).await?
                 && let Some((head, _)) = Head::parse(&record.value)
                 && head.fingerprint != attempt.fingerprint
@@ -171,7 +174,7 @@ impl Answers {
         let revision = Arc::default();
         let (answers, answered) = (Arc::clone(self), ended.child_token());
         let mut reserved = Reserved { answers, attempt, reserved_at: now(), revision, answered, ended };
-        // The note of another server, and when it was first seen so.
+        // The note of another server, and the time at which this revision was first seen.
         let mut seen: Option<(Revision, Instant)> = None;
         loop {
             let now = now();
@@ -205,8 +208,8 @@ impl Answers {
         }
     }
 
-    /// Returns whether the server that noted a call is gone: its note has not changed for a lease.
-    /// `seen` is the revision of the note as it was looked at before, and when that was first so.
+    /// Returns whether the server of a noted call is gone, because its note has not changed for a lease.
+    /// `seen` is the last seen revision of the note, and the time at which it was first seen.
     async fn is_abandoned(
         &self,
         note: &Record,
@@ -220,13 +223,13 @@ impl Answers {
         if revision != note.revision {
             return Ok(false);
         }
-        // What it has said may not have come here yet.
+        // The server's last renewal may not have arrived here yet.
         self.store.sync().await?;
         let newest = self.store.get(&note.key).await?;
         Ok(newest.is_some_and(|newest| newest.revision == revision))
     }
 
-    /// Changes the note of a call now and then while it runs, if several servers share the state.
+    /// Renews the note of a running call regularly, if several servers share the state.
     fn renew(self: &Arc<Self>, reserved: &Reserved) {
         if self.instance.is_none() {
             return;
@@ -244,14 +247,16 @@ impl Answers {
                 let mut revision = revision.lock().await;
                 let Some(expected) = *revision else { return };
                 let put = Change::put(&*place, value.clone()).expecting(Expect::Revision(expected));
-                // The answer does not wait for a write that hangs. Made later, that finds another revision.
+                // The answer does not wait for a write that hangs. If the write is made later, it
+                // conflicts with a newer revision.
                 let written = tokio::select! {
                     written = answers.store.write(vec![put]) => written,
                     () = answered.cancelled() => return,
                 };
                 match written {
                     Ok(revisions) => *revision = revisions.first().copied(),
-                    // An earlier renewal was made whose answer was lost; or the note is not of this call any more.
+                    // An earlier renewal was made and its answer was lost, or the note belongs to
+                    // another call by now.
                     Err(WriteError::Conflict { .. }) => match answers.store.get(&place).await {
                         Ok(Some(record)) if record.value == value => *revision = Some(record.revision),
                         Ok(_) => return,
@@ -279,8 +284,8 @@ impl Answers {
         Ok(usage)
     }
 
-    /// Returns whether a caller may keep more. What other servers have removed is not known before it is
-    /// counted anew.
+    /// Returns whether a caller may store more. Keys that other servers removed count until the next
+    /// count.
     async fn has_room(&self, owner: &str, more: Amount) -> Result<bool, StateError> {
         let usage = self.usage().await?;
         let is_old = {
@@ -299,14 +304,15 @@ impl Answers {
         Ok(usage.has_room(owner, more))
     }
 
-    /// Notes that the call is about to be made, and removes expired keys. `false` if another server has noted it meanwhile.
+    /// Notes that the call is about to be made, and removes expired keys. Returns `false` if another
+    /// server has noted it in the meantime.
     async fn reserve(&self, reserved: &Reserved, mut old: Option<Record>) -> Result<bool, Refused> {
         let own = &*reserved.attempt.place;
         let usage = self.usage().await?;
         for _ in 0..ATTEMPTS {
             let mut changes = Vec::new();
             let mut removed = Vec::new();
-            // The record of the key's earlier use.
+            // The record of an earlier use of the key.
             if let Some((head, body)) = old.as_ref().and_then(|old| Head::parse(&old.value)) {
                 changes.push(Change::remove(TimeRow::key(head.at, own)));
                 removed.push((owner(own).to_owned(), body.len()));
@@ -316,7 +322,7 @@ impl Answers {
                 oldest.iter().filter_map(|record| Some((record, TimeRow::parse(record)?)))
             {
                 if reserved.reserved_at.saturating_sub(row.at) >= KEPT_MS && row.place != own {
-                    // If the key is used again at this moment, or another request removes it, this is another revision.
+                    // If the key is used again or removed concurrently, the record has another revision.
                     let expected = Expect::Revision(record.revision);
                     changes.push(Change::remove(&*record.key).expecting(expected));
                     changes.push(Change::remove(row.place));
@@ -363,7 +369,8 @@ impl From<StateError> for Refused {
 }
 
 impl Reserved {
-    /// Notes how the call ended. It is logged if that fails: the key then stays taken, and the call is not repeated.
+    /// Notes how the call ended. A failure to do so is logged. The key then stays taken, and the call is
+    /// not repeated.
     pub(crate) async fn end(self, ended: Ended<'_>) {
         if let Err(error) = self.note_end(ended).await {
             tracing::error!(%error, "the answer to a request with an idempotency key was not kept");
@@ -384,7 +391,7 @@ impl Reserved {
 
     async fn note_end(&self, ended: Ended<'_>) -> Result<(), WriteError> {
         let place = &*self.attempt.place;
-        // It is not renewed any more.
+        // The note is no longer renewed.
         self.answered.cancel();
         *self.revision.lock().await = None;
         let answer = match ended {
@@ -404,7 +411,7 @@ impl Reserved {
         let has_room = self.answers.has_room(owner(place), size).await.map_err(WriteError::Failed)?;
         let is_kept = {
             let mut usage = usage.lock();
-            // Another request may have taken it.
+            // Another request may have taken the remaining room.
             let is_kept = size.bytes <= MAX_ANSWER && has_room && usage.has_room(owner(place), size);
             if is_kept {
                 usage.add(owner(place), size);
@@ -442,7 +449,7 @@ impl Drop for Reserved {
 }
 
 impl Refused {
-    /// Returns the status of the answer, its kind, and what to do, for the caller.
+    /// Returns the status of the answer, its kind, and advice for the caller.
     pub(crate) fn described(&self) -> (StatusCode, &'static str, &'static str) {
         match self {
             Self::Conflict => (
@@ -485,10 +492,11 @@ impl Refused {
     }
 }
 
-/// What tells this process from others.
+/// Returns an identifier of this process.
 fn instance_id() -> String {
     let mut bytes = [0; 16];
-    // Without randomness, the notes of others are taken for those of this process: their calls are not waited for.
+    // Without randomness, this process takes the notes of others for its own, and does not wait for
+    // their calls.
     let _ = getrandom::fill(&mut bytes);
     hex::encode(bytes)
 }

@@ -1,9 +1,10 @@
-//! The records of a key in the state, and what they say of a request with the key. No I/O.
+//! The records of a key in the state, and their meaning for a request with the key. No I/O.
 //!
 //! # How it works
 //!
-//! A key has two records. That below [`ANSWERS`] is the note of its call, and then the answer: a line with a [`Head`], and
-//! the body. That below [`TIMES`] sorts the keys by age, so that those whose day is over are found.
+//! A key has two records. The record below [`ANSWERS`] is the note of its call, and later the answer: a
+//! line with a [`Head`], and the body. The record below [`TIMES`] sorts the keys by age, so that expired
+//! keys are found.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -13,17 +14,17 @@ use serde::{Deserialize, Serialize};
 use super::form::hash;
 use super::{KeptAnswer, Refused};
 
-/// How long an answer is repeated, in milliseconds.
+/// How long an answer is kept, in milliseconds.
 pub(super) const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 
 const ANSWERS: &str = "rest/answer/";
 pub(super) const TIMES: &str = "rest/time/";
 
-/// What stands before the body of a kept answer.
+/// The line before the body of a stored answer.
 #[derive(Serialize, Deserialize)]
 pub(super) struct Head {
     pub(super) fingerprint: String,
-    /// When the key was used first, in milliseconds since 1970.
+    /// The time of the first use of the key, in milliseconds since 1970.
     pub(super) at: u64,
     /// 0 until the call is answered.
     pub(super) status: u16,
@@ -36,28 +37,29 @@ pub(super) struct Head {
     pub(super) instance: Option<String>,
 }
 
-/// A record of when a key was used first: its place, and the bytes of its answer.
+/// The record of the first use of a key: the key, and the size of its answer.
 pub(super) struct TimeRow<'a> {
     pub(super) at: u64,
     pub(super) place: &'a str,
     pub(super) bytes: usize,
 }
 
-/// What the state says of a request with a key.
+/// The state of a key for a request.
 pub(super) enum Standing {
-    /// The key was never used, or its day is over.
+    /// The key was never used, or has expired.
     Free,
     /// The call was made.
     Answered(KeptAnswer),
     /// Another process has noted the call, and may be making it.
     Elsewhere,
-    /// Nobody knows. The record may be the note of a call that ran, so it stays until its [`TimeRow`] is a day old.
+    /// The record cannot be read. It may be the note of a call that ran, so it stays until its
+    /// [`TimeRow`] is a day old.
     Unreadable,
     /// The call is not made.
     Refused(Refused),
 }
 
-/// What the record of a key says of a request with this fingerprint, in the process `instance`.
+/// Returns the state of a key for a request with this fingerprint, in the process `instance`.
 pub(super) fn standing(
     record: Option<&Bytes>,
     fingerprint: &str,
@@ -106,12 +108,12 @@ impl<'a> TimeRow<'a> {
     }
 }
 
-/// Where the record of a key is, by its caller.
+/// Returns where the record of a caller's key is stored.
 pub(super) fn place(caller: &str, key: &str) -> String {
     format!("{ANSWERS}{}/{}", hash(caller.as_bytes()), hash(key.as_bytes()))
 }
 
-/// Returns the caller to whom a key belongs, by its place.
+/// Returns the caller to which a stored key belongs.
 pub(super) fn owner(place: &str) -> &str {
     place.strip_prefix(ANSWERS).and_then(|rest| rest.split('/').next()).unwrap_or_default()
 }
@@ -137,7 +139,8 @@ mod tests {
         Head { instance: Some("other".to_owned()), ..head() }
     }
 
-    /// What a record says to a request of the process `own`, which may share its state with others.
+    /// Returns the answer to a request of the process `own`, which may share its state with other
+    /// processes.
     fn said(record: impl Into<Bytes>, own: Option<&str>) -> String {
         match standing(Some(&record.into()), "f", own, NOW) {
             Standing::Free => "free".to_owned(),

@@ -58,7 +58,7 @@ async fn the_first_answer_is_repeated_also_that_of_a_failure() {
     assert!(matches!(answers.claim(attempt("other", r#"{"a":1}"#)).await, Ok(Claim::New(_))));
 }
 
-/// A state that other servers use, too.
+/// A state that other servers use too.
 struct Common(Arc<Memory>, tokio::sync::broadcast::Sender<Arc<str>>);
 
 #[async_trait::async_trait]
@@ -85,7 +85,7 @@ async fn what_other_servers_have_removed_is_not_counted_for_ever() {
     let common = Common(Arc::default(), tokio::sync::broadcast::Sender::new(1));
     let answers = Answers::new(Arc::new(common));
     let more = Amount { keys: 1, bytes: 0 };
-    // Keys of which others have removed the records since.
+    // Other servers have removed the records of these keys since.
     answers.usage().await.unwrap().lock().add("a", Amount { keys: MAX_KEYS, bytes: 0 });
     assert!(!answers.has_room("a", more).await.unwrap());
     tokio::time::sleep(RECOUNT).await;
@@ -101,7 +101,7 @@ async fn servers_of_one_state_make_the_call_of_a_key_once() {
     };
     let (one, other) = (server(), server());
     let running = new(&one, "{}").await;
-    // As if the answer to a renewal was lost.
+    // Simulates a lost answer to a renewal.
     let note = state.get(&running.attempt.place).await.unwrap().unwrap();
     state.write(vec![Change::put(note.key, note.value)]).await.unwrap();
     let waiting = {
@@ -115,7 +115,7 @@ async fn servers_of_one_state_make_the_call_of_a_key_once() {
     running.end(Ended::Answered(&answer(200))).await;
     assert!(matches!(waiting.await.unwrap(), Ok(Claim::Answered(_))));
 
-    // Of two that begin at once, one makes the call.
+    // Of two concurrent claims, one makes the call.
     let [first, second] = [&one, &other].map(|server| {
         let server = Arc::clone(server);
         TaskTracker::new().spawn(async move {
@@ -131,7 +131,7 @@ async fn servers_of_one_state_make_the_call_of_a_key_once() {
     });
     assert_eq!(first.await.unwrap() + second.await.unwrap(), 1);
 
-    // One that is gone leaves it unknown whether the call was made.
+    // If the server of a claim is gone, it is unknown whether the call was made.
     let lost = new_of(&one, "lost").await;
     drop(lost);
     let begun = Instant::now();
@@ -179,7 +179,7 @@ async fn a_note_that_cannot_be_read_is_removed_after_its_day() {
     assert!(matches!(answers.claim(attempt("old0", "{}")).await, Ok(Claim::New(_))));
 }
 
-/// What is in the store for keys that were used `ago` milliseconds ago.
+/// Stores the records of keys that were used `ago` milliseconds ago.
 async fn used(answers: &Arc<Answers>, keys: std::ops::Range<usize>, ago: u64) {
     for key in keys {
         let attempt = attempt(&format!("old{key}"), "{}");

@@ -1,4 +1,4 @@
-//! How much is kept, in all and for each caller. No I/O.
+//! The stored amount, in total and for each caller. No I/O.
 
 use std::collections::HashMap;
 
@@ -6,17 +6,17 @@ use tokio::time::Instant;
 
 /// The maximum number of keys of all callers.
 pub(super) const MAX_KEYS: usize = 100_000;
-/// The maximum number of bytes of all answers that are kept.
+/// The maximum number of bytes of all stored answers.
 pub(super) const MAX_BYTES: usize = 256 << 20;
-/// Of both, one caller may use this part: a quarter.
+/// One caller may use one part in this many of both limits: a quarter.
 pub(super) const SHARE: usize = 4;
 
-/// How much is kept.
+/// The stored amount.
 #[derive(Default)]
 pub(super) struct Usage {
     pub(super) all: Amount,
     pub(super) of_caller: HashMap<Box<str>, Amount>,
-    /// When it was counted last.
+    /// The time of the last count.
     pub(super) counted: Option<Instant>,
 }
 

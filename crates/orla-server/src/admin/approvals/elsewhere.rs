@@ -1,8 +1,8 @@
 //! Calls that wait for an approval at other nodes of the cluster.
 //!
-//! A question stays at the node whose call waits, and ends with it. Other nodes ask for what a caller of theirs sees, and pass
-//! on its answers. The node of the call decides by its own rules and policy who may answer, takes the first answer, and
-//! records it.
+//! A question stays at the node whose call waits, and ends with it. Other nodes request the questions
+//! that one of their callers may see, and pass on the caller's answers. The node of the call decides by
+//! its own rules and policy which callers may answer, takes the first answer, and records it.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -18,24 +18,24 @@ use crate::nodes::{NoAnswer, Nodes, OtherNode};
 use crate::state::Core;
 use crate::waiting::{ApprovalRefused, ApprovalRequest};
 
-/// What questions between nodes about approvals begin with.
+/// The first word of messages between nodes about approvals.
 pub(crate) const WORD: &[u8] = b"approvals";
-/// How long a node may take for a page of its list, and to take an answer.
+/// The timeout of another node for one page of its list, and for taking an answer.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// The maximum number of calls that are shown of one node.
+/// The maximum number of calls shown for one node.
 const MAX_SHOWN: usize = 2048;
 /// The longest id of a question.
 const MAX_ID: usize = 64;
-/// The longest that a question can be open.
+/// The longest time for which a question may be open.
 const MAX_OPEN: Duration = Duration::from_secs(366 * 24 * 3600);
 
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Asked {
-    /// The calls that the caller sees, after the first so many. `several`: the node that asks has several callers, so that
-    /// none of them approves its own calls.
+    /// Requests the calls that the caller may see, after the first `skip`. `several` says that the
+    /// asking node has several callers, so that no caller may approve its own calls.
     List { skip: usize, several: bool },
-    /// The answer of the caller.
+    /// Passes on the answer of the caller.
     Decide { id: String, approve: bool, several: bool },
 }
 
@@ -43,7 +43,7 @@ enum Asked {
 #[derive(Default, Serialize, Deserialize)]
 struct Page {
     waiting: Vec<Row>,
-    /// Where the next part begins.
+    /// The start of the next part.
     next: Option<usize>,
 }
 
@@ -55,7 +55,7 @@ struct Row {
     /// The id of the principal.
     principal: Option<String>,
     input: Box<RawValue>,
-    /// How long the question is still open. Clocks of two nodes are not compared.
+    /// The remaining time in milliseconds, so that the clocks of two nodes are not compared.
     expires_ms: u64,
     call_id: String,
     answerable: bool,
@@ -69,7 +69,7 @@ enum Decided {
     Unknown,
 }
 
-/// Answers another node. Where every caller needs a credential, a caller without one gets no answer.
+/// Answers another node. If every caller needs a credential, a caller without one gets no answer.
 pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> Bytes {
     if caller.is_none() && !core.admits_anonymous() {
         return Bytes::new();
@@ -98,7 +98,7 @@ pub(crate) fn answer(core: &Core, caller: Option<&Principal>, asked: &[u8]) -> B
     answer.unwrap_or_default().into()
 }
 
-/// What fits into one answer. A call whose input does not is shown at its own node alone.
+/// Returns the calls that fit into one answer. A call with a larger input is shown only at its own node.
 fn page(waiting: Vec<ApprovalRequest>, skip: usize, room: usize, now: SystemTime) -> Page {
     let mut page = Page::default();
     let mut bytes = 0;
@@ -118,7 +118,7 @@ fn page(waiting: Vec<ApprovalRequest>, skip: usize, room: usize, now: SystemTime
     page
 }
 
-/// Returns the calls that wait at other nodes, as far as this caller sees them.
+/// Returns the calls that wait at other nodes and that this caller may see.
 pub(super) async fn waiting(core: &Core, caller: Option<&Principal>) -> Vec<ApprovalRequest> {
     let Some(cluster) = core.cluster() else { return Vec::new() };
     let lists = cluster.others().into_iter().map(async |other| {
@@ -209,7 +209,7 @@ impl Row {
         }
     }
 
-    /// As it is shown here. `None` if no node shows such a thing.
+    /// Returns the call in the form of this node, or `None` if no valid node could have sent it.
     fn read(self, node: &str, now: SystemTime) -> Option<ApprovalRequest> {
         let is_id = (1..=MAX_ID).contains(&self.id.len())
             && self.id.bytes().all(|byte| byte.is_ascii_alphanumeric());

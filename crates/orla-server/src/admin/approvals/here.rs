@@ -1,15 +1,16 @@
-//! Calls that wait for an approval at this node, and who may answer here.
+//! The calls that wait for an approval at this node, and the callers that may answer here.
 
 use orla_marketplace::{AnswerError, MayAnswer, Principal};
 
 use crate::state::Core;
 use crate::waiting::ApprovalRequest;
 
-/// The permission to see and answer the questions of rules that do not say by whom they are answered.
+/// The permission to see and answer the questions of rules that name no approvers.
 const ANSWER: &str = "approvals:answer";
 
-/// Which questions the policy lets this caller answer. Where there are several callers, a caller that was identified does
-/// not approve its own calls: what made the call has its credential, and could approve it without a person.
+/// Returns which questions the policy lets this caller answer. If there are several callers, an
+/// identified caller may not approve its own calls. Otherwise the program that made the call could
+/// approve it with the caller's credential, without a person.
 fn may_answer(core: &Core, principal: Option<&Principal>, has_others: bool) -> MayAnswer {
     match core.market.snapshot().permits_part(principal, "approvals", ANSWER) {
         false => MayAnswer::None,
@@ -18,13 +19,13 @@ fn may_answer(core: &Core, principal: Option<&Principal>, has_others: bool) -> M
     }
 }
 
-/// Returns whether there are several callers here.
+/// Returns whether this server has several callers.
 pub(super) fn has_others(core: &Core) -> bool {
     core.tls.asks_clients() || core.settings.load().auth.has_several_callers()
 }
 
-/// Returns the calls that wait, as a caller sees them. `has_others`: there are several callers here or
-/// where this one is.
+/// Returns the waiting calls that a caller may see. `has_others` says that there are several callers,
+/// here or at the caller's node.
 pub(super) fn waiting(
     core: &Core,
     principal: Option<&Principal>,
