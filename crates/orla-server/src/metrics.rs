@@ -51,7 +51,7 @@ pub(crate) struct Metrics {
 
 /// The finished calls of one capability.
 struct CallCounts {
-    /// The capability that was called last. It lives as long as the catalogues that serve it, and no longer.
+    /// The last called capability. It lives only as long as the catalogues that serve it.
     entry: Weak<Entry>,
     /// Decides which callers may see it.
     item: Item,
@@ -69,7 +69,7 @@ impl CallCounts {
         }
     }
 
-    /// Counts for this capability from now on. A reload may have put another one in its place.
+    /// Counts for this capability from now on. A reload may have replaced the previous one.
     fn concern(&mut self, entry: &Arc<Entry>) {
         if !std::ptr::eq(self.entry.as_ptr(), Arc::as_ptr(entry)) {
             self.entry = Arc::downgrade(entry);
@@ -138,7 +138,7 @@ struct CountLabels {
     state: &'static str,
 }
 
-/// From 0.1 ms to 5 min: built-ins and long tools in one scale.
+/// From 0.1 ms to 5 min, to cover built-ins and long-running tools.
 const BUCKETS: [f64; 14] =
     [0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0];
 

@@ -1,6 +1,7 @@
 //! The nodes of a cluster, as the server shows them.
 //!
-//! `POST /cluster/nodes/NODE` with `{"drain": true | false}` has a node take no more calls of others, or take them again.
+//! `POST /cluster/nodes/NODE` with `{"drain": true | false}` makes a node stop taking calls of other
+//! nodes, or take them again.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::http::body::Body;
 use crate::http::response::{json as json_response, malformed, refused};
 use crate::state::Core;
 
-/// The permission to change what nodes do.
+/// The permission to change the state of nodes.
 const DRAIN: &str = "cluster:drain";
 
 /// A cluster that the server is a node of.
@@ -24,23 +25,23 @@ pub trait Nodes: Send + Sync {
     /// Returns the nodes that there are now.
     fn rows(&self) -> Vec<NodeRow>;
 
-    /// Returns whether this node hears the others.
+    /// Returns whether this node receives messages of the others.
     fn is_connected(&self) -> bool;
 
-    /// Returns how often what happened to calls between nodes, each with its word.
+    /// Returns the counts of events of calls between nodes, each with its word.
     fn events(&self) -> Vec<(&'static str, u64)>;
 
-    /// Has a node take no more calls of others, or take them again.
+    /// Makes a node stop taking calls of other nodes, or take them again.
     ///
     /// # Errors
     ///
-    /// Returns why it does not.
+    /// Returns why the node does not.
     async fn drain(&self, node: &str, drains: bool) -> Result<(), DrainError>;
 
-    /// What tells this process from all others of the cluster.
+    /// Returns an identifier of this process, unique in the cluster.
     fn instance(&self) -> &str;
 
-    /// Returns the other nodes that are there.
+    /// Returns the other nodes that are present.
     fn others(&self) -> Vec<OtherNode>;
 
     /// Returns the maximum number of bytes of a question to another node, and of its answer.
@@ -51,7 +52,7 @@ pub trait Nodes: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no answer in this time.
+    /// Returns an error if no answer arrives within this time.
     async fn ask(
         &self,
         instance: &str,
@@ -61,35 +62,35 @@ pub trait Nodes: Send + Sync {
     ) -> Result<Bytes, NoAnswer>;
 }
 
-/// Another node that is there.
+/// Another node that is present.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherNode {
     /// Its name.
     pub node: String,
-    /// What tells its process from all others.
+    /// The identifier of its process.
     pub instance: String,
 }
 
-/// Why another node gave no answer.
+/// The reason why another node gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoAnswer {
-    /// It is not there any more.
+    /// The node is no longer present.
     #[error("the node is gone")]
     Gone,
-    /// It does not answer.
+    /// The node does not answer.
     #[error("{0}")]
     Silent(String),
 }
 
-/// Why a node does not do what it is told.
+/// The reason why a node does not follow a drain request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DrainError {
     /// No node has this name.
     #[error("no node of the cluster has this name now; see `orla cluster status`")]
     Unknown,
-    /// It cannot be told now.
+    /// The request cannot reach the node now.
     #[error("the node cannot be told: {0}")]
     Unavailable(String),
 }
@@ -99,24 +100,24 @@ pub enum DrainError {
 pub struct NodeRow {
     /// Its name.
     pub node: String,
-    /// Whether it is there.
+    /// Whether the node is present.
     pub alive: bool,
-    /// Whether it is this server, and hears no other node now.
+    /// Whether the node is this server and currently receives no messages of other nodes.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub cut_off: bool,
-    /// Whether it takes no more calls of others.
+    /// Whether the node has stopped taking calls of others.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
-    /// The ids of what it offers.
+    /// The ids of its capabilities.
     pub capabilities: Vec<String>,
-    /// Calls that run there.
+    /// The number of calls that run there.
     pub running: usize,
-    /// The places that its calls hold of cluster-wide bounds.
+    /// The number of places that its calls hold in cluster-wide limits.
     #[serde(skip_serializing_if = "is_zero")]
     pub places: usize,
-    /// Milliseconds since it was last heard of.
+    /// The number of milliseconds since its last message.
     pub lag_ms: u64,
-    /// For how many milliseconds its copy of the store has lagged, because its consumer is stuck.
+    /// For how many milliseconds its copy of the store has lagged behind because its consumer is stuck.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stuck_ms: Option<u64>,
 }
@@ -148,7 +149,7 @@ pub(crate) fn gauges(core: &Core) -> Option<ClusterGauges> {
     Some(ClusterGauges { is_connected: cluster.is_connected(), nodes, events: cluster.events() })
 }
 
-/// Has a node drain, or take calls again.
+/// Makes a node drain, or take calls again.
 pub(crate) async fn drain(
     core: &Core,
     principal: Option<&Principal>,

@@ -1,4 +1,4 @@
-//! What can be set from outside, each with its default and its bound.
+//! The options of the server, each with its default and its bound.
 
 use std::fmt;
 use std::net::IpAddr;

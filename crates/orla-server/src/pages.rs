@@ -1,10 +1,11 @@
-//! The seam for pages for people. They are made by another crate, and are served below `/console` behind the same guard and
-//! the same authentication as every other route.
+//! The interface to pages for people. Another crate makes the pages. They are served below `/console`
+//! behind the same guard and the same authentication as every other route.
 //!
-//! A browser cannot send a token with each request, so pages may keep one for it: [`Pages::token`] says which token the
-//! cookies of a request stand for, and it is checked as if the request had carried it. A visitor without a valid
-//! credential reaches the pages as [`Visitor::Unknown`], for them to ask for one; [`Door::check`] is how they try it.
-//! Failures there count as everywhere (`auth.limits`).
+//! A browser cannot send a token with each request, so the pages may keep one for it. [`Pages::token`]
+//! returns the token for the cookies of a request, and the token is checked as if the request had
+//! carried it. A visitor without a valid credential reaches the pages as [`Visitor::Unknown`], so that
+//! the pages can ask for a credential and check it with [`Door::check`]. Failures of this check count
+//! like all others (`auth.limits`).
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -21,15 +22,15 @@ use crate::waiting::{ApprovalRefused, ApprovalRequest};
 /// Pages for people. They answer everything at `/console` and below it.
 #[async_trait]
 pub trait Pages: Send + Sync {
-    /// Returns the bearer token that the cookies of a request stand for.
+    /// Returns the bearer token for the cookies of a request.
     fn token(&self, head: &Parts) -> Option<Box<str>>;
 
-    /// Returns the maximum number of bytes that a visitor who is not known may send to this place. At 0,
-    /// nothing of the body is read.
+    /// Returns the maximum size of a body that an unknown visitor may send to this path. At 0, the body
+    /// is not read.
     fn most_from_strangers(&self, head: &Parts) -> usize;
 
-    /// Answers a request. To a response with status 401, the server adds how a client gets a token; who has failed too often
-    /// (`auth.limits`) gets it with status 429.
+    /// Answers a request. To a response with status 401, the server adds how a client gets a token. A
+    /// visitor that has failed too often (`auth.limits`) gets the response with status 429.
     async fn answer(&self, visit: Visit<'_>) -> Response<PageBody>;
 }
 
@@ -41,7 +42,7 @@ pub struct Visit<'a> {
     /// Its body, which is read only for POST, and from unknown callers only where they may send
     /// one.
     pub body: Bytes,
-    /// Who asks.
+    /// The visitor.
     pub visitor: Visitor,
     /// Whether it came over TLS.
     pub is_tls: bool,
@@ -49,28 +50,27 @@ pub struct Visit<'a> {
     pub door: &'a dyn Door,
 }
 
-/// Who asks for a page.
+/// The visitor that requests a page.
 #[derive(Clone, Debug)]
 pub enum Visitor {
-    /// Someone who has to present a credential first.
+    /// A visitor that must first present a credential.
     Unknown,
-    /// A caller; `None` is an anonymous one, which is admitted where no credentials are configured.
+    /// A caller. `None` is an anonymous caller, which is admitted if no credentials are configured.
     Known(Option<Principal>),
 }
 
-/// Checks what a visitor presents.
+/// Checks a visitor's credentials.
 #[async_trait]
 pub trait Door: Send + Sync {
-    /// Returns whether a bearer token is one that requests are accepted with. A failure is counted and
-    /// recorded.
+    /// Checks whether requests with this bearer token are accepted. A failure is counted and recorded.
     ///
     /// # Errors
     ///
-    /// Returns an error if it is not.
+    /// Returns an error if they are not.
     async fn check(&self, token: &str) -> Result<Option<Principal>, Refused>;
 
     /// Returns the calls that wait for an approval: those that this caller may answer, and its own. In a
-    /// cluster, of all nodes.
+    /// cluster, includes the calls of all nodes.
     async fn approvals(&self, principal: Option<&Principal>) -> Vec<ApprovalRequest>;
 
     /// Answers the question about a call in the name of this caller.

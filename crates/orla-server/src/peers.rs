@@ -1,4 +1,5 @@
-//! What other nodes of the cluster ask this one: the first word says which part of the server answers.
+//! Questions of other nodes of the cluster to this one. The first word selects the part of the server
+//! that answers.
 
 use std::sync::Arc;
 
@@ -9,7 +10,7 @@ use crate::admin::approvals::elsewhere as approvals;
 use crate::mcp::session::elsewhere as sessions;
 use crate::state::Core;
 
-/// Answers a question in the name of this caller. What cannot be read has an empty answer.
+/// Answers a question in the name of this caller. The answer to an unreadable question is empty.
 pub(crate) async fn answer(core: &Arc<Core>, caller: Option<&Principal>, question: &Bytes) -> Bytes {
     let end = question.iter().position(|byte| *byte == b' ').unwrap_or(question.len());
     let rest = question.slice((end + 1).min(question.len())..);

@@ -1,6 +1,7 @@
-//! The routes of the HTTP transport: who may connect (guard), what is asked (path), and which folder answers it.
+//! The routes of the HTTP transport. The guard decides whether a request is admitted, and the path
+//! selects the handler.
 //!
-//! Nothing is read of a body before the guard has passed.
+//! No part of a body is read before the guard has passed.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -37,10 +38,10 @@ use crate::visits;
 /// The body of the answer to every request without a valid token. It is the same for every reason.
 const UNAUTHENTICATED: &str = "a valid bearer token is required\n";
 
-/// What the connection says about its requests.
+/// Facts about a connection that concern its requests.
 #[derive(Clone, Copy)]
 pub(crate) struct ConnectionInfo {
-    /// The address that it came from.
+    /// The address of the peer.
     pub(crate) peer: IpAddr,
     /// Whether the connection carried a head with both Content-Length and Transfer-Encoding.
     pub(crate) is_ambiguous: bool,
@@ -87,7 +88,7 @@ impl Log {
     /// Writes the request's line (RFC 1 §8.2: request timings). A call has a line of its own already, and
     /// monitoring sends requests all the time, so these lines are for debugging.
     fn write(&self, parts: &Parts, status: StatusCode, took: Duration) {
-        /// How much of a text that anyone may send is repeated.
+        /// The maximum length of logged text that comes from any client.
         const SHOWN: usize = 100;
         macro_rules! answered {
             ($level:expr) => {
@@ -111,7 +112,7 @@ impl Log {
     }
 }
 
-/// Returns a header for the log, if it is a text.
+/// Returns a header for the log, if it is text.
 fn header_text<'a>(parts: &'a Parts, name: &HeaderName) -> Option<&'a str> {
     parts.headers.get(name)?.to_str().ok().map(|text| shown(text, 200))
 }
@@ -194,7 +195,7 @@ pub(crate) async fn while_accepted(
     }
 }
 
-/// Why a request is refused after it was accepted.
+/// The reason for refusing a request after it was accepted.
 const WITHDRAWN: &str = "the credential was withdrawn while the request ran";
 
 /// Returns the answer to a request whose caller is known.
@@ -214,7 +215,8 @@ async fn answer(
         "/mcp" | "/" | "/mcp/" => {
             let request = HttpRequest { core, settings, principal, headers: &parts.headers };
             match parts.method {
-                // Boxed, for hyper keeps room for the largest future on every connection, idle ones too.
+                // Boxed, because hyper reserves room for the largest future on every connection,
+                // including idle ones.
                 Method::POST => Box::pin(request.post(body, &mut log.method)).await,
                 Method::GET => Box::pin(request.get()).await,
                 Method::DELETE => Box::pin(request.delete()).await,
@@ -317,9 +319,9 @@ async fn posted(
     }
 }
 
-/// What stands before the id of an approval in a path.
+/// The part of a path before the id of an approval.
 const APPROVALS: &str = "/approvals/";
-/// What stands before the name of a node in a path.
+/// The part of a path before the name of a node.
 const NODES: &str = "/cluster/nodes/";
 
 /// Returns whether requests are served, and tasks can be kept.
@@ -334,7 +336,7 @@ async fn readiness(core: &Core) -> Response<Body> {
     }
 }
 
-/// Returns a request with two lengths (RFC 9112 §6.3). What follows it on the connection cannot be
+/// Refuses a request with two lengths (RFC 9112 §6.3). The following bytes on the connection cannot be
 /// trusted.
 fn ambiguous(peer: IpAddr) -> Response<Body> {
     let reason = "Content-Length and Transfer-Encoding exclude each other";
@@ -344,8 +346,8 @@ fn ambiguous(peer: IpAddr) -> Response<Body> {
     response
 }
 
-/// Returns the answer to a request without a valid token. It is counted, logged and passed to the
-/// observer. A peer that fails too often must wait (429), and its next failures are only counted.
+/// Answers a request without a valid token. The failure is counted, logged and passed to the observer. A
+/// peer that fails too often must wait (429), and its further failures are only counted.
 pub(crate) fn unauthenticated(
     core: &Core,
     settings: &Settings,
@@ -413,7 +415,7 @@ fn turn_away(denied: &Denied) -> Response<Body> {
     text(denied.status, format!("{}\n", denied.reason))
 }
 
-/// What a request presents to be identified.
+/// Returns the credentials that a request presents.
 fn head<'a>(core: &Core, parts: &'a Parts, certificate: Option<&'a Principal>) -> Head<'a> {
     Head {
         headers: &parts.headers,

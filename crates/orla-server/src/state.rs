@@ -1,5 +1,5 @@
-//! What every transport shares: the marketplace, the settings in force, the sessions, and how the
-//! server ends.
+//! The state that all transports share: the marketplace, the settings in force, and the sessions. Also
+//! controls how the server ends.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -37,7 +37,7 @@ use crate::pages::Pages;
 use crate::throttle::Failures;
 use crate::tls;
 
-/// Takes a failed authentication.
+/// Observes failed authentications.
 type UnauthenticatedObserver = dyn Fn(&Unauthenticated) + Send + Sync;
 
 /// The state of one server.
@@ -53,20 +53,20 @@ pub(crate) struct Core {
     /// How often lists have changed, to be watched.
     pub(crate) lists: watch::Sender<Lists>,
     pub(crate) subscriptions: Subscriptions,
-    /// Changes of which clients may have to hear at other servers.
+    /// Changes of which clients may have to be notified at other servers.
     pub(crate) unheard: Arc<Unheard>,
     /// Sends whenever a credential may have been withdrawn.
     pub(crate) credentials: watch::Sender<()>,
-    /// Everything that was spawned.
+    /// Tracks all spawned tasks.
     pub(crate) tracker: TaskTracker,
     /// Cancelled when the server stops accepting requests; long streams end, calls continue.
     pub(crate) draining: CancellationToken,
-    /// Cancelled when the time for calls is over; everything ends.
+    /// Cancelled when the time for calls is over. Everything ends.
     pub(crate) abort: CancellationToken,
     pub(crate) started: Instant,
     serving: AtomicBool,
     pub(crate) auth_failures: Mutex<Failures>,
-    /// Takes every failed authentication that is worth a record.
+    /// Observes every failed authentication that is worth a record.
     pub(crate) on_unauthenticated: OnceLock<Box<UnauthenticatedObserver>>,
     /// The certificates of the listener.
     pub(crate) tls: tls::Current,
@@ -151,7 +151,7 @@ impl Core {
         })
     }
 
-    /// Tasks for the agent alone, if the program supports none: they end with the server.
+    /// Returns the tasks for the agent alone, if the program supports none. They end with the server.
     fn tasks_of_agent(&self) -> Tasks {
         let memory = Arc::new(Memory::new(Limits::default()));
         let tasks = Tasks::open(memory, Arc::clone(&self.market), TaskOptions::default());
@@ -234,7 +234,7 @@ impl Core {
 
     /// Shares sessions with the other servers of a state. The first one stays.
     pub(crate) fn share_sessions(&self, state: Arc<dyn StateStore>) {
-        // An answer to a question of another server must not be taken for one to a question of this one.
+        // An answer to another server's question must not match a question of this server.
         let first = getrandom::u32().unwrap_or_default();
         self.question_numbers.store(u64::from(first) << 20, Ordering::Relaxed);
         drop(self.shared_sessions.set(SharedSessions::new(state)));
@@ -260,7 +260,7 @@ impl Core {
         drop(self.push.set(sender));
     }
 
-    /// Puts other options in force.
+    /// Replaces the options.
     pub(crate) fn reconfigure(&self, options: ServerOptions) {
         // A server on a pipe has no listener, and so no certificates.
         if self.tls.get().is_some()
@@ -274,8 +274,8 @@ impl Core {
         self.credentials.send_replace(());
     }
 
-    /// Ends what was left behind by requests of callers whose credential is not accepted any longer. Requests that run
-    /// see to it themselves ([`Credential`](crate::credential::Credential)).
+    /// Ends the activities that callers with a withdrawn credential left behind. Running requests check
+    /// their credential themselves ([`Credential`](crate::credential::Credential)).
     pub(crate) fn end_unknown(&self) {
         let settings = self.settings.load();
         let is_unknown = |principal: Option<&Principal>| {
@@ -323,8 +323,8 @@ impl Core {
         self.serving.store(true, Ordering::Relaxed);
     }
 
-    /// Waits until it is known what is served, but no longer than a list may wait for what starts. That goes on
-    /// starting.
+    /// Waits until the served capabilities are known, but no longer than a list may wait for starting
+    /// providers. The providers continue to start.
     pub(crate) async fn prepare_listing_in_time(&self) {
         let market = Arc::clone(&self.market);
         let mut learning = Box::pin(async move { market.prepare_listing().await });
@@ -353,13 +353,14 @@ pub(crate) fn implementation() -> Implementation {
     Implementation::new("orla", env!("CARGO_PKG_VERSION"))
 }
 
-/// What the server says of itself to a model.
+/// The description of the server for a model.
 const INSTRUCTIONS: &str = "Runs local executables and other capabilities as tools. \
     A tool's result carries its output, and in `_meta` how it ran; a failure says what to change.";
 const SEARCH: &str = " Not everything is listed: capability_search finds capabilities by what you want to do, \
     capability_describe tells how one is called, and capability_call calls it.";
 
-/// Returns the instructions for a snapshot: if search is listed, it is the way to everything else.
+/// Returns the instructions for a snapshot. If search is listed, the instructions refer to it for all
+/// other capabilities.
 pub(crate) fn instructions(catalog: &Catalog) -> String {
     let is_searched = catalog.get(discovery::IDS[0]).is_some_and(|entry| entry.is_listed());
     format!("{INSTRUCTIONS}{}", if is_searched { SEARCH } else { "" })

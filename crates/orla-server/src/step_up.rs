@@ -9,14 +9,14 @@ use orla_marketplace::{Principal, RuntimeError};
 use crate::http::body::Body;
 use crate::state::Core;
 
-/// The scopes that would have permitted a request, separated by spaces. It is put into the extensions of a response, and
-/// the challenge is made of it where the request is known.
+/// The scopes that would have permitted a request, separated by spaces. A handler adds them to the
+/// extensions of a response, and the challenge is built where the request is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct StepUp(pub(crate) Box<str>);
 
 impl StepUp {
-    /// What is missing, if the policy denied a call to a caller who can bring another token, and says so. A policy that
-    /// conceals gives another error.
+    /// Returns the missing scopes, if the policy denied a call openly and the caller can obtain another
+    /// token. A policy that conceals returns another error.
     pub(crate) fn after(
         core: &Core,
         principal: Option<&Principal>,

@@ -1,10 +1,10 @@
-//! One request, one answer, whichever transport it came by: read [`Job::run`] first.
+//! Answers one request, independently of the transport. Read [`Job::run`] first.
 //!
 //! # How it works
 //!
-//! A transport reads the envelope, determines the request mode, and makes a [`Job`] of the request: owned data,
-//! with arguments and parameters shared with the body's bytes. [`answer`] runs the job and returns the finished
-//! message. Notifications go to the caller's outlet meanwhile.
+//! A transport reads the envelope, determines the request mode, and makes a [`Job`] of the request:
+//! owned data, with arguments and parameters shared with the body's bytes. [`answer`] runs the job and
+//! returns the finished message. Notifications go to the caller's outlet meanwhile.
 
 mod listen;
 pub(crate) mod pending;
@@ -43,19 +43,19 @@ use crate::step_up::{self, StepUp};
 use orla_mcp::object::Object;
 use pending::InputFields;
 
-/// A request, with all that is needed to answer it.
+/// A request, with all the data needed to answer it.
 pub(crate) struct Job {
     pub(crate) id: Id,
     pub(crate) method: Box<str>,
     operation: Operation,
     meta: Meta,
-    /// The members that belong to the input requests of its provider.
+    /// The members for the input requests of its provider.
     pub(crate) input: InputFields,
     /// Whether it declares the extension for tasks.
     declares_tasks: bool,
 }
 
-/// What a request asks for, by its method.
+/// The operation of a request, determined by its method.
 enum Operation {
     CallTool {
         tool: String,
@@ -77,7 +77,7 @@ enum Operation {
     },
     Ping,
     Discover,
-    // With their `params`.
+    // Contains the `params`.
     Complete(JsonText),
     SetLevel(JsonText),
     Subscribe(JsonText),
@@ -98,7 +98,7 @@ pub(crate) struct Caller {
     pub(crate) outlet: Option<Arc<dyn Outlet>>,
     /// Cancelled when the client withdraws the request.
     pub(crate) cancellation: CancellationToken,
-    /// Set if the policy denies the request: the scopes that would help.
+    /// The scopes that would help, if the policy denies the request.
     pub(crate) lacks: OnceLock<Vec<String>>,
 }
 
@@ -106,9 +106,9 @@ pub(crate) struct Caller {
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) message: Bytes,
-    /// The status that goes with it over HTTP.
+    /// The status of the reply over HTTP.
     pub(crate) status: StatusCode,
-    /// When the request can be made again, if it was made too early.
+    /// The time after which the request can be repeated, if it came too early.
     pub(crate) retry_after: Option<Duration>,
     /// The scopes that the caller lacks.
     pub(crate) step_up: Option<StepUp>,
@@ -119,8 +119,8 @@ impl Reply {
         Self { message: message.into(), status: StatusCode::OK, retry_after: None, step_up: None }
     }
 
-    /// Returns the reply as a response. Its client learns when to try again, and what its token lacks,
-    /// if that is known.
+    /// Returns the reply as a response. The client learns when to retry, and which scopes its token
+    /// lacks, if that is known.
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = json(self.status, self.message);
         if let Some(wait) = self.retry_after {
@@ -131,8 +131,7 @@ impl Reply {
         StepUp::apply(self.step_up, response)
     }
 
-    /// Returns an error, with the status that it has in the sessionless revision. With a session, all
-    /// are 200.
+    /// Returns an error with its status in the sessionless revision. In a session, every status is 200.
     pub(crate) fn error(id: Option<&Id>, error: &ErrorData, revision: Revision) -> Self {
         let status = match error.code {
             _ if !revision.is_sessionless() => StatusCode::OK,
@@ -152,11 +151,12 @@ pub(crate) async fn answer(core: Arc<Core>, job: Job, caller: Caller) -> Reply {
         return pending::answer(core, job, caller).await;
     }
     let channel = ClientChannel::Session(caller.session_client(&core, &job));
-    // Boxed, because the others, which have a box of their own, would otherwise reserve room for it.
+    // Boxed, because the other requests, which have their own box, would otherwise reserve room for it.
     Box::pin(run_caught(&core, job, &caller, channel)).await
 }
 
-/// Answers a sessionless request whose provider may ask its client. Its questions go to `requests`.
+/// Answers a sessionless request whose provider may ask its client. The questions are added to
+/// `requests`.
 pub(crate) async fn answer_sessionless(
     core: Arc<Core>,
     job: Job,
@@ -166,7 +166,7 @@ pub(crate) async fn answer_sessionless(
     run_caught(&core, job, &caller, ClientChannel::InputRequests(requests)).await
 }
 
-/// Runs a request to its answer. A panic on the way is an error of this request alone.
+/// Runs a request to its answer. A panic is an error of this request alone.
 async fn run_caught(core: &Arc<Core>, job: Job, caller: &Caller, channel: ClientChannel) -> Reply {
     let (id, method, revision) = (job.id.clone(), job.method.clone(), caller.revision);
     let ran = AssertUnwindSafe(job.run(core, caller, &channel)).catch_unwind().await;
@@ -185,7 +185,8 @@ async fn run_caught(core: &Arc<Core>, job: Job, caller: &Caller, channel: Client
     }
 }
 
-/// Logs an error of the protocol (RFC 1 §8.2). The method and the text are foreign and may be long.
+/// Logs an error of the protocol (RFC 1 §8.2). The method and the text come from the client and may be
+/// long.
 pub(crate) fn log_refused(method: Option<&str>, error: &ErrorData) {
     const SHOWN: usize = 200;
     let error_text = excerpt(&error.message, SHOWN);
@@ -193,9 +194,9 @@ pub(crate) fn log_refused(method: Option<&str>, error: &ErrorData) {
     tracing::info!(rpc, code = error.code.0, error = error_text, "request refused");
 }
 
-/// The way from a request's provider to the client.
+/// The channel from a request's provider to the client.
 enum ClientChannel {
-    /// On the stream of the request, if the session's client can be asked.
+    /// The stream of the request, if the session's client can be asked.
     Session(Option<Arc<SessionClient>>),
     InputRequests(Arc<InputRequests>),
 }
@@ -220,7 +221,8 @@ impl ClientChannel {
     }
 
     /// Returns the error of a sessionless request whose provider failed without output after it had
-    /// asked for something that the client did not declare. A provider that succeeded did not need it.
+    /// asked for a capability that the client did not declare. A provider that succeeded did not need
+    /// the capability.
     fn missing(&self) -> Option<ErrorData> {
         match self {
             Self::Session(_) => None,
@@ -229,7 +231,7 @@ impl ClientChannel {
     }
 }
 
-/// How long a person may take to sign in where a call needs that.
+/// The time that a person has to sign in during a call.
 const SIGN_IN: Duration = Duration::from_secs(600);
 
 /// Returns how long a request may wait for people.
@@ -237,7 +239,7 @@ fn longest_wait(core: &Core) -> Duration {
     core.market.approvals().longest().max(SIGN_IN)
 }
 
-/// Returns how long a request may take, besides the time that it waits for people.
+/// Returns how long a request may take, excluding the time spent waiting for people.
 pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
     let entry = if method == "tools/call" { catalog.get(name) } else { None };
     let own = entry.and_then(|entry| entry.policy.timeout);
@@ -245,7 +247,7 @@ pub(crate) fn limit(catalog: &Catalog, method: &str, name: &str) -> Duration {
 }
 
 impl Job {
-    /// Copies what the request needs out of its body.
+    /// Copies the needed parts of a request out of its body.
     pub(crate) fn of(request: rpc::Request<'_>, meta: Meta, body: &Bytes) -> Self {
         let rpc::Request { id, method, params } = request;
         let whole = || rpc::whole_params(body);
@@ -285,7 +287,7 @@ impl Job {
         Self { id, method: method.into(), operation, meta, input, declares_tasks }
     }
 
-    /// What the request is about: a tool's or a prompt's name, a resource's address.
+    /// Returns the subject of the request: the name of a tool or a prompt, or the address of a resource.
     pub(crate) fn subject(&self) -> &str {
         match &self.operation {
             Operation::CallTool { tool, .. } => tool,
@@ -321,12 +323,12 @@ impl Job {
         }
     }
 
-    /// Returns whether the request is a stream of notifications rather than a question.
+    /// Returns whether the request opens a stream of notifications.
     pub(crate) fn is_subscription(&self) -> bool {
         matches!(self.operation, Operation::Listen(_))
     }
 
-    /// Returns whether the request runs a capability or a surface, and so may take long.
+    /// Returns whether the request runs a capability or a surface, and may therefore take long.
     pub(crate) fn may_be_slow(&self) -> bool {
         !matches!(self.operation, Operation::ListTools { .. } | Operation::Refused(_))
     }
@@ -369,7 +371,7 @@ impl Job {
             Operation::CallTool { tool, arguments, task_params } => {
                 let asked = tasks::start::Asked { task: task_params.as_ref(), declares: declares_tasks };
                 let capabilities = caller.client_capabilities(input.capabilities);
-                // Whether it is a task and the call itself are decided in one snapshot.
+                // One snapshot decides both whether the call becomes a task and how it is made.
                 let catalog = match &caller.session {
                     Some(session) => Some(tools_of(core, session, &tool).await),
                     None => None,
@@ -490,7 +492,7 @@ impl Caller {
         call
     }
 
-    /// Returns the client as a request about tasks sees it.
+    /// Returns the client in the form for requests about tasks.
     fn task_caller(&self) -> TaskCaller<'_> {
         TaskCaller {
             revision: self.revision,
@@ -502,12 +504,12 @@ impl Caller {
         }
     }
 
-    /// What the caller's token lacks, if that is why its request was denied.
+    /// Returns the scopes that the caller's token lacks, if the request was denied for that reason.
     fn step_up(&self, core: &Core) -> Option<StepUp> {
         StepUp::with(core, self.principal.as_ref(), self.lacks.get()?)
     }
 
-    /// What the client of a call can be asked.
+    /// Returns the capabilities with which the client of a call can be asked.
     fn client_capabilities(&self, declared: Option<JsonText>) -> Option<JsonText> {
         match &self.session {
             Some(session) => session.capabilities.clone(),
@@ -515,7 +517,7 @@ impl Caller {
         }
     }
 
-    /// What a request to surfaces carries.
+    /// Returns a call to surfaces for this request.
     fn surface_call(
         &self,
         notices: NoticeOptions,
@@ -525,7 +527,7 @@ impl Caller {
         self.call(String::new(), Payload::empty(), notices, traceparent, channel)
     }
 
-    /// Returns the session's client as this request sees it, if it can be asked.
+    /// Returns the session's client for this request, if it can be asked.
     fn session_client(&self, core: &Core, job: &Job) -> Option<Arc<SessionClient>> {
         let (session, outlet) = (self.session.as_ref()?, self.outlet.as_ref()?);
         let waits_for_task = &*job.method == "tasks/result";
@@ -580,7 +582,7 @@ impl Caller {
     }
 }
 
-/// Begins a session or refuses to: the answer to `initialize`.
+/// Begins a session or refuses to. Returns the answer to `initialize`.
 pub(crate) fn initialize(core: &Core, id: &Id, revision: Revision) -> Bytes {
     let catalog = core.market.snapshot();
     let result = InitializeResult::new(capabilities(&catalog))
@@ -674,7 +676,7 @@ async fn call_tool(
         Err(error @ RuntimeError::Unknown { .. }) => {
             Err(ErrorData::invalid_params(error.to_string(), None))
         }
-        // What it gave all the same is the caller's.
+        // The output before the error belongs to the caller.
         Err(error) => match (channel.missing().filter(|_| gave_nothing(&error)), error) {
             (Some(missing), _) => Err(missing),
             (None, RuntimeError::Refused { code, message, data, .. }) => {
@@ -690,9 +692,9 @@ fn gave_nothing(error: &RuntimeError) -> bool {
     error.kind() == "failed" && error.outcome().is_none()
 }
 
-/// Returns the snapshot in which a session calls a tool: only the one that it last listed. Before it has
-/// listed, an unknown tool may belong to a provider that has not been asked yet, and so may the tools
-/// that a tool calls.
+/// Returns the snapshot in which a session calls a tool: the one that it last listed. Before the first
+/// list, an unknown tool may belong to a provider that has not been asked yet, and so may the tools that
+/// a tool calls.
 async fn tools_of(core: &Core, session: &Session, tool: &str) -> Arc<Catalog> {
     let known = session.tools();
     let is_enough = known.get(tool).is_some_and(|entry| !entry.reaches_others());

@@ -1,8 +1,8 @@
 //! The Model Context Protocol, over HTTP and over pipes.
 //!
-//! A message is read (`rpc`), belongs to a session or needs none (`request_mode`), and is answered (`dispatch`).
-//! `tasks` runs calls that outlive their requests. `session` is the state of a client, `input` the questions of providers to clients, `notify` the notifications
-//! to clients.
+//! `rpc` reads a message, `request_mode` determines whether it belongs to a session, and `dispatch`
+//! answers it. `tasks` runs calls that outlive their requests. `session` is the state of a client,
+//! `input` the questions of providers to clients, `notify` the notifications to clients.
 
 pub(crate) mod dispatch;
 pub(crate) mod http;

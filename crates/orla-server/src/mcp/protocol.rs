@@ -1,7 +1,7 @@
-//! What the Model Context Protocol fixes: revisions, header names, the keys of `_meta`, limits.
+//! Constants of the Model Context Protocol: revisions, header names, the keys of `_meta`, and limits.
 //!
-//! Error codes and message types are the official SDK's (`rmcp::model`). This file has only what this crate writes
-//! by hand, or reads without building a tree.
+//! Error codes and message types are the official SDK's (`rmcp::model`). This file contains only the
+//! parts that this crate writes by hand, or reads without building a tree.
 
 use http::HeaderName;
 use rmcp::model::ProtocolVersion;
@@ -45,7 +45,7 @@ impl Revision {
         }
     }
 
-    /// Returns whether requests of this revision stand alone.
+    /// Returns whether requests of this revision have no session.
     pub(crate) fn is_sessionless(self) -> bool {
         self >= Self::V2026_07_28
     }
@@ -55,8 +55,8 @@ impl Revision {
         self >= Self::V2025_11_25
     }
 
-    /// Returns whether a stream may begin with an event that has an id and no data. Older clients take
-    /// every event for a message and stumble over it.
+    /// Returns whether a stream may begin with an event that has an id and no data. Older clients would
+    /// treat the event as a message and fail.
     pub(crate) fn knows_priming(self) -> bool {
         self >= Self::V2025_11_25
     }

@@ -26,11 +26,11 @@ pub(crate) enum RequestMode {
     Initialize { requested: String },
     /// It belongs to a session.
     Session,
-    /// It needs no session, and is answered as this revision says.
+    /// The request needs no session. Its answer has the form of this revision.
     Sessionless { revision: Revision },
 }
 
-/// A request that is refused before anything looks at its method.
+/// A request that is refused before its method is considered.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Refused {
     pub(crate) status: StatusCode,
@@ -43,11 +43,11 @@ impl Refused {
     }
 }
 
-/// Returns the mode of a request that came over HTTP.
+/// Returns the mode of a request over HTTP.
 ///
 /// # Errors
 ///
-/// What does not fit together; always with status 400.
+/// Returns an error, always with status 400, if parts of the request contradict each other.
 pub(crate) fn of_http_request(
     headers: &HeaderMap,
     method: &str,
@@ -92,11 +92,11 @@ pub(crate) fn of_http_request(
     of_request(method, meta)
 }
 
-/// Returns the mode of a request over a pipe, where there are no headers.
+/// Returns the mode of a request over a pipe, which has no headers.
 ///
 /// # Errors
 ///
-/// What does not fit together.
+/// Returns an error if parts of the request contradict each other.
 pub(crate) fn of_piped_request(
     method: &str,
     params: &Params<'_>,
@@ -183,7 +183,8 @@ fn initialize_version(method: &str, params: &Params<'_>) -> Result<Option<String
     }
 }
 
-/// A sessionless request names a version that is served, and has all the `_meta` it needs.
+/// Returns the mode of a sessionless request. The request must name a supported version and have all
+/// required `_meta`.
 fn of_request(method: &str, meta: &Meta) -> Result<RequestMode, Refused> {
     let Some(version) = &meta.protocol_version else { return Ok(RequestMode::Session) };
     if !meta.has_capabilities && !is_sessionless(version) && method != "server/discover" {
@@ -195,7 +196,8 @@ fn of_request(method: &str, meta: &Meta) -> Result<RequestMode, Refused> {
     if !meta.has_capabilities {
         return Err(missing(meta));
     }
-    // One that names an older revision, and has the `_meta` of a sessionless request, is answered as the first such revision.
+    // A request that names an older revision and has the `_meta` of a sessionless request is answered in
+    // the first sessionless revision.
     Ok(RequestMode::Sessionless { revision: revision.max(Revision::V2026_07_28) })
 }
 
@@ -377,7 +379,7 @@ mod tests {
         assert_eq!(call("=?base64?w6k?=", r#""é""#), Err(-32020));
         assert_eq!(call("rm", r#""ls""#), Err(-32020));
         assert_eq!(call("", r#""ls""#), Err(-32020));
-        // No name to compare: the call itself will say that it needs one.
+        // There is no name to compare. The call itself reports the missing name.
         assert_eq!(call("", "1"), Ok(SESSIONLESS));
     }
 }

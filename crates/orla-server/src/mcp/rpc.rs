@@ -2,9 +2,9 @@
 //!
 //! # How it works
 //!
-//! One pass over the body cuts out what routing needs (the id, the method, a tool's name) and what is passed on
-//! (`arguments`) as slices of the body. Nothing becomes a tree: numbers keep their text, nesting of any depth
-//! costs no stack, and a megabyte of arguments is scanned once.
+//! One pass over the body cuts out what routing needs (the id, the method, a tool's name) and the
+//! forwarded `arguments`, as slices of the body. No tree is built: numbers keep their text, nesting of
+//! any depth costs no stack, and a megabyte of arguments is scanned once.
 //!
 //! # What is deliberately absent
 //!
@@ -147,8 +147,8 @@ fn key_of(raw: &str) -> Box<str> {
     raw.into()
 }
 
-/// The members of `params` that routing and the hot path need. The few methods that need others read the body
-/// again.
+/// The members of `params` that routing and the hot path need. The few methods that need other members
+/// read the body again.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct Params<'a> {
@@ -192,7 +192,7 @@ impl Params<'_> {
         fields.capabilities.filter(|raw| raw.get().starts_with('{'))
     }
 
-    /// What `_meta` says of the request.
+    /// Returns the `_meta` of the request.
     pub(crate) fn meta(&self) -> Meta {
         let Some(ObjectOr::Object(fields)) = &self.meta else { return Meta::default() };
         let string = |raw: Option<&RawValue>| raw.and_then(|raw| text(raw).ok()).map(Cow::into_owned);
@@ -202,7 +202,7 @@ impl Params<'_> {
             progress_token: fields.progress_token.and_then(|raw| Id::read(raw).ok()).map(|id| id.0),
             log_level: string(fields.log_level).and_then(|level| level.parse().ok()),
             traceparent: string(fields.traceparent).map(Into::into),
-            // What is no name is that of no node: the call is refused, and not made anywhere.
+            // An invalid name matches no node, so the call is refused rather than made on another node.
             node: fields
                 .node
                 .map(|raw| string(Some(raw)).unwrap_or_else(|| raw.get().to_owned()).into()),
@@ -347,7 +347,7 @@ pub(crate) fn to_client(number: Option<u64>, method: &str, params: &str) -> Byte
     message.into()
 }
 
-/// Appends the JSON of something that always has one.
+/// Appends the JSON of a value that always has one.
 pub(crate) fn push_json(out: &mut Vec<u8>, value: &(impl serde::Serialize + ?Sized)) {
     let length = out.len();
     if serde_json::to_writer(&mut *out, value).is_err() {
@@ -383,7 +383,7 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
-/// An object of known members, or the name of another kind of value.
+/// An object with known members, or the kind of another value.
 #[derive(Debug)]
 enum ObjectOr<T> {
     Object(T),

@@ -31,7 +31,7 @@ use crate::mcp::rpc::Id;
 use crate::mcp::session::client::Questions;
 use crate::mcp::session::shared::Kept;
 
-/// How long a client may come back for the rest of a stream that has ended.
+/// How long a client may return for the rest of a stream that has ended.
 const KEEP_STREAM: Duration = Duration::from_secs(60);
 /// The maximum number of ended streams that a session keeps, and their bytes.
 const MAX_ENDED_STREAMS: usize = 16;
@@ -42,11 +42,11 @@ const SHARDS: usize = 16;
 pub(crate) struct Session {
     pub(crate) id: SessionId,
     pub(crate) revision: Revision,
-    /// The principal that began it. No other may use it.
+    /// The principal that began the session. No other principal may use it.
     pub(crate) principal: Option<Principal>,
     /// The requests that run in it.
     pub(crate) calls: Arc<Calls>,
-    /// The capabilities that its client declared, if it can be asked anything.
+    /// The capabilities that the client declared, if it can be asked anything.
     pub(crate) capabilities: Option<JsonText>,
     /// The open questions to its client.
     pub(crate) questions: Questions,
@@ -56,26 +56,27 @@ pub(crate) struct Session {
     notified: Mutex<Lists>,
     /// What it has subscribed to.
     subscriptions: Mutex<HashMap<Box<str>, Subscription>>,
-    /// Made when it subscribes or listens.
+    /// Created when the session subscribes or listens.
     subscriber: OnceLock<Arc<Subscriber>>,
-    /// Made when its client listens to it.
+    /// Created when the client listens.
     own_stream: OnceLock<Box<OwnStream>>,
-    /// Hears of changes, if the client may listen at another server.
+    /// Receives changes for other servers, if the client may listen there.
     unheard: OnceLock<Arc<Unheard>>,
     streams: Mutex<Vec<Arc<Stream>>>,
-    /// What is known of its record, if several servers share sessions.
+    /// The known state of the session's record, if several servers share sessions.
     kept: Mutex<Option<Kept>>,
     next_stream: AtomicU64,
-    /// Open connections that wait for something of this session.
+    /// The number of open connections of this session.
     open: AtomicUsize,
     /// Milliseconds since the store was made.
     last_used: AtomicU64,
 }
 
-/// The snapshots that a session has listed last: for tools, and for everything else.
+/// The snapshots that a session listed last: for tools, and for all other items.
 struct Snapshots {
     tools: Arc<Catalog>,
-    /// Whether tools were listed. Until then the session knows none, and a newer snapshot does no harm.
+    /// Whether tools were listed. Until then, the session knows no tools, and a newer snapshot causes no
+    /// conflict.
     has_listed: bool,
     surfaces: Arc<Catalog>,
     has_listed_surfaces: bool,
@@ -129,12 +130,14 @@ impl Session {
         Arc::clone(&self.snapshots.lock().surfaces)
     }
 
-    /// Tools are being listed again: listed tools can be called.
+    /// Moves the tools to the newest snapshot, because they are being listed again. Listed tools can be
+    /// called.
     pub(crate) fn move_tools_to(&self, newest: &Arc<Catalog>) {
         let mut snapshots = self.snapshots.lock();
         snapshots.tools = Arc::clone(newest);
         snapshots.has_listed = true;
-        // What was never listed holds nothing back: a snapshot keeps the processes that it serves.
+        // Items that were never listed must not hold back a snapshot, since a snapshot keeps the
+        // processes that it serves.
         if !snapshots.has_listed_surfaces {
             snapshots.surfaces = Arc::clone(newest);
         }
@@ -145,8 +148,8 @@ impl Session {
         self.snapshots.lock().has_listed
     }
 
-    /// A tool that was unknown when the session began has turned out to exist, before the session listed any. From
-    /// now on the session calls what was known then.
+    /// Pins the snapshot after a tool that was unknown when the session began has turned out to exist,
+    /// before the first list. From now on, the session calls the tools of this snapshot.
     pub(crate) fn begin_tools_with(&self, newest: &Arc<Catalog>) {
         let mut snapshots = self.snapshots.lock();
         if !snapshots.has_listed {
@@ -154,7 +157,7 @@ impl Session {
         }
     }
 
-    /// Prompts or resources are being listed again.
+    /// Moves prompts and resources to the newest snapshot, because they are being listed again.
     pub(crate) fn move_surfaces_to(&self, newest: &Arc<Catalog>) {
         let mut snapshots = self.snapshots.lock();
         snapshots.surfaces = Arc::clone(newest);
@@ -179,24 +182,24 @@ impl Session {
         names.into_iter().map(Change::List).chain(changed.into_iter().map(Change::Resource)).collect()
     }
 
-    /// Returns the changes that the own stream tells now, with their numbers.
+    /// Returns the changes that the session's own stream must send now, with their numbers.
     pub(crate) fn tell(&self, lists: Lists) -> Vec<(u64, Change)> {
         let changes = self.changes(lists);
         self.own_stream().told.lock().tell(changes)
     }
 
-    /// Returns the number of the last change that the own stream has told.
+    /// Returns the number of the last change sent on the session's own stream.
     pub(crate) fn last_told(&self) -> u64 {
         self.own_stream().told.lock().last()
     }
 
-    /// Returns the changes that the own stream has told after this number; `None` if they are not known
-    /// any more.
+    /// Returns the changes sent on the session's own stream after this number, or `None` if they are no
+    /// longer known.
     pub(crate) fn changes_after(&self, number: u64) -> Option<BTreeSet<Change>> {
         self.own_stream().told.lock().after(number)
     }
 
-    /// Has changes told again.
+    /// Schedules changes to be sent again.
     pub(crate) fn tell_again(&self, changes: BTreeSet<Change>) {
         self.own_stream().told.lock().again(changes);
         self.subscriber().woken.notify_one();
@@ -206,7 +209,8 @@ impl Session {
         self.own_stream.get_or_init(Box::default)
     }
 
-    /// Notes that a client listens to the own stream, until the guard is dropped. The token ends the stream.
+    /// Notes that a client listens to the session's own stream, until the guard is dropped. The token
+    /// ends the stream.
     pub(crate) fn listen(self: &Arc<Self>) -> (Listener, CancellationToken) {
         let end = CancellationToken::new();
         let mut listening = self.own_stream().listening.lock();
@@ -215,33 +219,34 @@ impl Session {
         (Listener { session: Arc::clone(self), number }, end)
     }
 
-    /// Returns whether a client listens to the own stream here.
+    /// Returns whether a client listens to the session's own stream on this server.
     pub(crate) fn listens(&self) -> bool {
         self.own_stream.get().is_some_and(|own| !own.listening.lock().is_empty())
     }
 
-    /// Ends the own streams that are open here.
+    /// Ends the session's own streams on this server.
     pub(crate) fn end_listening(&self) {
         self.own_stream().listening.lock().drain(..).for_each(|(_, end)| end.cancel());
     }
 
-    /// Has changes of its resources heard of, because its client may listen at another server.
+    /// Reports changes of the session's resources to other servers, because its client may listen there.
     pub(crate) fn share(&self, unheard: &Arc<Unheard>) {
         drop(self.unheard.set(Arc::clone(unheard)));
     }
 
-    /// Returns whether it has subscriptions for which other servers rely on this one.
+    /// Returns whether the session has subscriptions on this server that other servers rely on.
     pub(crate) fn owns(&self) -> bool {
         self.unheard.get().is_some() && !self.subscriptions.lock().is_empty()
     }
 
-    /// Begins to take over subscriptions, until the guard is dropped; `None` if that is being done.
+    /// Begins to take over subscriptions, until the guard is dropped. Returns `None` if a takeover is
+    /// already running.
     pub(crate) fn begin_adopting(self: &Arc<Self>) -> Option<Adopting> {
         let is_free = !self.own_stream().is_adopting.swap(true, Ordering::Relaxed);
         is_free.then(|| Adopting(Arc::clone(self)))
     }
 
-    /// What is notified of the resources that it subscribes to.
+    /// Returns the subscriber of the session's resources.
     pub(crate) fn subscriber(&self) -> &Arc<Subscriber> {
         self.subscriber.get_or_init(|| {
             let subscriber = Subscriber::new(self.principal.clone());
@@ -255,12 +260,13 @@ impl Session {
         })
     }
 
-    /// Returns the resources that it has subscribed to here.
+    /// Returns the resources to which the session has subscribed on this server.
     pub(crate) fn subscribed_uris(&self) -> Vec<Box<str>> {
         self.subscriptions.lock().keys().cloned().collect()
     }
 
-    /// Returns whether it has subscribed to this resource; if not, whether it may subscribe to one more.
+    /// Returns whether the session has subscribed to this resource. If not, checks that it may subscribe
+    /// to one more.
     pub(crate) fn subscribed(&self, uri: &str) -> Result<bool, usize> {
         let subscriptions = self.subscriptions.lock();
         let full = subscriptions.len() >= MAX_SUBSCRIPTIONS;
@@ -271,7 +277,7 @@ impl Session {
         }
     }
 
-    /// Keeps a subscription until the session ends. One that came too late is dropped.
+    /// Keeps a subscription until the session ends. A subscription that arrives later is dropped.
     pub(crate) fn subscribe(&self, uri: &str, subscription: Subscription) {
         let mut subscriptions = self.subscriptions.lock();
         if !self.calls.ended.is_cancelled() {
@@ -303,13 +309,13 @@ impl Session {
         streams.iter().find(|stream| stream.number == number).cloned()
     }
 
-    /// Notes that a connection waits for something of this session, until the guard is dropped.
+    /// Notes an open connection of this session, until the guard is dropped.
     pub(crate) fn open(self: &Arc<Self>) -> Connection {
         self.open.fetch_add(1, Ordering::Relaxed);
         Connection(Arc::clone(self))
     }
 
-    /// Connections that wait for something of this session.
+    /// Returns the number of open connections of this session.
     pub(crate) fn open_count(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
@@ -334,16 +340,16 @@ impl Drop for Connection {
     }
 }
 
-/// What is known of the stream of a session itself.
+/// The session's own stream.
 #[derive(Default)]
 struct OwnStream {
     told: Mutex<Told>,
-    /// The connections that listen, and what ends each.
+    /// The open connections, each with the token that ends it.
     listening: Mutex<Vec<(u64, CancellationToken)>>,
     is_adopting: AtomicBool,
 }
 
-/// Subscriptions of a session are being taken over.
+/// A running takeover of a session's subscriptions.
 pub(crate) struct Adopting(Arc<Session>);
 
 impl Drop for Adopting {
@@ -352,7 +358,7 @@ impl Drop for Adopting {
     }
 }
 
-/// An own stream that is open.
+/// An open connection to the session's own stream.
 pub(crate) struct Listener {
     session: Arc<Session>,
     number: u64,
@@ -364,7 +370,7 @@ impl Drop for Listener {
     }
 }
 
-/// Streams that ended long ago go, and the oldest of the ended ones beyond the bounds.
+/// Removes streams that ended long ago, and the oldest ended streams beyond the limits.
 fn forget_ended(streams: &mut Vec<Arc<Stream>>) {
     streams.retain(|stream| stream.finished_at().is_none_or(|ended| ended.elapsed() < KEEP_STREAM));
     let ended = |stream: &Arc<Stream>| stream.finished_at().is_some();
@@ -372,7 +378,7 @@ fn forget_ended(streams: &mut Vec<Arc<Stream>>) {
         let count = streams.iter().filter(|stream| ended(stream)).count();
         let bytes: usize =
             streams.iter().filter(|stream| ended(stream)).map(|stream| stream.bytes()).sum();
-        // The newest stays however large it is: its client may be about to return.
+        // The newest stream is kept regardless of its size, because its client may be about to return.
         if count <= 1 || (count <= MAX_ENDED_STREAMS && bytes <= MAX_ENDED_BYTES) {
             break;
         }
@@ -397,7 +403,8 @@ impl Calls {
         Arc::new(Self { running: Mutex::default(), ended })
     }
 
-    /// Notes that a request runs, until the guard is dropped; `None` if one with this id runs already.
+    /// Notes that a request runs, until the guard is dropped. Returns `None` if a request with this id
+    /// is already running.
     pub(crate) fn begin(self: &Arc<Self>, id: &Id) -> Option<Running> {
         let key = id.key();
         let token = self.ended.child_token();
@@ -481,11 +488,12 @@ impl Sessions {
         Self { shards: Default::default(), count: AtomicUsize::new(0), epoch: Instant::now() }
     }
 
-    /// Adds the session that `make` makes for a new id. At the bound, a long idle one is removed.
+    /// Adds the session that `make` creates for a new id. At the limit, a session that has been idle for
+    /// long is removed.
     ///
     /// # Errors
     ///
-    /// Returns an error if every session is in use, or the system has no random bytes.
+    /// Returns an error if every session is in use, or if the system has no random bytes.
     pub(crate) fn add(
         &self,
         max: usize,
@@ -495,8 +503,8 @@ impl Sessions {
         self.add_as(id, max, make)
     }
 
-    /// Adds the session that `make` makes for an id, unless there is one. At the bound, a long idle one
-    /// is removed.
+    /// Adds the session that `make` creates for an id, unless the id exists. At the limit, a session
+    /// that has been idle for long is removed.
     ///
     /// # Errors
     ///
@@ -520,7 +528,7 @@ impl Sessions {
         Ok(session)
     }
 
-    /// A session is in use.
+    /// Marks a session as used.
     pub(crate) fn touch(&self, session: &Session) {
         session.last_used.store(self.now(), Ordering::Relaxed);
     }
@@ -530,7 +538,8 @@ impl Sessions {
         self.shard(id).get(&id).cloned()
     }
 
-    /// Makes room: of the first shard from `near` on that has idle sessions, the longest idle goes.
+    /// Makes room: removes the longest idle session of the first shard from `near` on that has idle
+    /// sessions.
     fn evict_one(&self, near: SessionId) -> bool {
         let start = Self::shard_of(near);
         for at in 0..SHARDS {
@@ -613,8 +622,8 @@ impl Sessions {
         self.all(|session| !session.is_idle())
     }
 
-    /// Returns the sessions that do nothing here but to hold subscriptions, and whether each was used a
-    /// while ago at most.
+    /// Returns the sessions that only hold subscriptions on this server, and whether each was used
+    /// recently.
     pub(crate) fn owning(&self, idle: Duration) -> Vec<(Arc<Session>, bool)> {
         let now = self.now();
         let owning = self.all(|session| session.is_idle() && session.owns()).into_iter();

@@ -93,7 +93,7 @@ where
     }
     core.draining.cancel();
     let Pipe { tasks, out, session, .. } = pipe;
-    // With it go its subscriptions.
+    // Dropping the session ends its subscriptions.
     drop(session);
     tasks.close();
     if tokio::time::timeout(patience, tasks.wait()).await.is_err() {
@@ -103,7 +103,7 @@ where
         ended.cancel();
         let _ = tokio::time::timeout(GRACE, tasks.wait()).await;
     }
-    // What waited for answers of the client ends with its input.
+    // Requests that wait for answers of the client end with its input.
     core.tracker.close();
     if tokio::time::timeout(GRACE, core.tracker.wait()).await.is_err() {
         core.abort.cancel();
@@ -120,7 +120,7 @@ where
 struct Pipe {
     core: Arc<Core>,
     calls: Arc<Calls>,
-    /// Begun by `initialize`.
+    /// Created by `initialize`.
     session: Option<Arc<Session>>,
     out: mpsc::Sender<Bytes>,
     running: Arc<Semaphore>,
@@ -128,7 +128,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    /// Deals with one line, without waiting for anything.
+    /// Handles one line, without waiting.
     fn take(&mut self, line: &Bytes) {
         if line.iter().all(u8::is_ascii_whitespace) {
             return;
@@ -276,7 +276,7 @@ impl Outlet for PipeOutlet {
     }
 }
 
-/// Tells the client of changes for as long as its session lasts.
+/// Notifies the client of changes while its session exists.
 async fn notify(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>) {
     let mut lists = core.lists.subscribe();
     loop {
@@ -284,7 +284,7 @@ async fn notify(core: Arc<Core>, session: Arc<Session>, out: mpsc::Sender<Bytes>
         for change in session.changes(now) {
             tokio::select! {
                 sent = out.send(change.message()) => if sent.is_err() { return },
-                // A client that reads nothing does not hold up the end.
+                // A client that does not read must not delay the end.
                 () = core.draining.cancelled() => return,
             }
         }

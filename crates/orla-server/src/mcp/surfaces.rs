@@ -1,11 +1,12 @@
-//! MCP apart from tools, served by the surfaces of a snapshot: lists are merged, every other request goes to the
-//! surface that has the subject.
+//! MCP apart from tools, served by the surfaces of a snapshot: lists are merged, every other request
+//! goes to the surface that has the subject.
 //!
 //! # How it works
 //!
-//! A surface says which methods it serves. A list is requested from all of them, page by page, and merged: sorted,
-//! without duplicates (the first owner wins), in our own pages with our own cursors. Any other request is offered
-//! to one surface after the other until one has the subject. Bodies are passed on as text.
+//! A surface declares the methods that it serves. A list is requested from all of them, page by page,
+//! and merged: sorted, without duplicates (the first owner wins), in our own pages with our own cursors.
+//! Any other request is offered to the surfaces in turn until one has the subject. Bodies are passed on
+//! as text.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -41,7 +42,7 @@ pub(crate) struct SurfaceRequest<'a> {
     pub(crate) lacks: &'a OnceLock<Vec<String>>,
 }
 
-/// What an item of a list is, by its name.
+/// Maps an item's name to its subject.
 type SubjectOf = fn(&str) -> Subject<'_>;
 
 /// The lists of surfaces: the method, the member with the items, the member that names an item, and the kind of
@@ -52,14 +53,14 @@ const LISTS: [(&str, &str, &str, SubjectOf); 3] = [
     ("resources/templates/list", "resourceTemplates", "uriTemplate", |text| Subject::Template(text)),
 ];
 
-/// What a request is about, with the text that it was read from.
+/// The subject of a request, with its owned text.
 struct OwnedSubject {
     name: String,
     of: SubjectOf,
 }
 
 impl OwnedSubject {
-    /// Reads it from the parameters. A missing name is the empty text, which names nothing.
+    /// Reads the subject from the parameters. A missing name is the empty text, which names nothing.
     fn of(method: &str, params: Option<&Object<'_>>) -> Self {
         let text = |object: Option<&Object<'_>>, key: &str| object?.text(key);
         let reference = params.and_then(|params| Object::parse(params.get("ref")?));
@@ -90,7 +91,7 @@ pub(crate) fn serves(catalog: &Catalog, method: &str) -> bool {
 }
 
 impl SurfaceRequest<'_> {
-    /// Answers a list: one page of what all surfaces have.
+    /// Returns one page of the merged items of all surfaces.
     pub(crate) async fn list(
         &self,
         id: &Id,
@@ -178,7 +179,7 @@ impl SurfaceRequest<'_> {
         admitted.map_err(|err| self.error(err, params))
     }
 
-    /// Offers a request to one surface after the other.
+    /// Offers a request to the surfaces in turn.
     async fn offer(
         &self,
         method: &str,

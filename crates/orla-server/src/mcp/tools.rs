@@ -2,11 +2,11 @@
 //!
 //! # How it works
 //!
-//! A [`Listing`] holds the rendered tools of one snapshot. Each tool is rendered once, when it is first listed or
-//! called, so the first page of thousands of tools costs what a page costs. The listing is dropped with the
-//! snapshot. No page has unlisted tools or tools that the caller may not call. The texts of results (content,
-//! structured value, `_meta`) are put together without being parsed. A differential test compares both with the
-//! SDK's own types.
+//! A [`Listing`] holds the rendered tools of one snapshot. Each tool is rendered once, when it is first
+//! listed or called, so the first page of thousands of tools costs no more than one page. The listing is
+//! dropped with the snapshot. No page contains unlisted tools, or tools that the caller may not call.
+//! The texts of results (content, structured value, `_meta`) are put together without being parsed. A
+//! differential test compares both with the SDK's own types.
 
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -31,9 +31,9 @@ use orla_mcp::object::Object;
 /// The tools of one snapshot, rendered as they are needed.
 pub(crate) struct Listing {
     of: Weak<Catalog>,
-    /// Where the listed ones are among the entries.
+    /// The indices of the listed tools among the entries.
     listed: Vec<usize>,
-    /// One for each entry, listed or not.
+    /// One tool for each entry, listed or not.
     tools: Vec<OnceLock<Tool>>,
 }
 
@@ -58,7 +58,7 @@ impl Listing {
         }
     }
 
-    /// Returns the tool at a place among the entries of the catalogue that this is the listing of.
+    /// Returns the tool at an index among the entries of this listing's catalogue.
     fn tool(&self, catalog: &Catalog, at: usize) -> Option<&Tool> {
         let (entry, tool) = (catalog.entries().get(at)?, self.tools.get(at)?);
         Some(tool.get_or_init(|| Tool::render(entry)))
@@ -143,8 +143,8 @@ fn tool(entry: &Entry, input: &JsonText, output: Option<&JsonText>) -> String {
 const KNOWN: [&str; 7] =
     ["name", "title", "description", "inputSchema", "outputSchema", "annotations", "execution"];
 
-/// Returns whether clients with types can read the schema. One that they cannot would cost them the
-/// whole list, not this tool alone.
+/// Returns whether typed clients can parse the schema. A schema that they cannot parse would break their
+/// whole list.
 fn is_readable(schema: &str) -> bool {
     let Some(object) = Object::parse(schema) else { return false };
     let begins =
@@ -228,7 +228,7 @@ impl Listings {
     }
 }
 
-/// Returns the answer to `tools/list`: the page after `cursor` of what `principal` may call.
+/// Returns the answer to `tools/list`: the page after `cursor` of the tools that `principal` may call.
 ///
 /// # Errors
 ///
@@ -286,10 +286,10 @@ impl ListForm {
     }
 }
 
-/// What a sessionless client may do with a list it got.
+/// How a sessionless client may cache a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CacheHint {
-    /// How long it is fresh.
+    /// How long the list is fresh.
     pub(crate) ttl_ms: u64,
 }
 
@@ -321,8 +321,8 @@ pub(crate) fn page(
     out.into()
 }
 
-/// Returns a cursor: opaque to clients, and good for as long as names are, across reloads. It says the
-/// last name of a page, and the next page begins with the first name after it.
+/// Returns a cursor. It is opaque to clients, and remains valid across reloads. It contains the last
+/// name of a page, and the next page begins with the first name after it.
 pub(crate) fn cursor_after(name: &str) -> String {
     BASE64_URL_SAFE_NO_PAD.encode(format!("after:{name}"))
 }
@@ -345,8 +345,8 @@ pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
     })
 }
 
-/// Returns the answer to a `tools/call` that gave an outcome. It holds the outcome's memory until it is
-/// sent.
+/// Returns the answer to a `tools/call` with this outcome. The answer holds the outcome's memory until
+/// it is sent.
 pub(crate) fn success(id: &Id, outcome: &Outcome, form: Form) -> Bytes {
     let bytes = answer(id, &Ok(outcome), form);
     match outcome.reservation.clone() {
@@ -355,7 +355,7 @@ pub(crate) fn success(id: &Id, outcome: &Outcome, form: Form) -> Bytes {
     }
 }
 
-/// Bytes that count to the memory of the requests in progress until they are dropped.
+/// Bytes that count towards the memory of the requests in progress until they are dropped.
 struct Reserved {
     bytes: Bytes,
     _reservation: Arc<Reservation>,

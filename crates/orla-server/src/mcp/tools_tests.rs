@@ -1,4 +1,4 @@
-//! The hand-written messages held against the SDK's own types.
+//! Compares the hand-written messages with the SDK's own types.
 
 use super::*;
 use orla_marketplace::id::Pattern;
@@ -35,7 +35,7 @@ fn result_of(answer: &Bytes) -> &str {
     text.strip_prefix(r#"{"jsonrpc":"2.0","id":7,"result":"#).unwrap().strip_suffix('}').unwrap()
 }
 
-/// Whatever is sent is what the SDK would send, byte for byte.
+/// Asserts that the SDK would send the same bytes.
 fn same_as_the_sdk<T: serde::Serialize + serde::de::DeserializeOwned>(answer: &Bytes) {
     let result = result_of(answer);
     let theirs: T = serde_json::from_str(result).unwrap();

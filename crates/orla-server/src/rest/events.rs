@@ -1,8 +1,9 @@
 //! Streams, and the course of a call, as server-sent events.
 //!
-//! A stream gives an event `item` for each of its items, and `end` or `error` as the last one. A call gives `progress`, `log`
-//! and `text` while it runs, and `result` or `error` as the last one. The data of `error` is a problem document. What is
-//! refused at once is answered with its status instead.
+//! A stream gives an event `item` for each of its items, and `end` or `error` as the last one. A call
+//! gives `progress`, `log` and `text` while it runs, and `result` or `error` as the last one. The data
+//! of `error` is a problem document. A request that is refused at once is answered with a status
+//! instead.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,8 +63,8 @@ async fn next_item(stream: Arc<OpenStream>) -> (Bytes, Option<Arc<OpenStream>>) 
     }
 }
 
-/// Makes a call and sends its course. It is withdrawn if its client goes away. It runs on its own, so that a client that does
-/// not read does not hold it beyond its time.
+/// Makes a call and sends its events. The call is withdrawn if its client disconnects. It runs in its
+/// own task, so that a client that does not read cannot prolong it.
 pub(super) async fn of_call(core: &Arc<Core>, mut call: Call) -> Response<Body> {
     let (sender, mut notices) = mpsc::channel(MAX_WAITING);
     call.scope.notices = NoticeSink::new(move |notice| drop(sender.try_send(notice)));

@@ -4,14 +4,14 @@
 //! |---|---|
 //! | `POST /api/ID` with the input as a JSON object | 200 and the output as JSON ([`plain_json`]) |
 //! | the same with `Prefer: respond-async` | 202, the task, and its place in `Location` |
-//! | the same with `Accept: text/event-stream`, and that of a stream | the items, or the course of the call, as events ([`events`]) |
-//! | `GET /api/openapi.json` | what the caller may call, as OpenAPI 3.1 ([`openapi`]) |
+//! | the same with `Accept: text/event-stream`, or for a stream | the items, or the course of the call, as events ([`events`]) |
+//! | `GET /api/openapi.json` | the caller's capabilities, as OpenAPI 3.1 ([`openapi`]) |
 //!
 //! # How it works
 //!
-//! A request is a call like any other: the marketplace authorises, validates, limits and records it. A failure is a problem
-//! document ([`problem`]). With an `Idempotency-Key`, a call is made at most once and its answer
-//! is repeated ([`idempotency`](crate::idempotency)). Such a call continues if its client
+//! A request is a call like any other: the marketplace authorises, validates, limits and records it. A
+//! failure is a problem document ([`problem`]). With an `Idempotency-Key`, a call is made at most once
+//! and its answer is repeated ([`idempotency`](crate::idempotency)). Such a call continues if its client
 //! disconnects; any other call is withdrawn.
 
 mod events;
@@ -131,12 +131,12 @@ pub(crate) async fn serve(
     }
 }
 
-/// How a client wants its answer.
+/// The form in which a client wants its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ResponseMode {
-    /// It waits for the output.
+    /// The client waits for the output.
     Wait,
-    /// It gets a task (`Prefer: respond-async`).
+    /// The client gets a task (`Prefer: respond-async`).
     Task,
 }
 
@@ -155,8 +155,8 @@ fn step_up(
     result.as_ref().err().and_then(|error| StepUp::after(core, principal, error))
 }
 
-/// Makes the call if the key is new, and otherwise repeats its answer, plain or as a task. The call goes on without
-/// its client.
+/// Makes the call if the key is new, and otherwise repeats its answer, plain or as a task. The call
+/// continues if its client disconnects.
 async fn call_with_key(
     core: &Arc<Core>,
     mut call: Call,
@@ -175,13 +175,13 @@ async fn call_with_key(
     let running = core.tracker.spawn(async move {
         let claimed = tokio::select! {
             claimed = own.answers().claim(attempt) => claimed,
-            // Another server may make the call for much longer.
+            // Another server may need much more time for the call.
             () = own.abort.cancelled() => Err(Refused::Ending),
         };
         let claim = match claimed {
             Ok(Claim::New(claim)) => claim,
             Ok(Claim::Answered(answer)) => return repeated(&own, call, answer).await,
-            // The server ended between noting the key and answering; the task that it accepted is there.
+            // The server ended between noting the key and answering. The accepted task exists.
             Err(refused @ (Refused::Interrupted | Refused::Unreadable))
                 if mode == ResponseMode::Task =>
             {
@@ -221,8 +221,8 @@ async fn call_with_key(
     running.await.unwrap_or_else(|_| Answer::lost()).into_response()
 }
 
-/// Returns the answer that was kept, or the task as it stands now. What the caller may not call any more
-/// is answered as it is now.
+/// Returns the stored answer, or the current state of the task. If the caller may no longer make the
+/// call, the answer says so.
 async fn repeated(core: &Arc<Core>, call: Call, kept: KeptAnswer) -> Answer {
     let principal = call.scope.principal.clone();
     if let Err(error @ (RuntimeError::Denied { .. } | RuntimeError::Unknown { .. })) =
@@ -289,11 +289,11 @@ struct Answer {
 /// How much of a call has run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Run {
-    /// All that will.
+    /// All of the call.
     Complete,
-    /// Nothing.
+    /// No part of the call.
     None,
-    /// It was cancelled before its end.
+    /// A part: the call was cancelled before its end.
     CutShort,
 }
 

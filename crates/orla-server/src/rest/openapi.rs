@@ -1,4 +1,4 @@
-//! What a caller may call, as OpenAPI 3.1. No I/O.
+//! The capabilities of a caller, as OpenAPI 3.1. No I/O.
 
 use std::collections::HashSet;
 
@@ -8,10 +8,10 @@ use serde_json::{Map, Value, json};
 
 use super::{DOCUMENT, PATH, problem, schema};
 
-/// What stays as it is in a segment of a path.
+/// The characters that are not escaped in a segment of a path.
 const SEGMENT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Returns the document for what this caller may call: what it is listed, or everything.
+/// Returns the document for the capabilities that this caller may call: the listed ones, or all.
 pub(super) fn document(
     catalog: &Catalog,
     caller: Option<&Principal>,
@@ -147,7 +147,7 @@ fn operation(entry: &Entry, components: &mut Components) -> Value {
     operation
 }
 
-/// Returns whether the empty object, which an empty body stands for, is not an input.
+/// Returns whether the schema excludes the empty object, which an empty body means.
 fn demands_members(schema: &JsonText) -> bool {
     let schema: Value = serde_json::from_str(schema.as_str()).unwrap_or_default();
     let has_required = schema["required"].as_array().is_some_and(|names| !names.is_empty());
@@ -162,7 +162,8 @@ struct Components {
 }
 
 impl Components {
-    /// Adds a schema, and gives a reference to it. One that OpenAPI cannot express allows everything.
+    /// Adds a schema, and returns a reference to it. A schema that OpenAPI cannot express is replaced by
+    /// one that allows everything.
     fn add(&mut self, name: &str, text: &JsonText, is_usable: bool) -> Value {
         let name = self.unused(name);
         let root = format!("#/components/schemas/{name}");

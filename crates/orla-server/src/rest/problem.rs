@@ -13,7 +13,7 @@ use crate::idempotency::KeptAnswer;
 /// The media type of a problem document.
 pub(super) const MEDIA_TYPE: &str = "application/problem+json";
 
-/// Why a request has no output.
+/// The reason why a request has no output.
 pub(super) struct Problem {
     status: StatusCode,
     /// A stable word: that of [`RuntimeError::kind`], or `invalid-argument`, `not-found`, `conflict`.
@@ -52,7 +52,8 @@ impl Problem {
             _ => Vec::new(),
         };
         let output = error.outcome().filter(|outcome| {
-            // A quota's outcome is about the quota, and that of a structured error is the error.
+            // The outcome of a quota error is about the quota, and the outcome of a structured error is
+            // the error itself.
             !matches!(error, RuntimeError::Quota { .. } | RuntimeError::Structured { .. })
                 && (outcome.structured.is_some() || outcome.content.is_some())
         });

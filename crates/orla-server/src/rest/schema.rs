@@ -1,7 +1,7 @@
 //! A JSON Schema as a part of another document. No I/O.
 //!
-//! Its references are made those of the place where it stands, and what OpenAPI's dialect (2020-12) says differently than
-//! older ones is translated or refused.
+//! The references are adapted to the new position. Keywords that OpenAPI's dialect (2020-12) defines
+//! differently from older dialects are translated or refused.
 
 use orla_marketplace::schema::{Validator, type_from_json_schema};
 use serde_json::{Map, Value, json};
@@ -12,8 +12,8 @@ const DIALECT: &str = "json-schema.org/draft/2020-12/schema";
 /// The deepest schema that is shown.
 const MAX_DEPTH: usize = 100;
 
-/// Returns the schema for the place `root`, a reference within the document. `None` if it cannot stand
-/// there.
+/// Returns the schema for the place `root`, a reference within the document, or `None` if it cannot be
+/// embedded there.
 pub(super) fn embedded(mut schema: Value, root: &str) -> Option<Value> {
     let is_translated = match schema.as_object_mut() {
         Some(members) => {
@@ -70,10 +70,11 @@ fn each(schema: &Value, depth: usize, visit: &mut dyn FnMut(&Map<String, Value>)
 
 /// The members that hold data and not schemas.
 const DATA: [&str; 5] = ["const", "enum", "default", "examples", "example"];
-/// The members that hold schemas by names, which may be any.
+/// The members that contain schemas by arbitrary names.
 const NAMED: [&str; 5] = ["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"];
 
-/// Calls `change` with what stands in each member of a schema, except for data. The schemas of [`NAMED`] come one by one.
+/// Calls `change` with the value of each member of a schema, except for data. The schemas of [`NAMED`]
+/// are passed one by one.
 fn each_member(
     members: &mut Map<String, Value>,
     mut change: impl FnMut(&str, &mut Value) -> Option<()>,
@@ -89,8 +90,8 @@ fn each_member(
     Some(())
 }
 
-/// Rewrites what other dialects and validators take differently. `None` if it is nested too deeply, or has names of its own
-/// within it.
+/// Rewrites keywords that other dialects and validators interpret differently. Returns `None` if the
+/// schema is nested too deeply, or defines its own names within.
 fn translate(schema: &mut Value, depth: usize) -> Option<()> {
     if depth > MAX_DEPTH {
         return None;
@@ -121,15 +122,15 @@ fn translate(schema: &mut Value, depth: usize) -> Option<()> {
         members.shift_remove("default");
     }
     name_required(members);
-    // It means the same, and some generators take an array without it for a mistake.
+    // The meaning is the same, and some generators consider an array without it a mistake.
     if members.get("type").is_some_and(|ty| ty == "array") && !members.contains_key("prefixItems") {
         members.entry("items").or_insert_with(|| json!({}));
     }
     each_member(members, |_, value| translate(value, depth + 1))
 }
 
-/// Names required properties that the schema does not describe, which means the same. Validators of OpenAPI take them for
-/// mistakes.
+/// Adds properties that are required and not described. The meaning is the same, and validators of
+/// OpenAPI consider their absence a mistake.
 fn name_required(members: &mut Map<String, Value>) {
     let Some(Value::Array(required)) = members.get("required") else { return };
     let names: Vec<String> =

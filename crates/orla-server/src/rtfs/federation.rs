@@ -1,13 +1,13 @@
 //! The protocol between instances of orla at `/rtfs`, beyond what any client may use.
 //!
-//! - `GET /rtfs` with Accept [`CATALOGUE`] returns the catalogue: `{"version", "instance", "capabilities": [{id,
-//!   via, tool}]}`, with the capabilities that the caller may call. With `?after=VERSION` it is answered when
-//!   there is another version, at the latest after `wait_ms` with 304, so that a client that polls in a loop sees
-//!   every change.
-//! - The headers of a call carry what its input does not: `orla-hops` (the instances that it has passed through),
-//!   `orla-timeout-ms` (the time that its caller has left), `traceparent`.
-//! - With Accept [`OUTCOME`], the answer has everything that the capability returned: the content and `_meta`
-//!   beside the value, and for an error the details that make it the same error at the caller.
+//! - `GET /rtfs` with Accept [`CATALOGUE`] returns the catalogue: `{"version", "instance",
+//!   "capabilities": [{id, via, tool}]}`, with the capabilities that the caller may call. With
+//!   `?after=VERSION`, the answer waits for another version, or is 304 after `wait_ms`, so that a client
+//!   that polls in a loop sees every change.
+//! - The headers of a call carry data that is not part of its input: `orla-hops` (the instances that it
+//!   has passed through), `orla-timeout-ms` (the time that its caller has left), `traceparent`.
+//! - With Accept [`OUTCOME`], the answer has everything that the capability returned: the content and
+//!   `_meta` beside the value, and for an error the details that make it the same error at the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) const CATALOGUE: &str = "application/vnd.orla.catalogue+json";
 pub(crate) const OUTCOME: &str = "application/vnd.orla.outcome+json";
 const HOPS: &str = "orla-hops";
 const TIMEOUT_MS: &str = "orla-timeout-ms";
-/// The longest that a change is waited for.
+/// The longest time to wait for a change.
 const MAX_WAIT: Duration = Duration::from_secs(60);
 /// How long the first request for the catalogue waits for providers. Providers that connect later are reported as a
 /// change. Without this limit, instances that serve each other's catalogues would wait for each other.
@@ -58,13 +58,13 @@ pub(crate) fn carry(call: &mut Call, headers: &HeaderMap) -> Result<(), String> 
     Ok(())
 }
 
-/// Returns the answer to a call that came too far.
+/// Returns the answer to a call that has passed through too many instances.
 pub(crate) fn too_far(id: &str, what: String) -> Response<Body> {
     let error = RuntimeError::Limit { id: id.to_owned(), what };
     reply(Err(error)).into_response()
 }
 
-/// Everything that a call gave.
+/// Returns the complete outcome of a call.
 pub(crate) fn reply(result: RuntimeResult<Outcome>) -> Reply {
     match result.and_then(|outcome| write(&outcome)) {
         Ok(message) => Reply::ok(message),
@@ -97,7 +97,7 @@ pub(crate) async fn catalogue(
     let mut changes = core.market.changes();
     match after {
         None => {
-            // It continues after that: later results are reported as a change.
+            // The preparation continues after the timeout. Later results are reported as a change.
             let asked = Arc::clone(core);
             let learning = core.tracker.spawn(async move {
                 tokio::select! {
@@ -137,7 +137,8 @@ pub fn shared_tool(entry: &Entry) -> Option<String> {
     (is_shared(entry) && entry.is_available()).then(|| tool_json(entry))
 }
 
-/// Returns whether other instances see it. They do not see what each instance has by itself.
+/// Returns whether other instances see it. They do not see capabilities that each instance provides by
+/// itself.
 fn is_shared(entry: &Entry) -> bool {
     let id = entry.manifest.id.as_str();
     let is_own = matches!(entry.manifest.provider, ProviderType::Local(_))

@@ -143,7 +143,7 @@ fn parse_body(body: &Bytes) -> Result<Call, String> {
         serde_json::from_slice(body).map_err(|err| format!("the body cannot be read: {err}"))?;
     match asked {
         RequestBody { program: Some(program), call: None, input, limits } => {
-            // What is null is absent.
+            // A null member counts as absent.
             let text = match (input, limits) {
                 (input, None) => {
                     let input = input.map_or("null", RawValue::get);
@@ -230,7 +230,7 @@ fn plain(result: Result<Outcome, RuntimeError>, is_program: bool) -> Reply {
         },
         Err(error) => error,
     };
-    // What a program did wrong it has event itself, with the place.
+    // A program's own error contains the event itself, with its place.
     let is_own = is_program || matches!(error, RuntimeError::Structured { .. });
     let own = error.outcome().filter(|_| is_own).and_then(|outcome| {
         let structured = outcome.structured.as_ref()?.json().ok()?;

@@ -65,7 +65,7 @@ pub fn shown_with_result(
     course: Option<&Course>,
     form: ResultForm,
 ) -> String {
-    // What may be long is written as it is, and not made a tree before.
+    // Long values are copied as text, without building a tree.
     let mut members = Vec::new();
     if let Some(course) = course {
         members.push(("journal", serde_json::to_string(&course.steps)));

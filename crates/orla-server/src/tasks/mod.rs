@@ -5,12 +5,12 @@
 //! | `POST /tasks` with `{capability, input?, key?}` or `{program, input?, key?}` | 202 and the task; 200 if the caller used the key before |
 //! | `GET /tasks`, with `?state`, `?capability`, `?before` and `?limit` | an array of tasks, the newest first |
 //! | `GET /tasks/ID`, with `?wait=SECONDS` | the task, at its end if that comes in time; with `?result=mcp`, its result is that of `tools/call` |
-//! | `DELETE /tasks/ID` | cancels it: 200 and the task; 409 if it was over |
+//! | `DELETE /tasks/ID` | cancels the task: 200 and the task; 409 if it was over |
 //! | `POST /tasks/ID/events/NAME` with any JSON | 202: the program of the task gets it |
 //!
-//! A caller sees its own tasks, and those of others with the permission `tasks:read`; with `tasks:manage` it may cancel them and
-//! send events to them. A call that would be refused is refused at once, and no task is made.
-//! Errors have the same form as at `/rtfs`.
+//! A caller sees its own tasks, and those of others with the permission `tasks:read`; with
+//! `tasks:manage` it may cancel them and send events to them. A call that would be refused is refused at
+//! once, and no task is made. Errors have the same form as at `/rtfs`.
 
 mod json;
 mod request;

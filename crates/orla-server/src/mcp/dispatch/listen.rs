@@ -1,5 +1,5 @@
-//! Requests to be notified of changes: a session's subscriptions to resources, and the stream on which a
-//! sessionless client listens.
+//! Requests for notifications of changes: a session's subscriptions to resources, and the stream on
+//! which a sessionless client listens.
 
 use std::sync::Arc;
 
@@ -67,7 +67,7 @@ fn uri_of(params: &JsonText) -> Result<String, ErrorData> {
     uri.ok_or_else(|| ErrorData::invalid_params("uri, the resource's address, must be a string", None))
 }
 
-/// What a stream carries, as its acknowledgement says.
+/// The content of a stream, as its acknowledgement names it.
 #[derive(Serialize)]
 struct Accepted<'a> {
     #[serde(flatten)]
@@ -76,7 +76,7 @@ struct Accepted<'a> {
     task_ids: Vec<String>,
 }
 
-/// Tells a sessionless client of changes until it goes away or the server stops.
+/// Notifies a sessionless client of changes until it disconnects or the server stops.
 pub(crate) async fn listen(
     core: &Arc<Core>,
     id: &Id,
@@ -90,7 +90,7 @@ pub(crate) async fn listen(
     let Some(outlet) = &caller.outlet else {
         return Err(ErrorData::internal_error("this transport carries no notifications", None));
     };
-    // Subscribed before the acknowledgement: no change falls between.
+    // The subscription precedes the acknowledgement, so no change is missed.
     let mut lists = core.lists.subscribe();
     let mut notified = *lists.borrow_and_update();
     let newest = core.market.snapshot();

@@ -2,11 +2,11 @@
 //!
 //! # How it works
 //!
-//! [`answer`] runs a request. If its provider asks something, the request is answered with the question, and the
-//! work continues in a task that the server waits for. The client's next request brings a `requestState` that was
-//! sealed here. It identifies the work and the round trip. It is valid once, for this process, for the same
-//! method, name, arguments and principal, and until the work's deadline. The deadline moves while the work waits for
-//! an approval, and no other question moves it.
+//! [`answer`] runs a request. If its provider asks something, the request is answered with the question,
+//! and the work continues in a task that the server waits for. The client's next request brings a
+//! `requestState` that was sealed here. The state identifies the work and the round trip. It is valid
+//! once, for this process, for the same method, name, arguments and principal, and until the work's
+//! deadline. The deadline moves only while the work waits for an approval.
 //!
 //! Work that finishes between two requests keeps its reply for the next one.
 
@@ -30,14 +30,15 @@ use crate::mcp::protocol::Revision;
 use crate::mcp::rpc::{self, Id};
 use crate::state::Core;
 
-/// How long work may take to end by itself after its deadline; longer than the marketplace's own backstop.
+/// How long work may take to end by itself after its deadline. It is longer than the marketplace's own
+/// limit.
 const FINAL_TIMEOUT: Duration = Duration::from_secs(6);
-/// The least time between two looks at work whose deadline moves.
+/// The shortest time between two checks of work whose deadline moves.
 const MIN_CHECK: Duration = Duration::from_secs(1);
-/// How long it may take to end once it is cancelled.
+/// How long work may take to end once it is cancelled.
 const GRACE: Duration = Duration::from_secs(6);
 
-/// One caller has at most one part in so many of the requests that may wait at once.
+/// One caller may use at most one part in this many of the waiting requests.
 const PARTS: usize = 4;
 
 /// The members of a request that belong to the input requests of its provider.
@@ -51,11 +52,11 @@ pub(crate) struct InputFields {
     pub(crate) state: Option<JsonText>,
 }
 
-/// What a `requestState` is bound to besides its own work.
+/// The parts of a request to which a `requestState` is bound, besides its work.
 struct Target {
     method: Box<str>,
     name: Box<str>,
-    /// A call continues with the arguments that it began with, so no others come with its state.
+    /// A call continues with its original arguments. The client may not send others with the state.
     arguments: Option<Payload>,
     principal: Option<Principal>,
 }
@@ -66,7 +67,7 @@ impl Target {
         format!("{}\0{}\0{principal}\0{}", self.method, self.name, self.digest()).into_bytes()
     }
 
-    /// Returns the digest of the arguments. It is the same for every way to write them.
+    /// Returns the digest of the arguments. All notations of the same arguments have the same digest.
     fn digest(&self) -> String {
         let text = self.arguments.as_ref().and_then(|arguments| arguments.json().ok());
         let text = text.map_or("", JsonText::as_str);
@@ -118,7 +119,7 @@ async fn begin(
         () = requests.settled() => {}
     }
     if cancellation.is_cancelled() {
-        // The client has gone, so no answers will come.
+        // The client has disconnected, so no answers will come.
         requests.end();
         return Ok(work.await);
     }
@@ -139,7 +140,7 @@ async fn begin(
     core.pending.add(core, pending, work)?.ask(&core.pending, &id, target)
 }
 
-/// Takes a request up again.
+/// Continues a request.
 async fn resume(
     core: &Arc<Core>,
     job: &Job,
@@ -166,7 +167,7 @@ async fn resume(
     match next {
         None => attended.ask(&core.pending, &job.id, target),
         Some(reply) => {
-            // Its state was used, also for a request that comes before the work is removed.
+            // The state counts as used, even if a request arrives before the work is removed.
             pending.state.lock().round += 1;
             pending.taken.cancel();
             Ok(Reply { message: rpc::readdressed(reply.message, &pending.id, &job.id), ..reply })
@@ -201,11 +202,11 @@ impl InputFields {
     }
 }
 
-/// Every request that waits for its client.
+/// All requests that wait for their clients.
 #[derive(Default)]
 pub(crate) struct PendingRequests {
     open: Mutex<Requests>,
-    /// Seals what clients carry, with a random key that is made when it is first needed.
+    /// Seals states with a random key, which is created when first needed.
     codec: OnceLock<Option<RequestStateCodec>>,
 }
 
@@ -215,23 +216,23 @@ struct Requests {
     pending: HashMap<u64, Arc<PendingRequest>>,
 }
 
-/// One request that was answered with questions.
+/// A request that was answered with questions.
 struct PendingRequest {
     requests: Arc<InputRequests>,
     /// The id of the work's answer.
     id: Id,
     revision: Revision,
     principal: Option<Principal>,
-    /// The time of the work, besides its waits for approvals.
+    /// The time limit of the work, excluding its waits for approvals.
     limit: Duration,
-    /// When the work ends if it waits for no approval.
+    /// When the work ends, unless it waits for an approval.
     deadline: Instant,
-    /// When it ends in any case.
+    /// When the work ends in any case.
     latest: Instant,
     /// Cancels the work.
     cancellation: CancellationToken,
     state: Mutex<State>,
-    /// The work has given its answer.
+    /// Notified when the work has its answer.
     done: Notify,
     /// Cancelled when the answer was taken.
     taken: CancellationToken,
@@ -239,9 +240,9 @@ struct PendingRequest {
 
 #[derive(Default)]
 struct State {
-    /// Which round the next request continues.
+    /// The number of the round that the next request continues.
     round: u64,
-    /// Whether a request waits at the moment.
+    /// Whether a request currently waits for the work.
     attended: bool,
     answer: Option<Reply>,
 }
@@ -262,7 +263,7 @@ impl PendingRequests {
         }
     }
 
-    /// Lets the work continue without its request; the result is attended for the moment.
+    /// Lets the work continue without its request. The returned entry counts as attended at first.
     fn add(&self, core: &Arc<Core>, pending: PendingRequest, work: Work) -> Result<Resumed, ErrorData> {
         let max = core.settings.load().options.max_parked;
         let mut open = self.open.lock();
@@ -286,12 +287,12 @@ impl PendingRequests {
         Ok(Resumed { pending, number })
     }
 
-    /// Returns the request that a sealed state continues, to be attended by one request alone.
+    /// Returns the request that a sealed state continues. Only one request may attend it.
     ///
     /// # Errors
     ///
-    /// −32602 for a state that was forged, belongs to another request, has expired, was used, or whose
-    /// work has ended.
+    /// Returns −32602 for a state that was forged, belongs to another request, has expired, was used, or
+    /// whose work has ended.
     fn find(&self, state: &str, target: &Target) -> Result<Resumed, ErrorData> {
         let refuse = |why: String| ErrorData::invalid_params(format!("requestState: {why}"), None);
         let sealed: String = serde_json::from_str(state).map_err(|err| refuse(err.to_string()))?;
@@ -332,14 +333,14 @@ fn no_randomness() -> ErrorData {
     ErrorData::internal_error("the system has no random bytes for a requestState", None)
 }
 
-/// The pending request of an open request.
+/// A pending request together with the open request that attends it.
 struct Resumed {
     pending: Arc<PendingRequest>,
     number: u64,
 }
 
 impl Resumed {
-    /// Ends the open request with the questions.
+    /// Answers the open request with the questions.
     fn ask(self, all: &PendingRequests, id: &Id, target: &Target) -> Result<Reply, ErrorData> {
         let round = {
             let mut state = self.pending.state.lock();
@@ -369,7 +370,7 @@ impl Drop for Resumed {
 }
 
 impl PendingRequest {
-    /// Returns the answer, or `None` if there are questions again.
+    /// Returns the answer, or `None` if there are further questions.
     async fn next(&self) -> Option<Reply> {
         if let Some(answer) = self.state.lock().answer.take() {
             return Some(answer);
@@ -381,7 +382,7 @@ impl PendingRequest {
         }
     }
 
-    /// Waits until the work has had its time, and moves its end while it waits for an approval.
+    /// Waits until the time of the work is over. The end moves while the work waits for an approval.
     async fn late(&self, market: &CapabilityMarketplace, end: &mut Instant) {
         loop {
             tokio::time::sleep_until(*end).await;
@@ -394,14 +395,14 @@ impl PendingRequest {
     }
 
     /// Returns whether the work may be waiting for an approval: its client is asked for one, or a
-    /// request of the client is open while others are asked.
+    /// request of the client is open while other approvers are asked.
     fn waits_for_approval(&self, market: &CapabilityMarketplace) -> bool {
         let approvals = market.approvals();
         self.state.lock().attended || self.requests.keys().iter().any(|key| approvals.is_waiting(key))
     }
 }
 
-/// Runs pending work to its end, and keeps its answer for the request that comes for it.
+/// Runs pending work to its end, and keeps its answer for the request that fetches it.
 async fn go_on(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut work: Work) {
     let mut end = pending.deadline;
     let in_time = tokio::select! {
@@ -420,7 +421,7 @@ async fn go_on(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut w
     };
     pending.state.lock().answer = Some(answer.unwrap_or_else(lost));
     pending.done.notify_one();
-    // A person has answered late, and the client may need a moment to come for the result.
+    // A person may have answered late, and the client needs time to fetch the result.
     let kept_until =
         if end == pending.deadline { end } else { pending.latest.min(Instant::now() + pending.limit) };
     tokio::select! {
@@ -431,7 +432,7 @@ async fn go_on(core: Arc<Core>, number: u64, pending: Arc<PendingRequest>, mut w
     core.pending.open.lock().pending.remove(&number);
 }
 
-/// Work whose client will not return, or not in time.
+/// Handles work whose client does not return in time.
 async fn overdue(core: &Core, pending: &PendingRequest, mut work: Work) -> Option<Reply> {
     pending.requests.end();
     tokio::select! {

@@ -1,6 +1,6 @@
 //! The endpoint `/mcp` (MCP's streamable HTTP): one message in, one response out.
 //!
-//! First the message is read, then its mode determines the handler. Nothing is parsed into a tree.
+//! The message is read first. Its mode then determines the handler. No message is parsed into a tree.
 
 use std::borrow::Cow;
 use std::sync::{Arc, OnceLock};
@@ -27,7 +27,7 @@ use crate::mcp::rpc::{self, Id, Message, Notification};
 use crate::mcp::session::{Session, SessionId, elsewhere, shared};
 use crate::state::{Core, Settings};
 
-/// The maximum number of connections that wait for something of one session.
+/// The maximum number of open connections of one session.
 const MAX_OPEN_STREAMS: usize = 64;
 
 /// A request to the endpoint, without its body.
@@ -38,7 +38,7 @@ pub(crate) struct HttpRequest<'a> {
     pub(crate) headers: &'a HeaderMap,
 }
 
-/// What answers a request of the protocol. It owns what it needs of the body.
+/// The handler of a protocol request. It owns the needed parts of the body.
 enum Work {
     Initialize { id: Id, requested: String, capabilities: Option<JsonText> },
     Sessionless { revision: Revision, job: Job },
@@ -76,7 +76,7 @@ impl HttpRequest<'_> {
             Ok(Message::Request(request)) => {
                 *log = Some((&*request.method).into());
                 let work = self.work_of(request, &body);
-                // What the work needs of it is kept by the work.
+                // The work keeps the parts of the body that it needs.
                 drop(body);
                 match work {
                     Err(response) => *response,
@@ -90,7 +90,7 @@ impl HttpRequest<'_> {
         }
     }
 
-    /// Takes an answer to a question that a session's client was asked.
+    /// Receives an answer to a question to a session's client.
     async fn on_response(&self, answer: &rpc::Response<'_>, body: &Bytes) -> Response<Body> {
         match request_mode::is_sessionless_message(self.headers, None) {
             Err(refused) => return refuse(refused.status, None, &refused.error),
@@ -113,7 +113,7 @@ impl HttpRequest<'_> {
     async fn on_notification(&self, notification: &Notification<'_>) -> Response<Body> {
         match request_mode::is_sessionless_message(self.headers, Some(&notification.method)) {
             Err(refused) => return refuse(refused.status, None, &refused.error),
-            // Without a session there is nothing that it could refer to.
+            // Without a session, there is nothing that the cancellation could refer to.
             Ok(true) => return accepted(),
             Ok(false) => {}
         }
@@ -130,7 +130,7 @@ impl HttpRequest<'_> {
         accepted()
     }
 
-    /// What answers a request, or why it is refused.
+    /// Returns the handler of a request, or the reason why it is refused.
     fn work_of(&self, request: rpc::Request<'_>, body: &Bytes) -> Result<Work, Box<Response<Body>>> {
         let mut meta = request.params.meta();
         if meta.traceparent.is_none() {
@@ -154,7 +154,7 @@ impl HttpRequest<'_> {
         })
     }
 
-    /// Returns a sessionless request: it ends with its connection.
+    /// Answers a sessionless request, which ends with its connection.
     async fn sessionless(self, revision: Revision, job: Job) -> Response<Body> {
         let Self { core, principal, headers, .. } = self;
         if let Err(refused) = job.check_param_headers(core, headers, principal.as_ref()) {
@@ -172,7 +172,7 @@ impl HttpRequest<'_> {
             lacks: OnceLock::new(),
         };
         if !job.may_be_slow() {
-            // Boxed like the slow path, so that the future that awaits either stays small.
+            // Boxed like the slow path, to keep the future that awaits either of them small.
             let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
             return answer.into_response();
         }
@@ -188,7 +188,7 @@ impl HttpRequest<'_> {
         response
     }
 
-    /// Returns a request of a session: it continues when its connection ends.
+    /// Answers a request of a session, which continues when its connection ends.
     async fn in_session(self, session: Arc<Session>, job: Job) -> Response<Body> {
         let Self { core, principal, .. } = self;
         let Some(running) = session.calls.begin(&job.id) else {
@@ -206,7 +206,7 @@ impl HttpRequest<'_> {
             lacks: OnceLock::new(),
         };
         if !job.may_be_slow() {
-            // Boxed like the slow path, so that the future that awaits either stays small.
+            // Boxed like the slow path, to keep the future that awaits either of them small.
             let answer = Box::pin(dispatch::answer(Arc::clone(core), job, caller)).await;
             drop(running);
             return answer.into_response();
@@ -265,7 +265,7 @@ impl HttpRequest<'_> {
         response
     }
 
-    /// Opens a session's stream: its own, or the rest of one that broke.
+    /// Opens a stream of a session: its own stream, or the rest of an interrupted one.
     pub(crate) async fn get(self) -> Response<Body> {
         self.settle().await;
         let Self { core, headers, .. } = self;
@@ -305,7 +305,7 @@ impl HttpRequest<'_> {
         };
         match stream {
             Some((stream, last)) => exchange::resumed(&stream, last, open),
-            // An error would make a client come back with the same id for ever.
+            // After an error, a client would repeat the request with the same id forever.
             None => events(futures_util::stream::empty()),
         }
     }
@@ -328,7 +328,7 @@ impl HttpRequest<'_> {
         }
     }
 
-    /// Brings its session to where it stands in the common state.
+    /// Updates the session of the request from the shared state.
     async fn settle(&self) {
         shared::settle(self.core, self.principal.as_ref(), self.headers).await;
     }
@@ -337,7 +337,7 @@ impl HttpRequest<'_> {
     ///
     /// # Errors
     ///
-    /// Returns the answer to `request`, if there is none.
+    /// Returns the answer to `request` if the session does not exist.
     fn session(&self, request: Option<&Id>) -> Result<Arc<Session>, Box<Response<Body>>> {
         let refuse = |status, what| Err(Box::new(invalid(status, request, what)));
         let Some(value) = self.headers.get(SESSION_ID) else {
@@ -368,12 +368,13 @@ fn refuse(status: StatusCode, id: Option<&Id>, error: &ErrorData) -> Response<Bo
     json(status, rpc::error(id, error))
 }
 
-/// Returns a request that is not valid in itself, or not now.
+/// Returns the error of an invalid request.
 fn invalid(status: StatusCode, id: Option<&Id>, what: impl Into<Cow<'static, str>>) -> Response<Body> {
     refuse(status, id, &ErrorData::invalid_request(what, None))
 }
 
-/// Returns a body that could not be read. Its rest stays unread, so the connection is closed.
+/// Returns the answer to a body that could not be read. The rest stays unread, so the connection is
+/// closed.
 fn unreadable(status: StatusCode, max: usize) -> Response<Body> {
     closing(invalid(status, None, why_unreadable(status, max)))
 }

@@ -25,32 +25,33 @@ use crate::mcp::notify::stream::{EventId, KEEP_ALIVE, Reader, Stream, event, pri
 use crate::mcp::session::{Connection, Listener, Session, elsewhere};
 use crate::state::Core;
 
-/// How long a session's client waits for a plain answer. It is short because a stream can be resumed.
+/// How long a session's client waits for a plain answer. The time is short because a stream can be
+/// resumed.
 const PLAIN_SESSION_RESPONSE_TIMEOUT: Duration = Duration::from_millis(250);
-/// How long a sessionless client does.
+/// How long a sessionless client waits for a plain answer.
 const PLAIN_RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long a stream may be quiet.
+/// How long a stream may be silent.
 const KEEP_ALIVE_EVERY: Duration = Duration::from_secs(15);
 
-/// A running request; gives no answer if it was cancelled.
+/// A running request. It returns no answer if it was cancelled.
 pub(crate) type Work = Pin<Box<dyn Future<Output = Option<Reply>> + Send>>;
 
 /// A running request and the connection that waits for it.
 pub(crate) struct Exchange {
     pub(crate) core: Arc<Core>,
-    /// Absent once it is done.
+    /// `None` once the request is done.
     pub(crate) work: Option<Work>,
     /// Cancels the request.
     pub(crate) token: CancellationToken,
     /// The outlet of its notifications, if the client wants any.
     pub(crate) stream: Option<Arc<Stream>>,
-    /// The session it runs in, with its open connection.
+    /// The session of the request, with its open connection.
     pub(crate) session: Option<(Arc<Session>, Connection)>,
 }
 
 impl Exchange {
-    /// Waits until the client of a session withdraws the request. A sessionless client does so by its connection, and a
-    /// request that ends with the server is answered.
+    /// Waits until the client of a session withdraws the request. A sessionless client withdraws by
+    /// disconnecting, and a request that ends with the server is answered.
     fn withdrawn(&self) -> impl Future<Output = ()> + use<> {
         let (core, token) = (Arc::clone(&self.core), self.token.clone());
         let in_session = self.session.is_some();
@@ -125,7 +126,7 @@ pub(crate) async fn respond(mut exchange: Exchange) -> Response<Body> {
     streamed(exchange, stream)
 }
 
-/// Everything of a request's stream as events, to the last.
+/// Returns all messages of a request's stream as events.
 fn streamed(exchange: Exchange, stream: Arc<Stream>) -> Response<Body> {
     let reader = stream.read_after(0);
     let (mut first, mut id) = (None, None);
@@ -144,7 +145,7 @@ struct Streamed {
     stream: Arc<Stream>,
     reader: Reader,
     first: Option<Bytes>,
-    /// Of the last event, if the client may return.
+    /// The id of the last event, if the client may return.
     id: Option<EventId>,
 }
 
@@ -207,7 +208,7 @@ pub(crate) fn standalone(
         session.tell_again(missed.unwrap_or_else(|| elsewhere::everything(core, &session)));
     }
     {
-        // What is missed elsewhere is told as soon as it is known.
+        // Changes at other servers are sent as soon as they are known.
         let (core, session, tracker) = (Arc::clone(core), Arc::clone(&session), core.tracker.clone());
         tracker.spawn(async move { elsewhere::listen(&core, &session, last.as_ref()).await });
     }
@@ -232,9 +233,9 @@ struct Standalone {
     lists: tokio::sync::watch::Receiver<Lists>,
     session: Arc<Session>,
     first: Option<Bytes>,
-    /// Of the last event.
+    /// The id of the last event.
     id: EventId,
-    /// Another server tells the client from now on.
+    /// Cancelled when another server takes over notifying the client.
     end: CancellationToken,
     _listener: Listener,
     _connection: Connection,

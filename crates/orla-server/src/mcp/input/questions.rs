@@ -15,13 +15,13 @@ pub(crate) const MAX_OPEN: usize = 64;
 /// The code of an internal error in JSON-RPC.
 pub(crate) const INTERNAL: i64 = -32603;
 
-/// Returns the refusal of a question that is one too many.
+/// Returns the refusal of a question beyond the limit.
 pub(crate) fn too_many() -> ClientError {
     let message = format!("more than {MAX_OPEN} questions to this client wait for an answer");
     ClientError::Refused { code: INTERNAL, message, data: None }
 }
 
-/// What a question needs its client to have declared.
+/// The capability that a question requires of its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Requirement {
     Sampling,
@@ -35,8 +35,8 @@ pub(crate) enum Requirement {
 }
 
 impl Requirement {
-    /// The capability that a request with this method and these parameters requires; `None` if clients are never
-    /// asked this.
+    /// Returns the capability that a request with this method and these parameters requires, or `None`
+    /// if clients are never asked this.
     pub(crate) fn of(method: &str, params: &JsonText) -> Option<Self> {
         match method {
             "sampling/createMessage" => {
@@ -55,8 +55,8 @@ impl Requirement {
         }
     }
 
-    /// Returns whether a client with these capabilities meets it. An elicitation that says no mode means
-    /// forms (MCP 2025-11-25, elicitation, capabilities).
+    /// Returns whether a client with these capabilities meets the requirement. An elicitation capability
+    /// without a mode means forms (MCP 2025-11-25, elicitation, capabilities).
     pub(crate) fn is_met(self, capabilities: &str) -> bool {
         let Some(capabilities) = Object::parse(capabilities) else { return false };
         let declared = |name: &str| Object::parse(capabilities.get(name)?);
@@ -90,7 +90,7 @@ impl Requirement {
         ErrorData::missing_required_client_capability(required)
     }
 
-    /// What the key of a question begins with that its provider gave no name.
+    /// Returns the prefix of the keys of questions without a name from their provider.
     pub(crate) fn stem(self) -> &'static str {
         match self {
             Self::Sampling | Self::SamplingTools => "sampling",
@@ -100,11 +100,11 @@ impl Requirement {
     }
 }
 
-/// Returns the capabilities in an `initialize`, if the client can be asked anything.
+/// Returns the capabilities in an `initialize`, if they allow any question.
 pub(crate) fn askable(capabilities: Option<&RawValue>) -> Option<JsonText> {
     let declared = Object::parse(capabilities?.get())?;
     let can = ["sampling", "elicitation", "roots"].iter().any(|name| declared.get(name).is_some());
-    // A copy, for the session outlives the request's body.
+    // A copy, because the session outlives the request's body.
     let text = can.then(|| capabilities.map(|raw| raw.get().to_owned())).flatten()?;
     JsonText::parse(text).ok()
 }
@@ -119,8 +119,8 @@ pub(crate) fn check_params(params: &JsonText) -> Result<(), ClientError> {
     Err(ClientError::Refused { code, message, data: None })
 }
 
-/// Removes the provider's own name of the question from the parameters, and the other members of `_meta` that only
-/// concern the provider.
+/// Removes the provider's own name of the question from the parameters, and the other members of `_meta`
+/// that concern only the provider.
 pub(crate) fn take_key(params: JsonText) -> (Option<String>, JsonText) {
     if !params.as_str().contains(OWN_PREFIX) {
         return (None, params);
@@ -140,7 +140,7 @@ pub(crate) fn take_key(params: JsonText) -> (Option<String>, JsonText) {
     taken().unwrap_or_else(|| (None, params.clone()))
 }
 
-/// What the names of our own members of `_meta` begin with.
+/// The prefix of orla's own members of `_meta`.
 const OWN_PREFIX: &str = "orla/";
 
 #[cfg(test)]

@@ -26,15 +26,15 @@ use crate::mcp::input::questions::{MAX_OPEN, Requirement, check_params, take_key
 use crate::mcp::notify::notices::NoticeReceiver;
 use crate::mcp::rpc::push_json;
 
-/// How long to wait for further questions, and how long in all. Questions go to a person or a model, to whom a
-/// moment is nothing, while a round trip saved is much.
+/// How long to wait for further questions, and how long in total. Questions go to a person or a model,
+/// for whom this time is negligible, while each saved round trip matters.
 const BATCH_WINDOW: Duration = Duration::from_millis(20);
 const LONGEST: Duration = Duration::from_millis(200);
 
-/// The questions of one sessionless request, over all the requests that take it up again.
+/// The questions of one sessionless request, across all requests that continue it.
 pub(crate) struct InputRequests {
     inner: Mutex<Inner>,
-    /// Something was asked.
+    /// Notified when a question is asked.
     pub(crate) news: Notify,
     /// Cancelled when the client withdraws the request.
     cancellation: CancellationToken,
@@ -43,9 +43,9 @@ pub(crate) struct InputRequests {
 }
 
 struct Inner {
-    /// What the newest request declares.
+    /// The capabilities that the newest request declares.
     capabilities: JsonText,
-    /// Answers that came before their questions.
+    /// Answers that arrived before their questions.
     early: Option<JsonText>,
     open: Vec<Question>,
     /// The number of questions so far.
@@ -65,7 +65,7 @@ struct Question {
 }
 
 impl InputRequests {
-    /// The input requests of a request with these capabilities and these answers.
+    /// Creates the input requests of a request with these capabilities and answers.
     pub(crate) fn new(
         capabilities: JsonText,
         early: Option<JsonText>,
@@ -77,7 +77,7 @@ impl InputRequests {
         Arc::new(Self { inner: Mutex::new(inner), news: Notify::new(), cancellation, audience })
     }
 
-    /// Waits for a question, and then for others at the same time.
+    /// Waits for a question, and then briefly for further ones.
     pub(crate) async fn settled(&self) {
         loop {
             while self.inner.lock().open.is_empty() {
@@ -120,8 +120,8 @@ impl InputRequests {
         self.inner.lock().open.iter().map(|question| question.key.clone()).collect()
     }
 
-    /// The next request has come: its answers go to their questions, and questions that need a capability that the client
-    /// no longer declares are refused.
+    /// Takes in the next request. Its answers go to their questions, and questions that need a
+    /// capability that the client no longer declares are refused.
     pub(crate) fn resume(&self, capabilities: JsonText, answers: Option<&JsonText>) {
         let mut inner = self.inner.lock();
         inner.capabilities = capabilities;
@@ -160,8 +160,8 @@ fn find(answers: &JsonText, key: &str) -> Option<JsonText> {
 }
 
 impl Inner {
-    /// Returns the key for a new question: the provider's, or else one of ours; unique among the open
-    /// ones.
+    /// Returns the key for a new question, unique among the open ones: the provider's name, or else a
+    /// generated one.
     fn key(&self, named: Option<String>, need: Requirement) -> String {
         let name = named.unwrap_or_else(|| format!("{}-{}", need.stem(), self.asked + 1));
         let taken = |key: &str| self.open.iter().any(|question| question.key == key);

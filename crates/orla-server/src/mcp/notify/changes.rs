@@ -1,10 +1,11 @@
-//! What clients are notified unasked: that a list has changed, that a resource has.
+//! Notifies clients of changed lists and changed resources.
 //!
 //! # How it works
 //!
-//! One task, [`fan_out`], follows the marketplace's snapshots and the notifications of the newest one's surfaces.
-//! It counts the changes of each list in [`Lists`], which every open stream watches, and reports changed resources
-//! to their subscribers. A slow or closed stream misses only the number of changes.
+//! One task, [`fan_out`], follows the marketplace's snapshots and the notifications of the newest one's
+//! surfaces. It counts the changes of each list in [`Lists`], which every open stream watches, and
+//! reports changed resources to their subscribers. A slow or closed stream misses only the number of
+//! changes.
 
 use std::pin::Pin;
 use std::sync::Arc;

@@ -1,8 +1,9 @@
-//! What a call says while it runs, as MCP notifications.
+//! The notices of a running call, as MCP notifications.
 //!
-//! Rendering is pure; a [`NoticeReceiver`] ties it to the request's own stream. Notices that the client did not
-//! ask for are dropped: progress without a token, a log message below the wanted level. The specification wants
-//! progress to grow; the message of progress that does not is sent as a log message.
+//! Rendering is pure. A [`NoticeReceiver`] passes the result to the request's own stream. Notices that
+//! the client did not request are dropped: progress without a token, and log messages below the wanted
+//! level. The specification requires progress to increase. If it does not, its message is sent as a log
+//! message.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use parking_lot::Mutex;
 
 use crate::mcp::rpc::{Id, push_json};
 
-/// Takes finished messages for a client. Sending never blocks and works from any thread.
+/// Receives finished messages for a client. Sending never blocks and works from any thread.
 pub(crate) trait Outlet: Send + Sync {
     /// Sends a message, or drops a notification if the client is too slow.
     fn send(&self, message: Bytes);
@@ -29,9 +30,9 @@ pub(crate) trait Outlet: Send + Sync {
 /// The notifications that a client wants during a call.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct NoticeOptions {
-    /// The JSON text of the token that it gave for progress.
+    /// The JSON text of the client's progress token.
     pub(crate) progress_token: Option<Box<str>>,
-    /// The least grave log message.
+    /// The least severe wanted log level.
     pub(crate) log_level: Option<LogLevel>,
 }
 
@@ -55,15 +56,15 @@ pub(crate) struct NoticeReceiver {
 
 struct Inner {
     request: Request,
-    /// The newest progress.
+    /// The last progress sent.
     last: f64,
 }
 
-/// The request that a call's notices go to.
+/// The request that receives the notices of a call.
 enum Request {
     /// An open request wants these notices.
     Open(NoticeOptions, Arc<dyn Outlet>),
-    /// An open request wants none.
+    /// An open request wants no notices.
     Silent,
     /// The client has been asked and has not returned yet.
     Awaited(VecDeque<(Notice, Arc<str>)>),
@@ -76,12 +77,13 @@ impl NoticeReceiver {
         Arc::new(Self { inner: Mutex::new(inner) })
     }
 
-    /// The open request has been answered with a question: notices are kept until the next request.
+    /// Notes that the open request was answered with a question. Notices are kept until the next
+    /// request.
     pub(crate) fn detach(&self) {
         self.inner.lock().request = Request::Awaited(VecDeque::new());
     }
 
-    /// Another request continues the call. It receives the kept notices if it wants any.
+    /// Attaches another request that continues the call. It receives the kept notices if it wants any.
     pub(crate) fn attach(&self, request: Option<(NoticeOptions, Arc<dyn Outlet>)>) {
         let mut inner = self.inner.lock();
         let request = request.map_or(Request::Silent, |(wanted, outlet)| Request::Open(wanted, outlet));
@@ -97,7 +99,7 @@ impl NoticeReceiver {
     }
 
     fn receive(&self, notice: Notice, logger: &Arc<str>) {
-        // Held while sending, so that growing numbers also arrive in that order.
+        // The lock is held while sending, so that increasing progress also arrives in order.
         self.inner.lock().receive(notice, logger);
     }
 }
@@ -177,7 +179,7 @@ fn progress_message(token: &str, progress: &Progress) -> Bytes {
     out.into()
 }
 
-/// Returns a message of a call's log. What a server sent goes on as it came.
+/// Returns a message of a call's log. A message of a server is passed on unchanged.
 fn log_message(level: LogLevel, logger: &str, message: &LogText) -> Bytes {
     let sent = message.as_sent();
     let logger = sent.and_then(|sent| sent.logger.as_deref()).unwrap_or(logger);
@@ -235,7 +237,7 @@ fn push_subscription(out: &mut Vec<u8>, id: &Id) {
     out.push(b'}');
 }
 
-/// A whole number without the `.0` that floating point would get.
+/// Writes a whole number without the `.0` of a floating-point number.
 fn push_number(out: &mut Vec<u8>, number: f64) {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if number.fract() == 0.0 && number.abs() <= EXACT {

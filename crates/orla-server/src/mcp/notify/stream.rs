@@ -1,12 +1,12 @@
-//! The messages for one response stream, kept while a client may still come for them.
+//! The messages of one response stream, kept while a client may still fetch them.
 //!
 //! # How it works
 //!
-//! A [`Stream`] numbers its messages from 1. The request pushes messages; one [`Reader`] at a time takes them. A
-//! session's stream keeps all messages until it is forgotten, so that a client whose connection broke can return
-//! with the last number it saw; other streams drop a message once it was taken. Neither side ever waits for the
-//! other. Beyond [`MAX_EVENTS`] the oldest message is dropped, so a very late client misses old notifications and
-//! old questions. The answer comes last and is never dropped.
+//! A [`Stream`] numbers its messages from 1. The request pushes messages; one [`Reader`] at a time takes
+//! them. A session's stream keeps all messages until it is forgotten, so that a client whose connection
+//! broke can return with the last number it saw; other streams drop a message once it was taken. Neither
+//! side ever waits for the other. Beyond [`MAX_EVENTS`] the oldest message is dropped, so a very late
+//! client misses old notifications and old questions. The answer comes last and is never dropped.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -21,8 +21,8 @@ use parking_lot::Mutex;
 use crate::mcp::notify::notices::Outlet;
 use crate::mcp::rpc::one_line;
 
-/// The maximum number of messages, and their bytes, that wait or are kept for one client on one stream.
-/// The newest is kept however large it is.
+/// The maximum number and total size of the messages that wait or are kept on one stream. The newest
+/// message is kept regardless of its size.
 const MAX_EVENTS: usize = 1024;
 const MAX_BYTES: usize = 4 * 1024 * 1024;
 
@@ -42,7 +42,7 @@ struct Inner {
     first: u64,
     bytes: usize,
     finished: Option<Instant>,
-    /// Which reader is the current one.
+    /// The number of the current reader.
     reader: u64,
 }
 
@@ -143,7 +143,7 @@ impl Inner {
     }
 }
 
-/// Takes a stream's messages, one after the other.
+/// Takes the messages of a stream in order.
 pub(crate) struct Reader {
     stream: Arc<Stream>,
     turn: u64,
@@ -156,7 +156,7 @@ impl Reader {
     pub(crate) fn poll_next(&mut self, cx: &Context<'_>) -> Poll<Option<(u64, Bytes)>> {
         let mut inner = self.stream.inner.lock();
         if inner.reader != self.turn {
-            // Not registered: the waker is the other reader's.
+            // Not registered, because the waker belongs to another reader.
             return Poll::Ready(None);
         }
         self.stream.waker.register(cx.waker());
@@ -211,7 +211,7 @@ impl fmt::Display for EventId {
     }
 }
 
-/// One event of `text/event-stream` with this message; with an id if the client may return.
+/// Returns one event of `text/event-stream` with this message, and with an id if the client may return.
 pub(crate) fn event(id: Option<&EventId>, message: &Bytes) -> Bytes {
     let mut out = Vec::with_capacity(message.len() + 60);
     if let Some(id) = id {

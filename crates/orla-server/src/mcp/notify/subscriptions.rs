@@ -1,11 +1,12 @@
-//! Subscriptions to resources: who subscribed to which, and at which surface.
+//! Subscriptions to resources, with their subscribers and surfaces.
 //!
 //! # How it works
 //!
-//! A [`Topic`] is a URI that at least one client has subscribed to. Its surface is asked once, for any number of
-//! clients, and once more when the last has left. A [`Subscription`] is a client's part in it; dropping it
-//! unsubscribes, so the end of a session or a listener ends its subscriptions. The changes for a client wait in
-//! its [`Subscriber`], each URI once: a client that does not listen costs no more than its subscriptions.
+//! A [`Topic`] is a URI that at least one client has subscribed to. Its surface gets one subscription
+//! for any number of clients, and one cancellation when the last client has left. A [`Subscription`] is
+//! a client's part in it; dropping it unsubscribes, so the end of a session or a listener ends its
+//! subscriptions. The changes for a client wait in its [`Subscriber`], each URI once: a client that does
+//! not listen costs no more than its subscriptions.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
@@ -26,19 +27,19 @@ pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
 pub(crate) struct Subscriber {
     principal: Option<Principal>,
     changed: Mutex<BTreeSet<Arc<str>>>,
-    /// A change is waiting.
+    /// Notified when a change is waiting.
     pub(crate) woken: Notify,
-    /// What else is to be done then.
+    /// A further action on each change.
     on_change: Option<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Subscriber {
-    /// A client. It is notified of resources that this principal may use.
+    /// Creates a subscriber. It is notified of resources that this principal may use.
     pub(crate) fn new(principal: Option<Principal>) -> Self {
         Self { principal, ..Self::default() }
     }
 
-    /// Has this done with each change.
+    /// Adds an action that runs on each change.
     pub(crate) fn on_change(mut self, notify: impl Fn() + Send + Sync + 'static) -> Self {
         self.on_change = Some(Box::new(notify));
         self
@@ -49,7 +50,7 @@ impl Subscriber {
         std::mem::take(&mut *self.changed.lock())
     }
 
-    /// A resource has changed.
+    /// Notes that a resource has changed.
     pub(crate) fn notify(&self, uri: &Arc<str>) {
         self.changed.lock().insert(Arc::clone(uri));
         self.woken.notify_one();
@@ -58,7 +59,7 @@ impl Subscriber {
         }
     }
 
-    /// Changes that were taken, and could not be told.
+    /// Puts back changes that were taken and could not be sent.
     pub(crate) fn put_back(&self, uris: impl IntoIterator<Item = String>) {
         self.changed.lock().extend(uris.into_iter().map(Arc::from));
         self.woken.notify_one();
@@ -101,11 +102,11 @@ pub(crate) struct Subscription {
 }
 
 impl Subscriptions {
-    /// Subscribes, asking the surfaces if this is the first to.
+    /// Subscribes. The first subscriber of a resource also asks the surfaces.
     ///
     /// # Errors
     ///
-    /// What the surfaces say.
+    /// Returns the error of the surfaces.
     pub(crate) async fn join(
         &self,
         core: &Arc<Core>,
@@ -134,7 +135,7 @@ impl Subscriptions {
         Ok(Subscription { core: Arc::downgrade(core), uri, topic, subscriber: Arc::clone(subscriber) })
     }
 
-    /// Tells the subscribers of a resource that the surface has changed it.
+    /// Notifies the subscribers of a resource that the surface has changed it.
     pub(crate) fn updated(&self, catalog: &Catalog, surface: &dyn Surface, uri: &str) {
         if let Some((uri, topic)) = self.0.lock().get_key_value(uri)
             && let Some(item) = surface.item(Subject::Resource(uri))
@@ -152,8 +153,8 @@ impl Subscriptions {
         }
     }
 
-    /// Subscribes again at the newest snapshot where its surfaces differ. The old surfaces are not asked: they are
-    /// gone, or the new ones speak for the same provider.
+    /// Subscribes again at the newest snapshot where its surfaces differ. The old surfaces are not
+    /// asked: they are gone, or the new surfaces represent the same provider.
     pub(crate) async fn move_to_newest(&self, core: &Core) {
         let newest = core.market.snapshot();
         let topics: Vec<(Arc<str>, Arc<Topic>)> =
@@ -181,7 +182,7 @@ impl Subscriptions {
             let params = params(uri);
             let unsubscribed = tokio::select! {
                 unsubscribed = surface.request("resources/unsubscribe", &params, &ctx) => unsubscribed.map(drop),
-                // Everything ends, so nothing is lost.
+                // The server is ending, so the subscription ends anyway.
                 () = core.draining.cancelled() => Ok(()),
             };
             if let Err(err) = unsubscribed {
@@ -220,7 +221,7 @@ async fn subscribed_anew(core: &Core, newest: &Catalog, uri: &str) -> Option<Arc
 }
 
 impl Subscription {
-    /// Leaves, and waits until the surface knows.
+    /// Unsubscribes, and waits until the surface has been notified.
     pub(crate) async fn leave(mut self, core: &Core) {
         self.detach();
         self.core = Weak::new();

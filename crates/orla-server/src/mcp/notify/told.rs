@@ -1,7 +1,8 @@
-//! What a session's own stream has told its client, so that what was lost on the way is told again.
+//! The changes that a session's own stream has sent to its client, so that lost changes can be sent
+//! again. Pure.
 //!
-//! Changes are numbered from 1. The newest are kept, so that a client that returns with the last number it saw is told the
-//! rest. One that returns too late is told that everything may have changed. Pure.
+//! Changes are numbered from 1. The newest are kept. A client that returns with the last number it saw
+//! receives the later ones. A client that returns too late is notified that everything may have changed.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,10 +11,10 @@ use bytes::Bytes;
 
 use crate::mcp::notify::notices::{list_changed, resource_updated};
 
-/// The maximum number of changes that are kept of one session.
+/// The maximum number of kept changes of one session.
 const MAX_KEPT: usize = 256;
 
-/// What a client is told of.
+/// A change to notify a client of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Change {
     /// A list: `tools`, `prompts` or `resources`.
@@ -32,23 +33,23 @@ impl Change {
     }
 }
 
-/// The changes that a client was told of.
+/// The changes that were sent to a client.
 #[derive(Debug, Default)]
 pub(crate) struct Told {
-    /// The number of the last one.
+    /// The number of the last change.
     last: u64,
     kept: VecDeque<Change>,
-    /// What is to be told once more.
+    /// The changes to send again.
     again: BTreeSet<Change>,
 }
 
 impl Told {
-    /// Returns the number of the last change that was told.
+    /// Returns the number of the last change that was sent.
     pub(crate) fn last(&self) -> u64 {
         self.last
     }
 
-    /// What is told now: these changes, and what is to be told again, each with its number.
+    /// Returns the changes to send now, with their numbers: these changes, and the ones to send again.
     pub(crate) fn tell(&mut self, changes: impl IntoIterator<Item = Change>) -> Vec<(u64, Change)> {
         self.again.extend(changes);
         let tell = |change: Change| {
@@ -69,14 +70,15 @@ impl Told {
         now.into_iter().map(tell).collect()
     }
 
-    /// What was told after this number, and is to be told again; `None` if that is not known any more.
+    /// Returns the changes that were sent after this number and must be sent again, or `None` if they
+    /// are no longer known.
     pub(crate) fn after(&self, number: u64) -> Option<BTreeSet<Change>> {
         let missed = usize::try_from(self.last.checked_sub(number)?).ok()?;
         let known = self.kept.len().checked_sub(missed)?;
         Some(self.kept.iter().skip(known).chain(&self.again).cloned().collect())
     }
 
-    /// Has changes told again.
+    /// Schedules changes to be sent again.
     pub(crate) fn again(&mut self, changes: impl IntoIterator<Item = Change>) {
         self.again.extend(changes);
     }

@@ -1,14 +1,17 @@
-//! What of a session is at other nodes of the cluster: streams of its requests, its subscriptions, and its open requests.
+//! The parts of a session at other nodes of the cluster: streams of its requests, its subscriptions, and
+//! its open requests.
 //!
 //! # How it works
 //!
-//! Nothing of it is copied. The id of an event names the process that keeps its stream, and a node to which a client returns
-//! asks that process for what comes next, one message at a time, so that nothing waits on the way. A subscription belongs to
-//! the node through which it was made; a record says which one that is, and at which node the client listens. Changes go
-//! there, and wait in their node as long as that is not possible. If a node is gone, the listening one takes over its
-//! subscriptions, and tells the client that what was there may have changed.
+//! No part is copied. The id of an event names the process that keeps its stream. When a client returns
+//! to another node, that node asks the process for the next message, one at a time, so that no messages
+//! queue up on the way. A subscription belongs to the node through which it was made. A record names
+//! this node, and the node at which the client listens. Changes are sent to the listening node, and wait
+//! at their own node until that is possible. If a node is gone, the listening node takes over its
+//! subscriptions, and notifies the client that their resources may have changed.
 //!
-//! Answers to questions and withdrawals of requests that are not open here go to all nodes.
+//! Answers to questions and withdrawals of requests that are not open on this node are sent to all
+//! nodes.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, OnceLock};
@@ -37,32 +40,33 @@ use crate::mcp::surfaces::{self, SurfaceRequest};
 use crate::nodes::{NoAnswer, Nodes};
 use crate::state::Core;
 
-/// What questions between nodes about sessions begin with.
+/// The first word of messages between nodes about sessions.
 pub(crate) const WORD: &[u8] = b"session";
 /// How long a node may take to answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// How long a node waits for a message before it answers without one.
 const POLL: Duration = Duration::from_secs(5);
-/// How often changes that could not be passed on are tried again.
+/// The interval between two attempts to pass on changes.
 const AGAIN: Duration = Duration::from_secs(1);
 /// The largest message of a stream that is read from another node, in bytes.
 const MAX_MESSAGE: usize = 64 << 20;
-/// How often the beginning of a message may be dropped while it is read.
+/// How often the beginning of a message may be lost while it is read.
 const MAX_RESTARTS: usize = 3;
 /// The largest record of the subscriptions of a session, in bytes.
 const MAX_RECORD: usize = 256 << 10;
 /// The maximum number of sessions whose changes are passed on at once.
 const AT_ONCE: usize = 64;
-/// How often a record is written that others write at the same time.
+/// The number of attempts to write a record that others write concurrently.
 const TRIES: usize = 5;
 
 /// A question about a session.
 #[derive(Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Asked {
-    /// The message after this number of a stream, from this byte on.
+    /// Requests the message after this number of a stream, from this byte on.
     Stream { session: String, stream: u64, after: u64, from: usize },
-    /// The client listens at the node that asks: what it has not been told, after this number of the own stream.
+    /// Notes that the client listens at the asking node, and requests the changes after this number of
+    /// the session's own stream.
     Take { session: String, after: Option<u64> },
     /// These resources have changed.
     Changed { session: String, uris: Vec<String> },
@@ -84,20 +88,20 @@ enum Next {
         number: u64,
         bytes: usize,
     },
-    /// No message has come yet.
+    /// No message is available yet.
     Later,
-    /// No message will come any more.
+    /// No further message will come.
     End,
 }
 
-/// What a client has not been told.
+/// The changes that a client has not received.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct Untold {
     lists: Vec<String>,
     uris: Vec<String>,
 }
 
-/// Where the client of a session listens, and which process has each of its subscriptions.
+/// The node at which the client of a session listens, and the process of each of its subscriptions.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Listening {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -169,8 +173,7 @@ fn json(value: &impl Serialize) -> Bytes {
     serde_json::to_vec(value).unwrap_or_default().into()
 }
 
-/// Returns the message after a number of a stream here, from a byte on, as much of it as fits into an
-/// answer.
+/// Returns the message after a number of a local stream, from a byte on, up to the size of an answer.
 async fn next_of(
     core: &Core,
     session: &Arc<Session>,
@@ -203,10 +206,11 @@ fn read(answer: &Bytes) -> Option<(Next, Bytes)> {
     Some((serde_json::from_slice(&answer[..end]).ok()?, answer.slice(end + 1..)))
 }
 
-/// What a client that listens elsewhere from now on has not been told. It is not told here.
+/// Returns the changes that a client has not received and that the node at which it now listens will
+/// send.
 fn untold(core: &Core, session: &Session, after: Option<u64>) -> Untold {
     if after.is_some() {
-        // The connection on which the client listened here is gone, whether this is known yet or not.
+        // The client's connection to this node is gone, even if this node has not noticed it yet.
         session.end_listening();
     }
     let missed = after.map(|after| session.changes_after(after));
@@ -244,7 +248,7 @@ impl Untold {
     }
 }
 
-/// Everything that may have changed, where it is not known what has.
+/// Returns all possible changes, for a case in which the actual changes are unknown.
 pub(crate) fn everything(core: &Core, session: &Session) -> BTreeSet<Change> {
     let newest = core.market.snapshot();
     let lists = [("tools", true), ("prompts", surfaces::serves(&newest, "prompts/list"))];
@@ -277,7 +281,7 @@ async fn ask_as(
     cluster.ask(instance, caller, question.into(), patience).await
 }
 
-/// Passes on what a client says about a request that is not open here, to all nodes.
+/// Passes a client's message about a request that is not open on this node to all nodes.
 async fn tell_all(core: &Core, session: &Session, asked: &Asked) {
     let Some(cluster) = core.cluster() else { return };
     let others = cluster.others();
@@ -297,13 +301,13 @@ pub(crate) async fn answered(core: &Core, session: &Session, body: &Bytes) {
     }
 }
 
-/// Passes on that a request is withdrawn that does not run here.
+/// Passes on the withdrawal of a request that does not run on this node.
 pub(crate) async fn cancelled(core: &Core, session: &Session, key: &str) {
     let (session_id, key) = (session.id.to_string(), key.to_owned());
     tell_all(core, session, &Asked::Cancel { session: session_id, key }).await;
 }
 
-/// A stream that another process keeps, read on behalf of a client that came here.
+/// A stream that another process keeps, read for a client that is connected to this node.
 struct RemoteStream {
     core: Arc<Core>,
     session: Arc<Session>,
@@ -342,7 +346,8 @@ pub(crate) fn resumed(
 }
 
 impl RemoteStream {
-    /// Returns the next event, or a sign of life; `None` after the last, and if the process is gone.
+    /// Returns the next event, or a keep-alive comment. Returns `None` after the last event, and if the
+    /// process is gone.
     async fn next(&mut self) -> Option<Bytes> {
         let core = Arc::clone(&self.core);
         let cluster = core.cluster()?;
@@ -364,7 +369,7 @@ impl RemoteStream {
                 (Next::End, _) => return None,
                 (Next::Later, _) => return Some(KEEP_ALIVE),
                 (Next::Message { bytes, .. }, _) if bytes > MAX_MESSAGE => return None,
-                // Its beginning was dropped meanwhile.
+                // The beginning of the message was dropped in the meantime.
                 (Next::Message { number: now, .. }, _) if !message.is_empty() && now != number => {
                     restarts += 1;
                     if restarts > MAX_RESTARTS {
@@ -435,8 +440,8 @@ pub(crate) async fn listen(core: &Arc<Core>, session: &Arc<Session>, last: Optio
     start_adopting(core, session);
 }
 
-/// Takes over the subscriptions of nodes that are gone, for a client that listens here. It is done beside everything else, as
-/// the providers of resources may be slow.
+/// Takes over the subscriptions of nodes that are gone, for a client that listens at this node. The
+/// takeover runs in the background, as the providers of resources may be slow.
 pub(crate) fn start_adopting(core: &Arc<Core>, session: &Arc<Session>) {
     let Some(adopting) = session.begin_adopting() else { return };
     let (core, session) = (Arc::clone(core), Arc::clone(session));
@@ -504,11 +509,11 @@ pub(crate) async fn is_subscribed(core: &Core, session: &Session, uri: &str) -> 
     instance.is_some_and(|instance| cluster.others().iter().any(|other| other.instance == *instance))
 }
 
-/// Notes a subscription that was made here. Without the common state, it is known here alone.
+/// Records a subscription that was made on this node. Without the shared state, only this node knows it.
 ///
 /// # Errors
 ///
-/// Returns an error if there are too many.
+/// Returns an error if there are too many subscriptions.
 pub(crate) async fn subscribed(core: &Core, session: &Session, uri: &str) -> Result<(), &'static str> {
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return Ok(()) };
     let noted = change(&*shared.store, session.id, |listening| {
@@ -548,11 +553,11 @@ pub(crate) async fn unsubscribed(core: &Core, session: &Session, uri: &str) -> b
     true
 }
 
-/// The errors of what has no such resource, or does not give it to the caller.
+/// The errors of a surface that lacks a resource, or denies it to the caller.
 const IS_MISSING: [ErrorCode; 3] =
     [ErrorCode::METHOD_NOT_FOUND, ErrorCode::RESOURCE_NOT_FOUND, ErrorCode::INVALID_PARAMS];
 
-/// Why a record was not changed.
+/// The reason why a record was not changed.
 #[derive(Debug)]
 enum NotChanged {
     State,
@@ -570,11 +575,11 @@ async fn get(
     session: SessionId,
 ) -> Result<Option<(Listening, u64)>, StateError> {
     let record = store.get(&listening_key(session)).await?;
-    // What cannot be read is written anew.
+    // An unreadable record is written anew.
     Ok(record.map(|record| (serde_json::from_slice(&record.value).unwrap_or_default(), record.revision)))
 }
 
-/// Changes the record of a session, if `change` says that there is a change.
+/// Changes the record of a session, if `change` returns a change.
 async fn change(
     store: &dyn StateStore,
     session: SessionId,
@@ -602,7 +607,7 @@ async fn change(
     Err(NotChanged::State)
 }
 
-/// Passes changes on to the nodes at which clients listen, for as long as the server runs.
+/// Passes changes on to the nodes at which clients listen, while the server runs.
 pub(crate) async fn forward(core: Arc<Core>) {
     let Some(shared) = core.shared_sessions() else { return };
     let mut keys = shared.store.changed_keys();
@@ -640,7 +645,7 @@ pub(crate) async fn forward(core: Arc<Core>) {
     }
 }
 
-/// Returns the next key of a record of where clients listen; `None` if some were missed.
+/// Returns the next key of a changed listening record, or `None` if some changes were missed.
 async fn next_key(keys: &mut Option<tokio::sync::broadcast::Receiver<Arc<str>>>) -> Option<Arc<str>> {
     loop {
         let Some(receiver) = keys else { return std::future::pending().await };
@@ -653,11 +658,11 @@ async fn next_key(keys: &mut Option<tokio::sync::broadcast::Receiver<Arc<str>>>)
     }
 }
 
-/// Passes on the changes of a session that its client has not been told. Returns whether there is nothing left to do.
+/// Passes on the changes of a session that its client has not received. Returns whether no work is left.
 async fn pass_on(core: &Core, session: &str) -> bool {
     let session = SessionId::parse(session).and_then(|id| core.sessions.peek(id));
     let (Some(cluster), Some(shared)) = (core.cluster(), core.shared_sessions()) else { return true };
-    // A client that listens here is told here.
+    // A client that listens on this node is notified here.
     let Some(session) = session.filter(|session| !session.listens()) else { return true };
     let listener = match get(&*shared.store, session.id).await {
         Ok(Some((listening, _))) => listening.listener,
@@ -674,7 +679,7 @@ async fn pass_on(core: &Core, session: &str) -> bool {
             room = room.saturating_sub(uri.len() + 8);
             has_room
         };
-        // One that fits into no message is left out.
+        // A change that fits into no message is left out.
         let count = rest.iter().take_while(fits).count().max(1);
         let uris: Vec<String> = rest.drain(..count).collect();
         let asked = Asked::Changed { session: session.id.to_string(), uris: uris.clone() };
@@ -688,7 +693,7 @@ async fn pass_on(core: &Core, session: &str) -> bool {
     true
 }
 
-/// Tells the other nodes that lists of this one have changed.
+/// Notifies the other nodes that lists of this node have changed.
 async fn lists_changed(core: &Core, lists: &BTreeSet<&'static str>) {
     let Some(cluster) = core.cluster().filter(|_| !lists.is_empty()) else { return };
     let asked = Asked::Lists { lists: lists.iter().map(ToString::to_string).collect() };

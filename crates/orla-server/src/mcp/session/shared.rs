@@ -1,12 +1,14 @@
-//! Sessions that several servers share: what another server needs to go on with one is a record of their common state.
+//! Sessions that several servers share. A record of the shared state contains the data with which
+//! another server continues a session.
 //!
-//! The record is the truth. Before a request of a session, it is read: a session that is not here is made, one that has
-//! changed elsewhere is changed, and one that has ended elsewhere ends. After a request, what the request changed is written.
-//! For a session that is here, what this server has heard of the common state is enough. Sessions that are here go on while
-//! the state cannot be reached, and no others.
+//! The record is authoritative. It is read before a request of a session: a missing session is created
+//! here, a session that changed elsewhere is updated, and a session that ended elsewhere ends. After a
+//! request, the changes of the request are written. For a local session, the last received version of
+//! the record suffices. While the state is unreachable, only local sessions continue.
 //!
-//! A session that is used renews its record now and then, and one whose record has not changed for too long is removed by
-//! whichever server notices. Times are those of each server, so no clock is compared with another.
+//! A session in use renews its record from time to time. Any server that notices a record that has not
+//! changed for too long removes it. Times are those of each server, so no clock is compared with
+//! another.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,45 +26,45 @@ use crate::mcp::protocol::{Revision, SESSION_ID};
 use crate::mcp::session::{Session, SessionId, elsewhere};
 use crate::state::Core;
 
-/// What the records of sessions are below.
+/// The prefix of the records of sessions.
 const SESSIONS: &str = "session/";
-/// What the records are below of where clients listen, and what they have subscribed to.
+/// The prefix of the records of listening clients and their subscriptions.
 pub(super) const LISTENING: &str = "listen/";
-/// The record of a session that has ended. It goes like that of one that is not used.
+/// The value of the record of an ended session. The record is removed like that of an unused session.
 const ENDED: &[u8] = b"ended";
 /// How many records are read at once.
 const PAGE: usize = 1000;
-/// The longest that a request waits for the common state.
+/// The longest time for which a request waits for the shared state.
 pub(super) const WAIT: Duration = Duration::from_secs(1);
 /// The longest that one look at all sessions takes.
 const SWEEP: Duration = Duration::from_secs(5);
 
-/// Where sessions are shared.
+/// The shared sessions.
 pub(crate) struct SharedSessions {
     pub(super) store: Arc<dyn StateStore>,
     /// The revision of each record, and when it was first seen.
     seen: Mutex<HashMap<String, (u64, Instant)>>,
 }
 
-/// A session as other servers need it.
+/// The data of a session that other servers need.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Shown {
     revision: String,
-    /// The id of its principal.
+    /// The id of the principal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     principal: Option<String>,
-    /// What its client declared, if it can be asked anything.
+    /// The capabilities that the client declared, if it can be asked anything.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     capabilities: Option<String>,
     log_level: String,
 }
 
-/// What is known of the record of a session.
+/// The known state of a session's record.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
     revision: u64,
     shown: Shown,
-    /// When it was written or read last.
+    /// The time at which the record was last written or read.
     at: Instant,
 }
 
@@ -71,7 +73,7 @@ impl SharedSessions {
         Self { store, seen: Mutex::default() }
     }
 
-    /// Returns whether a record was renewed a while ago at most.
+    /// Returns whether a record was renewed recently.
     fn is_used(&self, record: &Record, idle: Duration) -> bool {
         let seen = self.seen.lock();
         let known = seen.get(&record.key).filter(|(revision, _)| *revision == record.revision);
@@ -104,7 +106,7 @@ impl SharedSessions {
         }
         *self.seen.lock() = next;
         for removal in unused {
-            // One that was used meanwhile stays.
+            // A session that was used in the meantime stays.
             if let Err(WriteError::Failed(error)) = self.store.write(removal).await {
                 return Err(error);
             }
@@ -113,11 +115,12 @@ impl SharedSessions {
     }
 }
 
-/// Renews the sessions that are in use here, and removes those that have not been used anywhere for so long.
+/// Renews the sessions that are in use here, and removes the sessions that have been idle everywhere for
+/// `idle`.
 pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
     let Some(shared) = core.shared_sessions() else { return };
     let sweeping = async {
-        // Subscriptions are wanted as long as their session is used anywhere.
+        // Subscriptions are needed as long as any server uses their session.
         for (session, is_recent) in core.sessions.owning(idle) {
             match shared.store.get(&key(session.id)).await? {
                 Some(record) if record.value == ENDED => core.sessions.remove(&session),
@@ -129,7 +132,8 @@ pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
         for session in core.sessions.in_use() {
             let record = shared.store.get(&key(session.id)).await?;
             if record.is_some_and(|record| record.value == ENDED) {
-                // A stream of it may be open here, without a request that would tell.
+                // A stream of the session may be open on this server, without a request that would
+                // notice its end.
                 core.sessions.remove(&session);
             } else {
                 save(core, &session).await;
@@ -147,7 +151,7 @@ pub(crate) async fn sweep(core: &Arc<Core>, idle: Duration) {
     }
 }
 
-/// Brings the session that a request names to where it stands in the common state.
+/// Updates the session that a request names from the shared state.
 pub(crate) async fn settle(core: &Core, principal: Option<&Principal>, headers: &HeaderMap) {
     let Some(shared) = core.shared_sessions() else { return };
     let id = headers.get(SESSION_ID).and_then(|value| value.to_str().ok()).and_then(SessionId::parse);
@@ -171,7 +175,7 @@ async fn settle_one(
     }
     let record = shared.store.get(&key(id)).await?;
     let Some(record) = record else {
-        // It was not written, because that could not be done; or the state was lost, which ends nothing that is here.
+        // The session could not be written, or the state was lost. Neither ends a local session.
         if let Some(local) = local {
             *local.kept.lock() = None;
             save(core, &local).await;
@@ -228,7 +232,7 @@ async fn settle_one(
                 session.set_log_level(level);
             }
             *kept = Some(Kept { revision: record.revision, shown, at: Instant::now() });
-            // It was in use elsewhere meanwhile.
+            // Another server used the session in the meantime.
             core.sessions.touch(&session);
         }
     }
@@ -236,7 +240,8 @@ async fn settle_one(
     Ok(())
 }
 
-/// Writes what a request has changed of its session, and now and then that it is used.
+/// Writes the changes that a request made to its session, and from time to time that the session is
+/// used.
 pub(crate) async fn save(core: &Core, session: &Session) {
     let Some(shared) = core.shared_sessions() else { return };
     let shown = session.shown();
@@ -257,7 +262,7 @@ pub(crate) async fn save(core: &Core, session: &Session) {
             let revision = revisions.first().copied().unwrap_or_default();
             *session.kept.lock() = Some(Kept { revision, shown, at: Instant::now() });
         }
-        // It was changed by a request on another server at the same moment, or has ended.
+        // A request on another server changed the session concurrently, or the session has ended.
         Err(WriteError::Conflict { .. }) => {}
         Err(WriteError::Failed(error)) => {
             tracing::debug!(%error, "for now, only this server knows a session");
@@ -265,7 +270,7 @@ pub(crate) async fn save(core: &Core, session: &Session) {
     }
 }
 
-/// The session has ended everywhere.
+/// Ends the session on all servers.
 pub(crate) async fn end(core: &Core, id: SessionId) {
     let Some(shared) = core.shared_sessions() else { return };
     let changes = vec![Change::put(key(id), ENDED), Change::remove(listening_key(id))];
@@ -276,7 +281,7 @@ pub(crate) async fn end(core: &Core, id: SessionId) {
 }
 
 impl Session {
-    /// Returns the session as other servers need it.
+    /// Returns the data of the session that other servers need.
     fn shown(&self) -> Shown {
         Shown {
             revision: self.revision.version().as_str().to_owned(),
@@ -287,7 +292,7 @@ impl Session {
     }
 }
 
-/// Returns the key of a session. Who can read the state learns no id from it.
+/// Returns the key of a session. It does not reveal the id to readers of the state.
 fn key(id: SessionId) -> String {
     format!("{SESSIONS}{}", digest(id))
 }

@@ -98,7 +98,7 @@ impl Request<'_> {
             return Err(ErrorData::invalid_params(what, None));
         };
         for (key, response) in responses.members() {
-            // Answers to what is not asked any more are ignored (SEP-2663, task update requests).
+            // Answers to questions that are no longer open are ignored (SEP-2663, task update requests).
             if !response.starts_with('{') || !task.questions.iter().any(|asked| asked.key == key) {
                 continue;
             }
@@ -127,8 +127,8 @@ impl Request<'_> {
         }
     }
 
-    /// Waits for the end of a task and gives what its call would have given. Meanwhile the client is asked the questions
-    /// of the task (2025-11-25, `tasks/result`).
+    /// Waits for the end of a task and returns the result of its call. In the meantime, the client is
+    /// asked the questions of the task (2025-11-25, `tasks/result`).
     async fn result(
         &self,
         core: &Core,
@@ -163,7 +163,7 @@ impl Request<'_> {
                 Some(()) = asking.next(), if !asking.is_empty() => {}
                 changed = changes.changed() => {
                     if changed.is_err() {
-                        // Its last change is in the store.
+                        // The last change of the task is in the store.
                         break tasks.get(id, viewer).await.map_err(|error| refused(&error))?;
                     }
                     let seen = Arc::clone(&changes.borrow());
@@ -213,7 +213,7 @@ impl Request<'_> {
     }
 }
 
-/// Asks the client of a session a question of a task, and gives its answer to the task.
+/// Asks the client of a session a question of a task, and passes the answer to the task.
 async fn ask(
     tasks: &Tasks,
     client: &Arc<dyn Client>,
@@ -223,7 +223,7 @@ async fn ask(
 ) {
     let params = wire::session_question(question.params.get(), &task);
     let answer = client.request(&question.method, params).await;
-    // A client that has gone has not answered: the next one is asked.
+    // A client that has disconnected has not answered, so the next one is asked.
     if matches!(answer, Err(ClientError::Gone)) {
         return;
     }

@@ -1,15 +1,15 @@
-//! Tasks, as MCP clients see them: the extension `io.modelcontextprotocol/tasks` of 2026-07-28 (SEP-2663), and the
-//! experimental form that sessions of 2025-11-25 have.
+//! Tasks, as MCP clients see them: the extension `io.modelcontextprotocol/tasks` of 2026-07-28
+//! (SEP-2663), and the experimental form that sessions of 2025-11-25 have.
 //!
 //! Both are front ends of [`orla_tasks::Tasks`], which runs the calls. [`start`] decides whether a
 //! `tools/call` becomes a task, [`methods`] answers `tasks/*`, [`wire`] writes tasks in both forms
 //! (pure), and [`watch`] sends their changes to listeners.
 //!
-//! # Who decides
+//! # When a call becomes a task
 //!
-//! With the extension, the server decides: a call of a capability that declares `task` becomes a
-//! task if the client declares the extension. In a session, the client asks for a task with
-//! `params.task`, and any capability can become one.
+//! With the extension, the server decides: a call of a capability that declares `task` becomes a task if
+//! the client declares the extension. In a session, the client asks for a task with `params.task`, and
+//! any capability can become one.
 
 pub(crate) mod methods;
 pub(crate) mod start;

@@ -1,4 +1,4 @@
-//! Whether a `tools/call` becomes a task, and its beginning.
+//! Decides whether a `tools/call` becomes a task, and starts the task.
 
 use std::sync::Arc;
 
@@ -18,13 +18,14 @@ use crate::mcp::tools::{self, Form};
 use crate::state::Core;
 use crate::step_up::note_denial;
 
-/// The key of a result's `_meta` by which a tool continues as a task: `{"input": {…}}`. The same capability is called
-/// with that input, by the same caller. So a tool can ask its client first and do its work afterwards.
+/// The key of a result's `_meta` with which a tool continues as a task: `{"input": {…}}`. The same
+/// caller calls the same capability with that input. A tool can therefore ask its client first and do
+/// its work afterwards.
 const CONTINUE: &str = "orla/task";
 
 /// How a call runs.
 pub(crate) enum Mode<'a> {
-    /// The answer is its result.
+    /// The answer is the result.
     Plain,
     /// The answer is a task.
     Task {
@@ -34,7 +35,7 @@ pub(crate) enum Mode<'a> {
     },
 }
 
-/// What a request says of tasks.
+/// The parts of a request that concern tasks.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked<'a> {
     /// `params.task` (2025-11-25).
@@ -56,7 +57,7 @@ pub(crate) async fn mode<'a>(
     tool: &str,
     asked: Asked<'_>,
 ) -> Result<Mode<'a>, ErrorData> {
-    // The call itself reports that it is unknown.
+    // The call itself reports an unknown capability.
     let Some(entry) = entry_of(core, caller.principal, catalog, tool).await else {
         return Ok(Mode::Plain);
     };
@@ -128,11 +129,11 @@ fn ttl(task: &JsonText) -> Result<Option<u64>, ErrorData> {
     }
 }
 
-/// What a client says of a task that it is about to get.
+/// The client's requirements for a new task.
 pub(crate) struct Start {
     /// How long it needs the task, in milliseconds.
     pub(crate) keep_ms: Option<u64>,
-    /// What it can be asked.
+    /// The capabilities with which the client can be asked.
     pub(crate) capabilities: Option<JsonText>,
 }
 
@@ -141,8 +142,8 @@ impl Start {
     ///
     /// # Errors
     ///
-    /// What is no failure of the call. A call that its caller's model can correct is answered with a
-    /// result.
+    /// Returns problems other than failures of the call. If the caller's model can correct the call, the
+    /// answer is a result instead.
     pub(crate) async fn run(
         self,
         tasks: &Tasks,
@@ -179,8 +180,8 @@ impl Start {
     }
 }
 
-/// Returns whether results of a capability may continue as a task: only those of the user's own
-/// programs. What another server answers must not make orla call it again in the caller's name.
+/// Returns whether results of a capability may continue as a task. Only the user's own programs may. The
+/// answer of another server must not make orla call it again in the caller's name.
 pub(crate) fn may_continue(catalog: &Catalog, target: &str) -> bool {
     let provider = catalog.get(target).map(|entry| &entry.manifest.provider);
     matches!(provider, Some(ProviderType::Custom(_) | ProviderType::Plugin(_)))

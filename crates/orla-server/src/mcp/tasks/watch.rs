@@ -48,7 +48,7 @@ impl<'a> Watched<'a> {
         let mut watched = Vec::new();
         for id in ids {
             if let Ok(mut changes) = tasks.subscribe(&id, viewer).await {
-                // The client is told at once how it stands.
+                // The client immediately receives the current state.
                 changes.mark_changed();
                 watched.push(changes);
             }
@@ -61,7 +61,7 @@ impl<'a> Watched<'a> {
         self.changes.iter().map(|changes| changes.borrow().id.to_string()).collect()
     }
 
-    /// Returns the next task that has changed. Waits for ever if no task is left.
+    /// Returns the next task that has changed. Waits forever if no task is left.
     pub(crate) async fn changed(&mut self) -> Arc<Task> {
         loop {
             if self.changes.is_empty() {

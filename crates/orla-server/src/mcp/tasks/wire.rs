@@ -13,15 +13,15 @@ use crate::mcp::tools::Form;
 /// The key of `_meta` that ties a message to its task (2025-11-25).
 pub(crate) const RELATED_TASK: &str = "io.modelcontextprotocol/related-task";
 
-/// The shortest and the longest time between two looks at a task that are suggested to a client.
+/// The shortest and the longest polling interval that is suggested to a client.
 const POLL: [Duration; 2] = [Duration::from_millis(250), Duration::from_secs(5)];
 
-/// A task at a moment, with what a client is told besides its record.
+/// A snapshot of a task, with data for the client besides its record.
 pub(crate) struct View<'a> {
     pub(crate) task: &'a Task,
     /// The result of its call, if it has one.
     pub(crate) result: Option<&'a JsonText>,
-    /// How long it is kept from its creation on.
+    /// How long the task is kept from its creation on.
     pub(crate) ttl: Duration,
     pub(crate) now: Timestamp,
 }
@@ -85,7 +85,7 @@ impl View<'_> {
         }
     }
 
-    /// What a person may read of its state.
+    /// Returns a description of the state for people.
     fn message(&self) -> Option<String> {
         let task = self.task;
         match task.state {
@@ -101,7 +101,7 @@ impl View<'_> {
         }
     }
 
-    /// Returns when to look next: the older the task, the later.
+    /// Returns the polling interval. It grows with the age of the task.
     fn poll(&self) -> Duration {
         let age = Duration::from_millis(self.now.0.saturating_sub(self.task.created_at.0));
         (age / 4).clamp(POLL[0], POLL[1])
