@@ -1,4 +1,4 @@
-//! A caller as one node tells another of it.
+//! The wire form of a caller.
 
 use std::time::{Duration, SystemTime};
 

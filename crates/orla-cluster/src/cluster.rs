@@ -38,9 +38,9 @@ const LEARN: Duration = Duration::from_secs(2);
 /// How long the start of an instance waits for its cluster.
 const JOIN: Duration = Duration::from_secs(2);
 
-/// The cluster that an instance is a node of, and what its other nodes offer.
+/// The cluster of an instance, with the capabilities of its other nodes.
 ///
-/// It does nothing before [`start`](Self::start).
+/// It is inactive before [`start`](Self::start).
 pub struct Cluster {
     link: Arc<Link>,
     market: Weak<CapabilityMarketplace>,
@@ -60,8 +60,9 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// A node with these settings that offers what `market` serves. `describe` makes of a capability what other nodes
-    /// see: an MCP tool in JSON, or `None` if they are not to see it.
+    /// Creates a node with these settings that offers the capabilities of `market`. `describe` returns a
+    /// capability in the form for other nodes, an MCP tool in JSON, or `None` if other nodes must not
+    /// see it.
     pub fn new(
         settings: ClusterSettings,
         market: &Arc<CapabilityMarketplace>,
@@ -99,13 +100,13 @@ impl Cluster {
         }
     }
 
-    /// Sets whether other nodes may pass on calls of callers that were not identified. A node on which every caller needs a
-    /// credential refuses them.
+    /// Sets whether other nodes may pass on calls of unidentified callers. A node that requires a
+    /// credential of every caller refuses such calls.
     pub fn admit_anonymous(&self, admits: bool) {
         self.link.admits_anonymous.store(admits, Ordering::Relaxed);
     }
 
-    /// Runs calls of what the other nodes offer.
+    /// Returns the executor for calls of capabilities of other nodes.
     pub fn executor(&self) -> ClusterExecutor {
         ClusterExecutor::new(Arc::clone(&self.link), Arc::clone(&self.shared), self.market.clone())
     }
@@ -115,20 +116,19 @@ impl Cluster {
         &self.link.settings.node
     }
 
-    /// Returns the records that all nodes share. They can be used once this node has joined the cluster.
-    /// Without a user, nothing is kept in NATS for them.
+    /// Returns the store of the records that all nodes share. It can be used once this node has joined
+    /// the cluster. If the store is not used, it keeps nothing in NATS.
     pub fn store(&self) -> Arc<dyn StateStore> {
         self.store.want();
         Arc::new(self.store.clone())
     }
 
-    /// Joins the cluster. If NATS cannot be reached or does not answer soon, that is tried again for
-    /// ever, and returned as what is not an error; a connection that is lost is made again for ever,
-    /// too.
+    /// Joins the cluster. If NATS cannot be reached or does not answer soon, the node keeps trying, and
+    /// the problem is returned as `Ok(Some(_))`. The node also reconnects after every lost connection.
     ///
     /// # Errors
     ///
-    /// What does not pass by itself: see [`ClusterError`].
+    /// Returns problems that do not pass by themselves: see [`ClusterError`].
     pub async fn start(&self) -> Result<Option<ClusterError>, ClusterError> {
         let member = Arc::new(Member {
             link: Arc::clone(&self.link),
@@ -164,19 +164,19 @@ impl Cluster {
         }
     }
 
-    /// Leaves the cluster: no call of other nodes begins any more, and those that run have this long to end. Calls of
-    /// other nodes' capabilities go on.
+    /// Leaves the cluster. No further call of other nodes begins, and running ones have this long to
+    /// end. Calls to other nodes continue.
     pub async fn leave(&self, patience: Duration) {
         self.leaving.cancel();
         self.serving.end(patience).await;
     }
 
-    /// Has a node take no more calls of others, or take them again. Calls that run go on, and so do
-    /// those of its own callers.
+    /// Makes a node stop taking calls of other nodes, or take them again. Running calls and calls of the
+    /// node's own callers continue.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no such node, or it does not answer.
+    /// Returns an error if the node does not exist or does not answer.
     pub async fn drain(&self, node: &str, drains: bool) -> Result<(), OrderError> {
         if node != self.link.settings.node {
             return orders::tell(&self.link, node, drains).await;
@@ -185,12 +185,12 @@ impl Cluster {
         Ok(())
     }
 
-    /// What tells this process from others with its name.
+    /// Returns an identifier of this process, distinct from other processes with its name.
     pub fn instance(&self) -> &str {
         &self.link.instance
     }
 
-    /// Answers what other nodes ask. The first answerer stays.
+    /// Sets the answerer for questions of other nodes. Later answerers are ignored.
     pub fn answer_with(&self, answerer: Arc<dyn Answerer>) {
         drop(self.inquiries.answerer.set(answerer));
     }
@@ -204,7 +204,7 @@ impl Cluster {
     ///
     /// # Errors
     ///
-    /// It gives no answer in this time.
+    /// Returns an error if no answer arrives within this time.
     pub async fn ask(
         &self,
         instance: &str,
@@ -215,7 +215,7 @@ impl Cluster {
         self.inquiries.ask(instance, caller, question, patience).await
     }
 
-    /// Returns the other nodes that are there, with what tells their processes apart.
+    /// Returns the other nodes that are present, with the identifiers of their processes.
     pub fn peers(&self) -> Vec<(String, String)> {
         let peers = self.shared.read(Registry::peers);
         peers.into_iter().map(|peer| (peer.node, peer.instance)).collect()
@@ -226,8 +226,9 @@ impl Cluster {
         self.shared.is_draining()
     }
 
-    /// Returns whether this node would run this for another one: what it shares, for callers that it
-    /// takes calls of. A program makes calls that only its text names, so it needs all to be shared.
+    /// Returns whether this node would run a capability for another node. It must share the capability,
+    /// and take calls of such callers. A program makes calls that are named only in its text, so it
+    /// requires that all capabilities are shared.
     pub fn admits(&self, capability: &Entry, is_program: bool, is_identified: bool) -> bool {
         let is_shared = match is_program {
             true => self.link.settings.share.is_none(),
@@ -239,7 +240,7 @@ impl Cluster {
         is_shared && (is_identified || self.link.admits_anonymous.load(Ordering::Relaxed))
     }
 
-    /// Returns whether this node hears the others.
+    /// Returns whether this node receives messages of the others.
     pub fn is_connected(&self) -> bool {
         self.link.is_connected()
     }
@@ -309,7 +310,7 @@ impl Source for Cluster {
     }
 
     fn may_serve(&self, name: &str) -> bool {
-        // Only a running node knows what the others have.
+        // Only a running node knows the capabilities of the others.
         !self.is_started() && self.link.settings.takes(name)
     }
 
@@ -332,7 +333,7 @@ impl Source for Cluster {
 
     async fn shutdown(&self) {
         self.leave(Duration::ZERO).await;
-        // What says that this node is gone is the last that it sends.
+        // The announcement that this node is gone is its last message.
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;

@@ -1,4 +1,3 @@
-//! Why an instance cannot be a node of its cluster.
 
 use std::path::PathBuf;
 
@@ -6,7 +5,8 @@ use async_nats::jetstream::ErrorCode;
 use async_nats::jetstream::context::AccountErrorKind;
 use async_nats::{ConnectError, ConnectErrorKind};
 
-/// Why an instance cannot be a node of its cluster. One line each; no address is repeated.
+/// The reason why an instance cannot be a node of its cluster. Each message is one line and contains no
+/// address.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -17,7 +17,7 @@ pub enum ClusterError {
         what: &'static str,
         /// Its path.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem with the file.
         problem: String,
     },
     /// NATS does not know the credentials.
@@ -35,10 +35,11 @@ pub enum ClusterError {
     /// The server has no JetStream.
     #[error("the NATS server has no JetStream, which a cluster needs: start it with `-js`")]
     NoJetStream,
-    /// JetStream does not do what a node needs. It is tried again: it may choose a leader, or lack servers.
+    /// JetStream does not meet the needs of a node. The node retries, since JetStream may be choosing a
+    /// leader or lack servers.
     #[error("JetStream: {0}")]
     JetStream(String),
-    /// The buckets are those of another version.
+    /// The buckets belong to another version.
     #[error("the bucket `{bucket}` is from another version of orla: give the cluster another name")]
     OtherVersion {
         /// The name of the bucket.
@@ -52,7 +53,7 @@ impl ClusterError {
         matches!(self, Self::Unreachable(_) | Self::JetStream(_))
     }
 
-    /// What keeps JetStream from saying what it has.
+    /// Classifies an error of an account request to JetStream.
     pub(crate) fn of_account(error: &AccountErrorKind) -> Self {
         match error {
             AccountErrorKind::JetStreamUnavailable => Self::NoJetStream,
@@ -78,7 +79,7 @@ impl ClusterError {
     }
 }
 
-/// Returns whether this answer says that there is no JetStream, and not that it is not ready.
+/// Returns whether this error code means that JetStream is absent, rather than not ready.
 fn is_off(code: ErrorCode) -> bool {
     [ErrorCode::JETSTREAM_NOT_ENABLED, ErrorCode::JETSTREAM_NOT_ENABLED_FOR_ACCOUNT].contains(&code)
 }

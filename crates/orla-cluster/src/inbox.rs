@@ -12,8 +12,8 @@ use tokio::sync::mpsc;
 
 /// The maximum number of frames of one call that wait to be read.
 const MAX_FRAMES: usize = 1024;
-/// The maximum number of bytes of one call that wait to be read: those that are sent without a credit,
-/// and what else a call sends.
+/// The maximum number of unread bytes of one call: frames that are sent without a credit, and all other
+/// frames of the call.
 const MAX_BYTES: usize = 8 * 1024 * 1024;
 /// The maximum number of bytes of all calls that wait to be read.
 const MAX_ALL: usize = 128 * 1024 * 1024;
@@ -81,7 +81,7 @@ impl Inbox {
 
 impl Drop for Inbox {
     fn drop(&mut self) {
-        // Afterwards, nothing is added any more.
+        // Nothing is added from now on.
         self.inboxes.slots.lock().remove(&self.token);
         self.inboxes.held.fetch_sub(self.held.load(Ordering::Relaxed), Ordering::Relaxed);
     }

@@ -1,8 +1,8 @@
-//! What one node asks of others besides calls: one message there and one back.
+//! Inquiries: requests between nodes besides calls, with one message in each direction.
 //!
-//! An inquiry goes to an instance, at `ask.1` of its subjects, in the name of a caller or in none. What it means is the
-//! business of the one who answers ([`Answerer`]). It has no effect that a lost message would leave in doubt for long: who asks
-//! waits for the answer, and may ask again.
+//! An inquiry is sent to an instance, at `ask.1` of its subjects, with or without a caller. The
+//! recipient interprets its content ([`Answerer`]). An inquiry must have no effect that a lost message
+//! would leave in doubt for long: the sender waits for the answer, and may repeat the inquiry.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, SystemTime};
@@ -29,7 +29,7 @@ const MAX_ASKED: usize = 1024;
 const ANSWER: &str = "answer";
 const REFUSAL: &str = "refused";
 
-/// Answers what other nodes ask, and decides whom.
+/// Answers the questions of other nodes, and decides which callers to serve.
 #[async_trait]
 pub trait Answerer: Send + Sync {
     /// Returns the answer to a question in the name of this caller, of at most
@@ -37,7 +37,7 @@ pub trait Answerer: Send + Sync {
     async fn answer(&self, caller: Option<Principal>, question: Bytes) -> Bytes;
 }
 
-/// Why a node gave no answer.
+/// The reason why a node gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoReply {
@@ -56,7 +56,7 @@ struct Head {
     caller: Option<Caller>,
 }
 
-/// What a node asks and is asked.
+/// The inquiries that a node sends and receives.
 pub(crate) struct Inquiries {
     link: Arc<Link>,
     shared: Arc<Shared>,
@@ -87,7 +87,7 @@ impl Inquiries {
     ///
     /// # Errors
     ///
-    /// It gives no answer in this time.
+    /// Returns an error if no answer arrives within this time.
     pub(crate) async fn ask(
         &self,
         instance: &str,
@@ -149,7 +149,7 @@ impl Inquiries {
                 Ok(_) => (REFUSAL, Bytes::from_static(b"its answer is too large")),
                 Err(why) => (REFUSAL, why.into()),
             };
-            // Who asks notices that nothing comes.
+            // The sender notices the missing answer.
             drop(this.link.send(reply.to_string(), None, header, answer).await);
         });
     }
@@ -166,11 +166,11 @@ impl Inquiries {
     }
 }
 
-/// In whose name is asked.
+/// Returns the caller in whose name the inquiry is made.
 ///
 /// # Errors
 ///
-/// Returns an error if it is not said, or not for this node to answer.
+/// Returns an error if the header lacks the caller, or if this node may not answer for it.
 fn caller_of(header: &str, now: SystemTime) -> Result<Option<Principal>, &'static str> {
     let head: Head = serde_json::from_str(header).map_err(|_| "it cannot read who asks")?;
     if !is_name(&head.from) || head.caller.as_ref().is_some_and(Caller::is_too_large) {

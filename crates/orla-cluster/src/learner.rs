@@ -1,4 +1,4 @@
-//! Reads what the other nodes offer. It waits for JetStream, so that nothing else does.
+//! Reads the offers of the other nodes. A separate task does so, because it waits for JetStream.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +21,7 @@ const READ: Duration = Duration::from_secs(30);
 /// The maximum number of entries of the bucket of leases that are looked at.
 const MAX_LISTED: usize = 1024;
 
-/// What reads the offers of the others.
+/// Reads the offers of the other nodes.
 pub(crate) struct Learner {
     shared: Arc<Shared>,
     wants: Mutex<Wants>,
@@ -51,7 +51,8 @@ impl Learner {
         self.news.notify_one();
     }
 
-    /// Reads what is wanted, until it is dropped. `take` gets each lease of the list and the name of its node.
+    /// Reads the wanted offers, until it is dropped. `take` receives each lease of the list with the
+    /// name of its node.
     pub(crate) async fn learn(&self, buckets: &Buckets, take: impl Fn(&str, &[u8])) {
         let (mut reads, mut lists) = (FuturesUnordered::new(), FuturesUnordered::new());
         let mut is_listed = false;

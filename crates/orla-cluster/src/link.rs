@@ -1,9 +1,10 @@
-//! The connection to NATS, and where messages go.
+//! The connection to NATS, and the routing of messages.
 //!
-//! Every instance receives at one subscription, `orla.CLUSTER.to.NODE.INSTANCE.>`: calls at `call.DIGEST`, inquiries
-//! at `ask.1`, and the frames of a call or an answer at `in.TOKEN`, where the token is random and the same at both ends. So the messages of one sender arrive in
-//! the order in which they were sent. A message for a token that is not known is dropped. Two processes with the name of
-//! one node are two instances, so that a call reaches one of them alone.
+//! Every instance receives at one subscription, `orla.CLUSTER.to.NODE.INSTANCE.>`: calls at
+//! `call.DIGEST`, inquiries at `ask.1`, and the frames of a call or an answer at `in.TOKEN`. The token
+//! is random and the same at both ends. The messages of one sender therefore arrive in the order in
+//! which they were sent. A message with an unknown token is dropped. Two processes with the name of one
+//! node are two instances, so a call reaches only one of them.
 
 use std::collections::HashMap;
 use std::error::Error;
@@ -36,11 +37,11 @@ const CONNECT: Duration = Duration::from_secs(5);
 const ANSWER: Duration = Duration::from_secs(5);
 /// The least and the most bytes of a message besides its header.
 const CHUNK: (usize, usize) = (16 * 1024, 512 * 1024);
-/// What of a message its header may take, in bytes.
+/// The maximum size of the header of a message.
 pub(crate) const MAX_HEADER: usize = 64 * 1024;
 /// How long a message to this instance itself may take before NATS counts as silent.
 const ECHO: Duration = Duration::from_secs(2);
-/// How long after the loss of a connection calls wait for the next one, which another server may give.
+/// How long calls wait for a new connection, possibly to another server, after a connection was lost.
 const RECONNECT: Duration = Duration::from_secs(5);
 /// How often the same complaint of NATS is logged, and how many different ones are remembered.
 const COMPLAINTS: (Duration, usize) = (Duration::from_secs(60), 64);
@@ -48,13 +49,13 @@ const COMPLAINTS: (Duration, usize) = (Duration::from_secs(60), 64);
 pub(crate) const REPLICAS: usize = 3;
 /// How long the offers of nodes are kept that left without a word.
 const OFFERS: Duration = Duration::from_secs(24 * 3600);
-/// What the buckets are, so that another version is told apart.
+/// The description of the buckets, which distinguishes versions.
 const DESCRIPTION: &str = "orla cluster 1";
 
 /// The connection of a node.
 pub(crate) struct Link {
     pub(crate) settings: ClusterSettings,
-    /// What tells this process from others with the name of this node.
+    /// The identifier of this process, distinct from other processes with the name of this node.
     pub(crate) instance: String,
     client: OnceLock<Client>,
     is_connected: Arc<watch::Sender<bool>>,
@@ -86,7 +87,7 @@ impl Link {
         })
     }
 
-    /// Connects, if that was not done. From then on, a lost connection is made again for ever.
+    /// Connects, unless already connected. From then on, a lost connection is always reestablished.
     ///
     /// # Errors
     ///
@@ -103,7 +104,7 @@ impl Link {
         let client = connected.map_err(|err| ClusterError::of_connecting(&err))?;
         // There is one connection, which is made once.
         drop(self.client.set(client));
-        // The events alone say what it is now.
+        // Only the events determine the current state.
         let mut connection = self.connection();
         drop(timeout(CONNECT, connection.wait_for(|is_connected| *is_connected)).await);
         Ok(())
@@ -212,7 +213,7 @@ impl Link {
         *self.is_connected.borrow()
     }
 
-    /// Returns whether there is a connection. Waits for one that was just lost.
+    /// Returns whether there is a connection. Waits for the next one if the connection was just lost.
     pub(crate) async fn wait_until_connected(&self) -> bool {
         let lost = *self.lost.lock();
         let mut connection = self.connection();
@@ -299,8 +300,8 @@ impl Link {
         }
     }
 
-    /// Sends an echo, and returns whether it comes back. A connection that is lost without a word looks like one that is
-    /// there.
+    /// Sends an echo request, and returns whether the echo arrives. A connection that was lost silently
+    /// looks like an open one.
     pub(crate) async fn probe(&self) -> bool {
         let Ok(mut inbox) = self.open() else { return false };
         let echo = async {
@@ -330,14 +331,14 @@ impl Link {
     }
 }
 
-/// So many random bytes, as hexadecimal digits.
+/// Returns this many random bytes, as hexadecimal digits.
 pub(crate) fn random<const BYTES: usize>() -> Result<String, String> {
     let mut bytes = [0; BYTES];
     getrandom::fill(&mut bytes).map_err(|err| err.to_string())?;
     Ok(hex::encode(bytes))
 }
 
-/// What was logged a short time ago.
+/// The recently logged problems.
 #[derive(Default)]
 struct Complaints(Mutex<HashMap<String, Instant>>);
 

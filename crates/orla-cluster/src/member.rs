@@ -1,7 +1,9 @@
-//! This node among the others: keeps its lease and its offer, and hears those of the others.
+//! This node as a member of the cluster: maintains its lease and its offer, and receives those of the
+//! others.
 //!
-//! Four tasks share a member: `receive` hands messages to their calls, `hear` takes leases, the learner reads offers, and
-//! `keep` writes what this node says. None waits for another, so that a slow answer of JetStream delays no call.
+//! A member has four tasks. `receive` passes messages to their calls, `hear` receives leases, the
+//! learner reads offers, and `keep` writes this node's lease and offer. No task waits for another, so a
+//! slow answer of JetStream delays no call.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,7 +33,7 @@ use crate::store::ClusterStore;
 
 /// How often the lease is renewed.
 const RENEW: Duration = Duration::from_secs(3);
-/// How often what was not renewed is looked for.
+/// The interval between two searches for expired leases.
 const LOOK: Duration = Duration::from_secs(1);
 /// The pause between attempts to join.
 const AGAIN: Duration = Duration::from_secs(2);
@@ -52,9 +54,9 @@ pub(crate) struct Member {
     pub(crate) inquiries: Arc<Inquiries>,
     pub(crate) store: ClusterStore,
     pub(crate) describe: DescribeTool,
-    /// The node says that it is gone.
+    /// Cancelled when the node announces that it leaves.
     pub(crate) leaving: CancellationToken,
-    /// Nothing is received any more.
+    /// Cancelled when no more messages are received.
     pub(crate) stop: CancellationToken,
     /// When it joined; see [`Lease::epoch`].
     pub(crate) epoch: AtomicU64,
@@ -63,7 +65,7 @@ pub(crate) struct Member {
     pub(crate) contested: Notify,
 }
 
-/// What a member needs of NATS.
+/// The NATS objects that a member needs.
 pub(crate) struct Joined {
     buckets: Buckets,
     messages: Subscriber,
@@ -126,7 +128,7 @@ impl Member {
         tasks.spawn(Keeper::new(self, buckets).keep());
     }
 
-    /// Hands messages to their calls, in the order in which they come.
+    /// Passes messages to their calls, in the order of arrival.
     async fn receive(self: Arc<Self>, mut messages: Subscriber) {
         while let Some(message) = next(&mut messages, &self.stop).await {
             let mut parts = message.subject.as_str().rsplitn(3, '.');
@@ -157,7 +159,7 @@ impl Member {
                         false
                     });
                 }
-                // Without a connection, none can be heard.
+                // Without a connection, no lease can arrive.
                 _ = look.tick() => if self.link.is_connected() {
                     self.shared.change(|registry| registry.expire(Instant::now()));
                 }
@@ -165,7 +167,7 @@ impl Member {
         }
     }
 
-    /// Takes what was written into the bucket of leases.
+    /// Takes in a message of the lease bucket.
     fn heard(&self, message: &Message) {
         let is_end = message.headers.as_ref().is_some_and(|headers| {
             // Written when an entry is deleted or expires.
@@ -233,7 +235,7 @@ impl Member {
         }
     }
 
-    /// Does what this node is told.
+    /// Follows the orders to this node.
     async fn obey(self: Arc<Self>, orders: Subscriber) {
         tokio::select! {
             () = orders::obey(&self.link, &self.shared, orders) => {}
@@ -241,7 +243,7 @@ impl Member {
         }
     }
 
-    /// What this node offers now.
+    /// Returns the current offer of this node.
     fn offers(&self) -> Offers {
         let Some(market) = self.market.upgrade() else { return Offers::default() };
         let snapshot = market.snapshot();
@@ -267,12 +269,12 @@ async fn next(messages: &mut Subscriber, stop: &CancellationToken) -> Option<Mes
     }
 }
 
-/// Writes what this node says of itself.
+/// Writes the lease and the offer of this node.
 struct Keeper {
     member: Arc<Member>,
     buckets: Buckets,
     offer: Offer,
-    /// Whether what was said last is known to be written.
+    /// Whether the last write is known to be made.
     is_written: bool,
     failing: Failing,
     changes: watch::Receiver<u64>,
@@ -291,7 +293,7 @@ struct Offer {
     parts: u32,
 }
 
-/// How long nothing could be written.
+/// How long all writes have failed.
 #[derive(Debug, Default)]
 struct Failing {
     since: Option<Instant>,
@@ -336,7 +338,7 @@ impl Keeper {
         drop(self.buckets.leases.delete(&member.link.settings.node).await);
     }
 
-    /// Does what is to be done next.
+    /// Does the next piece of work.
     async fn step(&mut self) {
         tokio::select! {
             biased;
@@ -357,7 +359,8 @@ impl Keeper {
         }
     }
 
-    /// Says what there is, and learns who is there: at first, and after each time without a connection.
+    /// Writes the offer and reads which nodes are present: at first, and after each loss of the
+    /// connection.
     async fn begin(&mut self) {
         self.say(true).await;
         self.member.learner.want_list();
@@ -405,7 +408,7 @@ impl Keeper {
             self.buckets.offers.purge(key).await.map_err(|err| err.to_string())?;
         }
         self.offer.parts = parts;
-        // One that is only written again is not newer. After a loss of the bucket, it is older.
+        // A rewritten offer is not newer. After a loss of the bucket, it is older.
         if digest != self.offer.digest {
             (self.offer.digest, self.offer.since) = (digest, since);
         }
@@ -417,7 +420,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Says that this node is there.
+    /// Writes a heartbeat.
     async fn renew(&mut self) {
         let member = &self.member;
         if !member.link.is_connected() {

@@ -1,6 +1,7 @@
-//! What operators tell nodes, through any of them.
+//! Orders of operators to nodes, which any node can send.
 //!
-//! An order is a message to `orla.CLUSTER.drain.NODE`, so that the permissions of NATS decide which nodes give orders.
+//! An order is a message to `orla.CLUSTER.drain.NODE`, so the permissions of NATS decide which nodes may
+//! give orders.
 
 use std::time::Duration;
 
@@ -18,24 +19,24 @@ const ANSWER: Duration = Duration::from_secs(5);
 const DRAIN: &str = "drain";
 const TAKE: &str = "take";
 
-/// Why a node does not do what it is told.
+/// The reason why a node does not follow an order.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OrderError {
     /// No node has this name.
     #[error("no node of the cluster has this name")]
     Unknown,
-    /// It cannot be told now.
+    /// The order cannot be sent now.
     #[error("{0}")]
     Unavailable(String),
 }
 
-/// Receives what this node is told.
+/// Subscribes to the orders for this node.
 pub(crate) async fn receive(link: &Link) -> Result<Subscriber, String> {
     link.subscribe(subject(link, &link.settings.node)).await
 }
 
-/// Does what this node is told.
+/// Follows the orders to this node.
 pub(crate) async fn obey(link: &Link, shared: &Shared, mut orders: Subscriber) {
     while let Some(order) = orders.next().await {
         let Some(drains) = wanted(&order.payload) else { continue };

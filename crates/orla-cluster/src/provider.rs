@@ -16,13 +16,13 @@ use crate::presence::Offered;
 pub(crate) struct ClusterProvider {
     /// Its id there, which is its id here.
     pub(crate) id: String,
-    /// What tells its version from others.
+    /// The digest of its version.
     pub(crate) digest: String,
     /// Whether a call that may have begun can be made again.
     pub(crate) is_idempotent: bool,
     /// How long one call may take there, if that is said of it.
     pub(crate) timeout: Option<Duration>,
-    /// What a call needs: to reach NATS.
+    /// The requirement of a call: a connection to NATS.
     pub(crate) requires: Arc<[String]>,
 }
 
@@ -44,7 +44,7 @@ impl CustomProvider for ClusterProvider {
     }
 }
 
-/// Returns whether a capability here is one that other nodes run.
+/// Returns whether other nodes run the capability of this provider.
 pub fn is_of_nodes(provider: &ProviderType) -> bool {
     provider.settings::<ClusterProvider>().is_ok()
 }

@@ -1,4 +1,4 @@
-//! What is configured of the cluster.
+//! The configuration of the cluster.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use orla_marketplace::id::Pattern;
 
 use crate::error::ClusterError;
 
-/// The file that says who the node is.
+/// The name of the setting for the credentials file, which identifies the node.
 pub(crate) const CREDENTIALS: &str = "credentials";
 
 /// The cluster that an instance is a node of.
@@ -33,7 +33,7 @@ pub struct ClusterSettings {
 /// PEM files for the connections to NATS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// Certificates that are trusted besides those of the system.
+    /// Certificates that are trusted in addition to those of the system.
     pub ca: Option<PathBuf>,
     /// The certificate of this client.
     pub certificate: Option<PathBuf>,
@@ -42,7 +42,7 @@ pub struct TlsFiles {
 }
 
 impl ClusterSettings {
-    /// What is wrong with the files that are named here: each is read, and the credentials are understood. Blocks.
+    /// Returns the problems with the named files. Reads each file and parses the credentials. Blocks.
     pub fn check_files(&self) -> Vec<ClusterError> {
         let problems = self.files().map(|(what, path)| {
             let checked = std::fs::read(path).and_then(|bytes| match what {
@@ -57,7 +57,7 @@ impl ClusterSettings {
         problems.flatten().collect()
     }
 
-    /// Returns the files that are named here, and what they are.
+    /// Returns the named files with their meanings.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let files = [
             (CREDENTIALS, &self.credentials),

@@ -1,4 +1,4 @@
-//! What is known of the cluster, for all who use it.
+//! The state of the cluster that all parts of this crate share.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,13 +8,13 @@ use tokio_util::sync::CancellationToken;
 
 use crate::presence::Registry;
 
-/// What is known of the cluster.
+/// The known state of the cluster.
 pub(crate) struct Shared {
     registry: Mutex<Registry>,
-    /// The ids of what this node offers.
+    /// The ids of this node's capabilities.
     own: Mutex<Vec<String>>,
     changes: watch::Sender<u64>,
-    /// Whether it was once known who is there.
+    /// Whether the present nodes were ever known.
     is_learned: watch::Sender<bool>,
     /// Another instance has taken this node's name.
     pub(crate) replaced: CancellationToken,
@@ -75,7 +75,7 @@ impl Shared {
         look(&self.registry.lock())
     }
 
-    /// Changes what is known. `change` returns whether that changes what is served.
+    /// Changes the known state. `change` returns whether the served capabilities change.
     pub(crate) fn change(&self, change: impl FnOnce(&mut Registry) -> bool) {
         if change(&mut self.registry.lock()) {
             self.changes.send_modify(|count| *count += 1);
@@ -94,7 +94,7 @@ impl Shared {
         self.own.lock().clone()
     }
 
-    /// Returns a number that grows whenever what is served changes.
+    /// Returns a number that increases whenever the served capabilities change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }

@@ -19,7 +19,7 @@ pub(crate) fn prepare(server: &Server, config: &Config) {
     }
 }
 
-/// Goes on with the push notifications that the server before this one has not sent.
+/// Continues the push notifications that the previous server did not send.
 ///
 /// # Errors
 ///

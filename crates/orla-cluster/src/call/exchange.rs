@@ -1,4 +1,4 @@
-//! One end of a call: what it sends, and what it receives.
+//! One end of a call between nodes.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::{HEARTBEAT, PEER_TIMEOUT, WINDOW};
 use crate::inbox::Inbox;
 use crate::link::{HEADER, Link};
 
-/// What an end sends.
+/// The sending half of one end.
 pub(super) struct Out {
     link: Arc<Link>,
     subject: String,
@@ -24,7 +24,7 @@ pub(super) struct Out {
     credited: watch::Sender<u64>,
 }
 
-/// What an end receives.
+/// One end of a call.
 pub(super) struct Exchange {
     inbox: Inbox,
     order: Order,
@@ -32,7 +32,7 @@ pub(super) struct Exchange {
     pub(super) out: Arc<Out>,
 }
 
-/// What has come.
+/// A received item.
 pub(super) enum Received {
     /// A frame that is neither a heartbeat nor a credit.
     Frame(Kind, u64, Bytes),
@@ -97,7 +97,7 @@ impl Out {
         Ok(())
     }
 
-    /// Says again and again that this end is there.
+    /// Sends heartbeats repeatedly.
     pub(super) async fn beat(&self) {
         loop {
             sleep(HEARTBEAT).await;
@@ -124,8 +124,8 @@ impl Exchange {
         Self { inbox, order: Order::default(), heard: Instant::now(), out: Arc::new(out) }
     }
 
-    /// Returns whether the other end has withdrawn the call already, of which it has heard nothing yet
-    /// and sends no more.
+    /// Returns whether the other end has withdrawn the call, without having received anything and
+    /// without sending more.
     pub(super) fn is_withdrawn(&mut self) -> bool {
         loop {
             match self.next().now_or_never() {
@@ -149,7 +149,7 @@ impl Exchange {
             if message.status == Some(StatusCode::NO_RESPONDERS) {
                 return Received::NoResponders;
             }
-            // What is no frame is not from a node.
+            // A message that is not a frame does not come from a node.
             let Some(head) = head(&message) else { continue };
             match self.order.turn(head) {
                 Turn::Take => {}

@@ -44,7 +44,7 @@ pub struct ClusterExecutor {
     market: Weak<CapabilityMarketplace>,
 }
 
-/// Why a node gave no answer.
+/// The reason why a node gave no answer.
 enum NoAnswer {
     /// The call has not begun there.
     NotBegun(String),
@@ -60,7 +60,7 @@ enum NoAnswer {
 enum End {
     /// The node has answered. The memory is reserved until the outcome has its own.
     Answer(Bytes, Option<Reservation>),
-    /// It gives no answer, and there is nothing to withdraw.
+    /// The node gives no answer, and there is nothing to withdraw.
     Over(NoAnswer),
     /// The call may still run there, and is withdrawn.
     Withdrawn(Result<RuntimeResult<Outcome>, NoAnswer>),
@@ -75,7 +75,7 @@ impl ClusterExecutor {
         Self { link, shared, market }
     }
 
-    /// Returns the node for the next attempt: one that came meanwhile, too.
+    /// Returns the node for the next attempt, which may be a node that joined in the meantime.
     fn next(&self, digest: &str, tried: &[String], wanted: Option<&str>) -> Option<Candidate> {
         let candidates = self.shared.read(|registry| registry.candidates(digest));
         candidates.into_iter().find(|candidate| {
@@ -212,7 +212,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// Sends the rest of the input, answers what the node asks, and collects its answer.
+    /// Sends the rest of the input, answers the questions of the node, and collects its answer.
     async fn follow(
         &self,
         exchange: &mut Exchange,
@@ -298,7 +298,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// What the node answered; `None` if it is not an answer.
+    /// Reads the answer of the node. Returns `None` if the body is not an answer.
     fn read(&self, body: &Bytes) -> Option<RuntimeResult<Outcome>> {
         let instance = format!("the node {}", self.candidate.node);
         let request =
@@ -307,11 +307,11 @@ impl Attempt<'_> {
     }
 }
 
-/// Takes a part of an answer, whose first frame says how long it is.
+/// Takes a part of an answer, whose first frame contains the total length.
 ///
 /// # Errors
 ///
-/// Returns an error if it is too long.
+/// Returns an error if the answer is too long.
 fn arrive(
     result: &mut Option<Assembly>,
     kind: Kind,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What a frame is.
+/// The kind of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The other end is there.
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     Result,
     /// More of an input or a result.
     Chunk,
-    /// So many bytes of an input or a result have arrived.
+    /// This many bytes of an input or a result have arrived.
     Credit,
     /// The call was not begun, and will not be.
     Refused,
@@ -53,7 +53,7 @@ impl Kind {
         ("gone", Self::Gone),
     ];
 
-    /// Returns whether a call cannot go on without such a frame.
+    /// Returns whether a call cannot continue without a frame of this kind.
     pub(super) fn is_counted(self) -> bool {
         match self {
             Self::Question | Self::Answer | Self::Result | Self::Chunk => true,
@@ -86,7 +86,7 @@ pub(super) struct Order {
     counted: u64,
 }
 
-/// What is to be done with a frame.
+/// What to do with a frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// It is the next one.
@@ -102,7 +102,7 @@ impl Order {
         match head.seq.cmp(&self.counted) {
             std::cmp::Ordering::Greater => Turn::Gap,
             std::cmp::Ordering::Less if head.kind.is_counted() => Turn::Skip,
-            // One that need not arrive may be overtaken in no way that matters.
+            // An optional frame may be overtaken without consequence.
             std::cmp::Ordering::Less => Turn::Take,
             std::cmp::Ordering::Equal => {
                 self.counted += u64::from(head.kind.is_counted());

@@ -1,4 +1,4 @@
-//! What a call carries besides its input, and notices as they travel.
+//! The head of a call, which contains everything besides the input, and the wire form of notices.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -19,7 +19,7 @@ const VERSION: u32 = 1;
 /// The maximum number of counts that a call is in.
 const MAX_COUNTS: usize = 1000;
 
-/// What a call carries besides its input.
+/// The data of a call besides its input.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct CallHead {
     v: u32,
@@ -35,12 +35,13 @@ pub(super) struct CallHead {
     hops: String,
     traceparent: Option<String>,
     principal: Option<Caller>,
-    /// What the caller's client can do, if there is one that can be asked.
+    /// The capabilities of the caller's client, if there is a client that can be asked.
     client: Option<Box<RawValue>>,
-    /// Whether the caller notes that the call begins. Then it is told if the call has to wait for an approval first.
+    /// Whether the caller records the start of the call. In this case, it is notified if the call must
+    /// first wait for an approval.
     #[serde(default)]
     pub(super) noted: bool,
-    /// Whether anyone listens to notices.
+    /// Whether the caller wants notices.
     pub(super) notices: bool,
     /// Whether it is the call of a task, or within one.
     pub(super) task: bool,
@@ -104,7 +105,7 @@ impl CallHead {
         Ok(head)
     }
 
-    /// What is wrong with a call that can be answered.
+    /// Returns the reason to refuse a call, if there is one that the node can answer with.
     pub(super) fn refusal(&self) -> Option<String> {
         if self.principal.as_ref().is_some_and(Caller::is_too_large) {
             return Some("its caller has too many groups, scopes and permissions".to_owned());
@@ -117,7 +118,7 @@ impl CallHead {
 
     /// As the text of a header, which has one line.
     pub(super) fn write(&self) -> String {
-        // Between its members, what a client says of itself may have lines.
+        // The client's JSON may contain line breaks between its members.
         serde_json::to_string(self).unwrap_or_default().replace(['\r', '\n'], " ")
     }
 
@@ -169,7 +170,7 @@ enum Told {
     Log {
         level: String,
         message: String,
-        /// What a server sent, and what it calls itself.
+        /// The data from the server, and the name that the server uses for itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         data: Option<Box<RawValue>>,
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use orla_marketplace::{MemoryBudget, OverBudget, Reservation};
 
-/// A payload that arrives in chunks. What has arrived is reserved, and not what is announced.
+/// A payload that arrives in chunks. Memory is reserved for the bytes that have arrived, not for the
+/// announced size.
 #[derive(Debug)]
 pub(super) struct Assembly {
     total: usize,
@@ -13,12 +14,12 @@ pub(super) struct Assembly {
     reserved: Reservation,
 }
 
-/// What a chunk made of a payload.
+/// The result of adding a chunk to a payload.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Arrived {
     /// It is all there.
     Whole(Bytes),
-    /// So many bytes of it are there.
+    /// The payload is incomplete. It has this many bytes so far.
     Part(usize),
     /// More came than was announced.
     TooMuch,
@@ -27,11 +28,11 @@ pub(super) enum Arrived {
 }
 
 impl Assembly {
-    /// A payload of so many bytes, which takes memory from this budget.
+    /// Begins a payload of this many bytes, which takes memory from this budget.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is none left.
+    /// Returns an error if the budget is exhausted.
     pub(super) fn new(total: usize, memory: &Arc<MemoryBudget>) -> Result<Self, OverBudget> {
         Ok(Self { total, so_far: BytesMut::new(), reserved: memory.reserve(0)? })
     }

@@ -21,7 +21,7 @@ pub(super) struct FarClient {
     pub(super) max: usize,
 }
 
-/// What notes at the caller's node that the call begins, as the node that runs the call sees it.
+/// The checkpoint at the caller's node, as the node that runs the call sees it.
 pub(super) struct FarCheckpoint {
     questions: mpsc::Sender<Asked>,
     /// Whether the call has waited for an approval since it was noted.
@@ -47,7 +47,7 @@ impl FarCheckpoint {
 #[async_trait]
 impl Checkpoint for FarCheckpoint {
     async fn waits(&self, _capability: &Entry) -> RuntimeResult<()> {
-        // If it is not heard there, the call stays one that may have begun.
+        // If the caller's node does not receive this, it still considers the call possibly begun.
         let is_heard = self.ask(WAITS).await.is_ok();
         self.has_waited.store(is_heard, Ordering::Release);
         Ok(())
@@ -169,7 +169,7 @@ pub(super) async fn ask(
     serde_json::to_vec(&refused).unwrap_or_default()
 }
 
-/// Returns the answer to a question that was not asked.
+/// Returns the answer to an unknown question.
 pub(super) fn unasked() -> Vec<u8> {
     serde_json::to_vec(&Answer::Gone).unwrap_or_default()
 }
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(through(1000, || Err(ClientError::Gone)).await, Err(ClientError::Gone));
     }
 
-    /// Writes down what it is told.
+    /// Records its calls.
     #[derive(Default)]
     struct Written(Mutex<Vec<&'static str>>);
 

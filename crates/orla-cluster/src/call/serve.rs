@@ -31,17 +31,17 @@ use crate::shared::{Shared, count};
 const MAX_RUNS: usize = 4096;
 /// The maximum number of notices of a call that wait to be sent. Further ones are left out.
 const MAX_NOTICES: usize = 256;
-/// The maximum number of refusals that are being sent. Of further ones, the caller hears nothing.
+/// The maximum number of refusals that are being sent. Further refusals are not sent.
 const MAX_REFUSALS: usize = 1024;
 /// How long an input may take to arrive, and a result to leave.
 const TRANSFER: Duration = Duration::from_secs(60);
 
-/// What runs the calls of other nodes.
+/// Runs the calls of other nodes.
 pub(crate) struct Serving {
     link: Arc<Link>,
     shared: Arc<Shared>,
     market: Weak<CapabilityMarketplace>,
-    /// The ids of what this node offers, by their digests.
+    /// The ids of this node's offered capabilities, by their digests.
     offered: ArcSwap<HashMap<String, String>>,
     places: Arc<Semaphore>,
     refusals: Arc<Semaphore>,
@@ -76,8 +76,8 @@ impl Serving {
         self.offered.store(Arc::new(offered));
     }
 
-    /// Takes no calls any more, and waits for those that run, at most this long. What runs then is given up, and its
-    /// callers learn that.
+    /// Stops taking calls, and waits at most this long for the running ones. The remaining calls are
+    /// aborted, and their callers are notified.
     pub(crate) async fn end(&self, patience: Duration) {
         self.leaving.cancel();
         self.runs.close();
@@ -116,11 +116,11 @@ impl Serving {
         });
     }
 
-    /// Returns the id of what is called, and a place for the call.
+    /// Returns the id of the called capability, and a place for the call.
     ///
     /// # Errors
     ///
-    /// Returns why it does not begin.
+    /// Returns why the call does not begin.
     fn admit(&self, digest: &str, head: &CallHead) -> Result<(String, OwnedSemaphorePermit), String> {
         if self.leaving.is_cancelled() {
             return Err("the node is shutting down".to_owned());
@@ -233,7 +233,7 @@ impl Serving {
             drop(out.send(Kind::Notice, 0, write_notice(notice)).await);
         }
         let kind = match &result {
-            // Another node may have room. Of a quota, it is not for another one to say.
+            // Another node may have room. A quota refuses the call on every node.
             Err(error @ RuntimeError::Busy { .. }) if error.never_ran() => Kind::Busy,
             _ => Kind::Result,
         };
@@ -286,11 +286,11 @@ impl Serving {
     }
 }
 
-/// Why there is no input.
+/// The reason why there is no input.
 enum NoInput {
-    /// For this reason, which the caller is told.
+    /// The call is refused for this reason, which is sent to the caller.
     Refused(String),
-    /// The caller wants nothing any more, or is gone.
+    /// The caller has withdrawn the call, or is gone.
     Withdrawn,
 }
 

@@ -1,4 +1,5 @@
-//! What this node knows of the counts of the cluster, and what follows from it. No I/O; the caller says what time it is.
+//! The known counts of the cluster, and the decisions that follow from them. No I/O; the caller provides
+//! the time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::presence::is_name;
 pub(super) const COUNTS: &str = "limit/count/";
 /// The records of lives of nodes.
 pub(super) const LIVES: &str = "limit/life/";
-/// Another node is gone when its record has not changed for so long.
+/// Another node is gone when its record has not changed for this long.
 pub(super) const LEASE: Duration = Duration::from_secs(10);
 /// A node takes its own places for lost somewhat sooner than others do.
 pub(super) const TRUSTED: Duration = Duration::from_secs(8);
@@ -35,7 +36,7 @@ fn node_of(value: &[u8]) -> String {
     if is_name(&record.node) { record.node } else { String::new() }
 }
 
-/// The counts and the lives of nodes, as they were last heard of.
+/// The last known counts and lives of nodes.
 #[derive(Default)]
 pub(super) struct Ledger {
     counts: HashMap<String, Known>,
@@ -44,15 +45,15 @@ pub(super) struct Ledger {
     pub(super) me: Option<String>,
     /// The places that calls of this node have.
     mine: BTreeMap<String, usize>,
-    /// Counts whose records may say of this node what is not so any more.
+    /// Counts whose records may contain outdated values of this node.
     stale: BTreeSet<String>,
-    /// Counts of which it is unknown whether this node's last write was made.
+    /// Counts for which it is unknown whether this node's last write was made.
     unsure: BTreeSet<String>,
 }
 
 struct Known {
     revision: Revision,
-    /// `None` if the record cannot be read. Then nothing is admitted.
+    /// `None` if the record cannot be read. No call is admitted in this case.
     tally: Option<Tally>,
 }
 
@@ -66,13 +67,13 @@ struct Heard {
 /// Changes that admit some calls.
 pub(super) struct Plan {
     pub(super) changes: Vec<Change>,
-    /// What becomes of each call if the changes are made.
+    /// The outcome of each call if the changes are made.
     pub(super) answers: Vec<Result<(), NotTaken>>,
     tallies: Vec<(String, Tally)>,
 }
 
 impl Ledger {
-    /// Takes what a record says now.
+    /// Takes in the current state of a record.
     pub(super) fn heard(&mut self, key: &str, record: Option<(Revision, &[u8])>, now: Instant) {
         if let Some(name) = key.strip_prefix(COUNTS) {
             match record {
@@ -102,7 +103,7 @@ impl Ledger {
         self.lives.get(life).map(|heard| heard.revision)
     }
 
-    /// Returns the lives that a count names and that were not heard of.
+    /// Returns the lives that a count names and whose records are unknown.
     pub(super) fn unheard(&self, name: &str) -> Vec<String> {
         let tally = self.counts.get(name).and_then(|known| known.tally.as_ref());
         let named = tally.into_iter().flat_map(|tally| tally.held.keys());
@@ -115,19 +116,19 @@ impl Ledger {
         counts.chain(self.lives.keys().map(|life| format!("{LIVES}{life}"))).collect()
     }
 
-    /// Returns the lives of other nodes that have said nothing for so long that they may be gone.
+    /// Returns the lives of other nodes that have been silent for so long that they may be gone.
     pub(super) fn silent(&self, now: Instant) -> Vec<(String, Revision)> {
         let others = self.lives.iter().filter(|(life, _)| self.me.as_ref() != Some(life));
         let silent = others.filter(|(_, heard)| now.saturating_duration_since(heard.since) >= LEASE);
         silent.map(|(life, heard)| (life.clone(), heard.revision)).collect()
     }
 
-    /// Returns whether this node has no places, and no record says so.
+    /// Returns whether this node has no places, and its record says so.
     pub(super) fn is_idle(&self) -> bool {
         self.mine.is_empty() && self.stale.is_empty()
     }
 
-    /// Returns whether a record is to be corrected.
+    /// Returns whether a record must be corrected.
     pub(super) fn is_stale(&self) -> bool {
         !self.stale.is_empty()
     }
@@ -153,7 +154,8 @@ impl Ledger {
         self.me.take()
     }
 
-    /// Returns the record of a count with the places of those that are there, and of this node as it is.
+    /// Returns the record of a count with the places of the nodes that are present, and the current
+    /// places of this node.
     fn tally(&self, name: &str) -> Result<Option<Tally>, NotTaken> {
         let Some(known) = self.counts.get(name) else { return Ok(None) };
         let tally = known.tally.clone();
@@ -264,7 +266,7 @@ impl Ledger {
         }
     }
 
-    /// Corrections that changed nothing are done.
+    /// Marks corrections without an effect as done.
     pub(super) fn settled(&mut self, room: usize) {
         for name in self.stale.iter().take(room).cloned().collect::<Vec<_>>() {
             let known = self.counts.get(&name).and_then(|known| known.tally.as_ref());
@@ -276,7 +278,7 @@ impl Ledger {
         }
     }
 
-    /// Counts that no longer matter, at most so many.
+    /// Returns counts that no longer matter, at most `most` of them.
     pub(super) fn unused(&self, now: Duration, most: usize) -> Vec<Change> {
         let unused = self.counts.iter().filter(|(name, _)| {
             self.tally(name).is_ok_and(|tally| tally.is_some_and(|tally| tally.is_unused(now)))
@@ -289,12 +291,12 @@ impl Ledger {
             .collect()
     }
 
-    /// What has been used of a count.
+    /// Returns the usage of a count.
     pub(super) fn count(&self, name: &str) -> Count {
         self.tally(name).ok().flatten().map(|tally| tally.count()).unwrap_or_default()
     }
 
-    /// Returns the callers of a rule with what they have used.
+    /// Returns the callers of a rule with their usage.
     pub(super) fn counts_of(&self, rule: &str) -> Vec<(String, Count)> {
         let of_rule = self.counts.iter().filter_map(|(name, known)| {
             let tally = known.tally.as_ref().filter(|tally| tally.rule == rule)?;

@@ -2,26 +2,25 @@
 //!
 //! # How it works
 //!
-//! A count is one record of the store, which says what was taken from its bucket and how many
-//! places each node has. Nodes change it by compare-and-set, so no place is given to two calls.
-//! One task of each node (`serve`) does this for all calls of the node: requests that arrive
-//! meanwhile go into the next batch. [`Ledger`] holds the known records and decides; it does no
-//! I/O.
+//! A count is one record of the store. It contains the amount taken from its bucket and the places of
+//! each node. Nodes change the record by compare-and-set, so no place is given to two calls. One task of
+//! each node (`serve`) does this for all calls of the node: requests that arrive meanwhile go into the
+//! next batch. [`Ledger`] holds the known records and decides; it does no I/O.
 //!
-//! A node with places also has a record of its life, which it renews. The places of a life without
-//! a record are free. Other nodes remove the record when it has not changed for a lease, after
-//! they have asked NATS for the newest state. A node that cannot renew its record ends its calls
-//! with places before that.
+//! A node with places also has a record of its life, which it renews. The places of a life without a
+//! record are free. Other nodes remove the record when it has not changed for a lease, after they have
+//! asked NATS for the newest state. A node that cannot renew its record ends its calls with places
+//! earlier.
 //!
 //! # Invariants
 //!
-//! - Never more calls than a count has places, whichever nodes die, stand still or cannot be heard (property-tested in
-//!   `tests`).
+//! - Never more calls run than a count has places, even if nodes crash, are suspended or lose their
+//!   connection (property-tested in `tests`).
 //! - A call that cannot be counted is refused.
 //!
 //! # What is deliberately absent
 //!
-//! Clocks of nodes: buckets are refilled by the clock of NATS.
+//! Clocks of nodes. Buckets are refilled by the clock of NATS.
 
 mod ledger;
 mod record;
@@ -46,15 +45,15 @@ use tokio_util::task::TaskTracker;
 
 use ledger::{COUNTS, LIVES, Ledger, Plan, TRUSTED};
 
-/// What all records are below.
+/// The prefix of all records.
 const ALL: &str = "limit/";
-/// How often a node says that it is there, as long as it has places.
+/// The interval between two heartbeats of a node that has places.
 const BEAT: Duration = Duration::from_secs(3);
-/// How often is looked for what is to be done.
+/// The interval between two checks for pending work.
 const LOOK: Duration = Duration::from_secs(1);
 /// How long a call waits for NATS.
 const WAIT: Duration = Duration::from_secs(2);
-/// After so long without a place, a node says no more that it is there.
+/// After this time without a place, a node stops its heartbeats.
 const IDLE: Duration = Duration::from_secs(30);
 /// How often counts that no longer matter are removed, and how many at once.
 const SWEEP: (Duration, usize) = (Duration::from_secs(60), 500);
@@ -66,7 +65,7 @@ const PAGE: usize = 1000;
 /// The maximum number of requests that wait for a decision.
 const MAX_ASKED: usize = 8192;
 
-/// The time by the clock of NATS, if NATS can be heard.
+/// The current time of the NATS clock, if it is known.
 pub(crate) type NatsClock = Arc<dyn Fn() -> Option<Duration> + Send + Sync>;
 
 /// Counts over all nodes of the cluster.
@@ -89,7 +88,7 @@ struct Gives {
     arrived: Notify,
 }
 
-/// A call that is to be counted.
+/// A call to count.
 struct Ask {
     claims: Vec<Claim>,
     answer: oneshot::Sender<Result<Taken, NotTaken>>,
@@ -234,7 +233,7 @@ impl Permits for ClusterPermits {
     }
 }
 
-/// What serves the calls of this node.
+/// Handles the requests of this node's calls.
 struct Desk {
     permits: Arc<ClusterPermits>,
     store: Arc<dyn StateStore>,
@@ -283,7 +282,7 @@ impl Desk {
                 claims += ask.claims.len();
                 asked.push(ask);
             }
-            // A caller that has gone wants nothing any more.
+            // A caller that has gone needs no place.
             asked.retain(|ask| !ask.answer.is_closed());
             self.decide(asked).await;
         }
@@ -310,7 +309,8 @@ impl Desk {
         let record = record.as_ref().map(|record| (record.revision, &*record.value));
         self.permits.ledger.lock().heard(key, record, Instant::now());
         let Some(name) = key.strip_prefix(COUNTS) else { return Ok(()) };
-        // The record of a life comes with the first count that names it, and may not have been heard of yet.
+        // The first count that names a life and the record of the life are written together. The record
+        // may not have arrived yet.
         let unheard = self.permits.ledger.lock().unheard(name);
         for life in unheard {
             let key = format!("{LIVES}{life}");
@@ -340,7 +340,7 @@ impl Desk {
         for key in gone {
             self.refresh(&key).await?;
         }
-        // What was made while the pages were read.
+        // The counts that were created while the pages were read.
         let names = self.permits.ledger.lock().keys();
         for key in names.iter().filter(|key| key.starts_with(COUNTS)) {
             self.refresh(key).await?;
@@ -359,10 +359,10 @@ impl Desk {
         }
     }
 
-    /// What is to be done from time to time.
+    /// Does the periodic work.
     async fn look(&mut self) {
         let Some(now) = (self.permits.now)() else {
-            // Who waits is to be told.
+            // Wakes the waiting calls.
             self.permits.bump();
             self.end_if_lost();
             return;
@@ -393,7 +393,7 @@ impl Desk {
         }
     }
 
-    /// Says that this node is there, if it has places.
+    /// Writes a heartbeat, if this node has places.
     async fn beat(&mut self) {
         let is_idle = self.permits.ledger.lock().is_idle();
         let Some(life) = &mut self.life else { return };
@@ -437,13 +437,14 @@ impl Desk {
         }
     }
 
-    /// Gives up the places of this life if it could not be renewed.
+    /// Gives up the places of this life if its record could not be renewed.
     fn end_if_lost(&mut self) {
         if self.life.as_ref().is_some_and(Life::is_over) {
             tracing::warn!(
                 "this node could not be heard in the cluster: its calls with a place there have ended"
             );
-            // Others free the places, when the lease is over: what ran here may take a moment to end.
+            // Other nodes free the places when the lease is over, because the calls here may take a
+            // moment to end.
             self.end();
         }
     }
@@ -470,7 +471,7 @@ impl Desk {
         if self.permits.ledger.lock().silent(asked).is_empty() {
             return;
         }
-        // They may have said something that has not been heard here.
+        // Heartbeats of the other nodes may not have arrived here yet.
         if !matches!(timeout(WAIT, self.store.sync()).await, Ok(Ok(()))) {
             return;
         }
@@ -504,7 +505,7 @@ impl Desk {
             Ok(results) => {
                 for ((answer, result), claims) in answers.into_iter().zip(results).zip(&takes) {
                     let taken = result.map(|()| self.taken(claims));
-                    // A caller that has gone gives its places back here.
+                    // If the caller has gone, dropping the value gives its places back.
                     drop(answer.send(taken));
                 }
             }
@@ -516,7 +517,7 @@ impl Desk {
         }
     }
 
-    /// What a call has that was admitted.
+    /// Returns the places of an admitted call.
     fn taken(&self, claims: &[Claim]) -> Taken {
         let bounded = claims.iter().filter(|claim| claim.bounds_running());
         let names: Vec<String> = bounded.map(Claim::name).collect();
@@ -531,7 +532,7 @@ impl Desk {
     ///
     /// # Errors
     ///
-    /// Returns why nothing could be decided. Places may have been taken in the records; they are
+    /// Returns why nothing could be decided. Places may have been taken in the records, and are
     /// corrected later.
     async fn decided(&mut self, takes: &[Vec<Claim>]) -> Result<Vec<Result<(), NotTaken>>, String> {
         let offline = || "there is no connection to NATS".to_owned();
@@ -567,7 +568,7 @@ impl Desk {
                 drop(ledger);
                 return self.in_time(takes_places).map(|()| std::mem::take(&mut plan.answers));
             }
-            // Until the answer is there, the records may say more than is so.
+            // Until the answer arrives, the records may contain more places than are in use.
             self.permits.ledger.lock().unknown(&plan);
             match self.write(changes).await {
                 Ok(revisions) => {

@@ -1,4 +1,4 @@
-//! What the store holds of one count.
+//! The stored record of one count.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,9 +14,10 @@ const MAX_BYTES: usize = 256 << 10;
 pub(super) struct Tally {
     /// Identifies the rule.
     pub(super) rule: String,
-    /// Who shares the count.
+    /// The caller, group or scope of the count.
     pub(super) caller: String,
-    /// What was missing in the bucket, in the units of [`Count::spent`]. A text, as it may exceed what numbers of JSON hold.
+    /// The amount missing from the bucket, in the units of [`Count::spent`]. It is a text, as it may
+    /// exceed JSON numbers.
     spent: String,
     /// When, in nanoseconds since 1970 by the clock of NATS.
     at: u64,
@@ -61,7 +62,7 @@ impl Tally {
 
     pub(super) fn count(&self) -> Count {
         let running = self.held.values().fold(0_usize, |all, held| all.saturating_add(*held));
-        // Nothing but numbers was read.
+        // Only digits were read.
         let spent = self.spent.parse().unwrap_or(u128::MAX);
         Count::new(spent, Duration::from_nanos(self.at), running)
     }
@@ -77,7 +78,7 @@ impl Tally {
         }
     }
 
-    /// Returns whether nothing would be lost without it.
+    /// Returns whether the record can be removed without loss.
     pub(super) fn is_unused(&self, now: Duration) -> bool {
         self.held.is_empty() && self.full_at <= nanos(now)
     }

@@ -272,7 +272,7 @@ proptest! {
                 let most = CALLS as f64 * (1.0 + start.elapsed().as_secs_f64() / 60.0);
                 prop_assert!(*rated.lock() as f64 <= most);
             }
-            // Nothing stays taken.
+            // No place stays taken.
             for node in &nodes {
                 node.link.at(None);
                 node.link.set(Way::Open);

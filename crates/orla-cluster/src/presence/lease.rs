@@ -1,22 +1,23 @@
-//! The lease of a node: what it says every few seconds.
+//! The lease of a node, which the node renews every few seconds.
 
 use serde::{Deserialize, Serialize};
 
 /// The longest name of a cluster or node, in bytes.
 pub const MAX_NAME: usize = 48;
-/// The version of everything that nodes say to each other.
+/// The version of all messages between nodes.
 pub(crate) const VERSION: u32 = 1;
 /// The longest lease, in bytes.
 const MAX_BYTES: usize = 4096;
 /// The maximum number of parts of an offer.
 const MAX_PARTS: u32 = 4096;
 
-/// What a node says of itself while it is there.
+/// The state that a node publishes while it is present.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Lease {
     pub(crate) v: u32,
     pub(crate) node: String,
-    /// What tells this process from others with its name: random digits. Calls go to the instance, not to the name.
+    /// The identifier of this process: random digits, distinct from other processes with its name. Calls
+    /// address the instance, not the name.
     pub(crate) instance: String,
     /// When it joined, as a revision of the bucket of offers. Of two instances with one name, the one with the greater
     /// epoch is the node.
@@ -78,7 +79,7 @@ pub fn is_name(text: &str) -> bool {
     !text.is_empty() && text.len() <= MAX_NAME && text.bytes().all(is_plain)
 }
 
-/// Returns whether a text can tell an instance from others.
+/// Returns whether a text can be the identifier of an instance.
 pub(crate) fn is_instance(text: &str) -> bool {
     text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
 }

@@ -1,4 +1,4 @@
-//! Which nodes are alive, and what they offer. Pure.
+//! The nodes that are present, and their offers. Pure.
 
 mod lease;
 mod offer;

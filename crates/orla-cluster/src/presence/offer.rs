@@ -18,7 +18,7 @@ const MAX_ID: usize = 256;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offers {
     pub(crate) capabilities: Vec<Arc<Offered>>,
-    /// The number of those that cannot be used.
+    /// The number of unusable capabilities.
     pub(crate) left_out: usize,
 }
 
@@ -26,13 +26,13 @@ pub(crate) struct Offers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Offered {
     pub(crate) id: String,
-    /// What it says of itself, as MCP has it.
+    /// Its description in the form of an MCP tool.
     pub(crate) tool: Box<str>,
     /// Whether it is called as a task.
     pub(crate) task: Option<TaskSupport>,
     /// How long one call may take, in milliseconds, if that is said of this capability.
     pub(crate) timeout_ms: Option<u64>,
-    /// Tells its versions apart: the SHA-256 of everything above, in hexadecimal digits.
+    /// The digest of the version: the SHA-256 of all fields above, in hexadecimal digits.
     pub(crate) digest: String,
 }
 

@@ -1,4 +1,5 @@
-//! What is known of the nodes, and what follows from it. It knows no clock: the caller says what time it is.
+//! The known state of the nodes, and the decisions that follow from it. It has no clock: the caller
+//! provides the time.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -21,7 +22,7 @@ const MAX_NODES: usize = 256;
 /// The maximum number of bytes that the offers of all nodes have together.
 const MAX_OFFERS: usize = 256 * 1024 * 1024;
 
-/// Every other node that was heard of.
+/// All other known nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     nodes: BTreeMap<String, Node>,
@@ -33,9 +34,10 @@ pub(crate) struct Registry {
 #[derive(Debug)]
 struct Node {
     lease: Lease,
-    /// When its last lease was heard.
+    /// The time at which its last lease was received.
     heard: Instant,
-    /// Since when its lease counts: later than it was heard, after a time in which none could be.
+    /// The time from which its lease counts. It is later than `heard` after a period in which no lease
+    /// could be received.
     counts: Instant,
     is_alive: bool,
     offer: Option<Known>,
@@ -47,7 +49,7 @@ struct Node {
 #[derive(Debug)]
 struct Known {
     digest: String,
-    /// What its node says of when it was made.
+    /// The creation time that the node claims.
     said: u64,
     /// When it was made: not later than it was written.
     since: u64,
@@ -61,16 +63,16 @@ pub(crate) struct Learned {
     pub(crate) offers: Offers,
     /// The number of its bytes.
     pub(crate) bytes: usize,
-    /// The revision of the bucket in which it was written.
+    /// The revision of the lease in its bucket.
     pub(crate) revision: u64,
 }
 
-/// What a lease brings.
+/// The consequences of a lease.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Heard {
     /// The node's offer is not known.
     pub(crate) wants_offer: bool,
-    /// What is served changed.
+    /// Whether the served capabilities changed.
     pub(crate) is_news: bool,
 }
 
@@ -98,19 +100,20 @@ pub(crate) struct Peer {
 pub struct NodeStatus {
     /// Its name.
     pub node: String,
-    /// Whether it renews its lease. The node that is asked is alive as long as no other one has taken its name.
+    /// Whether the node renews its lease. The node that answers is alive as long as no other node has
+    /// taken its name.
     pub alive: bool,
-    /// Whether it is the node that is asked, and hears no other one now.
+    /// Whether the node is the one that answers, and currently receives no messages of others.
     pub cut_off: bool,
     /// Whether it takes no more calls of other nodes.
     pub draining: bool,
-    /// The ids of what it offers.
+    /// The ids of its capabilities.
     pub capabilities: Vec<String>,
     /// Calls that run there.
     pub running: usize,
     /// The places that its calls have of bounds that hold over all nodes. The registry does not know them.
     pub places: usize,
-    /// Milliseconds since its lease was heard here.
+    /// The number of milliseconds since its lease was received here.
     pub lag_ms: u64,
     /// For how many milliseconds its copy of the store has not kept up, because its consumer is stuck.
     pub stuck_ms: Option<u64>,
@@ -153,11 +156,11 @@ impl Registry {
         Heard { wants_offer: !is_known, is_news }
     }
 
-    /// Takes the offer that a lease named. Returns whether that changes what is served.
+    /// Takes in the offer that a lease named. Returns whether the served capabilities change.
     ///
     /// # Errors
     ///
-    /// Returns an error if there is no room for it.
+    /// Returns an error if there is no room for the offer.
     pub(crate) fn learn(&mut self, named: &Lease, learned: Learned) -> Result<bool, String> {
         let others = self.nodes.iter().filter(|(name, _)| **name != named.node);
         let held: usize = others.filter_map(|(_, node)| Some(node.offer.as_ref()?.bytes)).sum();
@@ -176,7 +179,7 @@ impl Registry {
         Ok(is_alive)
     }
 
-    /// Takes that a node has left. Returns whether that changes what is served.
+    /// Removes a node that has left. Returns whether the served capabilities change.
     pub(crate) fn forget(&mut self, node: &str) -> bool {
         let was_alive = self.nodes.get_mut(node).is_some_and(|node| std::mem::take(&mut node.is_alive));
         if was_alive {
@@ -185,7 +188,7 @@ impl Registry {
         was_alive
     }
 
-    /// Ends what was not renewed. Returns whether that changes what is served.
+    /// Removes the nodes whose leases were not renewed. Returns whether the served capabilities change.
     pub(crate) fn expire(&mut self, now: Instant) -> bool {
         let since = |then: Instant| now.saturating_duration_since(then);
         self.nodes.retain(|_, node| node.is_alive || since(node.heard) < REMEMBERED);
@@ -200,7 +203,8 @@ impl Registry {
         is_news
     }
 
-    /// Gives all that are there the time of a whole lease, after a time in which none could be heard.
+    /// Extends the leases of all present nodes by a full lease, after a period in which no lease could
+    /// be received.
     pub(crate) fn excuse(&mut self, now: Instant) {
         self.nodes.values_mut().filter(|node| node.is_alive).for_each(|node| node.counts = now);
     }
@@ -279,7 +283,7 @@ impl Registry {
         for (name, node) in self.nodes.iter().filter(|(_, node)| node.takes_calls()) {
             for offered in node.offered() {
                 let names = self.taking.entry(offered.digest.clone()).or_default();
-                // A node may say one thing twice.
+                // A node may list a name twice.
                 if names.last() != Some(name) {
                     names.push(name.clone());
                 }

@@ -1,4 +1,4 @@
-//! Which offers are to be read, and when. It knows no clock: the caller says what time it is.
+//! Decides which offers to read, and when. It has no clock: the caller provides the time.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -16,7 +16,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(60);
 /// Nodes that are remembered before those are left out that need not be.
 const MAX_REMEMBERED: usize = 512;
 
-/// The offers that are to be read: one of each node, so that no node keeps others waiting.
+/// The offers to read: at most one for each node, so that no node delays the others.
 #[derive(Debug, Default)]
 pub(crate) struct Wants {
     waiting: BTreeMap<String, Lease>,
@@ -33,7 +33,7 @@ struct Read {
 }
 
 impl Wants {
-    /// The offer that this lease names is to be read.
+    /// Requests the offer that this lease names.
     pub(crate) fn want(&mut self, lease: Lease, now: Instant) {
         if self.reads.len() >= MAX_REMEMBERED {
             self.reads.retain(|_, read| read.is_running || read.not_before > now);
@@ -75,7 +75,7 @@ impl Wants {
         read.not_before = now + pause.min(MAX_PAUSE);
     }
 
-    /// Returns whether nothing waits or is being read.
+    /// Returns whether no offer waits or is being read.
     pub(crate) fn is_idle(&self) -> bool {
         self.waiting.is_empty() && self.running == 0
     }

@@ -17,24 +17,25 @@ use super::write::{PARTS, REMOVED};
 use super::{ClusterStore, Inner, since_1970, subject, values};
 use crate::link::{REPLICAS, code, is_about_replicas};
 
-/// What the streams are, so that another version is told apart.
+/// The description of the streams, which distinguishes versions.
 const DESCRIPTION: &str = "orla cluster state 1";
 /// The pause between attempts.
 const AGAIN: Duration = Duration::from_millis(500);
-/// How long messages that are to come may take. Those that expire meanwhile do not come.
+/// How long announced messages may take to arrive. Messages that expire in the meantime do not arrive.
 const COMES: Duration = Duration::from_secs(5);
 /// How far clocks may be apart.
 const MAX_OFF: Duration = Duration::from_secs(5);
 /// How often a stream that has too few replicas is given more.
 const RAISE: Duration = Duration::from_secs(60);
-/// After so long without the stream, removals may have expired that this node has not seen: everything is read anew.
+/// After this time without the stream, removals may have expired that this node has not seen. All
+/// records are then read anew.
 const AWAY: Duration = Duration::from_secs(30 * 60);
 
-/// Why the copy is not fed.
+/// The reason why the copy is no longer updated.
 enum Ended {
     /// It is tried again.
     Passing(String),
-    /// It is tried again, and those who wait are told.
+    /// The consumer failed. It is created again, and waiting callers are notified.
     Broken(String),
 }
 
@@ -42,7 +43,7 @@ fn passing(error: impl std::fmt::Display) -> Ended {
     Ended::Passing(error.to_string())
 }
 
-/// What is known between two consumers.
+/// The state that is kept between two consumers.
 #[derive(Default)]
 struct Known {
     /// When the stream was made. Another one has other numbers.
@@ -207,7 +208,8 @@ async fn follow(inner: &Arc<Inner>, known: &mut Known) -> Result<Ended, Ended> {
     }
 }
 
-/// Puts another copy in the place of this one. If it is of the same stream, it keeps what is known from after `seen`.
+/// Replaces this copy with another one. If both come from the same stream, entries after `seen` are
+/// kept.
 fn replace(inner: &Inner, mut complete: Replica, seen: Option<u64>) {
     let mut keys: HashSet<String> = complete.keys().into_iter().collect();
     {
@@ -232,8 +234,9 @@ struct Batch {
 }
 
 impl Batch {
-    /// Takes a message, and gives the changes that are whole now. Of a batch, messages may be missing that later ones
-    /// have replaced, also the last one: then the next message ends it.
+    /// Takes in a message, and returns the changes that are complete now. A batch may lack messages that
+    /// later ones have replaced, even its last message. In that case, the next message completes the
+    /// batch.
     fn take(&mut self, inner: &Inner, message: &Message, sequence: u64) -> Vec<Applied> {
         let headers = message.headers.as_ref();
         let text = |name: &str| headers.and_then(|headers| headers.get(name)).map(HeaderValue::as_str);
@@ -256,7 +259,7 @@ impl Batch {
     }
 }
 
-/// Returns the value that a message stands for.
+/// Returns the value in a message.
 fn read_value(
     inner: &Inner,
     headers: Option<&HeaderMap>,
@@ -311,8 +314,8 @@ async fn open(context: &Context, name: &str, subjects: String, is_state: bool) -
     Ok(found)
 }
 
-/// Returns whether a stream has the replicas that its servers can give it. It is given them if it was
-/// made while there were too few servers.
+/// Returns whether a stream has as many replicas as its servers allow. If it was created with too few
+/// servers, raises the number.
 async fn raised(context: &Context, stream: &Stream) -> bool {
     let info = stream.cached_info();
     // A server that is no cluster has no more.

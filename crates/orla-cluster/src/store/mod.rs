@@ -48,13 +48,13 @@ use replica::{Applied, Replica, Value};
 
 /// How long NATS may take to answer.
 const ANSWER: Duration = Duration::from_secs(5);
-/// How long the copy may take to have what the server has.
+/// How long the copy may take to catch up with the server.
 const CATCH_UP: Duration = Duration::from_secs(10);
-/// How large values and batches may be. A server takes so many changes at once.
+/// The limits of values and batches. A server takes this many changes at once.
 const LIMITS: Limits = Limits { value: 32 << 20, batch: 64 << 20, changes: MAX_CHANGES };
 /// How many batches this node makes at once. A server takes 50 for a stream.
 const BATCHES: usize = 4;
-/// After so long, the clock of NATS is taken anew: those of two machines do not run alike.
+/// After this time, the clock of NATS is read again, because the clocks of two machines drift apart.
 const CLOCK: Duration = Duration::from_secs(60);
 /// How many changes a receiver of keys may lag.
 const LAG: usize = 8192;
@@ -75,11 +75,11 @@ struct Inner {
     changed: broadcast::Sender<Arc<str>>,
     batches: Semaphore,
     tracker: TaskTracker,
-    /// What the clock of NATS said, and when it was heard here.
+    /// The last time of the NATS clock, and the local time at which it was received.
     clock: Mutex<Option<(Duration, Instant)>>,
 }
 
-/// What JetStream says of the stream.
+/// The state of the stream, as JetStream reports it.
 #[derive(Deserialize)]
 struct Info {
     state: Last,
@@ -100,9 +100,9 @@ struct Progress {
     is_ready: bool,
     /// It has all changes up to the message of this number.
     applied: u64,
-    /// Why it cannot be used, if that does not pass by itself.
+    /// Why the store cannot be used, if the problem does not pass by itself.
     broken: Option<String>,
-    /// Since when its consumer does not bring what the server has.
+    /// Since when the consumer has not delivered the server's messages.
     stuck: Option<Instant>,
 }
 
@@ -122,15 +122,15 @@ impl ClusterStore {
         }))
     }
 
-    /// Returns the time since 1970 by the clock of NATS, as far as it was heard: never later than it is
-    /// there.
+    /// Returns the time since 1970 by the clock of NATS, as far as it is known. It is never later than
+    /// the actual time there.
     pub(crate) fn nats_time(&self) -> Option<Duration> {
         let heard = *self.0.clock.lock();
         heard.map(|(time, at)| time + at.elapsed())
     }
 
-    /// For how long the consumer of this copy has not brought what the server has. It is noticed when something asks for the
-    /// newest state.
+    /// Returns for how long the consumer of this copy has not delivered the server's messages. The delay
+    /// is noticed when a caller requests the newest state.
     pub(crate) fn stuck(&self) -> Option<Duration> {
         self.0.progress.borrow().stuck.map(|since| since.elapsed())
     }
@@ -163,7 +163,7 @@ impl Inner {
         format!("orla-{}-state", self.link.settings.name)
     }
 
-    /// What the subjects of all records begin with.
+    /// Returns the subject prefix of all records.
     fn prefix(&self) -> String {
         format!("orla.{}.state.", self.link.settings.name)
     }
@@ -177,7 +177,7 @@ impl Inner {
         if self.progress.borrow().is_ready {
             return Ok(());
         }
-        // Before the first connection, nothing is known at all.
+        // Before the first connection, the store knows nothing.
         self.client()?;
         let mut progress = self.progress.subscribe();
         let known = progress.wait_for(|progress| progress.is_ready || progress.broken.is_some());
@@ -190,7 +190,7 @@ impl Inner {
         }
     }
 
-    /// Waits until the copy has what the server has now.
+    /// Waits until the copy has the current state of the server.
     async fn catch_up(&self) -> Result<(), StateError> {
         self.ready().await?;
         let last = self.info().await?.state.last_seq;
@@ -209,7 +209,7 @@ impl Inner {
         Ok(())
     }
 
-    /// NATS said that it is so late. What comes late is no news.
+    /// Notes a time of the NATS clock. A time that arrives late is ignored.
     fn hears_time(&self, time: Duration) {
         let (mut clock, now) = (self.clock.lock(), Instant::now());
         let is_news = clock.is_none_or(|(known, at)| {
@@ -221,7 +221,7 @@ impl Inner {
         }
     }
 
-    /// Returns how the stream stands.
+    /// Reads the state of the stream.
     async fn info(&self) -> Result<Info, StateError> {
         let subject = format!("$JS.API.STREAM.INFO.{}", self.stream());
         let request = Request::new().payload(Bytes::new()).timeout(Some(ANSWER));
@@ -344,7 +344,7 @@ fn since_1970(nanos: i128) -> Duration {
     Duration::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }
 
-/// What the cluster keeps cannot be reached.
+/// The error for unreachable records of the cluster.
 fn unreachable(why: &str) -> StateError {
     StateError::new(format!("the state of the cluster cannot be used: {why}"))
 }

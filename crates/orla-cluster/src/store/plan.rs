@@ -1,10 +1,10 @@
-//! What a batch of changes becomes, and which of its conditions fails. No I/O.
+//! Translates a batch of changes into messages, and decides which condition fails. No I/O.
 
 use std::collections::HashMap;
 
 use orla_state::{Change, Expect, Revision};
 
-/// What the server has under a key.
+/// The server's last message under a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Last {
     /// The sequence number of the last message; 0 if there is none.
@@ -23,11 +23,11 @@ impl Last {
 /// condition.
 pub(super) type Conditions = Vec<Option<u64>>;
 
-/// Decides a batch by what is known of its keys.
+/// Decides a batch by the known state of its keys.
 ///
 /// # Errors
 ///
-/// A condition does not hold: the key of the first change for which that is so.
+/// Returns the key of the first change whose condition does not hold.
 pub(super) fn conditions(changes: &[Change], last: impl Fn(&str) -> Last) -> Result<Conditions, String> {
     // Whether the changes before have left a record under a key. Its revision is not known yet.
     let mut changed: HashMap<&str, bool> = HashMap::new();

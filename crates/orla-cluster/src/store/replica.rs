@@ -1,4 +1,4 @@
-//! What a node knows of the records: their keys, their revisions, and small values. No I/O.
+//! A node's copy of the records: their keys, their revisions, and small values. No I/O.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -8,11 +8,11 @@ use orla_state::{Order, Query, Revision};
 
 use super::plan::Last;
 
-/// A value of at most so many bytes is kept here, others are read from the server.
+/// A value of at most this many bytes is kept in the copy. Larger values are read from the server.
 const SMALL: usize = 4 * 1024;
 /// The maximum number of bytes of values that are kept here.
 const ALL: usize = 64 << 20;
-/// How long the number of a removal is known. A later one is asked for.
+/// How long the number of a removal is known. Later, the server is asked for it.
 const REMOVED: Duration = Duration::from_secs(300);
 
 /// Where a value is.
@@ -22,11 +22,11 @@ pub(super) enum Value {
     Here(Bytes),
     /// In the message with the number of the record.
     Message,
-    /// In messages of its own.
+    /// The value has its own messages.
     Parts(Parts),
 }
 
-/// A value in messages of its own.
+/// A value in separate messages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Parts {
     /// Random.
@@ -98,7 +98,7 @@ impl Replica {
         (true, parts)
     }
 
-    /// What is known to be the last of a key; `None` if nothing is.
+    /// Returns the last known message of a key, or `None` if none is known.
     pub(super) fn last(&self, key: &str) -> Option<Last> {
         let record = self.records.get(key).map(|(sequence, _)| (*sequence, true));
         let removed = || self.removed.get(key).map(|(sequence, _)| (*sequence, false));
@@ -131,7 +131,7 @@ impl Replica {
         }
     }
 
-    /// What is known from after this number.
+    /// Returns the known changes after this number.
     pub(super) fn later(&self, sequence: u64) -> Vec<Applied> {
         let records = self.records.iter().map(|(key, (at, value))| (key, *at, Some(value)));
         let removed = self.removed.iter().map(|(key, (at, _))| (key, *at, None));
@@ -156,7 +156,7 @@ impl Parts {
         format!("{} {} {}", self.id, self.count, self.bytes)
     }
 
-    /// Reads a header. `None` if it says what no value has.
+    /// Reads a header. Returns `None` if no value can have it.
     pub(super) fn read(text: &str, max: usize) -> Option<Self> {
         let mut words = text.split(' ');
         let mut next = || words.next();

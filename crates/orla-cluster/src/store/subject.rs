@@ -1,7 +1,7 @@
 //! Keys as subjects of NATS. No I/O.
 //!
-//! A key is one token: what a subject cannot have is written as `%XX`. So different keys have different subjects, and no
-//! key is a wildcard.
+//! A key is one token. Characters that a subject cannot contain are written as `%XX`. Different keys
+//! therefore have different subjects, and no key is a wildcard.
 
 use std::fmt::Write as _;
 

@@ -15,7 +15,7 @@ pub(super) fn stream(inner: &Inner) -> String {
     format!("orla-{}-values", inner.link.settings.name)
 }
 
-/// What the subjects of all parts begin with.
+/// Returns the subject prefix of all parts.
 pub(super) fn prefix(inner: &Inner) -> String {
     format!("orla.{}.values.", inner.link.settings.name)
 }
@@ -44,11 +44,11 @@ pub(super) async fn write(inner: &Inner, value: &Bytes) -> Result<Parts, StateEr
     Ok(parts)
 }
 
-/// Reads a value. `None` if it is not there any more.
+/// Reads a value. Returns `None` if it no longer exists.
 ///
 /// # Errors
 ///
-/// NATS does not give it.
+/// Returns an error if NATS cannot provide the value.
 pub(super) async fn read(inner: &Inner, parts: &Parts) -> Result<Option<Bytes>, StateError> {
     use async_nats::jetstream::stream::LastRawMessageErrorKind::NoMessageFound;
     let stream = inner.context()?.get_stream_no_info(stream(inner)).await;
@@ -71,7 +71,7 @@ pub(super) async fn read(inner: &Inner, parts: &Parts) -> Result<Option<Bytes>, 
     }
 }
 
-/// Removes a value that no record has any more. What a failure leaves stays.
+/// Removes a value that no record refers to any more. If this fails, the messages remain.
 pub(super) fn remove(inner: &Arc<Inner>, parts: Parts) {
     let inner = Arc::clone(inner);
     let tracker = inner.tracker.clone();

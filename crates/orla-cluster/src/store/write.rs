@@ -16,11 +16,11 @@ use super::replica::{Applied, Parts, Value};
 use super::{ANSWER, Inner, unreachable, values};
 use crate::link::random;
 
-/// The header of a record whose value is in messages of its own.
+/// The header of a record whose value has separate messages.
 pub(super) const PARTS: &str = "orla-parts";
 /// The header of a removal.
 pub(super) const REMOVED: &str = "orla-removed";
-/// How often a batch is tried again that the server refused for what is not so any more.
+/// The number of attempts for a batch that the server refused because of an outdated condition.
 const TRIES: usize = 20;
 /// How long the end of a record stays in the stream, in NATS's notation. A node that was away for longer reads everything
 /// anew.
@@ -35,7 +35,7 @@ struct Answer {
     error: Option<Refused>,
 }
 
-/// Why JetStream refuses a message.
+/// A refusal of a message by JetStream.
 #[derive(Debug, Deserialize)]
 pub(super) struct Refused {
     #[serde(default)]
@@ -55,13 +55,13 @@ pub(super) fn acknowledged(answer: &[u8]) -> Result<u64, Refused> {
     answer.error.map_or(Ok(answer.seq), Err)
 }
 
-/// What became of a batch.
+/// The outcome of publishing a batch.
 enum Published {
     /// It is written, and its last message has this number.
     Written(u64),
     /// A subject has another last message than was expected.
     Unexpected,
-    /// The server dropped it. Nothing is written.
+    /// The server dropped the batch. Nothing is written.
     Dropped,
 }
 
@@ -134,7 +134,7 @@ async fn decided(
     Err(unreachable("records change faster than they can be written").into())
 }
 
-/// Applies what was written to the copy, and gives the revisions.
+/// Applies the written changes to the copy, and returns their revisions.
 fn applied(inner: &Arc<Inner>, changes: &[Change], sent: &[Sent], last: u64) -> Vec<Revision> {
     let first = last + 1 - changes.len() as u64;
     let revisions: Vec<Revision> = (first..=last).collect();

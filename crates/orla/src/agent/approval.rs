@@ -14,7 +14,7 @@ use crate::render;
 /// Characters of arguments that a client's question shows.
 const SHOWN: usize = 4000;
 
-/// The person who approves calls, and the calls approved for the rest of the run.
+/// The person who approves calls, and the calls that were approved for the rest of the run.
 pub(crate) struct Approval {
     who: Approver,
     agreed: BTreeSet<String>,

@@ -1,8 +1,8 @@
-//! The calls of an answer in OpenAI's format, put together from their parts.
+//! Assembles the calls of an answer in OpenAI's format from their parts.
 //!
-//! Servers of every kind use that format, so nothing that they send serves as a size or a position. A part that
-//! names no capability continues the call before it. Some servers repeat the name in every part, some give all
-//! calls the same id; both are understood.
+//! Servers of every kind use this format, so no value that they send is used as a size or a position. A
+//! part without the name of a capability continues the previous call. Some servers repeat the name in
+//! every part, and some give all calls the same id. Both variants are understood.
 
 use genai::chat::ToolCall;
 use serde_json::Value;

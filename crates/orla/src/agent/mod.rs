@@ -85,7 +85,7 @@ impl ModelSource<'_> {
     }
 }
 
-/// What a run needs.
+/// The parts that a run needs.
 pub(crate) struct Agent<'a, A> {
     pub(crate) marketplace: Arc<CapabilityMarketplace>,
     pub(crate) model: ModelSource<'a>,
@@ -95,7 +95,7 @@ pub(crate) struct Agent<'a, A> {
     pub(crate) approve: Approve,
     /// The call that the run is part of, if any.
     pub(crate) within: Option<&'a CallContext>,
-    /// How long one call may take, if not as long as the capability says.
+    /// The timeout of one call, if it differs from that of the capability.
     pub(crate) timeout: Option<Duration>,
     pub(crate) max_result: usize,
     pub(crate) cancellation: CancellationToken,
@@ -132,7 +132,7 @@ impl<A: RunObserver> Agent<'_, A> {
         }
     }
 
-    /// Makes calls, all at the same time. Those that need approval are approved first, one after the other.
+    /// Makes calls concurrently. Calls that need approval are approved first, one after the other.
     async fn call(&self, wanted: Vec<RequestedCall>, approval: &mut Approval) -> Vec<ToolResponse> {
         let mut calls = Vec::with_capacity(wanted.len());
         for wanted in wanted {

@@ -40,7 +40,7 @@ const SHOWN: usize = 300;
 /// A variable of the environment that is set and not empty.
 pub(crate) type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// What the environment says.
+/// Returns the value of an environment variable.
 pub(crate) fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
@@ -137,7 +137,7 @@ impl Model {
                     calls.push(part.tool_call);
                 }
                 ChatStreamEvent::ToolCallChunk(part) => {
-                    // What has come of the arguments so far.
+                    // The arguments received so far.
                     let arguments = part.tool_call.fn_arguments.as_str().map_or(0, str::len);
                     size = size.max(arguments) + 1;
                 }
@@ -183,7 +183,7 @@ impl Model {
         format!("{}: the answer ended early", self.name())
     }
 
-    /// What went wrong, without the key, should the provider have repeated it.
+    /// Returns the error without the key, in case the provider has repeated the key.
     fn sentence(&self, err: &genai::Error) -> String {
         let reason = reason(err);
         let reason = match &self.named.key {
@@ -315,7 +315,7 @@ fn key(
     key.map(Some).ok_or_else(|| Failure::usage(format!("{name} is not set: set it to the model's key")))
 }
 
-/// Why a model gave no answer, in one line.
+/// Returns the reason why a model gave no answer, in one line.
 fn reason(err: &genai::Error) -> String {
     use genai::Error;
     let text = match err {

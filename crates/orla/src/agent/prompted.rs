@@ -1,16 +1,16 @@
-//! The capability `agent`: the configured model answers a prompt with the help of the served capabilities (RFC 1
-//! §9.1), for clients without a model, or with one that delegates a task.
+//! The capability `agent`: the configured model answers a prompt with the help of the served
+//! capabilities (RFC 1 §9.1), for clients without a model, or with one that delegates a task.
 //!
 //! # How it works
 //!
-//! It is a capability like any other, with its own kind of provider ([`Prompted`]) and executor
-//! ([`PromptedExecutor`]), and exists if a model is configured. A call is a run ([`Agent`]): the model's calls are
-//! calls within that call, for the same principal, on the same snapshot, in the remaining time. The caller
+//! The capability has its own kind of provider ([`Prompted`]) and executor ([`PromptedExecutor`]), and
+//! exists if a model is configured. A call is a run ([`Agent`]). The model's calls are nested in that
+//! call. They have the same principal and the same snapshot, and use the remaining time. The caller
 //! receives each step as progress and the answer while it is written, and approves destructive calls by
 //! elicitation. If `agent.model` is `sampling`, the model is that of the caller's client.
 //!
-//! A run within a run, by a program or through `capability_call`, shares the limits of the outer run, so that they
-//! apply to all of them together.
+//! A run within a run, by a program or through `capability_call`, shares the limits of the outer run, so
+//! that they apply to all of them together.
 
 use std::any::{Any, TypeId};
 use std::fmt;
@@ -54,10 +54,10 @@ const PIECE: usize = 80;
 /// How long text is held for more of it.
 const TEXT_DELAY: Duration = Duration::from_millis(100);
 
-/// What answers prompts: a model, and how far it may go.
+/// The settings of the capability that answers prompts: a model and its limits.
 pub(crate) struct Prompted {
     config: AgentConfig,
-    /// `None` if each client's own model is asked.
+    /// `None` if the model of each client is asked.
     named: Option<Named>,
     model: OnceLock<Model>,
 }
@@ -92,11 +92,11 @@ impl CustomProvider for Prompted {
     }
 }
 
-/// Returns the capability of this configuration; `None` if it names no model.
+/// Returns the capability of this configuration, or `None` if it names no model.
 ///
 /// # Errors
 ///
-/// What is missing.
+/// Returns which setting is missing.
 pub(crate) fn registration(
     config: &AgentConfig,
     variable: Variable<'_>,
@@ -152,7 +152,7 @@ fn output() -> Value {
     })
 }
 
-/// Runs [`Prompted`] providers against a marketplace, which it does not keep alive.
+/// Runs [`Prompted`] providers against a marketplace. The executor does not keep the marketplace alive.
 pub(crate) struct PromptedExecutor {
     marketplace: Weak<CapabilityMarketplace>,
 }
@@ -283,7 +283,7 @@ struct PromptInput {
     arguments: Option<Map<String, Value>>,
 }
 
-/// Reports the progress of a run to the caller, and collects what the result says about the run.
+/// Reports the progress of a run to the caller, and collects the metadata of the run for the result.
 struct ProgressReporter {
     notices: NoticeSink,
     inner: Mutex<Inner>,
@@ -333,7 +333,7 @@ impl ProgressReporter {
         }
     }
 
-    /// What is left of the text.
+    /// Sends the rest of the text.
     fn end_piece(&self) {
         let piece = self.with(|inner| {
             inner.until = None;
@@ -400,8 +400,8 @@ impl RunObserver for Arc<ProgressReporter> {
         self.step(format!("{name} ({ms} ms){problem}"));
     }
 
-    /// A call's own progress is a part of the run's; its messages go out as they are, its text does not: that is the
-    /// model's to read.
+    /// A call's own progress is part of the progress of the run. Its messages are passed on unchanged.
+    /// Its text is not passed on, because only the model reads it.
     fn notices(&self, call: &ToolCall) -> NoticeSink {
         if !self.notices.is_wanted() {
             return NoticeSink::default();

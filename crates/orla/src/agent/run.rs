@@ -1,4 +1,4 @@
-//! What comes next in a run, without I/O.
+//! Decides the next step of a run, without I/O.
 
 use std::sync::Arc;
 
@@ -55,10 +55,10 @@ pub(crate) struct ModelReply {
     pub(crate) tokens: Tokens,
 }
 
-/// What comes next.
+/// The next step.
 #[derive(Debug)]
 pub(crate) enum Next {
-    /// The model is asked with [`Run::request`].
+    /// Ask the model with [`Run::request`].
     Ask,
     /// These calls are made.
     Call(Vec<RequestedCall>),
@@ -96,7 +96,7 @@ impl Run {
         Self { system, messages, budget, steps: 0, spent: Tokens::default() }
     }
 
-    /// What the model is asked.
+    /// Returns the request to the model.
     pub(crate) fn request(&self, tools: &[Tool]) -> ChatRequest {
         let mut request = ChatRequest::new(self.messages.clone()).with_system(self.system.clone());
         if !tools.is_empty() {
@@ -105,7 +105,7 @@ impl Run {
         request
     }
 
-    /// What comes first.
+    /// Returns the first step.
     pub(crate) fn begin(&self) -> Next {
         self.budget.take_step().map_or(Next::Ask, Next::End)
     }
@@ -138,8 +138,8 @@ impl Run {
         Next::Call(calls.into_iter().map(RequestedCall::of).collect())
     }
 
-    /// Takes the results of calls, in the order of the calls. One of them may have been a run of its own, which
-    /// used up the limits.
+    /// Takes in the results of calls, in the order of the calls. A call may have been a run itself,
+    /// which used up the limits.
     pub(crate) fn resulted(&mut self, results: Vec<ToolResponse>) -> Next {
         self.messages.push(ChatMessage::from(results));
         self.begin()
@@ -147,7 +147,7 @@ impl Run {
 }
 
 impl Budget {
-    /// What the configuration grants, untouched.
+    /// Creates the full limits of the configuration.
     pub(crate) fn new(config: &AgentConfig) -> Arc<Self> {
         let (steps, tokens, price) = (config.max_steps, config.max_tokens, config.price());
         Arc::new(Self { steps, tokens, price, used: Mutex::default() })
@@ -161,7 +161,7 @@ impl Budget {
         end
     }
 
-    /// What an answer has cost.
+    /// Charges an answer.
     fn pay(&self, tokens: Tokens) {
         self.used.lock().tokens.add(tokens);
     }
@@ -190,7 +190,7 @@ impl Tokens {
         self.output = self.output.saturating_add(other.output);
     }
 
-    /// What they cost.
+    /// Returns the cost of the tokens.
     #[expect(clippy::cast_precision_loss, reason = "a sum of money, which is shown with two decimals")]
     fn cost(self, price: Price) -> f64 {
         (self.input as f64 * price.input + self.output as f64 * price.output) / 1_000_000.0
@@ -198,7 +198,7 @@ impl Tokens {
 }
 
 impl RequestedCall {
-    /// A call of an answer. What a model leaves out is no arguments.
+    /// Reads a call of an answer. Missing arguments count as empty.
     fn of(mut call: ToolCall) -> Self {
         if call.fn_arguments.is_null() || call.fn_arguments == "" {
             call.fn_arguments = Value::Object(serde_json::Map::new());
@@ -208,7 +208,7 @@ impl RequestedCall {
             _ => Err("not called: the arguments are not a JSON object".to_owned()),
         };
         if input.is_err() && !call.fn_arguments.is_object() {
-            // Providers refuse a conversation in which arguments are not an object.
+            // Providers refuse a conversation whose arguments are not an object.
             call.fn_arguments = Value::Object(serde_json::Map::new());
         }
         Self { call, input }
@@ -231,7 +231,7 @@ impl End {
         }
     }
 
-    /// Why the reply is incomplete, if it is.
+    /// Returns why the reply is incomplete, if it is.
     pub(crate) fn problem(self) -> Option<String> {
         Some(match self {
             Self::Answered => return None,
@@ -371,7 +371,7 @@ mod tests {
     }
 
     proptest! {
-        /// For any replies, a run stays within its limits and gives one result for each call.
+        /// For any replies, a run stays within its limits and returns one result for each call.
         #[test]
         fn a_run_ends(steps in 1_usize..6, answers in prop::collection::vec(0_usize..4, 0..12)) {
             let mut run = run(|config| config.max_steps = steps);

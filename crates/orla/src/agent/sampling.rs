@@ -1,4 +1,5 @@
-//! The model of a call's own client, asked by MCP's sampling (`sampling/createMessage`, with tools).
+//! The model of the calling client, which is asked with MCP's sampling (`sampling/createMessage`, with
+//! tools).
 
 use std::sync::Arc;
 

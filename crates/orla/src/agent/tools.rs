@@ -12,16 +12,16 @@ use super::prompted::Prompted;
 use crate::call_result::CallResult;
 use crate::config::agent::Approve;
 
-/// What a model can call in one run: the capabilities of one snapshot.
+/// The capabilities that a model can call in one run, from one snapshot.
 pub(crate) struct Tools {
     pub(crate) catalog: Arc<Catalog>,
-    /// The listed capabilities; if these are too many, those of discovery.
+    /// The listed capabilities, or those of discovery if the list is too long.
     pub(crate) offered: Vec<Tool>,
 }
 
 impl Tools {
-    /// The capabilities that this caller may call. A run is not offered to start runs of its own, which would
-    /// answer the same prompt again.
+    /// Returns the capabilities that this caller may call. A run must not start further runs, which
+    /// would answer the same prompt again.
     pub(crate) fn of(catalog: Arc<Catalog>, most: usize, caller: Option<&Principal>) -> Self {
         let may_call = |entry: &&Arc<Entry>| {
             let is_run = entry.manifest.provider.settings::<Prompted>().is_ok();
@@ -75,7 +75,8 @@ impl Tools {
     }
 }
 
-/// Those of MCP's annotations that say whether something may be destroyed. Left out, it may.
+/// The MCP annotations about destructive calls. A missing annotation means that the call may be
+/// destructive.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Hints {
