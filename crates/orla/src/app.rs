@@ -58,7 +58,7 @@ use crate::{Failure, terminal_approver, tokens};
 /// The least time between two snapshots for changes of a provider.
 const MIN_SNAPSHOT_INTERVAL: Duration = Duration::from_millis(50);
 
-/// What a configuration describes.
+/// The parts that a configuration describes.
 pub(crate) struct App {
     marketplace: Arc<CapabilityMarketplace>,
     instance: Arc<Instance>,
@@ -68,7 +68,7 @@ pub(crate) struct App {
     servers: Arc<McpServers>,
     plugins: Arc<Plugins>,
     documents: Arc<Documents>,
-    /// The sign-ins of what is no MCP server.
+    /// The sign-ins of providers other than MCP servers.
     sign_ins: SignIns,
     agents: Arc<Agents>,
     remotes: Arc<Remotes>,
@@ -79,13 +79,13 @@ pub(crate) struct App {
     providers: Providers,
     served: Arc<Served>,
     tools: Loader,
-    /// The tools of packages, as they were made last.
+    /// The tools of packages, as they were last created.
     foreign_tools: Mutex<ForeignTools>,
     governance: Governance,
     rules: Arc<Rules>,
     /// The packages that cannot be served, each with its name and the reason.
     refused: Arc<Mutex<Vec<(String, String)>>>,
-    /// The capsules and servers of which nothing is served, so that they do not run.
+    /// The capsules and servers of which no capability is served, so that they do not run.
     shut: Mutex<Vec<String>>,
     /// The files that packages have secrets from.
     secret_files: Mutex<Vec<PathBuf>>,
@@ -94,7 +94,7 @@ pub(crate) struct App {
     findings: Findings,
     /// The processes that may change declarations, a sentence for each.
     exposed: Vec<String>,
-    /// A package whose tools are to be learned.
+    /// A package whose tools are to be read.
     candidate: Option<Installed>,
     /// Knows the secrets of the newest snapshot.
     secrets: Arc<Redactor>,
@@ -110,11 +110,11 @@ impl App {
         Self::assembled(config, None)
     }
 
-    /// Returns the same with a package whose tools are to be learned, instead of those of the lock.
+    /// Builds the same app with a package whose tools are to be read, instead of those of the lock.
     ///
     /// # Errors
     ///
-    /// Those of [`build`](Self::build).
+    /// Returns the errors of [`build`](Self::build).
     pub(crate) fn build_with(config: &Config, candidate: Installed) -> Result<Self, Failure> {
         Self::assembled(config, Some(candidate))
     }
@@ -199,7 +199,7 @@ impl App {
             });
             let packages = packages.map(|(name, text)| ProviderProblem::new(name, None, text.clone()));
             let all = packages.chain(asked.iter().flat_map(|source| source.problems(name)));
-            // Whoever asks for a name that two have gets the one that is served.
+            // A caller that asks for a name with two owners gets the capability that is served.
             let doubles = reported.upgrade().filter(|_| name.is_none()).map(|served| served.doubles());
             all.chain(doubles.into_iter().flatten()).collect()
         });
@@ -240,12 +240,12 @@ impl App {
         Ok(app)
     }
 
-    /// Returns the same for a command on this machine: a person who can read the configuration may see
-    /// what it denies.
+    /// Builds the same app for a command on this machine. A person who can read the configuration may
+    /// see the capabilities that it denies.
     ///
     /// # Errors
     ///
-    /// Those of [`build`](Self::build).
+    /// Returns the errors of [`build`](Self::build).
     pub(crate) fn build_local(config: &Config) -> Result<Self, Failure> {
         let app = Self::build(&Config { policy_reveal: true, ..config.clone() })?;
         app.marketplace.approvals().set_approvers(terminal_approver::approvers());
@@ -285,12 +285,12 @@ impl App {
         }
     }
 
-    /// Returns the names of the providers that have not said yet what they serve.
+    /// Returns the names of the providers whose capabilities are not known yet.
     pub(crate) fn awaited(&self) -> Vec<String> {
         self.providers.iter().flat_map(|source| source.awaited()).collect()
     }
 
-    /// Has one process say what it serves, and serves that.
+    /// Asks one process for its capabilities, and serves them.
     pub(crate) async fn learn_from(&self, process: &dyn Managed) {
         process.learn().await;
         self.served.refresh();
@@ -301,12 +301,12 @@ impl App {
         self.cluster.as_ref()
     }
 
-    /// What processes are started from.
+    /// Returns the environment from which processes are started.
     pub(crate) fn environment(&self) -> Arc<Environment> {
         self.instance.environment()
     }
 
-    /// What the newest snapshot's sources have to say.
+    /// Returns the findings about the sources of the newest snapshot.
     pub(crate) fn findings(&self) -> &Findings {
         &self.findings
     }
@@ -348,8 +348,8 @@ impl App {
         tools.collect()
     }
 
-    /// Tools that are text without a first line `#!`, so that a shell runs them, and whose names do not say that they are
-    /// for a shell: a sentence for each. Reads their first bytes.
+    /// Returns a sentence for each tool that a shell runs only because it is text without a first line
+    /// `#!`, and whose name does not mark it as a shell script. Reads the first bytes of the tools.
     pub(crate) fn run_by_the_shell(&self) -> Vec<String> {
         let snapshot = self.marketplace.snapshot();
         let tools = snapshot.entries().iter().filter_map(|entry| {
@@ -370,7 +370,7 @@ impl App {
         tools.collect()
     }
 
-    /// Returns the rules by which the newest snapshot's capabilities were judged.
+    /// Returns the rules that were applied to the newest snapshot's capabilities.
     pub(crate) fn rules(&self) -> &Rules {
         &self.rules
     }
@@ -390,7 +390,7 @@ impl App {
         self.documents.refused()
     }
 
-    /// Reads the OpenAPI documents with an address, and finds the rules that fit nothing in them.
+    /// Reads the OpenAPI documents with an address, and finds the rules that match nothing in them.
     pub(crate) async fn check_documents(&mut self, config: &Config) {
         let mut findings = std::mem::take(&mut self.findings);
         self.documents.check(config, &mut findings).await;
@@ -413,7 +413,7 @@ impl App {
         }
     }
 
-    /// Asks the configured plugins what they serve. One that cannot run here is a warning.
+    /// Asks the configured plugins for their capabilities. A plugin that cannot run here is a warning.
     pub(crate) async fn check_plugins(&mut self, config: &Config) {
         let found = self.plugins.check().await;
         for entry in &config.plugins {
@@ -436,8 +436,8 @@ impl App {
         self.findings.problems.extend(new);
     }
 
-    /// Returns whether a capability that is not known may turn out to be served: only a provider that
-    /// was not asked knows.
+    /// Returns whether an unknown capability may still be served: only a provider that was not asked
+    /// knows.
     pub(crate) fn may_come(&self) -> impl Fn(&str) -> bool + Send + Sync + use<> {
         let providers = self.providers.clone();
         move |name| providers.iter().any(|provider| provider.may_serve(name))
@@ -475,8 +475,8 @@ impl App {
         self.prestart(config);
     }
 
-    /// Prestarts the processes of tools that are configured so. If attestations are required, nothing runs before
-    /// its call is attested.
+    /// Prestarts the processes of tools with that setting. If attestations are required, no process
+    /// starts before its call is attested.
     fn prestart(&self, config: &Config) {
         let snapshot = self.marketplace.snapshot();
         let available = snapshot.entries().iter().filter(|entry| entry.is_available());
@@ -487,12 +487,12 @@ impl App {
         self.standby.want(wanted.collect(), config.prestarted);
     }
 
-    /// Publishes what the providers turn out to serve, for as long as the server runs.
+    /// Publishes the capabilities that providers report, while the server runs.
     pub(crate) fn follow_providers(&self) -> Vec<impl Future<Output = ()> + Send + use<>> {
         let follow = |provider: &Arc<dyn Source>| {
             let (mut changes, served) = (provider.changes(), Arc::clone(&self.served));
             async move {
-                // What changed before anyone followed.
+                // Covers changes before the subscription.
                 served.refresh();
                 while changes.changed().await.is_ok() {
                     served.refresh();

@@ -25,11 +25,11 @@ pub(crate) struct CallResult {
     /// The structured content's JSON.
     structured: Option<String>,
     stderr: String,
-    /// What its sandbox probably refused it, and the permission for that.
+    /// The access that its sandbox probably denied, and the permission for it.
     refused: Option<Refused>,
     /// How much of the tool's output the server dropped.
     truncated: Truncated,
-    /// The sentence that says why the call failed.
+    /// The error message of a failed call.
     error: Option<String>,
 }
 
@@ -93,7 +93,7 @@ struct Confined {
     refused: Option<Refused>,
 }
 
-/// What a program was probably refused.
+/// An access that the sandbox of a program probably denied.
 #[derive(Debug, Deserialize, PartialEq)]
 struct Refused {
     tried: String,
@@ -109,7 +109,7 @@ struct Truncated {
     stderr: u64,
 }
 
-/// What a sandbox probably refused, as a sentence.
+/// Returns a sentence about an access that a sandbox probably denied.
 pub(crate) fn refused(tried: &str, permission: Option<&str>) -> String {
     match permission {
         Some(word) => {
@@ -138,7 +138,7 @@ impl CallResult {
         Ok(answer)
     }
 
-    /// The answer that a call gave here.
+    /// Returns the result of a local call.
     pub(crate) fn of(result: &RuntimeResult<Outcome>) -> Result<Self, serde_json::Error> {
         let (outcome, error) = match result {
             Ok(outcome) => (Some(outcome), None),
@@ -280,8 +280,8 @@ impl CallResult {
         }
     }
 
-    /// What goes to standard output. Bytes that are not text go to files and pipes as they are, and are
-    /// described to a terminal.
+    /// Returns the bytes for standard output. Bytes that are not text are written to files and pipes
+    /// unchanged, and are described on a terminal.
     fn output(&self, to_terminal: bool) -> Vec<u8> {
         if self.blocks.is_empty() && self.error.is_none() {
             let Some(json) = self.structured.as_deref() else { return Vec::new() };

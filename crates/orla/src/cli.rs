@@ -1,4 +1,4 @@
-//! The command line: what can be written, and the help that teaches it.
+//! The grammar of the command line, and its help.
 
 #[cfg(feature = "agent")]
 mod agent;

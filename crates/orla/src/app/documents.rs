@@ -28,7 +28,7 @@ use crate::findings::Findings;
 const MAX_BYTES: u64 = 64 * 1024 * 1024;
 /// The pause after a failure; it doubles with each.
 const RETRY_MIN: Duration = Duration::from_secs(5);
-/// What that grows to.
+/// The longest pause.
 const RETRY_MAX: Duration = Duration::from_secs(300);
 /// How many warnings of a document are reported one by one.
 const MAX_WARNINGS: usize = 20;
@@ -50,9 +50,9 @@ struct Document {
     attempt: watch::Sender<Attempt>,
     /// Whether the newest attempt failed.
     is_refused: AtomicBool,
-    /// Why the newest attempt to fetch it failed.
+    /// The reason why the last attempt to fetch it failed.
     problem: Mutex<Option<String>>,
-    /// What a document that was fetched leaves out.
+    /// The parts that were left out of a fetched document.
     warnings: Mutex<Vec<String>>,
     stop: CancellationToken,
     _guard: DropGuard,
@@ -125,13 +125,13 @@ impl Documents {
         *known = next;
     }
 
-    /// Returns how many documents gave nothing at the newest attempt.
+    /// Returns how many documents yielded no capabilities at the last attempt.
     pub(super) fn refused(&self) -> usize {
         self.known.lock().iter().filter(|document| document.is_refused.load(Ordering::Relaxed)).count()
     }
 
-    /// Fetches the documents with an address, each once, and adds what is wrong with them. Each takes no longer than its
-    /// timeout.
+    /// Fetches each document with an address once, and adds the problems with them. Each fetch is
+    /// bounded by the document's timeout.
     pub(super) async fn check(&self, config: &Config, findings: &mut Findings) {
         self.learn().await;
         for (placed, document) in config.documents.iter().zip(&*self.known.lock()) {
@@ -142,8 +142,8 @@ impl Documents {
         }
     }
 
-    /// Returns the names of the documents that have not been read, so that what they serve is not known.
-    /// `None` for one that is named by its title.
+    /// Returns the names of the documents that have not been read, so that their capabilities are not
+    /// known. A document that is named by its title is `None`.
     pub(super) fn unread(&self) -> Vec<Option<String>> {
         let known = self.known.lock();
         let is_unread = |document: &&Arc<Document>| {
@@ -244,7 +244,7 @@ async fn fetching(
         let Some(settings) = document.upgrade().map(|document| document.settings.clone()) else {
             return;
         };
-        // A large document keeps a thread busy for a while, so it is not one of those that serve.
+        // Parsing a large document occupies a thread for some time, so a blocking thread does it.
         let here = Handle::current();
         let loading = tokio::task::spawn_blocking(move || here.block_on(openapi::load(&settings)));
         let Ok(result) = loading.await else { return };
@@ -320,7 +320,7 @@ impl Source for Documents {
         let documents: Vec<_> =
             self.known.lock().iter().map(|document| document.attempt.subscribe()).collect();
         for mut attempt in documents {
-            // One that is dropped by a reload is not waited for.
+            // An attempt that a reload has dropped is not awaited.
             let _ = attempt.wait_for(|attempt| *attempt == Attempt::Over).await;
         }
     }

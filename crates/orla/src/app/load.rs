@@ -58,7 +58,7 @@ impl App {
             })
             .map_err(|err| format!("tools_dir: {err}; it must be a directory that orla can read"))?;
         if config.is_default("tools_dir") && serves_without_tools(config) {
-            // Nobody asked for the directory that is missing.
+            // The missing directory was not configured explicitly.
             found.warnings.retain(|warning| warning.path != config.tools_dir);
         }
         let rules = Arc::new(self.governance.rules(config)?);
@@ -118,7 +118,7 @@ impl App {
         self.shut.lock().clear();
         let (given, installed) = self.load_packages(&terms, installed, &mut found, &mut findings);
         let secrets = Arc::new(config.secrets.and(&given));
-        // What still runs may know the secrets from before.
+        // Running processes may know the previous secrets.
         self.marketplace.set_redaction(Arc::new(secrets.and(&self.secrets)));
         self.secrets = secrets;
         render::redact(&self.secrets);
@@ -183,7 +183,7 @@ impl App {
             if self.shuts(config, &settings.name, &settings.names) {
                 continue;
             }
-            // What the lock has is not in the configuration.
+            // A package of the lock has no place in the configuration.
             let is_of_lock = at >= config.servers.len();
             let placed = |name: &str, key: &str, why: &str| match is_of_lock {
                 true => format!("{name} of orla.lock: {why}"),
@@ -328,8 +328,8 @@ impl App {
         findings.warnings.extend_from_slice(&self.exposed);
     }
 
-    /// Finds rules that fit nothing. What other nodes and instances serve is not known here, and may be anything. So may a
-    /// document that has not been read.
+    /// Finds rules that match nothing. The capabilities of other nodes and instances, and of unread
+    /// documents, are not known here, so any rule may match them.
     pub(super) fn find_unmatched(&self, config: &Config, findings: &mut Findings) {
         if config.subjects.is_empty() || config.cluster.is_some() || !config.remotes.is_empty() {
             return;
@@ -430,7 +430,7 @@ fn agent(_: &Config, _: &mut Findings) -> Option<Registration> {
     None
 }
 
-/// What is changed of single tools before they are loaded, by their names.
+/// Returns the changes to single tools before they are loaded, by their names.
 pub(super) fn overrides(config: &Config) -> HashMap<String, Override> {
     let changes = config.tools.iter().map(|(name, change)| {
         let declared = declared(config, change);
@@ -451,7 +451,8 @@ pub(super) fn pairs(variables: &BTreeMap<String, String>) -> Vec<(String, String
     variables.iter().map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// What the configuration adds to a tool's declaration. Relative paths in it lead from the configuration's file.
+/// Returns the additions of the configuration to a tool's declaration. Relative paths in them start at
+/// the configuration's file.
 pub(super) fn declared(config: &Config, change: &ToolOverride) -> Declared {
     let base = base_of(config);
     // Under the name that it is given, too.
@@ -473,7 +474,7 @@ pub(super) fn base_of(config: &Config) -> PathBuf {
     std::path::absolute(base.join(".")).unwrap_or_else(|_| PathBuf::from("/"))
 }
 
-/// Why a process does not run, if it cannot be confined.
+/// Returns why a process does not run, if it cannot be confined.
 fn unconfinable(sandbox: &Option<Arc<Sandbox>>) -> Option<String> {
     sandbox.as_ref().and_then(|sandbox| sandbox.available().err())
 }

@@ -21,13 +21,13 @@ use crate::unserved::is_shut;
 use super::load::{base_of, declared, gate, overrides, pairs};
 use super::{App, is_alone, policy};
 
-/// On which terms packages are served.
+/// The terms on which packages are served.
 pub(super) struct Terms<'a> {
     pub(super) config: &'a Config,
-    /// What bounds the processes of their calls.
+    /// The limits of the processes of their calls.
     pub(super) process: orla_process::Limits,
     pub(super) rules: &'a Arc<Rules>,
-    /// What fills in the references to secrets in their manifests.
+    /// Resolves the references to secrets in their manifests.
     pub(super) secrets: &'a Resolver,
 }
 
@@ -100,7 +100,7 @@ impl App {
                 });
             }
         }
-        // One that is unavailable has no process to be supervised.
+        // An unavailable package has no process to supervise.
         let is_capsule = |package: &packages::Package| {
             package.manifest.mode == Mode::Capsule && package.fault.is_none()
         };
@@ -134,9 +134,10 @@ impl App {
         (given, installed)
     }
 
-    /// Returns whether nothing is served of the capsule or server with this name, which is kept.
+    /// Returns whether no capability of the capsule or server with this name is served. The answer is
+    /// cached.
     pub(super) fn shuts(&self, config: &Config, name: &str, names: &NameRules) -> bool {
-        // The tools of a package that is looked at are to be known whether they will be served or not.
+        // The tools of an inspected package must be known whether they will be served or not.
         let is_shut = self.candidate.is_none() && is_shut(config, name, names);
         if is_shut {
             self.shut.lock().push(name.to_owned());

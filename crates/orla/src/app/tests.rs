@@ -50,7 +50,7 @@ fn overrides_and_patterns_decide_what_is_served() {
     assert_eq!(names(&none), Vec::<String>::new());
 }
 
-/// An executor for built-ins that answers what it was made with.
+/// An executor for built-ins that answers with a fixed text.
 struct Constant(&'static str);
 
 #[async_trait::async_trait]

@@ -1,4 +1,4 @@
-//! Who calls, who signs in, and what waits for a person.
+//! The commands about callers, sign-ins and approvals.
 
 use clap::{Args, Subcommand};
 

@@ -1,4 +1,4 @@
-//! `orla agent`: a model answers a prompt with the help of what is served.
+//! `orla agent`: a model answers a prompt with the help of the served capabilities.
 
 use std::fs::File;
 use std::io::Read;
@@ -42,7 +42,7 @@ pub(crate) fn run(agent: &cli::Agent, source: &Source) -> Result<(), Failure> {
     done
 }
 
-/// What the command line says wins.
+/// The command line takes precedence.
 fn overlay(config: &mut AgentConfig, flags: &cli::Agent) {
     config.model = flags.model.clone().or(config.model.take());
     config.base_url = flags.base_url.clone().or(config.base_url.take());

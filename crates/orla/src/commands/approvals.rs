@@ -39,7 +39,7 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// Below each row is the whole input, because whoever approves the call agrees to all of it.
+/// The whole input is printed below each row, because the approver of a call agrees to all of it.
 fn table(rows: &[Value]) -> String {
     let column =
         |head, key: &str| (head, rows.iter().map(|row| super::text_of(&row[key])).collect::<Vec<_>>());
@@ -70,7 +70,8 @@ fn table(rows: &[Value]) -> String {
     text
 }
 
-/// Returns the parts of a line of at most [`WIDTH`] columns each. Whatever is not ASCII may take two.
+/// Returns the parts of a line of at most [`WIDTH`] columns each. Characters other than ASCII may take
+/// two columns.
 fn parts(line: &str) -> Vec<&str> {
     let (mut parts, mut start, mut columns) = (Vec::new(), 0, 0);
     for (at, character) in line.char_indices() {

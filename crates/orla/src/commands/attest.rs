@@ -1,4 +1,4 @@
-//! `orla attest`: vouches for capabilities as they are now, and makes the key that does it.
+//! `orla attest`: attests the current state of capabilities, and creates the key for attestations.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -145,7 +145,7 @@ fn new_key(path: &Path, authority: Option<&str>) -> Result<(), Failure> {
     let mut file = options.write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
     let written = file.write_all(text.as_bytes()).and_then(|()| file.sync_all());
     written.map_err(|err| {
-        // Half a key would stand in the way of the next attempt.
+        // Half a key would block the next attempt.
         let _ = std::fs::remove_file(path);
         failed(err)
     })?;

@@ -15,7 +15,7 @@ use crate::{Failure, render};
 /// The largest file of heads that is read, in bytes.
 const MAX_HEADS: u64 = 256 * 1024 * 1024;
 
-/// Verifies logs, each of which continues the one before it.
+/// Verifies logs, each of which continues the previous one.
 pub(crate) fn verify(
     files: &[PathBuf],
     keys: &[PublicKey],
@@ -68,7 +68,7 @@ pub(crate) fn verify(
     Ok(())
 }
 
-/// Returns the last hash of the log that this one continues, if it says so.
+/// Returns the last hash of the log that this one continues, if it contains that hash.
 fn continued(path: &Path) -> std::io::Result<Option<String>> {
     let mut line = Vec::new();
     BufReader::new(File::open(path)?).take(MAX_LINE as u64).read_until(b'\n', &mut line)?;

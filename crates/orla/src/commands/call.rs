@@ -139,8 +139,7 @@ fn print(call: &cli::Call, answer: &CallResult) -> Result<(), Failure> {
     })
 }
 
-/// Returns how an argument is written as text, if the error says that a text was expected in place of
-/// its value.
+/// Returns a hint for passing an argument as text, if the error says that text was expected.
 fn quoting_hint(error: &str, arguments: &[String]) -> Option<String> {
     arguments.iter().find_map(|argument| {
         let (key, value) = argument.split_once('=')?;
@@ -174,8 +173,8 @@ fn why_unknown(app: &App, name: &str) -> Vec<String> {
     lines
 }
 
-/// Runs the call on a server. The server cancels it when the connection ends: if this process does, or after the
-/// timeout that was asked for.
+/// Runs the call on a server. The server cancels the call when the connection ends, which happens when
+/// this process ends or after the requested timeout.
 async fn there(
     call: &cli::Call,
     config: &Config,
@@ -186,7 +185,7 @@ async fn there(
         .map_err(|err| Failure::failed(err.to_string()))?;
     let mut params = vec![("name", to_raw(&call.name)?), ("arguments", arguments)];
     let is_terminal = render::stderr_is_terminal();
-    // At a terminal, what a call here shows: its progress, and its messages of every level.
+    // On a terminal, the same output as for a local call: its progress, and its messages of every level.
     let wanted = match is_terminal {
         true => json!({"progressToken": 1, "io.modelcontextprotocol/logLevel": "debug"}),
         false => json!({"io.modelcontextprotocol/logLevel": "notice"}),
@@ -225,7 +224,7 @@ async fn there(
     print(call, &answer)
 }
 
-/// Waits for the timeout that was asked for on the command line or in the environment; for ever if none was.
+/// Waits for the timeout of the command line or the environment, or forever if there is none.
 async fn asked_timeout(config: &Config) -> Duration {
     if !config.is_asked_for("timeout") {
         return std::future::pending().await;

@@ -1,6 +1,7 @@
-//! `orla check`: checks everything that would be served, without serving it; or shows the problems of a running
-//! server. Starts only plugins and the MCP servers of individually declared capabilities, because only these know
-//! what they serve. Reads OpenAPI documents, also those with an address.
+//! `orla check`: checks all capabilities of the configuration without serving them, or shows the
+//! problems of a running server. Starts only plugins and the MCP servers of individually declared
+//! capabilities, because only these report their capabilities. Reads OpenAPI documents, including those
+//! with an address.
 
 mod callers;
 
@@ -80,7 +81,7 @@ pub(crate) fn run(url: Option<&str>, source: &Source) -> Result<(), Failure> {
     let plural =
         |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
     let mut summary = format!("{}, {}", plural(tools, "tool"), plural(findings.prompts, "prompt"));
-    // What these serve is known only when they run.
+    // The capabilities of these providers are known only while they run.
     let servers = config.servers.len();
     if servers > 0 {
         summary = format!("{summary}, {}", plural(servers, "MCP server"));
@@ -127,8 +128,7 @@ fn unstartable(config: &Config, market: &CapabilityMarketplace) -> Vec<String> {
     snapshot.entries().iter().filter_map(problem).collect()
 }
 
-/// Returns the capabilities that are unavailable for a reason that no finding gives, a sentence for
-/// each.
+/// Returns a sentence for each capability that is unavailable for a reason that no finding contains.
 fn unavailable(findings: &Findings, market: &CapabilityMarketplace) -> Vec<String> {
     let snapshot = market.snapshot();
     let is_given = |reason: &str| {
@@ -177,7 +177,8 @@ fn there(url: &str, status: &Value) -> Result<(), Failure> {
         Some(why) => format!("{}: {why}", text(&row["name"])),
         None => format!("{}: {}", text(&row["name"]), text(&row["state"])),
     };
-    // Why providers serve nothing. What such a provider would serve may have the same reason.
+    // The reasons why providers serve nothing. The capabilities of such a provider may be unavailable
+    // for the same reason.
     let mut failures: Vec<String> = list("problems").iter().map(text).collect();
     let unavailable = capabilities.iter().filter(is_out);
     let unsaid = unavailable.filter(|row| {

@@ -40,7 +40,7 @@ pub(crate) enum Reply {
 /// Paths of a server that do not speak MCP.
 const NOT_MCP: [&str; 4] = ["/rtfs", "/status", "/metrics", "/healthz"];
 
-/// What a person is told when a server goes away.
+/// The message to a person when a server disappears.
 const ENDED: &str = "the connection ended before the answer: the server was stopped, or is gone; \
                      what was asked for may have been done";
 
@@ -63,7 +63,7 @@ fn has_ended(err: &reqwest::Error) -> bool {
     let mut causes = std::iter::successors(err.source(), |&cause| cause.source());
     causes.any(|cause| match cause.downcast_ref::<std::io::Error>() {
         Some(err) => ENDS.contains(&err.kind()),
-        // Those of hyper and h2 say so with a text alone.
+        // The errors of hyper and h2 say so only in their text.
         None => {
             let text = cause.to_string().to_lowercase();
             ENDED_BY.iter().any(|words| text.contains(words))
@@ -71,7 +71,7 @@ fn has_ended(err: &reqwest::Error) -> bool {
     })
 }
 
-/// Why there is no connection, and what to do.
+/// Returns the advice for a failed connection.
 fn remedy(cause: &str) -> String {
     match cause.strip_prefix("invalid peer certificate: ") {
         Some(why) if why.contains("CaUsedAsEndEntity") => {
@@ -148,13 +148,13 @@ impl Server {
         self.document_within(self.client.get(self.url(path)), LEARNED).await
     }
 
-    /// Posts a JSON document, and gives the answer.
+    /// Posts a JSON document, and returns the answer.
     pub(crate) async fn post(&self, path: &str, json: String) -> Result<String, Failure> {
         let request = self.client.post(self.url(path)).header("content-type", "application/json");
         self.document(request.body(json)).await
     }
 
-    /// Deletes what is at this path, and gives the answer.
+    /// Deletes the resource at this path, and returns the answer.
     pub(crate) async fn delete(&self, path: &str) -> Result<String, Failure> {
         self.document(self.client.delete(self.url(path))).await
     }
@@ -299,7 +299,8 @@ fn message(text: &[u8]) -> Option<(Value, Option<Reply>)> {
     Some((message, error))
 }
 
-/// JSON as a value for people. What no value can hold (1e400, a lone surrogate, 128 levels) becomes its text.
+/// Parses JSON into a value for people. JSON that no value can hold (1e400, a lone surrogate, 128
+/// levels) becomes its text.
 pub(super) fn readable(text: &str) -> Option<Value> {
     const LEVELS: usize = 32;
     fn below(raw: &RawValue, levels: usize) -> Value {
@@ -330,7 +331,7 @@ fn refusal(body: &str) -> Option<String> {
     body["error"]["message"].as_str().map(str::to_owned)
 }
 
-/// What the server answered instead of what was asked for.
+/// Returns the failure for an answer of the server other than the expected one.
 fn refused(status: StatusCode, body: &str) -> String {
     let hint = match status {
         StatusCode::UNAUTHORIZED => "; set ORLA_TOKEN to a token that the server accepts",

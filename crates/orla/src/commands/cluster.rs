@@ -8,7 +8,7 @@ use crate::Failure;
 use crate::config::Source;
 use crate::render;
 
-/// The tasks that are not over, of those that this caller may see.
+/// The path of the unfinished tasks that this caller may see.
 const TASKS: &str = "/tasks?state=queued,working,input_required&limit=1000";
 /// How many ids of a node a table shows.
 const SHOWN: usize = 5;
@@ -63,7 +63,7 @@ fn add_tasks(node: &mut Value, tasks: &[Value]) {
     }
 }
 
-/// What a task calls.
+/// Returns the capability or program that a task calls.
 fn what(task: &Value) -> String {
     if task["program"] == true { "a program".to_owned() } else { text_of(&task["capability"]) }
 }

@@ -1,4 +1,4 @@
-//! What the console shows of the program itself.
+//! The data about the program that the console shows.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -56,7 +56,7 @@ impl Facts {
         }
     }
 
-    /// Takes over the configuration in force, and what was found in it.
+    /// Takes over the configuration in force, and the findings about it.
     pub(crate) fn update(&self, config: &Config, app: &App) {
         let found = app.findings();
         let warnings = config.warnings.iter().map(ToString::to_string);
@@ -64,7 +64,7 @@ impl Facts {
         *self.newest.lock() = (config.settings(), findings.collect());
     }
 
-    /// Waits until someone wants everything to be read again.
+    /// Waits for a request to reload the configuration.
     pub(crate) async fn reload_wanted(&self) {
         self.wanted.notified().await;
     }
@@ -147,7 +147,7 @@ impl LogFile {
     }
 }
 
-/// Says why, without the place of the file.
+/// Returns the reason of an error, without the path of the file.
 fn failed(error: &std::io::Error) -> String {
     format!("the audit log cannot be read: {}", reason(error))
 }

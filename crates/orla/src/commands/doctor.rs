@@ -1,4 +1,5 @@
-//! `orla doctor`: what this system can confine processes with, and how far each capability's processes are.
+//! `orla doctor`: the mechanisms of this system for confining processes, and the actual confinement of
+//! each capability's processes.
 
 use orla_marketplace::SandboxStatus;
 use orla_marketplace::attestation::format_instant;
@@ -17,7 +18,7 @@ struct Report {
     landlock_abi: i32,
     seccomp: bool,
     namespaces: bool,
-    /// Why processes cannot have user namespaces here.
+    /// The reason why processes cannot have user namespaces here.
     #[serde(skip_serializing_if = "Option::is_none")]
     namespaces_missing: Option<String>,
     cgroup: &'static str,
@@ -33,7 +34,7 @@ struct Report {
     warnings: Vec<String>,
 }
 
-/// One capability whose calls run in a process, or a provider of such that serves nothing.
+/// A capability whose calls run in a process, or a provider of such capabilities that serves nothing.
 #[derive(Serialize)]
 struct Row {
     name: String,
@@ -49,7 +50,7 @@ struct Row {
 struct Certificate {
     #[serde(skip_serializing_if = "Option::is_none")]
     expires_at: Option<String>,
-    /// Why it cannot be used.
+    /// The reason why it cannot be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
@@ -91,7 +92,7 @@ async fn examine(config: &Config) -> Result<Report, Failure> {
         .entries()
         .iter()
         .filter_map(|entry| Some(Row::of(&entry.name, market.status(entry).sandbox?)));
-    // What does not run has not said what it would serve.
+    // A provider that does not run has not reported its capabilities.
     let silent = market.provider_problems(None);
     let is_confined = |sandbox: &SandboxStatus| sandbox.missing.is_empty();
     let failed = silent.iter().filter(|one| one.sandbox.as_ref().is_none_or(is_confined)).count();

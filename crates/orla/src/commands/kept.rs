@@ -1,4 +1,5 @@
-//! What is kept of the calls that a command makes in its own process: the audit log, and the history if it has a file.
+//! The records of calls that a command makes in its own process: the audit log, and the history if it
+//! has a file.
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use crate::{Failure, render};
 /// How long the end of the history may take to be written.
 const END: Duration = Duration::from_secs(5);
 
-/// What keeps the calls. The audit log is written to its end when this goes out of scope.
+/// Keeps the records of calls. Dropping it writes the audit log to its end.
 pub(super) struct Kept {
     _audit: Option<Audit>,
     history: Option<History>,

@@ -1,7 +1,7 @@
-//! `orla list`: what would be served, or what a running server serves.
+//! `orla list`: the capabilities of the configuration, or of a running server.
 //!
-//! Capsules say themselves what they serve, so they are started, asked, and ended again. One that cannot be
-//! started shows why.
+//! Capsules report their capabilities themselves, so they are started, asked, and ended again. A capsule
+//! that cannot be started is listed with the reason.
 
 use std::path::Path;
 
@@ -54,13 +54,13 @@ async fn here(list: &cli::List, config: &Config) -> Result<(), Failure> {
     }
 }
 
-/// What is said if nothing is served.
+/// Returns the message for an empty list.
 fn nothing(config: &Config, has_findings: bool) -> String {
     const OF_CLIENTS: [&str; 3] = [".mcp.json", ".vscode/mcp.json", ".cursor/mcp.json"];
     let of_client = OF_CLIENTS.iter().find(|file| Path::new(file).is_file());
     let next = match (&config.file, of_client) {
         (None, Some(file)) => format!(" For the servers of {file}: `orla --config {file} list`."),
-        // Whoever has declared something needs no example.
+        // A user who has declared something needs no example.
         (Some(_), _) if has_findings => String::new(),
         _ => " `orla init` writes an example.".to_owned(),
     };
@@ -98,7 +98,7 @@ async fn watch_here(all: bool, source: &Source) -> Result<(), Failure> {
 struct Listing {
     app: App,
     rows: Vec<StatusRow>,
-    /// Why providers serve nothing.
+    /// The reasons why providers serve nothing.
     problems: Vec<String>,
 }
 
@@ -138,7 +138,7 @@ fn table(app: &App, rows: &[StatusRow]) -> String {
         columns.push(("DESCRIPTION", rows.iter().map(description).collect()));
         return super::table_of(&columns, render::width());
     }
-    // Why something does not run is worth more than a tidy width.
+    // The reason why a capability does not run may exceed the column width.
     let short = |row: &StatusRow| render::cut(&description(row), 40);
     columns.push(("DESCRIPTION", rows.iter().map(short).collect()));
     columns.push(("LAST FAILURE", failures));

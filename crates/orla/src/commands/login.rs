@@ -47,7 +47,7 @@ pub(crate) fn logout(logout: &cli::Logout, source: &Source) -> Result<(), Failur
     Ok(())
 }
 
-/// What a person signs in at.
+/// A target of sign-ins.
 struct Place {
     name: String,
     upstream: Arc<Upstream>,
@@ -55,7 +55,7 @@ struct Place {
     server: Option<ServerSettings>,
 }
 
-/// What has this name and a sign-in by a person.
+/// Returns the target with this name that requires a sign-in by a person.
 fn place(config: &Config, name: &str) -> Result<Place, Failure> {
     let servers = config.servers.iter().map(|server| &server.value);
     let server = servers.clone().find(|server| server.name == name);
@@ -102,7 +102,8 @@ fn place(config: &Config, name: &str) -> Result<Place, Failure> {
 }
 
 impl Place {
-    /// Learns what the server asks for. One that asks for nothing may still say so in its metadata.
+    /// Discovers the authorization that the server requires. A server that requires none may still
+    /// declare it in its metadata.
     async fn probe(&self) {
         match &self.server {
             Some(server) => drop(mcp::probe(&self.upstream, server).await),
@@ -111,7 +112,7 @@ impl Place {
     }
 }
 
-/// Who signs in.
+/// Returns the principal that signs in.
 fn subject(upstream: &Upstream, caller: Option<&str>) -> Result<Subject, Failure> {
     match (upstream.is_per_caller(), caller) {
         (false, None) => Ok(Subject::Shared),

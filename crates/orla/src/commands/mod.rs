@@ -54,14 +54,14 @@ use crate::config::{Config, Source, reason};
 use crate::logging::Logging;
 use crate::render;
 
-/// How long a command waits for providers before it says so.
+/// How long a command waits for providers before it prints a message.
 const SILENCE: Duration = Duration::from_secs(2);
 
-/// Reads the configuration of a command. What is printed from now on does not show its secrets.
+/// Reads the configuration of a command. Output from now on does not contain its secrets.
 ///
 /// # Errors
 ///
-/// Every problem of the configuration.
+/// Returns every problem of the configuration.
 pub(crate) fn load(source: &Source) -> Result<Config, Failure> {
     let config = source.load().map_err(|problems| Failure::configuration(&problems))?;
     render::redact(&config.secrets);
@@ -73,7 +73,7 @@ pub(crate) fn load(source: &Source) -> Result<Config, Failure> {
 ///
 /// # Errors
 ///
-/// Every problem of that part. With a URL, what is wrong with the file is a warning.
+/// Returns every problem of that part. With a URL, a problem of the file is a warning.
 fn load_for_client(url: Option<&str>, source: &Source) -> Result<Config, Failure> {
     let config =
         source.load_for_client(url.is_some()).map_err(|problems| Failure::configuration(&problems))?;
@@ -155,7 +155,7 @@ fn print_json(value: &impl serde::Serialize) -> Result<(), Failure> {
     Ok(())
 }
 
-/// What is said of a name under which nothing is served.
+/// Returns the message for a name without a served capability.
 fn not_served(catalog: &Catalog, name: &str) -> String {
     let near = catalog.similar(name).into_iter().next();
     let hint = near.map(|near| format!("; did you mean {near}?")).unwrap_or_default();
@@ -178,7 +178,8 @@ fn table_of(columns: &[Column], width: usize) -> String {
     render::table(&heads, &rows, width)
 }
 
-/// What a table shows of a JSON value: a text without its quotes, and nothing for `null`.
+/// Returns the text that a table shows for a JSON value: a text without its quotes, and nothing for
+/// `null`.
 fn text_of(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
@@ -208,8 +209,8 @@ fn print_rows(
     Ok(())
 }
 
-/// Returns the log of a command that serves nothing: only if a level is set on the command line or in
-/// the environment, because standard error belongs to tools and errors.
+/// Returns the log of a command that does not serve. It logs only if a level is set on the command line
+/// or in the environment, because standard error belongs to tools and errors.
 fn log(config: &Config) -> Option<Logging> {
     config.is_asked_for("log_level").then(|| {
         let logging = Logging::start(config.log_level, config.log_format);

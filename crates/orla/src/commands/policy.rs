@@ -50,7 +50,7 @@ pub(crate) fn explain(explain: &cli::PolicyExplain, source: &Source) -> Result<(
         }
     }
     if !helpful.is_empty() {
-        // What it has already is no help.
+        // Scopes that the caller already has do not help.
         let has = |scope: &&String| {
             principal.as_ref().is_some_and(|one| one.scopes().any(|own| own == *scope))
         };

@@ -1,4 +1,4 @@
-//! `orla quotas`: what is left of a running server's quotas.
+//! `orla quotas`: the remaining quotas of a running server.
 
 use serde_json::Value;
 

@@ -28,9 +28,9 @@ use crate::{Failure, cli, render};
 
 /// The largest line of `--jsonl`, in bytes.
 const MAX_LINE: u64 = 16 * 1024 * 1024;
-/// How long a program may run unless `--timeout` says otherwise. It may call slow capabilities.
+/// The timeout of a program without `--timeout`. The program may call slow capabilities.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
-/// What the bar of a program without a name is called.
+/// The label of the progress bar of a program without a name.
 const PROGRAM: &str = "program";
 /// The name under which a program sees its input.
 const INPUT: &str = "input";
@@ -107,7 +107,7 @@ fn options(beside: Option<&Path>) -> Options {
     Options { modules: Some(modules), inputs: vec![INPUT.to_owned()], ..Options::default() }
 }
 
-/// What programs are run beside.
+/// The context in which programs run.
 struct Session<'a> {
     app: &'a App,
     config: &'a Config,

@@ -42,7 +42,7 @@ use crate::{Failure, fatal, render};
 /// How long files must be unchanged before their change causes a reload.
 const DEBOUNCE: Duration = Duration::from_millis(100);
 
-/// How long the disk may take for the end of the audit log.
+/// How long writing the end of the audit log may take.
 const AUDIT_END: Duration = Duration::from_secs(10);
 
 /// Serves until told to stop.
@@ -132,7 +132,7 @@ async fn serve(source: Source) -> Result<(), Failure> {
 struct Running {
     reloader: Reloader,
     files: Files,
-    /// Whether files that were read before they were watched are to be read again.
+    /// Whether files that were read before they were watched must be read again.
     is_reload_due: bool,
     facts: Arc<Facts>,
     schedules: Option<Schedules>,
@@ -140,9 +140,9 @@ struct Running {
     server: Server,
     days: QuotaDays,
     audit: Option<Audit>,
-    /// What was called; `None` if nothing is kept.
+    /// The history; `None` if no calls are kept.
     history: Option<History>,
-    /// What follows calls, kept or not.
+    /// Follows the calls, whether they are kept or not.
     calls: Option<History>,
     sending: Sending,
     app: App,
@@ -152,7 +152,7 @@ struct Running {
     serving: JoinHandle<()>,
 }
 
-/// Why a server ends.
+/// The reason why a server ends.
 enum End {
     /// Standard input has ended, or the server broke down; a socket never ends by itself.
     Serving(Result<(), JoinError>),
@@ -160,8 +160,8 @@ enum End {
 }
 
 impl Running {
-    /// Nothing listens before the whole configuration is known to be valid, and errors until then are plain text. From
-    /// `listening` on, everything is in the log.
+    /// Starts a server. It does not listen before the whole configuration is known to be valid, and
+    /// until then errors are plain text. After `listening`, all messages are in the log.
     async fn start(source: Source) -> Result<Self, Failure> {
         let mut config = super::load(&source)?;
         crate::itself::leave_out(&mut config);
@@ -312,7 +312,7 @@ impl Running {
         self.app.start_eager(config);
     }
 
-    /// Ends what still runs, and then writes down what is to outlast the server.
+    /// Ends all running activities, and then writes the data that must outlast the server.
     async fn end(mut self, end: End, signals: &mut Signals) -> Result<(), Failure> {
         let (finished, reason) = match end {
             End::Serving(ended) => (finish(&ended), "end of input"),
@@ -323,7 +323,7 @@ impl Running {
                     biased;
                     ended = &mut self.serving => finish(&ended),
                     again = signals.stop() => {
-                        // What still runs is ended by the reaper as soon as this process is gone.
+                        // The reaper ends the remaining processes as soon as this process is gone.
                         tracing::warn!(signal = again.name(), "stopped at once");
                         Err(Failure::failed_silently())
                     }
@@ -338,15 +338,15 @@ impl Running {
     }
 }
 
-/// What was found before there was a log.
+/// The findings before the log was opened.
 struct Remarks {
-    /// Why the history is kept in memory alone.
+    /// The reason why the history is kept only in memory.
     unkept: Option<orla_history::OpenError>,
-    /// Why the cluster cannot be joined yet.
+    /// The reason why the cluster cannot be joined yet.
     alone: Option<ClusterError>,
-    /// Why files cannot be watched.
+    /// The reason why files cannot be watched.
     unwatched: Option<orla_process::watch::Error>,
-    /// Why there are no tasks.
+    /// The reason why there are no tasks.
     without_tasks: Option<String>,
 }
 
@@ -377,7 +377,7 @@ fn check_tls(config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Follows the calls for the history, and prepares what is to be sent of them.
+/// Follows the calls for the history, and prepares the parts that are sent.
 fn follow_calls(config: &Config, app: &App) -> Result<(Followed, Prepared), Failure> {
     let telemetry = config.telemetry(&|name| std::env::var_os(name)).map_err(Failure::usage)?;
     let followed = crate::history::of_server(app.marketplace(), config, telemetry.traces.is_some())?;
@@ -398,7 +398,7 @@ fn server_of(config: &Config, app: &App, console: &Console) -> Server {
     server
 }
 
-/// Opens the tasks of the cluster or of this server; there are none if another process uses the state.
+/// Opens the tasks of the cluster or of this server. There are none if another process uses the state.
 fn open_tasks(config: &Config, app: &App, state: &ServerState) -> Option<Tasks> {
     let (market, options) = (Arc::clone(app.marketplace()), config.task_options.clone());
     match (app.cluster(), state) {
@@ -431,7 +431,7 @@ async fn keep_state(
     Ok(alone)
 }
 
-/// Serves until the transport ends, and then ends everything, each part after those that need it.
+/// Serves until the transport ends, and then ends all parts, each after the parts that need it.
 fn until_closed(
     mut transport: Serving,
     app: &App,
@@ -560,8 +560,8 @@ pub(super) struct Files {
 }
 
 impl Files {
-    /// Watches the files of a configuration and those that packages have secrets from, or nothing. Returns whether the
-    /// set of files has changed.
+    /// Watches the files of a configuration and the secret files of packages, or nothing. Returns
+    /// whether the set of files has changed.
     pub(super) fn follow(
         &mut self,
         config: &Config,
@@ -579,7 +579,7 @@ impl Files {
         Ok(self.watcher.is_some())
     }
 
-    /// Waits for a change; for ever if nothing is watched.
+    /// Waits for a change. Waits forever if nothing is watched.
     pub(super) async fn changed(&mut self) {
         let Some(watcher) = &mut self.watcher else { return pending().await };
         loop {

@@ -35,8 +35,8 @@ pub(super) async fn get(server: &Server) -> Result<Value, Failure> {
     read(&server.get("/status").await?)
 }
 
-/// Returns the state of a server that has asked its providers what they serve. Without a client, it
-/// would not have started them yet.
+/// Returns the state of a server after it has asked its providers for their capabilities. Without a
+/// client, it would not have started them yet.
 pub(super) async fn learned(server: &Server) -> Result<Value, Failure> {
     read(&server.get_learned("/status?learn=true").await?)
 }
@@ -46,7 +46,7 @@ fn read(text: &str) -> Result<Value, Failure> {
         .map_err(|_| Failure::failed("the server's /status is not JSON: is it orla?"))
 }
 
-/// Says why providers serve nothing.
+/// Prints why providers serve nothing.
 pub(super) fn warn(status: &Value) {
     for problem in status["problems"].as_array().into_iter().flatten() {
         render::warning(&text_of(problem));
@@ -78,7 +78,7 @@ fn shown(status: &Value) -> String {
     out
 }
 
-/// What starts tasks at set times, as a table.
+/// Returns the schedules as a table.
 fn schedules(status: &Value) -> String {
     let nothing = Vec::new();
     let all = status["schedules"].as_array().unwrap_or(&nothing);
@@ -97,7 +97,7 @@ fn schedules(status: &Value) -> String {
     super::table_of(&columns, 200)
 }
 
-/// What a server serves, as a table.
+/// Returns the capabilities of a server as a table.
 pub(super) fn table(status: &Value) -> String {
     let nothing = Vec::new();
     let capabilities = status["capabilities"].as_array().unwrap_or(&nothing);

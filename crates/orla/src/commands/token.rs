@@ -27,7 +27,7 @@ pub(crate) fn create(create: &cli::TokenCreate, source: &Source) -> Result<(), F
     tokens::change(&file, |tokens| {
         let known = tokens.iter().position(|known| known.name == token.name);
         match known {
-            // A new secret is nobody else's, and changes no rights.
+            // A new secret belongs to the same caller, and changes no rights.
             Some(at) if create.replace && !tokens[at].has_expired() => {
                 let known = &tokens[at];
                 if create.scopes.is_empty() {
@@ -127,11 +127,11 @@ fn check_name<'n>(name: &'n str, config: &Config) -> Result<&'n str, String> {
     }
 }
 
-/// Reads a duration: a whole number and `s`, `m`, `h`, `d` or `w`.
+/// Parses a duration: a whole number and `s`, `m`, `h`, `d` or `w`.
 ///
 /// # Errors
 ///
-/// What was expected.
+/// Returns the expected form.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let expected =
         || "expected a number and its unit, such as 30d, 12h or 15m (s, m, h, d, w)".to_owned();

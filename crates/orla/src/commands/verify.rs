@@ -1,4 +1,4 @@
-//! `orla verify`: the attestations of what would be served, and whether they still hold.
+//! `orla verify`: checks whether the attestations of the configured capabilities still hold.
 
 use std::collections::BTreeSet;
 

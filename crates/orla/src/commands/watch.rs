@@ -6,7 +6,7 @@ use super::client::Server;
 use crate::signals::Signals;
 use crate::{Failure, render};
 
-/// How often a server is asked.
+/// The interval between two requests to a server.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Shows the result of `look`, and again whenever it changes. `changed` waits until looking is
@@ -39,7 +39,7 @@ pub(super) async fn watch<S>(
     }
 }
 
-/// Returns the same for a server, which is asked once in a second.
+/// Watches a server, by one request per second.
 pub(super) async fn watch_server(
     server: Server,
     look: impl AsyncFn(&mut Server) -> Result<String, Failure>,

@@ -1,4 +1,4 @@
-//! `policy` and `auth_tokens`: who may use what, and how callers are identified.
+//! `policy` and `auth_tokens`: the permissions of callers, and how callers are identified.
 
 use std::path::{Path, PathBuf};
 
@@ -97,7 +97,7 @@ pub(super) fn tokens_of_variable(config: &mut Config, text: &str) -> Result<(), 
 }
 
 pub(super) fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
-    // Nothing that stands here is ever repeated in a message.
+    // No message repeats a value from here.
     let (named, tokens): (Vec<Option<&str>>, Vec<&Node>) = match &node.kind {
         Shape::List(items) => items.iter().map(|item| (None, item)).unzip(),
         Shape::Map(pairs) => pairs.iter().map(|(name, item)| (Some(&*name.text), item)).unzip(),
@@ -156,13 +156,13 @@ pub(super) fn read_tokens(reader: &mut Reader<'_>, config: &mut Config, path: &s
 }
 
 impl Config {
-    /// Returns the policy with what it says of programs as patterns of their paths, which is what
-    /// capabilities need:
+    /// Returns the policy with its permissions for programs as patterns of paths, which capabilities
+    /// need:
     ///
     /// - A word that begins with `/` or `*` is such a pattern already.
     /// - A path is relative to the configuration's file.
     /// - A name alone, where it is allowed, is a file directly in the tools directory, or a program that
-    ///   is looked for in `PATH`; where it is denied, it is every program of that name.
+    ///   is looked for in `PATH`. Where it is denied, it means every program of that name.
     pub(crate) fn with_program_paths(&self, policy: &AccessPolicy) -> AccessPolicy {
         let base = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let mut policy = policy.clone();
@@ -178,12 +178,13 @@ impl Config {
         policy
     }
 
-    /// What each scope of access tokens grants, with patterns of paths as in [`with_program_paths`](Self::with_program_paths).
+    /// Returns the permissions that each scope of access tokens grants, with patterns of paths as in
+    /// [`with_program_paths`](Self::with_program_paths).
     pub(crate) fn scope_grants(&self) -> Vec<(String, Vec<Permission>)> {
         self.identifying().into_iter().flat_map(|issuer| issuer.scopes).collect()
     }
 
-    /// Returns the authorization servers, with patterns of paths in what their scopes grant.
+    /// Returns the authorization servers, with patterns of paths in the permissions of their scopes.
     pub(super) fn identifying(&self) -> Vec<IssuerOptions> {
         let base = self.file.as_deref().and_then(Path::parent).unwrap_or(Path::new(""));
         let mut issuers = self.issuers.clone();
@@ -195,8 +196,8 @@ impl Config {
     }
 }
 
-/// Returns the permissions that one of a policy stands for; a name alone is one in each of `directories`
-/// too.
+/// Returns the path patterns for a permission of a policy. A name alone also means a file in each of
+/// `directories`.
 fn program_paths(permission: Permission, base: &Path, directories: &[&Path]) -> Vec<Permission> {
     let text = permission.as_str().to_owned();
     let Some(program) = text.strip_prefix("exec:").filter(|program| !program.starts_with(['/', '*']))
@@ -209,7 +210,7 @@ fn program_paths(permission: Permission, base: &Path, directories: &[&Path]) -> 
         format!("exec:{}", path.display()).parse().ok()
     };
     if program.contains('/') {
-        // A path that cannot be expressed allows nothing, and is denied as it is written.
+        // A path that cannot be expressed allows nothing, and is denied in its written form.
         return absolute(base.join(program)).into_iter().chain([permission]).collect();
     }
     let below = directories.iter().filter_map(|directory| absolute(directory.join(program)));

@@ -3,7 +3,7 @@
 use super::Config;
 
 impl Config {
-    /// Returns the address at which the server is reached from here.
+    /// Returns the local address of the server.
     pub(crate) fn own_address(&self) -> String {
         let scheme = if self.tls().is_some() { "https" } else { "http" };
         format!("{scheme}://{}", authority(&self.host, self.port))

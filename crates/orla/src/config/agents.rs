@@ -135,8 +135,8 @@ fn reachable(address: &str, protocol: Protocol) -> Result<(), String> {
     a2a::check(address, protocol.as_str())
 }
 
-/// Returns an address of any of the protocols, or `HOST:PORT`, which is how cards write those of gRPC.
-/// Its user information and its query may be secrets.
+/// Returns an address of any of the protocols, or `HOST:PORT`, the form of gRPC addresses in cards. Its
+/// user information and its query may be secrets.
 fn address(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let url = reader.secret(path, node)?;
     let is_known = ["http", "https", "ws", "wss", "grpc", "grpcs"]

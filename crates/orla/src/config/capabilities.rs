@@ -1,8 +1,8 @@
 //! `capabilities`: a list of manifests (RTFS capability system §3.1), and of OpenAPI documents.
 //!
-//! An element has the document's own names. Beside them stand the policy of its calls (`timeout`,
-//! `max_concurrency`, `retries`) and what MCP shows of it (`title`, `annotations`). How a provider is
-//! written is in [`provider`](super::provider).
+//! An element uses the names of the manifest. In addition, it may have the policy of its calls
+//! (`timeout`, `max_concurrency`, `retries`) and its metadata in MCP (`title`, `annotations`). How a
+//! provider is written is in [`provider`](super::provider).
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -130,7 +130,7 @@ fn without_nulls(node: &Node, is_provider: bool) -> Node {
     Node { kind, ..node.clone() }
 }
 
-/// What can only be said when every key is read.
+/// Checks that need all keys.
 pub(super) fn finish(reader: &mut Reader<'_>, config: &mut Config) {
     let entries = Entries {
         servers: config.servers.iter().map(|one| one.value.name.as_str()).collect(),
@@ -185,7 +185,7 @@ struct Entries<'a> {
 }
 
 impl Entries<'_> {
-    /// Puts the name that an entry is served under in the place of the one that it was written with.
+    /// Replaces the written name of an entry by the name under which it is served.
     fn resolve(&self, provider: &mut ProviderType) -> Result<(), String> {
         let (place, kind, known, nothing) = match provider {
             ProviderType::MCP(mcp) => {
@@ -218,7 +218,7 @@ impl Entries<'_> {
     }
 }
 
-/// What is read of one element.
+/// The parts of one element that have been read.
 #[derive(Default)]
 struct Draft {
     id: Option<(String, Position)>,
@@ -388,8 +388,7 @@ fn id(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) {
     reader.problem(node.at, || format!("{path}{}", unexpected(&expected, node)));
 }
 
-/// Returns the schema of a capability. One that cannot be enforced makes that capability unavailable and
-/// no other.
+/// Returns the schema of a capability. An unenforceable schema makes only that capability unavailable.
 fn schema_of(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) -> Option<TypeExpr> {
     let declared = node.to_json();
     if let Some(doubt) = doubt(&declared) {

@@ -20,21 +20,21 @@ pub(crate) struct FileChange<'p> {
     is_saved: bool,
 }
 
-/// Who may read a file.
+/// The users that may read a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readers {
-    /// Whoever the process's `umask` lets.
+    /// The users that the process's `umask` permits.
     Anyone,
     /// Its owner alone.
     Owner,
 }
 
 impl<'p> FileChange<'p> {
-    /// Waits until no one else changes the file, which need not exist.
+    /// Waits until no other process changes the file, which need not exist.
     ///
     /// # Errors
     ///
-    /// A sentence with the path of the file: it cannot be written.
+    /// Returns a sentence with the path of the file if the file cannot be written.
     pub(crate) fn begin(path: &'p Path, readers: Readers) -> Result<Self, String> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".partial");
@@ -48,7 +48,7 @@ impl<'p> FileChange<'p> {
             }
             let file = options.open(&partial)?;
             let own = file.metadata()?;
-            // Whoever put something else there would get the content.
+            // A user who has put another file there would get the content.
             if !own.is_file() || own.nlink() > 1 || own.uid() != rustix::process::geteuid().as_raw() {
                 let what = format!("{} is there, and is not of this user alone", partial.display());
                 return Err(io::Error::other(what));

@@ -71,7 +71,7 @@ fn places(within: &str, pairs: &[(Name, Node)]) -> Vec<Placed<String>> {
 }
 
 impl Config {
-    /// What is wrong with the files that `cluster` names, with their places. Blocks.
+    /// Returns the problems with the files that `cluster` names, with their places. Blocks.
     pub(crate) fn cluster_problems(&self) -> Vec<String> {
         let errors = self.cluster.iter().flat_map(ClusterSettings::check_files);
         let placed = |error: ClusterError| {

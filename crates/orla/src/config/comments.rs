@@ -2,9 +2,8 @@
 
 use std::borrow::Cow;
 
-/// Returns the text with `// …` and `/* … */` blanked out, and everything else where it was. Only for
-/// what begins like a JSON object, the first key of which stands in quotes: what is YAML has its own
-/// comments.
+/// Returns the text with `// …` and `/* … */` blanked out, and all other text in place. Applies only to
+/// text that begins like a JSON object with a quoted first key, because YAML has its own comments.
 pub(super) fn without_comments(text: &str) -> Cow<'_, str> {
     let begin = text.trim_start_matches('\u{feff}').trim_start();
     let is_json = begin.starts_with('{') || begin.starts_with("//") || begin.starts_with("/*");
@@ -54,7 +53,7 @@ fn string(text: &str) -> usize {
     text.len()
 }
 
-/// As many characters, none of which says anything.
+/// Writes as many blank characters.
 fn blank(out: &mut String, comment: &str) {
     out.extend(comment.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
 }

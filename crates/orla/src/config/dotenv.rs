@@ -1,14 +1,14 @@
 //! Files of environment variables, as the key `envFile` names them. Pure.
 //!
-//! A line is `NAME=VALUE`, blank, or a comment after `#`; `export ` may stand before the name. A value
-//! in single quotes is taken as it is; in double quotes, `\n`, `\r`, `\t`, `\"`, `\\` and `\$` mean
-//! what they mean elsewhere. Without quotes, a `#` after a blank begins a comment.
+//! A line is `NAME=VALUE`, blank, or a comment after `#`; `export ` may precede the name. A value in
+//! single quotes is taken literally. In double quotes, `\n`, `\r`, `\t`, `\"`, `\\` and `\$` have their
+//! usual meaning. Without quotes, a `#` after a blank begins a comment.
 //!
 //! Deliberately absent: values over several lines, and variables within values.
 
 use std::collections::BTreeMap;
 
-/// What is wrong with such a file, and in which line.
+/// A problem with such a file, and its line.
 #[derive(Debug, PartialEq)]
 pub(super) struct LineError {
     /// From 1.

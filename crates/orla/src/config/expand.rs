@@ -1,17 +1,17 @@
 //! `${VAR}` and `${VAR:-default}` in a text of the configuration.
 //!
-//! As in a shell, the default stands in for a variable that is not set *or* empty; it runs to the
+//! As in a shell, the default replaces a variable that is not set *or* empty. The default extends to the
 //! first `}`. `$${` is a literal `${`, and a `$` before anything else means itself.
 //!
-//! The forms that MCP clients have in their files are variables too: `${env:VAR}`, `${input:ID}`, `${/}`.
-//! What they stand for is the look-up's affair.
+//! The forms in the files of MCP clients are variables too: `${env:VAR}`, `${input:ID}`, `${/}`. The
+//! look-up determines their values.
 //!
-//! `${secret:NAME}`, `${file:PATH}` and `${command:LINE}` are references to secrets, which have no default. Braces
-//! within a command line come in pairs.
+//! `${secret:NAME}`, `${file:PATH}` and `${command:LINE}` are references to secrets, which have no
+//! default. Braces within a command line come in pairs.
 
 use orla_secrets::{Reference, ReferenceError, Secret};
 
-/// What expansions stand for.
+/// The values of expansions.
 #[derive(Clone, Copy)]
 pub(crate) struct Values<'a> {
     /// The value of a variable.
@@ -20,7 +20,7 @@ pub(crate) struct Values<'a> {
     pub(crate) reference: &'a dyn Fn(Reference<'_>) -> Result<Secret, ReferenceError>,
 }
 
-/// What is wrong with a text that has expansions.
+/// A problem with an expansion.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ExpandError {
     /// The variable is not set and has no default here.
@@ -143,7 +143,7 @@ fn is_variable(name: &str) -> bool {
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
 }
 
-/// Returns the environment variable that answers for what a client would ask a person.
+/// Returns the environment variable that replaces an input that a client would request from a person.
 pub(super) fn input_variable(id: &str) -> String {
     id.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' }).collect()
 }

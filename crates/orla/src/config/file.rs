@@ -40,7 +40,7 @@ pub(crate) fn read_text(path: &Path, max: u64) -> Result<String, String> {
     orla_document::decode(&bytes).map(str::to_owned).map_err(|err| format!("{}:{err}", path.display()))
 }
 
-/// Why a file was not read.
+/// The reason why a file was not read.
 enum Unread {
     TooLarge,
     Because(String),

@@ -1,8 +1,9 @@
-//! The forms that values have: how each is read, described and offered to editors.
+//! The forms of values: how each is parsed, described and offered to editors.
 //!
-//! A [`Scalar`] is one number, word or text; a [`Read`] is any value that a function reads. The functions of [`Reader`]
-//! take the path of the value for messages (`capabilities[2].timeout`) and its node. They note every problem with
-//! its place and then return nothing. No message repeats what [`Reader::secret`] and [`Reader::secrets`] read.
+//! A [`Scalar`] is one number, word or text. A [`Read`] is any value that a function reads. The
+//! functions of [`Reader`] take the path of the value for messages (`capabilities[2].timeout`) and its
+//! node. They note every problem with its place and then return nothing. No message repeats what
+//! [`Reader::secret`] and [`Reader::secrets`] read.
 #![expect(
     clippy::redundant_closure_for_method_calls,
     reason = "a method of `Reader<'a>` is not general enough to be a function of every `Reader<'_>`"
@@ -29,7 +30,7 @@ pub(super) const DAY: u32 = 86_400;
 /// A day, in milliseconds.
 pub(super) const DAY_MS: u64 = 86_400_000;
 
-/// Checks a name and its value; an error says what was expected.
+/// Checks a name and its value. An error contains the expected form.
 pub(super) type Check = fn(&str, &str) -> Result<(), &'static str>;
 
 /// The form of a value.
@@ -54,13 +55,13 @@ pub(super) trait Form: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// What was expected and what came.
+    /// Returns the expected form and the received text.
     fn read_variable(&self, _text: &OsStr) -> Result<Self::Value, String> {
         Err("expected a configuration file to set this key".to_owned())
     }
 }
 
-/// A field that a value is put into: one of its own type, an option of that, or a list that grows.
+/// A field for a value: a field of its type, an option of the type, or a list that grows.
 pub(super) trait Slot<V> {
     fn put(&mut self, value: V);
 
@@ -88,7 +89,7 @@ impl<V> Slot<V> for Option<V> {
     }
 }
 
-/// Values that are added to those that are there.
+/// Values that are added to the existing ones.
 pub(super) struct Added<V>(pub(super) Vec<V>);
 
 impl<V> Slot<Added<V>> for Vec<V> {
@@ -111,11 +112,11 @@ pub(super) trait Scalar: Send + Sync + 'static {
     /// What it admits, for "expected …".
     fn expected(&self) -> String;
 
-    /// Reads the text of a value.
+    /// Parses the text of a value.
     ///
     /// # Errors
     ///
-    /// What was expected.
+    /// Returns the expected form.
     fn parse(&self, text: &str) -> Result<Self::Value, String>;
 
     fn schema(&self) -> Json;
@@ -392,7 +393,7 @@ impl<V: Copy + PartialEq + Send + Sync> Scalar for Choice<V> {
     }
 }
 
-/// Text that is not empty; the string says what it is.
+/// Text that is not empty. The string describes it.
 pub(super) struct Text(pub(super) &'static str);
 
 impl Scalar for Text {
@@ -480,8 +481,8 @@ impl Form for Texts {
     }
 }
 
-/// Patterns of the environment variables that a process gets: a list of them, or one. They are added to those that
-/// are there.
+/// Patterns of the environment variables that a process gets: a list of them, or one. They are added to
+/// the existing ones.
 pub(super) struct Variables;
 
 impl Form for Variables {
@@ -533,7 +534,7 @@ impl<V: 'static> Form for Read<V> {
 /// A list of name patterns, or one.
 pub(super) const PATTERNS: Read<Vec<Pattern>> =
     Read(|reader, path, node| reader.patterns(path, node), texts_or_text);
-/// Like [`PATTERNS`], added to those that are there.
+/// Like [`PATTERNS`], but added to the existing ones.
 pub(super) const MORE_PATTERNS: Read<Added<Pattern>> =
     Read(|reader, path, node| reader.patterns(path, node).map(Added), texts_or_text);
 /// A list of permissions, or one.
@@ -609,11 +610,11 @@ pub(super) fn listed(text: &str) -> Vec<String> {
     text.split(',').map(|item| item.trim().to_owned()).filter(|item| !item.is_empty()).collect()
 }
 
-/// Returns whether a text can be sent as a bearer token.
+/// Checks that a text can be sent as a bearer token.
 ///
 /// # Errors
 ///
-/// What was expected. The token is a secret and is not repeated.
+/// Returns the expected form. The token is a secret and is not repeated.
 pub(super) fn check_token(text: &str) -> Result<(), String> {
     match !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_graphic()) {
         true => Ok(()),
@@ -691,7 +692,7 @@ impl Reader<'_> {
         self.noted(path, node, secret)
     }
 
-    /// Returns a mapping from names to texts that no message repeats. What is null is left out.
+    /// Returns a mapping from names to texts that no message repeats. Null members are left out.
     pub(super) fn secrets(
         &mut self,
         path: &str,
@@ -758,8 +759,8 @@ impl Reader<'_> {
         Some(texts.into_iter().map(Pattern::new).collect())
     }
 
-    /// Any value, with the variables in its texts filled in. As elsewhere, a variable without quotes may stand for a
-    /// number.
+    /// Returns any value, with the variables in its texts filled in. As elsewhere, a variable without
+    /// quotes may contain a number.
     pub(super) fn json(&mut self, path: &str, node: &Node) -> Option<Json> {
         match &node.kind {
             Shape::Scalar(_) => {
@@ -786,8 +787,8 @@ impl Reader<'_> {
         self.line(path, node, "a path").map(|text| self.beside(&text))
     }
 
-    /// Returns a path as the file means it: `~` is the home directory, and what is relative is so to the
-    /// file.
+    /// Returns a path in relation to the file: `~` is the home directory, and a relative path starts at
+    /// the file's directory.
     pub(super) fn beside(&self, text: &str) -> PathBuf {
         let home = || (self.lookup)("HOME").map(PathBuf::from);
         match text.strip_prefix("~/") {

@@ -1,5 +1,5 @@
-//! `trusted_keys`, `attestations`, `require_attestation`, `audit` and what belongs to it: who vouches for what is
-//! served, and where it is recorded what was called.
+//! `trusted_keys`, `attestations`, `require_attestation`, `audit` and related keys: the authorities that
+//! attest capabilities, and the record of calls.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::Config;
 use super::read::{Reader, excerpt};
 
-/// What is configured of attestations and of the audit.
+/// The configuration of attestations and of the audit.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct GovernanceConfig {
     /// The file that holds the attestations; beside the configuration where it is empty.
@@ -65,7 +65,7 @@ pub(super) fn read_keys(reader: &mut Reader<'_>, config: &mut Config, path: &str
             Ok(key) => {
                 config.governance.trusted_keys.insert(name.text.clone(), key);
             }
-            // What stands here by mistake may be the secret key: it is not repeated.
+            // The text may be the secret key by mistake, so it is not repeated.
             Err(problem) => reader.problem(node.at, || format!("{path}: {problem}")),
         }
     }

@@ -1,4 +1,4 @@
-//! `history`: what is kept of calls.
+//! `history`: the stored calls.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -16,11 +16,11 @@ const EXPECTED: &str =
     "false, or a mapping with path, keep, max_rows, max_body_bytes, bodies and redact";
 /// The longest time that calls are kept.
 const MAX_KEEP: Duration = Duration::from_secs(3660 * 86_400);
-/// Calls that are kept in memory, and in a file, where nothing else is said.
+/// The default numbers of calls that are kept in memory and in a file.
 const IN_MEMORY: usize = 1000;
 const IN_FILE: usize = 1_000_000;
 
-/// What is kept of calls: the keys of `history`.
+/// The settings of stored calls: the keys of `history`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct HistoryConfig {
     /// Whether anything is kept.
@@ -51,8 +51,8 @@ impl Default for HistoryConfig {
 }
 
 impl Config {
-    /// Returns the file of the history; `None` is memory. The default `state_dir` does not count, since
-    /// calls carry what people may not expect to find in a file.
+    /// Returns the file of the history, or `None` for memory. The default `state_dir` does not count,
+    /// since calls contain data that people may not expect in a file.
     pub(crate) fn history_file(&self) -> Option<PathBuf> {
         let own = &self.history;
         match own.path.as_os_str().is_empty() {

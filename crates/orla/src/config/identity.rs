@@ -15,7 +15,7 @@ use super::keys::{Key, key, object};
 use super::read::{Reader, excerpt, unexpected};
 use super::{Config, Problem, is_loopback, tokens};
 
-/// The maximum number of by which clocks may differ, and the longest that an answer is believed, in
+/// The maximum difference between clocks, and the longest time for which an answer is trusted, in
 /// seconds.
 const MAX_SECONDS: u32 = 300;
 

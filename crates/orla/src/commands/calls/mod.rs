@@ -20,7 +20,7 @@ use crate::{Failure, render};
 const LOOK: Duration = Duration::from_millis(500);
 /// How long a server may take to write its newest calls.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How many calls `--tail` asks for, if there are more than the first request gives.
+/// The number of calls that each further request of `--tail` fetches if the first request is not enough.
 const PAGE: u16 = 1000;
 /// The maximum number of calls that one look of `--tail` prints.
 const MAX_FURTHER: usize = 100_000;
@@ -114,8 +114,9 @@ impl Place {
     }
 }
 
-/// Has the server of this configuration write the calls that have ended to its file, which it does before it answers a
-/// question about them. Without an answer, what is in the file counts, and a note says so if there is a server.
+/// Makes the server of this configuration write the ended calls to its file. The server does so before
+/// it answers a question about them. Without an answer, the current content of the file is used, and a
+/// note says so if there is a server.
 async fn written(config: &Config) {
     let Ok(server) = Server::at(None, config) else { return };
     let asked = async {
@@ -174,7 +175,7 @@ fn read(text: &str) -> Result<Value, Failure> {
     readable(text).ok_or_else(|| Failure::failed("the server's answer is not a call: is it orla?"))
 }
 
-/// Prints calls as they end. What ended before is the beginning.
+/// Prints calls as they end, after the calls that ended before.
 async fn tail(place: &Place, calls: &Calls) -> Result<(), Failure> {
     let mut signals = Signals::install().map_err(failed)?;
     let mut printed: Option<HashSet<String>> = None;
@@ -186,7 +187,7 @@ async fn tail(place: &Place, calls: &Calls) -> Result<(), Failure> {
                 false => render::line(&print::line(row)),
             }
         }
-        // What is older than these does not come back.
+        // Calls older than these are not fetched again.
         if !rows.is_empty() || printed.is_none() {
             printed = Some(rows.iter().map(id_of).collect());
         }
@@ -201,8 +202,8 @@ fn id_of(row: &Value) -> String {
     row["id"].as_str().unwrap_or_default().to_owned()
 }
 
-/// Returns the calls that ended after those that were printed, the newest first. At first, a list as the
-/// filter wants it.
+/// Returns the calls that ended after the printed ones, the newest first. At first, returns the list
+/// that the filter selects.
 async fn further(
     place: &Place,
     filter: &CallsFilter,

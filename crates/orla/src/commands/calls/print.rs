@@ -1,4 +1,4 @@
-//! Calls as they are printed, from the JSON in which a server shows them. No I/O.
+//! Prints calls from the JSON in which a server shows them. No I/O.
 
 use std::fmt::Write as _;
 

@@ -1,6 +1,7 @@
-//! What schedules and programs call: whether it is there, and takes what they give.
+//! Checks the calls of schedules and programs: whether the capability exists, and whether it accepts the
+//! input.
 //!
-//! What only a provider knows that was not asked may come, and nothing is said of it.
+//! A capability that only a provider knows that was not asked may still appear, and causes no message.
 
 use std::sync::Arc;
 
@@ -19,7 +20,8 @@ use crate::config::Config;
 use crate::findings::Findings;
 use crate::programs;
 
-/// Adds what can never succeed to the problems, and what a program should not do to the warnings.
+/// Adds calls that can never succeed to the problems, and questionable calls of programs to the
+/// warnings.
 pub(super) fn check(config: &Config, app: &App, findings: &mut Findings) {
     let catalog = app.marketplace().snapshot();
     let known = Known { catalog: Arc::clone(&catalog), may_come: Box::new(app.may_come()) };
@@ -34,7 +36,7 @@ pub(super) fn check(config: &Config, app: &App, findings: &mut Findings) {
     }
     for entry in catalog.entries() {
         let Ok(file) = entry.manifest.provider.settings::<ProgramFile>() else { continue };
-        // What cannot be read has been reported.
+        // An unreadable file has already been reported.
         let Ok(text) = programs::read(file.path()) else { continue };
         let text = Text::new(file.path().to_string_lossy(), text);
         let modules = Some(programs::modules_beside(file.path().parent()));
@@ -53,14 +55,14 @@ pub(super) fn check(config: &Config, app: &App, findings: &mut Findings) {
     }
 }
 
-/// What is served, and what may be served by a provider that was not asked.
+/// The served capabilities, and those that a provider that was not asked may serve.
 struct Known {
     catalog: Arc<Catalog>,
     may_come: Box<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
 impl Known {
-    /// What is wrong with a schedule, each with its key, and whether its task can never succeed.
+    /// Returns the problems of a schedule, each with its key, and whether its task can never succeed.
     fn of_schedule(self: &Arc<Self>, schedule: &Schedule) -> Vec<(&'static str, String, bool)> {
         if schedule.is_program {
             let input: Value = serde_json::from_str(schedule.input.as_str()).unwrap_or_default();

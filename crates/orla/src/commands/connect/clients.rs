@@ -1,6 +1,6 @@
 //! The supported clients: the file of each with its servers, and its format.
 //!
-//! Data and pure functions; nothing is read or written here.
+//! Data and pure functions. This module does no I/O.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ pub(crate) struct Client {
     pub(crate) there: Option<fn(&There) -> Value>,
     /// Whether such an entry can take a token from the environment.
     pub(crate) takes_variables: bool,
-    /// What makes the client see a changed file.
+    /// How the client notices a changed file.
     pub(crate) then: &'static str,
 }
 
@@ -48,7 +48,7 @@ pub(crate) struct There {
     pub(crate) token_env: Option<String>,
 }
 
-/// What an entry leads to.
+/// The target of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Entry {
     /// This program, which the client starts.

@@ -4,7 +4,7 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstObjectProp, CstRootNode};
 use serde_json::Value;
 
-/// What editors accept in their settings: JSON with comments and trailing commas.
+/// The JSON that editors accept in their settings, with comments and trailing commas.
 const EDITORS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -53,7 +53,7 @@ pub(super) fn has(text: &str, below: &str, key: &str) -> bool {
     parse(text).ok().and_then(|root| member(root.object_value()?)).is_some()
 }
 
-/// Returns the last member with this key, which is the one that counts in JavaScript.
+/// Returns the last member with this key, which takes effect in JavaScript.
 fn last(object: &CstObject, key: &str) -> Option<CstObjectProp> {
     let named = |member: &CstObjectProp| {
         member.name().and_then(|name| name.decoded_value().ok()).is_some_and(|name| name == key)

@@ -43,7 +43,7 @@ pub(crate) fn run(connect: &cli::Connect, source: &Source) -> Result<(), Failure
         Some(url) => Entry::There(there(client, url, connect.token_env.as_deref(), source)?),
         None => Entry::Here(launch(source)?),
     };
-    // The client starts orla with this file, in an environment of its own.
+    // The client starts orla with this file, in its own environment.
     let survey = source.survey().filter(|_| matches!(to, Entry::Here(_)));
     if let Some(survey) = &survey {
         notes(survey, client, source).iter().for_each(|text| render::note(text));
@@ -57,7 +57,7 @@ pub(crate) fn run(connect: &cli::Connect, source: &Source) -> Result<(), Failure
     Ok(())
 }
 
-/// What keeps the client from starting orla with this configuration.
+/// Returns what prevents the client from starting orla with this configuration.
 fn notes(survey: &Survey, client: &Client, source: &Source) -> Vec<String> {
     let file = survey.file.display();
     let mut notes = Vec::new();
@@ -147,7 +147,7 @@ pub(crate) fn entries(source: &Source) -> Vec<Connection> {
     CLIENTS.iter().filter_map(entry).collect()
 }
 
-/// Returns how the client starts this program, with what it would serve from here.
+/// Returns how the client starts this program, with the current configuration.
 fn launch(source: &Source) -> Result<Launch, Failure> {
     let exe = std::env::current_exe().map_err(|err| {
         Failure::failed(format!("cannot find the path of orla itself: {}", reason(&err)))
@@ -236,7 +236,7 @@ fn set_toml(text: &str, name: &str, own: &Value) -> Result<String, String> {
         entry.insert(key, item);
     }
     if let Some(old) = servers.get_mut(name).and_then(Item::as_table_like_mut) {
-        // What stands around the old values, comments included, stays.
+        // The text around the old values is kept, including comments.
         let stale: Vec<String> =
             ["command", "args", "env", "url", "bearer_token_env_var"].map(str::to_owned).into();
         for key in stale {

@@ -1,7 +1,7 @@
 //! Sets one extension in Goose's YAML and leaves every other line unchanged.
 //!
-//! The lines of the entry are put among the lines of the file, and the result is parsed again: if
-//! anything but the entry differs, nothing is written.
+//! The lines of the entry are inserted into the file, and the result is parsed again. If anything but
+//! the entry differs, the file is not written.
 
 use orla_document::{Kind, Node, parse};
 use serde_json::{Value, json};
@@ -61,7 +61,7 @@ pub(super) fn set(text: &str, key: &str, own: &Value) -> Result<String, String> 
     }
 }
 
-/// Returns the lines of an extension, of which `own` says its type and what goes with that.
+/// Returns the lines of an extension. `own` contains its type and the members of that type.
 fn entry(key: &str, own: &Value, indent: &str) -> Vec<String> {
     let (enabled, name, timeout) = (json!(true), json!(key), json!(300));
     let description = json!("The tools that orla serves");

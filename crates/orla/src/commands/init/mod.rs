@@ -1,4 +1,4 @@
-//! `orla init`: an example of everything, in files that work as they are.
+//! `orla init`: example files for all features, which work unchanged.
 
 use std::fs;
 use std::path::Path;

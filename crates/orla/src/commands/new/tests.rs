@@ -22,7 +22,7 @@ fn written(kind: Kind, language: Language, dir: &Path) -> Vec<PathBuf> {
     paths
 }
 
-/// Starts what was written. Its own build needs no network.
+/// Starts the generated program. Its own build needs no network.
 fn start(paths: &[PathBuf], arguments: &[&str]) -> Child {
     let mut command = Command::new(program(paths));
     command.env("CARGO_NET_OFFLINE", "true").args(arguments);
@@ -36,7 +36,7 @@ fn start(paths: &[PathBuf], arguments: &[&str]) -> Child {
     }
 }
 
-/// What is to be executed: the first program.
+/// Returns the generated program.
 fn program(paths: &[PathBuf]) -> &PathBuf {
     let is_program = |path: &&PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o111 == 0o111;
     paths.iter().find(is_program).unwrap()
@@ -109,7 +109,7 @@ fn every_tool_gives_its_result() {
         let dir = tempfile::tempdir().unwrap();
         let paths = written(Kind::Tool, *language, dir.path());
         let mut child = start(&paths, &["--name", "Ada", "--times", "2"]);
-        // One that does not read it may have ended before it is written.
+        // A program that does not read its input may have ended before the write.
         let _ = child.stdin.take().unwrap().write_all(b"{\"name\":\"Ada\",\"times\":2}\n");
         let output = child.wait_with_output().unwrap();
         let (out, err) =

@@ -1,4 +1,4 @@
-//! What a person sees and agrees to: a package before it runs, and its tools before they change.
+//! Shows packages before they run, and changed tools, and asks the person at the terminal for consent.
 
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
@@ -21,23 +21,23 @@ use super::origin::portable_word;
 /// The maximum number of lines of one kind on the screen.
 const MAX_LINES: usize = 20;
 
-/// What a person is asked before anything of a package runs.
+/// The question to a person before any part of a package runs.
 pub(super) struct Asked<'a> {
     /// The package as it would be locked.
     pub(super) entry: &'a Entry,
     pub(super) content: &'a Content,
     pub(super) config: &'a Config,
-    /// What is granted without a question.
+    /// The permissions that are granted without a question.
     pub(super) allowed: &'a BTreeSet<String>,
 }
 
 impl Asked<'_> {
-    /// Shows one screen and gets a yes. The permissions that are granted.
+    /// Shows one screen and asks for consent. Returns the granted permissions.
     ///
     /// # Errors
     ///
-    /// Returns an error if the answer is no, nobody can be asked, something is wanted that `--yes` does
-    /// not grant, or `--allow` names no permission.
+    /// Returns an error if consent is denied, no person can be asked, a wanted permission is not covered
+    /// by `--yes`, or `--allow` names no permission.
     pub(super) fn consent(&self, consent: &cli::Consent) -> Result<Vec<String>, Failure> {
         let content = self.content;
         if let Some(word) = consent.allow.iter().find(|word| self.is_nothing(word)) {
@@ -114,7 +114,7 @@ impl Asked<'_> {
         if content.env.len() > MAX_LINES {
             line("sets", &format!("{} more variables", content.env.len() - MAX_LINES));
         }
-        // These are never cut: they are what is granted.
+        // The permissions are never cut, because they are granted.
         line("wants", &list(&mut content.wants.iter()));
         line("granted", &list(&mut self.allowed.iter()));
         let project = project_of(self.config);
@@ -153,7 +153,7 @@ impl Asked<'_> {
     }
 }
 
-/// Who made a package, as it says.
+/// Returns the publisher that a package names.
 fn publisher(author: &str) -> String {
     match author {
         "" => "it does not say".to_owned(),
@@ -161,7 +161,7 @@ fn publisher(author: &str) -> String {
     }
 }
 
-/// Text of a package, cut to one line: it must not write lines of its own on the screen.
+/// Returns text of a package, cut to one line, so that it cannot write its own lines on the screen.
 fn shown(text: &str) -> String {
     cut(&on_one_line(text), 400)
 }
@@ -193,7 +193,7 @@ pub(super) fn difference(old: &Entry, before: Option<Vec<Tool>>, now: &[Tool]) -
     let package = &old.name;
     let name = |tool: &Tool| if tool.name.is_empty() { package.to_owned() } else { shown(&tool.name) };
     let Some(before) = before else {
-        // Only digests are known here: which tools differ, and not what they said.
+        // Only digests are known here: they show which tools differ, but not the earlier text.
         let digests = tools::digests(now);
         let is_other = |tool: &&Tool| digests.get(&tool.name) != old.tools.get(&tool.name);
         let rows = now.iter().filter(is_other);

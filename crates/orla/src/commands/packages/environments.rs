@@ -1,5 +1,6 @@
-//! Packages of npm and PyPI. `npm` and `pip` decide what a program needs and fetch it, with the user's settings; orla checks
-//! the digests and makes a bundle. Packages come from the registry alone; docs/packages.md says what that leaves open.
+//! Packages of npm and PyPI. `npm` and `pip` resolve the requirements of a program and fetch them, with
+//! the user's settings. orla checks the digests and makes a bundle. Packages come only from the
+//! registry. docs/packages.md describes the remaining risks.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -27,16 +28,16 @@ pub(super) struct Program<'a> {
     pub(super) version: Option<&'a str>,
     /// How it is started.
     pub(super) launch: &'a Launch,
-    /// What the lock says that it requires; nothing if that is to be decided.
+    /// The requirements in the lock; empty if they are to be resolved.
     pub(super) locked: &'a [String],
 }
 
 impl Program<'_> {
-    /// Returns the bundle of a program of npm, and what it requires.
+    /// Returns the bundle of a program of npm, and its requirements.
     ///
     /// # Errors
     ///
-    /// Returns an error if it cannot be fetched, is not a program, or is not what the lock says.
+    /// Returns an error if the program cannot be fetched, is not a program, or differs from the lock.
     pub(super) fn by_npm(&self) -> Result<(Vec<u8>, Vec<String>), String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
         let requirements = match self.locked() {
@@ -92,11 +93,12 @@ impl Program<'_> {
         Ok((npm_bundle(self.name, &archives, self.launch)?, texts(&archives)))
     }
 
-    /// Returns the bundle of a program of PyPI, and what it requires.
+    /// Returns the bundle of a program of PyPI, and its requirements.
     ///
     /// # Errors
     ///
-    /// Those of [`by_npm`](Self::by_npm), or a package has no wheel for this system.
+    /// Returns the errors of [`by_npm`](Self::by_npm), and an error if a package has no wheel for this
+    /// system.
     pub(super) fn by_pip(&self) -> Result<(Vec<u8>, Vec<String>), String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
         let requirements = match self.locked() {
@@ -142,7 +144,7 @@ impl Program<'_> {
     ///
     /// # Errors
     ///
-    /// npm does not say.
+    /// Returns an error if npm does not report it.
     pub(super) fn newest_by_npm(&self) -> Result<String, String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
         let wanted = format!("{}@{}", self.name, self.version.unwrap_or("latest"));
@@ -157,7 +159,7 @@ impl Program<'_> {
     ///
     /// # Errors
     ///
-    /// pip does not say.
+    /// Returns an error if pip does not report it.
     pub(super) fn newest_by_pip(&self) -> Result<String, String> {
         let place = tempfile::tempdir().map_err(|error| error.to_string())?;
         let mut pip = pip(place.path(), "install");

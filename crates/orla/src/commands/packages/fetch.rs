@@ -1,7 +1,8 @@
-//! Gets documents and archives of others over HTTP.
+//! Fetches documents and archives from other servers over HTTP.
 //!
-//! A redirect, and a document of another address, leads to a public place or to one of the same kind: a registry on the
-//! internet leads nowhere private, and one on this machine into no network around it. The address that was checked is the one that is connected to, unless a proxy of the
+//! A redirect, and an address in a document, may lead to a public place or to a place of the same kind.
+//! A registry on the internet may not lead to a private address, and a registry on this machine may not
+//! lead into the surrounding network. The connection uses the checked address, unless a proxy of the
 //! environment (`HTTPS_PROXY`) connects.
 
 use std::net::{IpAddr, SocketAddr};
@@ -57,7 +58,7 @@ fn is_fit(reach: Reach, from: Reach) -> bool {
 }
 
 /// Returns how the place of a document is reached. A name with addresses of both kinds counts as public
-/// for what it leads to.
+/// when its links are checked.
 async fn nearest(url: &str) -> Result<Option<Reach>, FetchError> {
     let place = Url::parse(url).map_err(|_| failed(url, "it is not a URL"))?;
     let addresses = addresses(&place).await.map_err(|why| failed(url, &why))?;
@@ -85,7 +86,7 @@ async fn follow(wanted: Wanted<'_>) -> Result<Vec<u8>, FetchError> {
                 &format!("{what} a private address, which only one of the same network may name"),
             ));
         }
-        // Without encryption, others on the way could change what is fetched.
+        // Without encryption, parties on the way could change the content.
         if url.scheme() != "https" && !reaches().all(|reach| reach == Reach::Loopback) {
             let what = if hop == 0 { "it is not" } else { "it redirects to what is not" };
             return Err(failed(first, &format!("{what} behind https:// (or http:// on this machine)")));

@@ -7,11 +7,12 @@ use orla_packages::archive::{Archive, pack};
 
 use super::helper;
 
-/// Returns an archive of a revision, and the commit that it is.
+/// Returns an archive of a revision, and its commit.
 ///
 /// # Errors
 ///
-/// Returns an error if it cannot be fetched, has no such revision, or has what no package has.
+/// Returns an error if the revision cannot be fetched or does not exist, or if it contains files that no
+/// package may have.
 pub(super) fn fetch(url: &str, revision: Option<&str>) -> Result<(Vec<u8>, String), String> {
     let place = tempfile::tempdir().map_err(|error| error.to_string())?;
     let at = |name: &str| place.path().join(name);
@@ -19,7 +20,7 @@ pub(super) fn fetch(url: &str, revision: Option<&str>) -> Result<(Vec<u8>, Strin
     let git = || git(&repository);
     helper::output(git().args(["init", "--quiet", "--bare"]).arg(&repository))?;
     let wanted = revision.unwrap_or("HEAD");
-    // One commit is enough, where the server gives it.
+    // One commit is enough, if the server supports that.
     let shallow =
         git_fetch(&repository, &["--depth", "1"], url, &[&format!("{wanted}:refs/orla/wanted")]);
     let found = match shallow {
@@ -37,25 +38,25 @@ pub(super) fn fetch(url: &str, revision: Option<&str>) -> Result<(Vec<u8>, Strin
     )
     .map_err(|_| format!("the repository has no revision {wanted}"))?;
     let commit = String::from_utf8_lossy(&commit).trim().to_owned();
-    // What it writes into files would depend on the references that were fetched.
+    // The files that git would write otherwise depend on the fetched references.
     let attributes = repository.join("info");
     let written = std::fs::create_dir_all(&attributes)
         .and_then(|()| std::fs::write(attributes.join("attributes"), "* -export-subst\n"));
     written.map_err(|error| error.to_string())?;
     let zip = helper::output(git().args(["archive", "--format=zip", &commit]))?;
-    // The archive of git is of git's version; what is in it is not.
+    // The format of git's archive depends on the version of git. Its content does not.
     let archive = Archive::read(&zip).map_err(|error| error.to_string())?;
     std::fs::create_dir(&content).map_err(|error| error.to_string())?;
     archive.unpack(&content).map_err(|error| error.to_string())?;
     Ok((pack(&content).map_err(|error| error.to_string())?, commit))
 }
 
-/// Returns the commit that a revision is at its source, where the source says so: it does for branches
-/// and tags.
+/// Returns the commit of a revision at its source, if the source reports it. Sources report it for
+/// branches and tags.
 ///
 /// # Errors
 ///
-/// Returns an error if it cannot be asked.
+/// Returns an error if the source cannot be asked.
 pub(super) fn tip(url: &str, revision: Option<&str>) -> Result<Option<String>, String> {
     let place = tempfile::tempdir().map_err(|error| error.to_string())?;
     let revision = revision.unwrap_or("HEAD");
@@ -67,7 +68,7 @@ pub(super) fn tip(url: &str, revision: Option<&str>) -> Result<Option<String>, S
         let mut rows = rows.lines().filter_map(|row| row.split_once('\t'));
         rows.find(|(_, known)| *known == name).map(|(commit, _)| commit.to_owned())
     };
-    // In the order in which git resolves a name; what an annotated tag is of comes before the tag.
+    // In the order in which git resolves a name. The target of an annotated tag comes before the tag.
     let names = [
         format!("refs/tags/{revision}^{{}}"),
         format!("refs/tags/{revision}"),

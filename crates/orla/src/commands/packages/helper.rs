@@ -21,16 +21,16 @@ pub(super) fn program(name: &str) -> Command {
     Command::new(name)
 }
 
-/// Runs a program to its end and returns what it wrote to standard output.
+/// Runs a program to its end and returns its standard output.
 ///
 /// # Errors
 ///
-/// Returns an error if it is not installed, fails or takes too long. The sentence has the last line that
-/// it wrote.
+/// Returns an error if the program is not installed, fails or takes too long. The sentence contains the
+/// last line of its output.
 pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     let name = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // A group of its own, so that all of it can be ended.
+    // A separate process group, so that all of it can be ended.
     let mut child = command.process_group(0).spawn().map_err(|error| match error.kind() {
         std::io::ErrorKind::NotFound => format!("{name} is needed for this source and is not installed"),
         _ => format!("{name} cannot be run: {error}"),
@@ -56,7 +56,7 @@ pub(super) fn output(command: &mut Command) -> Result<Vec<u8>, String> {
     if !status.success() {
         let errors = String::from_utf8_lossy(&errors);
         let lines: Vec<&str> = errors.lines().filter(|line| !line.trim().is_empty()).collect();
-        // What is wrong stands in the first line that says so, else in the last one.
+        // The error is in the first line that looks like one, or else in the last line.
         let is_it = |line: &str| line.contains("error") || line.contains("fatal");
         let said = lines.iter().find(|line| is_it(line) && !line.starts_with("npm error code "));
         let said = said.or(lines.last()).map_or_else(|| status.to_string(), |line| cut(line, 300));

@@ -1,4 +1,4 @@
-//! Asks a package what its tools are, by running it as it would be served, and nothing else.
+//! Asks a package for its tools, by running only this package as it would be served.
 
 use std::path::PathBuf;
 
@@ -11,11 +11,11 @@ use crate::config::Config;
 use crate::packages::Installed;
 use crate::{Failure, call_result};
 
-/// What a package says its tools are.
+/// Returns the tools that a package reports.
 ///
 /// # Errors
 ///
-/// Returns an error if it cannot be started, or says nothing.
+/// Returns an error if the package cannot be started, or reports nothing.
 pub(crate) async fn tools_of(
     config: &Config,
     entry: &Entry,
@@ -58,8 +58,9 @@ pub(crate) async fn tools_of(
     }))
 }
 
-/// With which permissions a package ran that failed, and what its sandbox probably refused it, going by what it wrote to
-/// standard error: a program seldom says that something was refused. Nothing of one that did not run.
+/// Returns the permissions with which a failed package ran, and the access that its sandbox probably
+/// denied. The guess is based on standard error, because a program seldom reports a denied access.
+/// Returns an empty text if the package did not run.
 fn confined(app: &App, config: &Config, entry: &Entry) -> String {
     let process = app.process_for(&entry.name).ok().flatten();
     let (Some(process), false) = (process, config.sandbox.mode == Mode::Off) else {

@@ -86,7 +86,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     let mut entry = archive.entry(name, origin.source.to_string());
     if let Some(known) = free(&store, config, &entry)?.filter(|known| known.source != entry.source) {
         is_of_kind(&entry, &known)?;
-        // Another version of what is here keeps what it may do.
+        // Another version of an installed package keeps its permissions.
         allowed.extend(known.permissions);
     }
     allowed.extend(archive.content.grants.iter().cloned());
@@ -119,7 +119,7 @@ async fn added(add: &cli::Add, config: &Config) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Returns the registry from which the lock has a package of this source, in whatever version.
+/// Returns the registry from which the lock has a package of this source, in any version.
 fn registry_of(store: &Store, source: &PackageSource) -> Result<Option<String>, Failure> {
     let wanted = source.clone().without_version();
     let is_it = |entry: &&Entry| plain(store, &entry.source).is_ok_and(|plain| plain == wanted);
@@ -155,8 +155,8 @@ fn put(
     Ok(())
 }
 
-/// Returns whether a package may have its name: nothing else has it. What the lock has from the same
-/// source, in whatever version, is returned.
+/// Checks that a package may have its name: no other package has it. Returns the entry of the lock with
+/// the same source, in any version.
 fn free(store: &Store, config: &Config, entry: &Entry) -> Result<Option<Entry>, Failure> {
     let name = &entry.name;
     if config.servers.iter().any(|server| server.value.name == *name) {
@@ -256,7 +256,7 @@ async fn updated(update: &cli::Update, config: &Config) -> Result<(), Failure> {
     failures.end()
 }
 
-/// What went wrong with single packages. One that fails does not keep the others from it.
+/// The failures of single packages. A failure does not stop the other packages.
 #[derive(Default)]
 struct Failures(Vec<String>);
 
@@ -282,7 +282,7 @@ async fn update_one(
     if update.from.registry.is_some() {
         origin.registry.clone_from(&update.from.registry);
     }
-    // What is installed may have other tools all the same, and they can be accepted.
+    // The installed package may have other tools anyway, and they can be accepted.
     let (archive, unreachable) = if origin.is_gone(config) {
         let what = format!("{}: {} no longer exists; the installed version stays", old.name, old.source);
         render::note(&what);
@@ -329,7 +329,7 @@ async fn update_one(
         Ok(tools) => (tools, transaction),
         Err(failure) => {
             transaction.abandon()?;
-            // The source is what is wrong.
+            // The error of the source applies.
             unreachable?;
             return Err(failure);
         }
@@ -347,8 +347,8 @@ async fn update_one(
     Ok(())
 }
 
-/// A package stays what it was: the user agreed to a program that runs here, and not to a server elsewhere that gets its
-/// settings.
+/// Checks that a package keeps its kind. The user agreed to a program that runs here, not to a remote
+/// server that would get its settings.
 fn is_of_kind(entry: &Entry, old: &Entry) -> Result<(), Failure> {
     if entry.kind == old.kind {
         return Ok(());
@@ -434,7 +434,7 @@ pub(crate) fn outdated(json: bool, source: &Source) -> Result<(), Failure> {
 pub(crate) fn sync(sync: &cli::Sync, source: &Source) -> Result<(), Failure> {
     let config = super::load(source)?;
     let store = store_of(&config);
-    // What a killed process left is removed, also if nothing is missing.
+    // The remains of a killed process are removed, even if nothing is missing.
     drop(begin(&store)?);
     let lock = store.lock()?;
     let (mut count, mut failures) = (0, Failures::default());
@@ -477,7 +477,8 @@ async fn synced(store: &Store, config: &Config, entry: &Entry, offline: bool) ->
     Ok(())
 }
 
-/// Asks whether an archive of the lock gets what is set for its source. It is installed all the same.
+/// Asks whether an archive of the lock may get the settings for its source. The archive is installed in
+/// any case.
 fn agreed(store: &Store, config: &Config, entry: &Entry, is_yes: bool) -> Result<(), Failure> {
     let to = agreement(entry, store.project());
     if !matches!(entry.kind, PackageKind::Bundle | PackageKind::Remote) || store.is_agreed(&to) {

@@ -1,4 +1,4 @@
-//! Where packages come from: fetches them and says what they are.
+//! The sources of packages: fetches packages and describes them.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -63,22 +63,22 @@ impl Origin {
     pub(super) fn is_local(&self) -> bool {
         match &self.source {
             Source::Folder(_) | Source::BundleFile(_) => true,
-            // What has no scheme and no host is a path.
+            // A text without a scheme and a host is a path.
             Source::Git { url, .. } => !url.contains(':'),
             _ => false,
         }
     }
 
-    /// Fetches what is there now, and checks it.
+    /// Fetches the current package from the source, and checks it.
     ///
     /// # Errors
     ///
-    /// Returns an error if it cannot be fetched, or is not what a package is.
+    /// Returns an error if the package cannot be fetched, or is not a valid package.
     pub(super) async fn fetch(&self, config: &Config) -> Result<Fetched, Failure> {
         self.fetch_requiring(config, &[]).await
     }
 
-    /// Returns the same, of exactly what the lock requires.
+    /// Fetches the package with exactly the requirements of the lock.
     async fn fetch_requiring(&self, config: &Config, locked: &[String]) -> Result<Fetched, Failure> {
         let project = project_of(config);
         let at = |path: &str, why: &dyn std::fmt::Display| Failure::failed(format!("{path}: {why}"));
@@ -149,11 +149,12 @@ impl Origin {
         Ok(Fetched { sha256: sha256(&bytes), bytes, content, registry, resolved, requires })
     }
 
-    /// What is at the source now. Fetches an archive only if the source says nothing else.
+    /// Returns the current package at the source. Fetches an archive only if the source reports nothing
+    /// else.
     ///
     /// # Errors
     ///
-    /// Returns an error if the source does not say.
+    /// Returns an error if the source reports nothing.
     pub(super) async fn newest(&self, entry: &Entry, config: &Config) -> Result<Newest, Failure> {
         let same = |version: String| Newest { is_other: version != entry.version, version };
         if self.is_gone(config) {
@@ -198,7 +199,7 @@ impl Origin {
         Ok(Newest { is_other: now.sha256 != entry.sha256, version: now.content.version })
     }
 
-    /// Returns the name of what is at the source, where it does not say one itself.
+    /// Returns the name of the package at the source, if the source does not report one itself.
     fn place_name(&self) -> &str {
         let path = match &self.source {
             Source::Folder(path) | Source::Git { url: path, .. } => path,
@@ -218,16 +219,17 @@ impl Origin {
     }
 }
 
-/// What is at a source now.
+/// The current package at a source.
 #[derive(Clone)]
 pub(super) struct Newest {
     pub(super) version: String,
-    /// Whether it is not what is locked.
+    /// Whether it differs from the locked package.
     pub(super) is_other: bool,
 }
 
 impl Fetched {
-    /// Returns the package as it would be locked. Its tools are not known yet, and nothing is granted.
+    /// Returns the lock entry of the package. Its tools are not known yet, and no permissions are
+    /// granted.
     pub(super) fn entry(&self, name: String, source: String) -> Entry {
         Entry {
             name,
@@ -244,11 +246,11 @@ impl Fetched {
         }
     }
 
-    /// What is installed, as if it had been fetched.
+    /// Returns the installed package in the form of a fetched one.
     ///
     /// # Errors
     ///
-    /// Returns an error if it is not installed.
+    /// Returns an error if the package is not installed.
     pub(super) fn installed(store: &Store, entry: &Entry) -> Result<Self, Failure> {
         if store.presence(entry) != Presence::Installed {
             return Err(Failure::failed("it is not installed: run `orla sync`"));
@@ -271,12 +273,12 @@ impl Fetched {
     }
 }
 
-/// Returns the first bundle of a registry whose manifest is for this system, and its URL. A single one
-/// is taken as it is: what it is for is seen when it is read.
+/// Returns the first bundle of a registry whose manifest is for this system, and its URL. If there is
+/// only one bundle, it is returned unchecked, and its system is checked when it is read.
 ///
 /// # Errors
 ///
-/// One cannot be fetched or has another digest, or none is for this system.
+/// Returns an error if a bundle cannot be fetched or has another digest, or if none is for this system.
 async fn fitting(
     name: &str,
     bundles: Vec<BundleAt>,
@@ -306,11 +308,10 @@ async fn fitting(
 ///
 /// # Errors
 ///
-/// Returns an error if it cannot be fetched. Whether it is the one that was locked is seen when it is
-/// installed.
+/// Returns an error if the archive cannot be fetched. The installation checks its digest.
 pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u8>, Failure> {
     let mut origin = Origin::of(entry, config)?;
-    // Exactly what was resolved then, also where the source says something newer now.
+    // Uses exactly the resolution of that time, even if the source reports a newer version now.
     match (&mut origin.source, &entry.resolved) {
         (Source::Git { revision, .. }, Some(commit)) => *revision = Some(commit.clone()),
         (Source::Oci(reference), Some(digest)) => reference.version = Some(digest.clone()),
@@ -330,7 +331,7 @@ pub(super) async fn fetch_locked(entry: &Entry, config: &Config) -> Result<Vec<u
     Ok(origin.fetch_requiring(config, &entry.requires).await?.bytes)
 }
 
-/// Returns the bundle of a program of npm or PyPI, and what it requires.
+/// Returns the bundle of a program of npm or PyPI, and its requirements.
 fn program(
     source: &Source,
     launch: &Launch,
@@ -372,7 +373,7 @@ pub(super) fn portable(source: Source, config: &Config) -> Result<Source, Failur
             let local = url.strip_prefix("file://").filter(|path| path.starts_with('/'));
             let url = match local {
                 Some(path) => below_project(Path::new(path), config).unwrap_or(url),
-                // What has no scheme and no host is a path.
+                // A text without a scheme and a host is a path.
                 None if !url.contains(':') => place(url)?,
                 None => url,
             };

@@ -1,5 +1,5 @@
-//! `orla publish`: writes the bundle and the `server.json` of a tool, a folder or a project, and tags its commit. What it
-//! writes is what `orla add` reads.
+//! `orla publish`: writes the bundle and the `server.json` of a tool, a folder or a project, and tags
+//! its commit. `orla add` reads these files.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -17,9 +17,9 @@ use crate::config::Config;
 use crate::packages::content::{Content, PUBLISHED};
 use crate::{Failure, cli, render};
 
-/// The file that a registry is told.
+/// The file with the description for a registry.
 const SERVER: &str = "server.json";
-/// Files that are nobody else's business, by the beginnings of their names, and by the ends.
+/// The beginnings and the ends of the names of private files.
 const PRIVATE: [&str; 7] = [".env", ".npmrc", ".netrc", ".pypirc", "orla.yaml", "orla.yml", "orla.lock"];
 const PRIVATE_ENDS: [&str; 8] =
     [".env", ".pem", ".key", ".p12", ".pfx", "id_rsa", "id_ed25519", "orla.tokens.json"];
@@ -82,7 +82,7 @@ pub(super) fn publish(publish: &cli::Publish, config: &Config) -> Result<(), Fai
     Ok(())
 }
 
-/// What is to be published.
+/// A package to publish.
 struct Published {
     files: Vec<File>,
     /// The version and the description that it has itself.
@@ -90,7 +90,7 @@ struct Published {
     description: String,
     /// Whether it brings the manifest of a bundle along.
     is_bundle: bool,
-    /// What is not published, and why.
+    /// The files that are not published, with the reasons.
     left_out: Vec<(String, &'static str)>,
 }
 
@@ -99,7 +99,7 @@ impl Published {
         self.files.iter().map(|file| file.name.as_str())
     }
 
-    /// Returns the archive, with a manifest by which other programs start it, too.
+    /// Returns the archive, with an additional manifest with which other programs start the package.
     fn bundle(&self, publication: &Publication) -> Result<Vec<u8>, String> {
         let mut files = self.files.clone();
         if !self.is_bundle {
@@ -129,7 +129,7 @@ fn content_of(source: &Path, ignored: &[String]) -> Result<Published, String> {
         let name = source.file_name().and_then(|name| name.to_str()).ok_or("it has no name")?;
         let content = read_bounded(source).map_err(text)?;
         let mut files = vec![File { name: name.to_owned(), is_executable: true, content }];
-        // What stands beside a tool that cannot have a header.
+        // The file beside a tool that cannot have a header.
         let stem = Path::new(name).file_stem().and_then(|stem| stem.to_str()).unwrap_or(name);
         let beside = [name, stem].map(|name| format!("{name}.orla.yaml"));
         let beside = beside.iter().find_map(|name| {
@@ -178,13 +178,14 @@ fn content_of(source: &Path, ignored: &[String]) -> Result<Published, String> {
     Ok(Published { files, version, description: content.description, is_bundle, left_out })
 }
 
-/// Returns whether a file is what a registry is told, and not a file of the package with the same name.
+/// Returns whether a file is a registry description, rather than a file of the package with the same
+/// name.
 fn is_server_json(content: &[u8]) -> bool {
     let json = serde_json::from_slice::<serde_json::Value>(content).unwrap_or_default();
     json["$schema"].as_str().is_some_and(|schema| schema.ends_with("/server.schema.json"))
 }
 
-/// What a registry is told, from the command line, or else from the package and the repository around it.
+/// Returns the registry description, from the command line, or else from the package and its repository.
 fn described(
     publish: &cli::Publish,
     source: &Path,
@@ -220,7 +221,7 @@ fn described(
     Ok(publication)
 }
 
-/// The git repository around what is published.
+/// The git repository that contains the published package.
 struct Repository {
     directory: PathBuf,
     /// The URL of `origin`.
@@ -259,11 +260,12 @@ impl Repository {
         Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
     }
 
-    /// Returns whether the tag is at this commit already.
+    /// Returns whether the tag is already at this commit.
     ///
     /// # Errors
     ///
-    /// Returns an error if it is elsewhere, or what is published is not in this commit.
+    /// Returns an error if the tag is at another commit, or if the published files are not in this
+    /// commit.
     fn is_tagged<'n>(
         &self,
         tag: &str,

@@ -1,8 +1,9 @@
-//! The dialogue: `orla rtfs` at a terminal. What is defined stays, and everything that is served can be called.
+//! The dialogue: `orla rtfs` at a terminal. Definitions stay, and every served capability can be called.
 //!
-//! Each entry is a program on top of those before it ([`Options::base`]): definitions, types, macros and imports
-//! stay, and a later entry may replace them. `*1`, `*2` and `*3` are the last values, `*e` is the last error.
-//! Ctrl-C ends the running program and its calls, or empties the line; Ctrl-D ends the dialogue.
+//! Each entry is a program on top of those before it ([`Options::base`]): definitions, types, macros and
+//! imports stay, and a later entry may replace them. `*1`, `*2` and `*3` are the last values, `*e` is
+//! the last error. Ctrl-C ends the running program and its calls, or empties the line; Ctrl-D ends the
+//! dialogue.
 
 mod editor;
 mod explain;
@@ -110,7 +111,7 @@ struct Dialogue<'a> {
     last: [Value; LAST.len()],
 }
 
-/// What an evaluation came to.
+/// The result of an evaluation.
 struct Evaluated {
     value: Value,
     steps: u64,
@@ -243,7 +244,7 @@ impl Dialogue<'_> {
         render::table(&["CAPABILITY", "DESCRIPTION"], &rows, render::width()).trim_end().to_owned()
     }
 
-    /// What can be completed.
+    /// Returns the possible completions.
     fn words(&self) -> Words {
         let mut own: Vec<String> = COMMANDS.map(str::to_owned).into();
         let mut functions = Vec::new();

@@ -1,4 +1,4 @@
-//! `orla sandbox explain`: what the processes of a capability may do, in plain sentences.
+//! `orla sandbox explain`: the permissions of a capability's processes, in plain sentences.
 
 use std::path::Path;
 
@@ -51,7 +51,7 @@ async fn status_of(name: &str, config: &Config) -> Result<(String, SandboxStatus
     found.map_err(Failure::failed)
 }
 
-/// What of this system enforces a sandbox.
+/// Returns the mechanisms of this system that enforce a sandbox.
 fn enforced_by(status: &SandboxStatus, support: &Support) -> Vec<String> {
     let is_open = status.grants.as_ref().is_some_and(|grants| grants.is_open);
     match status.level {
@@ -161,7 +161,7 @@ fn allowed(grants: &SandboxGrants, is_directory: &dyn Fn(&str) -> bool) -> Vec<S
     said
 }
 
-/// What a permission of the network reaches.
+/// Returns the addresses that a network permission allows.
 fn reached(word: &str) -> String {
     match word.strip_prefix("net:") {
         Some("loopback") => "the loopback addresses of this machine".to_owned(),

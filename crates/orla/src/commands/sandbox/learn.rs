@@ -20,9 +20,9 @@ use crate::config::{Config, Source};
 use crate::packages::{project_of, store_of};
 use crate::{Failure, cli, render};
 
-/// What is known of a capability, or of the provider of some, before it runs.
+/// The known facts about a capability, or about a provider, before it runs.
 struct Subject {
-    /// What is started.
+    /// The program to start.
     program: PathBuf,
     /// Its arguments; `None` for those of the call.
     args: Option<Vec<OsString>>,
@@ -30,11 +30,11 @@ struct Subject {
     runs_in: PathBuf,
     /// Its own files, which it may always read.
     own: Vec<PathBuf>,
-    /// The directory from which relative paths of its permissions lead.
+    /// The base directory of relative paths in its permissions.
     directory: PathBuf,
     /// Where its permissions are written.
     grant: Grant,
-    /// What it has already.
+    /// The permissions that it already has.
     granted: Vec<String>,
     /// The name of the process that stays between calls, where it has one.
     provider: Option<String>,
@@ -86,7 +86,7 @@ pub(crate) fn run(learn: &cli::SandboxLearn, source: &Source) -> Result<(), Fail
     args.extend(subject.provider.iter().map(|name| format!("--alone={name}").into()));
     args.push((&learn.name).into());
     args.extend(learn.arguments.iter().map(OsString::from));
-    // What it needs shows only where nothing is refused.
+    // The needed permissions show only if no access is denied.
     let unconfined = ("ORLA_SANDBOX".to_owned(), "off".to_owned());
     let program = Program::new(&strace).map_err(|err| Failure::failed(err.to_string()))?;
     let program = program.with_env(vec![unconfined], vec![Pattern::new("*")]);

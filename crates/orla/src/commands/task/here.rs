@@ -46,7 +46,7 @@ async fn with_store(
         kept.end().await;
         return done;
     }
-    // What only looks at tasks needs no capabilities.
+    // Reading tasks requires no capabilities.
     let tasks = tasks(store, &Arc::new(CapabilityMarketplace::new(limits(config))), config);
     match command {
         TaskCommand::Run(_) => Ok(()),

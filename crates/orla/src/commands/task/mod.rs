@@ -18,7 +18,7 @@ use crate::config::{Source, reason};
 pub(crate) fn run(task: &Task, source: &Source) -> Result<(), Failure> {
     let config = super::load_here_or_for(task.url.as_deref(), source)?;
     let _log = super::log(&config);
-    // Before anything is opened or asked.
+    // Checked before the state is opened or a server is asked.
     let wanted = match &task.command {
         TaskCommand::Run(run) => Some(wanted(run)?),
         TaskCommand::Event { value, .. } => Some(event_value(value.as_deref())?),

@@ -1,4 +1,4 @@
-//! Tasks as they are printed, from the JSON in which a server shows them.
+//! Prints tasks from the JSON in which a server shows them.
 
 use orla_tasks::program::{Course, Step, render as render_course};
 use serde_json::value::RawValue;
@@ -91,7 +91,7 @@ fn described(task: &Value) -> String {
     out
 }
 
-/// What the program of a task did, if it is one and has done something.
+/// Returns the course of a task's program, if the task is a program and has made a request.
 fn course(task: &Value) -> Option<Course> {
     let steps: Vec<Step> = serde_json::from_value(task.get("journal")?.clone()).ok()?;
     let stands_at = task.get("stands_at").cloned().unwrap_or_else(|| json!([]));

@@ -17,7 +17,7 @@ const CALL: [&str; 4] = ["capability", "input", "output", "error"];
 /// One case.
 #[derive(Debug)]
 pub(super) struct Case {
-    /// Its name; without one, the place where it stands.
+    /// The name, or the place of a case without a name.
     pub(super) name: String,
     pub(super) target: Target,
     pub(super) input: JsonText,
@@ -27,7 +27,7 @@ pub(super) struct Case {
     pub(super) place: Place,
 }
 
-/// Where a case stands.
+/// The place of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub(super) file: PathBuf,
@@ -35,7 +35,7 @@ pub(super) struct Place {
     pub(super) index: Option<usize>,
 }
 
-/// What a case calls.
+/// The target of a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Target {
     Capability(String),
@@ -58,12 +58,11 @@ pub(super) struct RecordedError {
     pub(super) message: String,
 }
 
-/// Reads the cases of a file. `beside` is the tool that the file stands beside, for cases that name no
-/// capability.
+/// Reads the cases of a file. `beside` is the tool next to the file, for cases that name no capability.
 ///
 /// # Errors
 ///
-/// Every problem with its place, one line each.
+/// Returns every problem with its place, one line each.
 pub(super) fn cases(file: &Path, text: &str, beside: Option<&str>) -> Result<Vec<Case>, Vec<String>> {
     let mut reader = Reader { file, beside, problems: Vec::new() };
     let found = match parse(text) {

@@ -1,25 +1,26 @@
-//! Whether what a call returned is what a case expects. No I/O.
+//! Compares the result of a call with the expectation of a case. No I/O.
 
 use orla_marketplace::rtfs::text::excerpt;
 use orla_marketplace::schema::Validator;
 use regex::Regex;
 use serde_json::{Map, Value};
 
-/// Differences that are told of one case.
+/// The maximum number of differences that are shown for one case.
 const MAX_TOLD: usize = 20;
 /// Characters of a value that a message repeats.
 const SHOWN: usize = 200;
 
-/// What a case expects. Everything that is given must hold. Without anything, the call must succeed.
+/// The expectation of a case. All members must hold. Without members, the call must succeed.
 #[derive(Debug, Default)]
 pub(super) struct Expectation {
-    /// The output, in which objects with one member of `$any`, `$regex`, `$type` or `$approx` match more than one value.
+    /// The output. An object with the single member `$any`, `$regex`, `$type` or `$approx` matches more
+    /// than one value.
     pub(super) output: Option<Value>,
     /// The kind of the error, or a part of its message.
     pub(super) error: Option<String>,
     /// A part of a text of the output.
     pub(super) contains: Option<String>,
-    /// What the output must match.
+    /// The schema that the output must match.
     pub(super) schema: Option<Validator>,
 }
 
@@ -38,7 +39,7 @@ pub(super) enum Ended {
 }
 
 impl Expectation {
-    /// What is not as expected; empty if the case passes.
+    /// Returns the differences; empty if the case passes.
     pub(super) fn differences(&self, ended: &Ended) -> Vec<String> {
         let output = match (ended, &self.error) {
             (Ended::Error { kind, outside, message }, Some(expected)) => {
@@ -141,7 +142,7 @@ fn matcher(members: &Map<String, Value>) -> Option<Result<Matcher<'_>, String>> 
     is_alone.then_some(Ok(made))
 }
 
-/// Why the matchers of an expected value make no sense.
+/// Returns why the matchers of an expected value are invalid.
 pub(super) fn problem_of(expected: &Value) -> Option<String> {
     match expected {
         Value::Array(items) => items.iter().find_map(problem_of),
@@ -204,7 +205,7 @@ fn same_number(one: &serde_json::Number, other: &serde_json::Number) -> bool {
     }
 }
 
-/// What a matcher expects, if a value is not that.
+/// Returns the expectation of a matcher, if a value does not meet it.
 fn unmatched(matcher: &Matcher<'_>, got: &Value) -> Option<String> {
     let (matches, expected) = match matcher {
         Matcher::Any => (true, String::new()),

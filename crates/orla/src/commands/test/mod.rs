@@ -1,4 +1,4 @@
-//! `orla test`: cases with expected results, run against what is served here.
+//! `orla test`: runs cases with expected results against the capabilities of the configuration.
 
 mod case;
 mod expect;
@@ -33,7 +33,7 @@ const MAX_FILE: u64 = 16 << 20;
 struct Outcomes {
     name: String,
     file: PathBuf,
-    /// What is not as expected; empty if it passed.
+    /// The differences; empty if the case passed.
     differences: Vec<String>,
     took: Duration,
 }
@@ -111,14 +111,14 @@ fn beside_tools(config: &Config) -> Result<Vec<PathBuf>, Failure> {
     }
 }
 
-/// Returns the tool that a file of cases stands beside, by its name.
+/// Returns the name of the tool next to a file of cases.
 fn tool_of(file: &Path) -> Option<String> {
     let name = file.file_name()?.to_str()?;
     let stem = CASES.iter().find_map(|end| name.strip_suffix(end))?;
     Some(stem.to_owned()).filter(|stem| !stem.is_empty())
 }
 
-/// Runs a case. Gives also what the call returned, for `--update`.
+/// Runs a case. Also returns the result of the call, for `--update`.
 async fn run_case(
     app: &App,
     config: &Config,

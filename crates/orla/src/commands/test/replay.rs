@@ -50,7 +50,7 @@ impl Recording {
         is_abandoned && !self.is_cancelled
     }
 
-    /// Registers the recorded capabilities that are not there, such as those of a server that cannot be reached.
+    /// Registers the recorded capabilities that are absent, such as those of an unreachable server.
     pub(super) fn stand_in(&self, market: &CapabilityMarketplace) {
         drop(market.register_executor(Arc::new(NoExecutor)));
         for recorded in self.calls.lock().iter() {
@@ -58,7 +58,7 @@ impl Recording {
             if market.get(id).is_none() {
                 let provider = ProviderType::Custom(Arc::new(StandIn));
                 let manifest = CapabilityManifest::new(&**id, "Answers from a recording.", provider);
-                // The id may be one that cannot be registered; then the call says that it is unknown.
+                // The id may be invalid. The call then reports it as unknown.
                 drop(market.register_capability(manifest));
             }
         }

@@ -65,7 +65,7 @@ pub(super) fn junit(outcomes: &[Outcomes]) -> String {
     out
 }
 
-/// Returns a text for XML. Characters that XML 1.0 cannot say are replaced.
+/// Escapes a text for XML. Characters that XML 1.0 does not allow are replaced.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,4 +1,4 @@
-//! `--update`: writes what the calls returned into the files, as the expected output.
+//! `--update`: writes the results of the calls into the files, as the expected output.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -12,8 +12,8 @@ use super::case::Case;
 use crate::Failure;
 use crate::config::{read_text, reason};
 
-/// Changes the cases whose output is not the expected one, and gives how the cases went then. A call that failed changes
-/// nothing.
+/// Changes the cases whose output is not the expected one, and returns the new results of the cases. A
+/// failed call changes nothing.
 pub(super) fn apply(
     cases: &[Case],
     outcomes: Vec<(Outcomes, Option<Value>)>,

@@ -1,5 +1,5 @@
-//! What helps at the line: completion, hints, colours, matching brackets, and the question whether an entry
-//! is complete.
+//! The line editor's aids: completion, hints, colours, matching brackets, and the question whether an
+//! entry is complete.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ impl Assistant {
         Self { words, catalog, coloured }
     }
 
-    /// What a capability takes.
+    /// Returns the input schema of a capability.
     fn schema(&self, id: &str) -> Option<Json> {
         serde_json::from_str(self.catalog.get(id)?.input_schema().as_str()).ok()
     }
@@ -43,7 +43,7 @@ impl Completer for Assistant {
         let Completed { from, offered } = completed(&self.words, |id| self.schema(id), before);
         let pair =
             |offer: Completion| Pair { display: on_one_line(&offer.shown), replacement: offer.text };
-        // What would command the terminal is not put into the line either.
+        // Text that would control the terminal is not inserted into the line either.
         let is_safe = |offer: &Completion| on_one_line(&offer.text) == offer.text;
         Ok((from, offered.into_iter().filter(is_safe).map(pair).collect()))
     }
