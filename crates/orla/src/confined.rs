@@ -1,5 +1,5 @@
-//! Confinement across declarations: what processes run in that capabilities start by an address of their own, and which
-//! processes may change the files that decide what processes may do.
+//! Confinement across declarations: the processes that capabilities start by their own address, and the
+//! processes that may change the files that decide permissions.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use orla_process::confinement::{Declared, Sandbox, Sandboxes};
 use crate::config::{Config, Placed};
 use crate::findings::Findings;
 
-/// Returns the sandboxes of the processes that entries of `capabilities` start by an address of their
-/// own, by that address. The process of several entries is confined to what these declare together, if
-/// any of it confines.
+/// Returns the sandboxes of the processes that entries of `capabilities` start by their own address, by
+/// that address. The process of several entries is confined to the union of their declarations, if any
+/// of them confines.
 pub(crate) fn own_processes<'a>(
     config: &Config,
     sandboxes: &Sandboxes,
@@ -52,7 +52,7 @@ pub(crate) struct Declarations {
     files: Vec<PathBuf>,
     /// Directories in which any file may be a tool, and any directory a package.
     roots: Vec<PathBuf>,
-    /// Directories of packages. What is in one besides its manifest and its program declares nothing.
+    /// Directories of packages. Only the manifest and the program in such a directory declare anything.
     packages: Vec<PathBuf>,
 }
 
@@ -71,7 +71,7 @@ impl Declarations {
         }
     }
 
-    /// What of them a process may change that may write below `place`.
+    /// Returns the files among these that a process may change if it may write below `place`.
     fn exposed(&self, place: &Path) -> Option<&Path> {
         let mut all = self.files.iter().chain(&self.roots);
         if let Some(path) = all.find(|path| path.starts_with(place)) {

@@ -16,8 +16,8 @@ pub(crate) fn place(directory: &Path, is_confined: bool) -> Source<'_> {
     if is_confined { Source::ConfinedPackage(directory) } else { Source::Package(directory) }
 }
 
-/// What a declaration asks for, with secrets in place of the references. Those without a value are left as they are written, and
-/// listed with the reason.
+/// Returns the text of a declaration with secrets in place of the references. A reference without a
+/// value stays unchanged, and is listed with the reason.
 pub(crate) fn filled(asked: Filled, place: Source<'_>, secrets: &Resolver) -> Filled {
     let (since, mut filled) = (secrets.count(), asked);
     let texts = filled.env.iter_mut().map(|(_, value)| value).chain(&mut filled.args);

@@ -1,5 +1,5 @@
-//! The pages of the documentation that are written from the code of this crate. Each test compares a page with what it must
-//! contain; with `ORLA_WRITE_DOCS=1` it writes the page instead.
+//! The pages of the documentation that are generated from the code of this crate. Each test compares a
+//! page with the expected content. With `ORLA_WRITE_DOCS=1`, it writes the page instead.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,8 @@ use orla_marketplace::ERROR_KINDS;
 
 use crate::cli::Cli;
 
-/// Compares a file of the repository with what it must contain. With `ORLA_WRITE_DOCS=1`, writes the file instead.
+/// Compares a file of the repository with its expected content. With `ORLA_WRITE_DOCS=1`, writes the
+/// file instead.
 pub(crate) fn assert_current(file: &str, current: impl Fn(&str) -> String) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(file);
     let published = std::fs::read_to_string(&path).unwrap_or_default();

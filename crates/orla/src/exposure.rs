@@ -1,11 +1,11 @@
-//! What clients see when they list: everything, or a few tools to search, describe and call the rest, one by one
-//! or by a program.
+//! The capabilities in the lists of clients: all of them, or a few tools to search, describe and call
+//! the others, one by one or with a program.
 
 use std::sync::Arc;
 
 use orla_marketplace::{Catalog, CatalogBuilder, Entry, ProviderType, discovery, program};
 
-/// What clients see when they list. All can be found and called either way.
+/// The capabilities in the lists of clients. In either mode, all capabilities can be found and called.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Exposure {
     /// Everything.
@@ -19,8 +19,9 @@ pub(crate) enum Exposure {
 impl Exposure {
     pub(crate) const WORDS: &[(&'static str, Self)] = &[("all", Self::All), ("search", Self::Search)];
 
-    /// Adds these tools to a snapshot that holds everything else, and applies the listing rules. A capability with
-    /// the id of a tool of discovery keeps it; the ids of the language are taken by nothing else.
+    /// Adds these tools to a snapshot that contains all other capabilities, and applies the listing
+    /// rules. A capability with the id of a discovery tool keeps it. No other capability takes the ids
+    /// of the language.
     pub(crate) fn apply(self, builder: &mut CatalogBuilder) {
         for tool in discovery::registrations().into_iter().chain(program::registrations()) {
             // The only possible error is that the id is taken.

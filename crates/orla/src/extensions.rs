@@ -1,5 +1,5 @@
-//! What a program of one's own adds to the server: executors, kinds of provider and capabilities (RTFS capability
-//! system §5.2, §8).
+//! The additions of an embedding program to the server: executors, kinds of provider and capabilities
+//! (RTFS capability system §5.2, §8).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -28,7 +28,7 @@ struct Kind {
 
 type Factory = dyn Fn(Value) -> Result<Arc<dyn CustomProvider>, String> + Send + Sync;
 
-/// Why there is no provider.
+/// The reason why there is no provider.
 #[derive(Debug, PartialEq)]
 pub(crate) enum Unusable {
     /// No kind has this name.
@@ -78,7 +78,7 @@ impl Extensions {
 impl Kind {
     fn provider(&self, settings: Value) -> Result<Arc<dyn CustomProvider>, String> {
         let key = settings.to_string();
-        // Every entry is complete at any moment: a panic leaves nothing half done.
+        // Every entry is complete at any moment, so a panic leaves no partial entry.
         let mut made = self.made.lock();
         if let Some(provider) = made.get(&key).and_then(Weak::upgrade) {
             return Ok(provider);

@@ -7,17 +7,17 @@ use orla_marketplace::Redactor;
 use orla_marketplace::id::mcp_name;
 use orla_providers::tool::Loaded;
 
-/// What stands between an id and the reason in the problem of a capability that a rule excludes.
+/// The text between an id and the reason in the problem of a capability that a rule excludes.
 pub(crate) const NOT_SERVED: &str = ": not served";
 
-/// What the owner should know, each a sentence with its place.
+/// Findings for the owner, each a sentence with its place.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Findings {
-    /// What works and may not be meant.
+    /// Declarations that work and may be unintended.
     pub(crate) warnings: Vec<String>,
-    /// What was declared and is not in force.
+    /// Declarations that are not in force.
     pub(crate) problems: Vec<String>,
-    /// What is no tool, and why.
+    /// Files that are not tools, with the reasons.
     pub(crate) skipped: Vec<String>,
     /// How many prompts are served.
     pub(crate) prompts: usize,
@@ -34,7 +34,8 @@ impl Findings {
         }
     }
 
-    /// Why the capability with this id or MCP name is not served, if a rule of the configuration is the reason.
+    /// Returns why the capability with this id or MCP name is not served, if a rule of the configuration
+    /// is the reason.
     pub(crate) fn why_not_served(&self, name: &str) -> Option<&str> {
         let is_of_name = |finding: &&String| {
             let id = finding.split_once(NOT_SERVED).map(|(id, _)| id);

@@ -1,4 +1,4 @@
-//! The history of calls: what a server keeps, and where.
+//! The history of calls on a server, and where it is stored.
 
 use std::sync::Arc;
 
@@ -14,13 +14,14 @@ const MIN_SECRET: usize = 8;
 const PLAIN: [&str; 10] =
     ["HOME", "PWD", "OLDPWD", "USER", "LOGNAME", "PATH", "HOSTNAME", "SHELL", "LANG", "TMPDIR"];
 
-/// What follows the calls of a server.
+/// The followers of a server's calls.
 pub(crate) struct Followed {
-    /// What was called; `None` if nothing is kept.
+    /// The stored calls; `None` if no calls are kept.
     pub(crate) history: Option<History>,
-    /// What follows calls, kept or not; `None` if neither the history nor traces want it.
+    /// Follows calls, whether they are kept or not; `None` if neither the history nor traces need it.
     pub(crate) calls: Option<History>,
-    /// Why the file of the history cannot be used. Then it is in memory, since it must cost no call anything.
+    /// Why the file of the history cannot be used. The history is then in memory, since it must not
+    /// affect any call.
     pub(crate) unkept: Option<OpenError>,
 }
 
@@ -28,7 +29,7 @@ pub(crate) struct Followed {
 ///
 /// # Errors
 ///
-/// The system gives no thread.
+/// Returns an error if the system provides no thread.
 pub(crate) fn of_server(
     market: &Arc<CapabilityMarketplace>,
     config: &Config,
@@ -51,7 +52,7 @@ pub(crate) fn of_server(
     Ok(Followed { history: Some(history.clone()), calls: Some(history), unkept })
 }
 
-/// What is kept by this configuration, in a file or in memory.
+/// Returns the options of the history for this configuration, in a file or in memory.
 pub(crate) fn options(config: &Config, is_in_file: bool) -> Options {
     let own = &config.history;
     let mut options = Options::default();
@@ -65,8 +66,8 @@ pub(crate) fn options(config: &Config, is_in_file: bool) -> Options {
     options
 }
 
-/// What the configuration knows as secrets besides its references to secrets, which the marketplace knows: tokens, literal
-/// credentials, and what it takes from the environment.
+/// Returns the secrets of the configuration that the marketplace does not know from references: tokens,
+/// literal credentials, and values taken from the environment.
 fn secrets(config: &Config) -> Redactor {
     let tokens = config.auth_tokens.iter().map(|token| token.secret.clone());
     let variables = config.secret_variables();

@@ -67,11 +67,11 @@ use config::{Problem, Source};
 pub use async_trait::async_trait;
 pub use orla_marketplace as marketplace;
 pub use orla_providers as providers;
-/// MCP, A2A and RTFS over HTTP and stdio in front of a marketplace: what [`Server`] listens with.
+/// MCP, A2A and RTFS over HTTP and stdio in front of a marketplace: the transports of [`Server`].
 pub use orla_server as front_end;
 pub use server::Server;
 
-/// Runs the command line and gives the exit code: [`Server::main`] with nothing added.
+/// Runs the command line and returns the exit code, like [`Server::main`] without additions.
 pub fn main() -> ExitCode {
     Server::builder().main()
 }
@@ -84,7 +84,7 @@ fn program(run: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
     }
     orla_sys::keep_little_freed_memory();
     orla_process::inheritance::close_to_others();
-    // This program is its own reaper; nothing that starts threads or opens files may come before this.
+    // This program is its own reaper. No code that starts threads or opens files may run before this.
     if orla_process::reaper::run_if_asked() {
         return ExitCode::SUCCESS;
     }
@@ -114,11 +114,11 @@ fn command_line(base: Source) -> Result<(), Failure> {
         Err(err) => {
             // Help and version are answers; everything else is wrong usage. A closed pipe is not an error.
             let plain = err.render().to_string();
-            // What was typed may have been pasted. `plain` has lost its escape sequences, so the arguments are
-            // looked at too.
+            // The arguments may have been pasted. `plain` lacks their escape sequences, so the arguments
+            // are checked too.
             let is_safe =
                 |arg: std::ffi::OsString| arg.to_str().is_some_and(|arg| text::on_lines(arg) == arg);
-            // Help quotes nothing.
+            // Help does not quote the arguments.
             match !err.use_stderr()
                 || (std::env::args_os().all(is_safe) && text::on_lines(&plain) == plain)
             {
@@ -207,7 +207,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     }
 }
 
-/// Why a command ends without success.
+/// The reason why a command fails.
 #[derive(Debug)]
 pub(crate) struct Failure {
     exit: Exit,
@@ -274,7 +274,7 @@ impl Failure {
         Self { exit: Exit::Usage, lines: vec![line.into()] }
     }
 
-    /// What the command was given makes no sense, for several reasons.
+    /// The arguments of the command are invalid, for several reasons.
     pub(crate) fn usage_with(lines: Vec<String>) -> Self {
         Self { exit: Exit::Usage, lines }
     }

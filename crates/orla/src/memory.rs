@@ -1,5 +1,5 @@
-//! How much memory the machine gives this process: the least of what it has and what its control groups allow. And when the
-//! process gives some back.
+//! Determines how much memory this process may use: the minimum of the machine's memory and the limits
+//! of its control groups. Also decides when the process returns memory.
 
 use std::fs;
 use std::path::Path;

@@ -62,7 +62,7 @@ impl Nodes for ClusterNodes {
     }
 }
 
-/// What this node answers to others.
+/// Answers the questions of other nodes.
 pub(crate) struct Answers(pub(crate) Server);
 
 #[async_trait]
@@ -88,8 +88,7 @@ fn row(status: NodeStatus) -> NodeRow {
     NodeRow { node, alive, cut_off, draining, capabilities, running, places, lag_ms, stuck_ms }
 }
 
-/// Returns how this node shares the tasks of its cluster: it runs those of the capabilities that it has
-/// itself.
+/// Returns how this node shares the tasks of its cluster. It runs the tasks of its own capabilities.
 pub(crate) fn sharing(cluster: &Arc<Cluster>) -> Sharing {
     let draining = Arc::clone(cluster);
     Sharing {

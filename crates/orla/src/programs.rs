@@ -21,8 +21,8 @@ use crate::findings::Findings;
 /// The largest program that is read, in bytes.
 pub(crate) const MAX_PROGRAM: u64 = 16 * 1024 * 1024;
 
-/// Makes capabilities of the programs of a tools directory, with what `changes` say of them by their names. One with an
-/// error is unavailable.
+/// Creates capabilities from the programs of a tools directory. `changes` contains changes by name. A
+/// program with an error is unavailable.
 pub(crate) fn load(
     programs: &[ProgramFile],
     changes: &HashMap<String, Override>,
@@ -113,7 +113,7 @@ fn of_processes(change: &Override) -> impl Iterator<Item = &'static str> {
     given.into_iter().filter_map(|(key, is_given)| is_given.then_some(key))
 }
 
-/// Why a program cannot be read.
+/// The reason why a program cannot be read.
 #[derive(Debug)]
 pub(crate) struct Unread {
     /// Where in it.

@@ -1,14 +1,17 @@
-//! Keeps what has been used of daily quotas over a restart, in `quotas.json` of `state_dir`.
+//! Keeps the usage of daily quotas across restarts, in `quotas.json` of `state_dir`.
 //!
 //! # How it works
 //!
-//! [`QuotaDays::follow`] writes the file soon after a count has changed, and [`QuotaDays::end`] writes it a last time. The
-//! file replaces the one before it in one step, so it is always whole. A server that is killed loses the counts of the last
-//! moments: at most those of [`MIN_PAUSE`], or of as long as twenty writes take.
+//! [`QuotaDays::follow`] writes the file soon after a count has changed, and [`QuotaDays::end`] writes
+//! it a last time. Each write replaces the previous file atomically, so the file is always complete. A
+//! server that is killed loses the counts of the last moments: at most those of [`MIN_PAUSE`], or of as
+//! long as twenty writes take.
 //!
-//! A file that cannot be read is moved aside, and the counts start at zero: the numbers in it may matter to a person.
+//! A file that cannot be read is moved aside, and the counts start at zero: the numbers in it may matter
+//! to a person.
 //!
-//! The first server to use a `state_dir` keeps the file; another one beside it says that it counts only in memory.
+//! The first server that uses a `state_dir` keeps the file. A second server reports that it counts only
+//! in memory.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Write};
@@ -42,7 +45,7 @@ struct Inner {
 }
 
 enum Lock {
-    /// Nothing has been read or written yet.
+    /// The file has not been read or written yet.
     Open,
     /// The file is this server's, as long as the lock's file is open.
     Held(#[expect(dead_code, reason = "the lock lasts as long as the file is open")] File),
@@ -96,7 +99,7 @@ impl QuotaDays {
         }
     }
 
-    /// Writes the counts as they are at the end.
+    /// Writes the final counts.
     pub(crate) fn end(self) {
         if !self.0.quotas.stored().is_empty() {
             self.0.write();
@@ -121,7 +124,8 @@ impl Inner {
         matches!(*lock, Lock::Held(_))
     }
 
-    /// Moves the file aside. If that fails, the counts stay in memory, so that nothing is written over it.
+    /// Moves the file aside. If that fails, the counts stay in memory, so that the file is not
+    /// overwritten.
     fn set_aside(&self, why: &str) {
         let path = self.dir.join(FILE);
         let path = path.display();
@@ -161,7 +165,7 @@ impl Inner {
         let days = self.quotas.stored().into_iter();
         let days = days.map(|count| Row { rule: count.rule, caller: count.caller, spent: count.spent });
         let days = days.collect();
-        // The time last, and rounded up: nothing is refilled twice.
+        // The time is read last and rounded up, so that no quota is refilled twice.
         let document = Document { version: 1, written_at_ms: now_ms() + 1, days };
         let path = self.dir.join(FILE);
         if let Err(why) = replace(&self.dir, &path, &document) {
@@ -212,7 +216,7 @@ mod tests {
     use super::*;
     use orla_marketplace::{Period, QuotaRule, Rate};
 
-    /// What identifies the only rule.
+    /// The identity of the only rule.
     const RULE: &str = r#"["*"] ["*"] day as named"#;
 
     fn server(dir: &Path) -> (Arc<Quotas>, QuotaDays) {

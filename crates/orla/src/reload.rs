@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::config::{Config, Source};
 use crate::logging::Logging;
 
-/// What a running server needs to reload.
+/// The parts that a running server needs to reload.
 pub(crate) struct Reloader {
     source: Source,
     config: Config,

@@ -1,17 +1,17 @@
-//! The only place that prints. Standard output belongs to the protocol or to a command's answer; everything else
-//! goes to standard error.
+//! The only module that prints. Standard output belongs to the protocol or to a command's answer. All
+//! other output goes to standard error.
 //!
 //! # Terminals
 //!
-//! Everything that goes to a terminal passes through [`put`], in one of two types. A `&str` may come from anyone
-//! (a tool, a server, a model): at a terminal its control characters are escaped, elsewhere its bytes are
-//! unchanged. [`Styled`] is text with our own colours: its constructors escape foreign text. There is no third
-//! type.
+//! All output to a terminal passes through [`put`], in one of two types. A `&str` may come from any
+//! source (a tool, a server, a model). On a terminal, its control characters are escaped; elsewhere its
+//! bytes are unchanged. [`Styled`] is text with our own colours: its constructors escape foreign text.
+//! There is no third type.
 //!
 //! # Secrets
 //!
-//! An error, a warning or a remark may quote the configuration: [`redact`] says which secrets are replaced in them. What a
-//! capability returns is the business of its call.
+//! An error, a warning or a remark may quote the configuration. [`redact`] sets the secrets that are
+//! replaced in them. The output of a capability is not changed here.
 //!
 //! Progress bars ([`progress`]) are drawn below all output: [`put`] hides them while it writes.
 
@@ -36,7 +36,7 @@ enum Stream {
     Err,
 }
 
-/// What is replaced in errors, warnings and remarks.
+/// The secrets that are replaced in errors, warnings and remarks.
 static REDACTION: RwLock<Option<Arc<Redactor>>> = RwLock::new(None);
 
 /// From now on, replaces these secrets too in errors, warnings and remarks.
@@ -170,7 +170,7 @@ pub(crate) fn note(text: &str) {
     remark("2", text.trim_end(), "\n");
 }
 
-/// A question to the person at the terminal, who answers on the same line.
+/// Prints a question to the person at the terminal, who answers on the same line.
 pub(crate) fn question(text: &str) {
     remark("1", &on_one_line(text), "");
 }
@@ -205,11 +205,11 @@ fn remark(style: &'static str, text: &str, end: &str) {
     put(Stream::Err, shown.0.as_bytes());
 }
 
-/// Why a part of the answer could not be written.
+/// The reason why a part of the answer could not be written.
 static UNWRITTEN: OnceLock<String> = OnceLock::new();
 
-/// Why a part of the answer could not be written to standard output, such as a full disk. A reader that went away is no
-/// error.
+/// Returns why a part of the answer could not be written to standard output, such as a full disk. A
+/// reader that went away is not an error.
 pub(crate) fn unwritten() -> Option<&'static str> {
     UNWRITTEN.get().map(String::as_str)
 }
@@ -238,7 +238,7 @@ pub(crate) fn width() -> usize {
     std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).unwrap_or(100)
 }
 
-/// Returns whether someone looks at standard error.
+/// Returns whether standard error is a terminal.
 pub(crate) fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }

@@ -1,8 +1,8 @@
-//! What is served: the snapshot of everything from a configuration, a tools directory, prompts and providers
-//! (capsules, MCP servers, OpenAPI documents).
+//! The served capabilities: a snapshot built from a configuration, a tools directory, prompts and
+//! providers (capsules, MCP servers, OpenAPI documents).
 //!
-//! What a provider serves is known only when it runs. The parts of the newest snapshot are therefore kept
-//! ([`Served`]), and the snapshot is built again when a provider turns out to serve something else.
+//! The capabilities of a provider are known only while it runs. The parts of the newest snapshot are
+//! therefore kept ([`Served`]), and the snapshot is rebuilt when the capabilities of a provider change.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -35,7 +35,7 @@ pub(crate) const MAX_NAMED: usize = 20;
 /// Begins with no prefix of a name.
 const NO_NAME: &str = "?";
 
-/// The sources that say themselves what they serve; they stay the same as long as the instance runs.
+/// The sources that report their own capabilities. They stay the same while the instance runs.
 pub(crate) type Providers = Vec<Arc<dyn Source>>;
 
 /// The sources of the snapshot, and its parts.
@@ -45,7 +45,8 @@ pub(crate) struct Served {
     /// With the numbers of the providers' changes that it includes. Locked while a snapshot is made, so that no
     /// older one replaces a newer.
     newest: Mutex<Option<(Sources, Vec<u64>)>>,
-    /// What is not served because its id is taken: the id, and a sentence that names both places.
+    /// The capabilities that are not served because their ids are taken: the id, and a sentence that
+    /// names both places.
     doubles: Mutex<Vec<(String, String)>>,
 }
 
@@ -54,29 +55,29 @@ pub(crate) struct Sources {
     pub(crate) config: Config,
     /// The tools that are processes per call.
     pub(crate) tools: Vec<Registration>,
-    /// What the configuration declares.
+    /// The capabilities that the configuration declares.
     pub(crate) declared: Vec<Placed<Registration>>,
     /// The built-ins, except those whose id is taken.
     pub(crate) builtins: Vec<Registration>,
     pub(crate) prompts: Vec<Prompt>,
     /// The rules for capabilities before they are served.
     pub(crate) rules: Arc<Rules>,
-    /// The packages of the lock, whose tools are those that were accepted.
+    /// The packages of the lock, whose tools are the accepted ones.
     pub(crate) installed: Installed,
-    /// The capsules and servers of which nothing is served. They are no providers.
+    /// The capsules and servers of which no capability is served. They are not providers.
     pub(crate) shut: Vec<String>,
     /// Replaces all secrets of the configuration and of the packages.
     pub(crate) redaction: Arc<Redactor>,
 }
 
 impl Served {
-    /// Nothing yet.
+    /// Creates an empty value.
     pub(crate) fn new(marketplace: &Arc<CapabilityMarketplace>, providers: Providers) -> Self {
         let marketplace = Arc::downgrade(marketplace);
         Self { marketplace, providers, newest: Mutex::default(), doubles: Mutex::default() }
     }
 
-    /// What is not served because its id is taken.
+    /// Returns the capabilities that are not served because their ids are taken.
     pub(crate) fn doubles(&self) -> Vec<ProviderProblem> {
         let doubles = self.doubles.lock();
         doubles.iter().map(|(id, text)| ProviderProblem::new(id, None, text.clone())).collect()
@@ -117,7 +118,7 @@ impl Served {
         }
     }
 
-    /// Asks the providers what they serve if that is not known yet, and publishes it.
+    /// Asks the providers for their capabilities if these are not known yet, and publishes them.
     pub(crate) async fn learn(&self) {
         join_all(self.providers.iter().map(|source| source.learn())).await;
         self.refresh();
@@ -139,16 +140,17 @@ impl Served {
 /// Tools after the changes that `tools` in the configuration makes.
 #[derive(Default)]
 struct Changed<'c> {
-    /// Those that keep their names.
+    /// The tools that keep their names.
     unrenamed: Vec<Tool>,
     renamed: Vec<(Tool, &'c Rename)>,
     /// Those with a name that belongs to the language.
     displaced: Vec<Tool>,
-    /// Keys that give one name or one description to several tools, with the id of the first of them.
+    /// The keys that would give one name or one description to several tools, with the id of the first
+    /// tool.
     several: BTreeMap<&'c str, String>,
 }
 
-/// Changes tools as the configuration says, and leaves out those that it disables.
+/// Applies the changes of the configuration to tools, and leaves out disabled tools.
 fn change(config: &Config, tools: Vec<Tool>) -> Changed<'_> {
     let mut changed = Changed::default();
     for mut tool in tools {
@@ -223,9 +225,9 @@ impl Sources {
         (builder.build(), doubles)
     }
 
-    /// Returns what is to be served. Where ids are the same, what the configuration declares comes before the tools of the
-    /// directory, both before what providers say, all tools of this node before built-ins, and these before the tools of other
-    /// nodes.
+    /// Returns the tools to serve. If ids are equal, the declarations of the configuration come before
+    /// the tools of the directory, both before the tools of providers, all tools of this node before
+    /// built-ins, and built-ins before the tools of other nodes.
     fn gather(&self, providers: &[Arc<dyn Source>]) -> Vec<Tool> {
         let declared = self.declared.iter();
         let declared = declared.map(|one| Tool { registration: one.value.clone(), at: Some(one.at) });
@@ -255,11 +257,12 @@ impl Sources {
         let named = ids(&tools);
         let builtins = self.builtins.iter().filter(|builtin| !named.contains(&builtin.manifest.id));
         tools.extend(builtins.cloned().map(Tool::from));
-        // What is here wins over the same of another node, and so does what each instance has by itself.
+        // A capability of this node takes precedence over the same capability of another node, and so do
+        // capabilities that each instance provides itself.
         let mut own = ids(&tools);
         own.extend(own_ids().map(str::to_owned));
-        // What is below the name of a server here is that server's, also while it is down. One without a prefix has no such
-        // name.
+        // Names below a server's name belong to that server, even while it is down. A server without a
+        // prefix has no such name.
         near_sources.retain(|near| !near.may_serve(NO_NAME));
         let is_free =
             |id: &str| !own.contains(id) && !near_sources.iter().any(|near| near.may_serve(id));
@@ -268,7 +271,7 @@ impl Sources {
         tools
     }
 
-    /// Takes out what has the id of an earlier tool, and says where both come from.
+    /// Removes tools with the id of an earlier tool, and reports both origins.
     fn without_doubles(&self, tools: Vec<Tool>) -> (Vec<Tool>, Vec<(String, String)>) {
         let (mut kept, mut doubles) = (Vec::<Tool>::with_capacity(tools.len()), Vec::new());
         let mut places = HashMap::with_capacity(tools.len());
@@ -292,8 +295,8 @@ impl Sources {
         (kept, doubles)
     }
 
-    /// Registers everything as `tools` in the configuration changes it. Returns what is not served because its id is
-    /// taken.
+    /// Registers all tools with the changes of `tools` in the configuration. Returns the capabilities
+    /// that are not served because their ids are taken.
     fn add_tools(
         &self,
         builder: &mut CatalogBuilder,
@@ -354,8 +357,8 @@ impl Sources {
         doubles
     }
 
-    /// Warns of patterns in `allow` and `deny` that match no name. Says nothing if there are providers that only
-    /// later say what they serve.
+    /// Warns of patterns in `allow` and `deny` that match no name. Does not warn if there are providers
+    /// whose capabilities are not known yet.
     fn name_idle_patterns(&self, names: &HashSet<String>, findings: &mut Findings) {
         let config = &self.config;
         let is_everything_known = self.shut.is_empty()
@@ -392,7 +395,7 @@ impl Sources {
         if registration.manifest.description.trim().is_empty() {
             registration.manifest.description = description_of(&registration.manifest.provider);
         }
-        // Before the rules, which compare the manifest with what was attested.
+        // Before the rules, which compare the manifest with the attested one.
         self.redact(&mut registration);
         if !self.rules.apply(&mut registration, findings) {
             return;
@@ -410,8 +413,9 @@ impl Sources {
         findings.problems.push(problem);
     }
 
-    /// Replaces secrets in everything that a capability says of itself: this is where it becomes public. The words of its
-    /// permissions are compared with the policy as they are; if they have a secret, it is replaced where they are shown.
+    /// Replaces secrets in all texts of a capability before it is published. The words of its
+    /// permissions are compared with the policy unchanged. A secret in them is replaced where they are
+    /// shown.
     fn redact(&self, registration: &mut Registration) {
         let Registration { manifest, policy } = registration;
         let all = &self.redaction;
@@ -438,7 +442,7 @@ impl Sources {
         let unknown = |(name, change): &(&String, &ToolOverride)| {
             let is_confined_as_renamed = is_name_to_be(config, name) && change.is_confinement_alone();
             let of_several = Pattern::new(*name);
-            // What a server says of itself confines it, and nothing here does.
+            // A server's own declaration confines it, and no setting here does.
             let may_be_of_several =
                 || change.declared == Declared::default() && may_come(providers, &format!("{name}."));
             let switch =
@@ -456,7 +460,7 @@ impl Sources {
         for (name, change) in unknown.by_ref().take(MAX_NAMED) {
             let hint = suggestion(name, names.iter().map(String::as_str));
             let text = format!("tools.{name}: no tool has this name{hint}");
-            // A confinement that confines nothing is not what was meant.
+            // A confinement without any effect is unintended.
             let is_confining = change.declared != Declared::default();
             let list = if is_confining { &mut findings.problems } else { &mut findings.warnings };
             list.push(placed(config, change.at, text));
@@ -510,7 +514,7 @@ impl From<Registration> for Tool {
     }
 }
 
-/// Returns the ids of what each instance serves by itself: the search and the language.
+/// Returns the ids that each instance serves itself: search and the language.
 fn own_ids<'a>() -> impl Iterator<Item = &'a str> {
     discovery::IDS.into_iter().chain(program::IDS)
 }
@@ -526,8 +530,8 @@ fn may_come(providers: &[Arc<dyn Source>], name: &str) -> bool {
     providers.iter().any(|source| source.may_serve(name))
 }
 
-/// What the configuration changes of the tool with this id: by the names of what the tool is part of, the widest first, and
-/// by its own.
+/// Returns the changes of the configuration to the tool with this id: by the names of its containers,
+/// the widest first, and by its own name.
 fn overrides<'c>(
     config: &'c Config,
     id: &str,

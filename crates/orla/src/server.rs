@@ -57,7 +57,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Returns a server with nothing added and every setting at its default.
+    /// Returns a server without additions and with default settings.
     pub fn builder() -> Self {
         Self { source: Source::default() }
     }
@@ -105,9 +105,9 @@ impl Server {
         self
     }
 
-    /// Adds a capability that is served beside those of the configuration. One that cannot be registered, because
-    /// its id is taken or its kind has no executor, is reported as a tool of the tools directory is: in the log and by
-    /// `check`.
+    /// Adds a capability that is served beside those of the configuration. A capability that cannot be
+    /// registered, because its id is taken or its kind has no executor, is reported like a tool of the
+    /// tools directory: in the log and by `check`.
     pub fn capability(mut self, capability: impl Into<Registration>) -> Self {
         self.source.extensions.capabilities.push(capability.into());
         self
@@ -123,10 +123,11 @@ impl Server {
         program(|| commands::serve::run(self.source))
     }
 
-    /// Runs the command line, as the program `orla` does: `serve`, `check`, `list`, `call` and all other commands know
-    /// what was added. Flags win over [`config`](Self::config) and [`set`](Self::set).
+    /// Runs the command line of the program `orla`, with the additions: `serve`, `check`, `list`, `call`
+    /// and all other commands know them. Flags take precedence over [`config`](Self::config) and
+    /// [`set`](Self::set).
     ///
-    /// To be called first in `main`, as [`serve`](Self::serve).
+    /// Must be called first in `main`, like [`serve`](Self::serve).
     pub fn main(self) -> ExitCode {
         program(|| command_line(self.source))
     }

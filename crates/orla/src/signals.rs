@@ -6,15 +6,14 @@ use std::sync::atomic::AtomicBool;
 use signal_hook::consts::SIGHUP;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// Keeps a signal to reload from ending the process before anyone is there to take it. To be called
-/// first thing: a signal that comes right after the start is ignored, because the configuration has not been
-/// read yet.
+/// Ignores reload signals until a handler exists, so that they do not end the process. Must be called
+/// first: a signal right after the start is ignored, because the configuration has not been read yet.
 pub(crate) fn survive_hangup() {
     // Without a handler the process ends on an early signal, as any program does.
     let _ = signal_hook::flag::register(SIGHUP, Arc::new(AtomicBool::new(false)));
 }
 
-/// What a signal asks for.
+/// The action that a signal requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     Reload,

@@ -1,4 +1,4 @@
-//! The state of an instance: what is kept in `state_dir`, or in memory.
+//! The state of an instance, stored in `state_dir` or in memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,9 +23,9 @@ const HELD: Duration = Duration::from_secs(1);
 
 /// The state of a server.
 pub(crate) enum ServerState {
-    /// It can be used. What exists is open, and what does not exist is made when it is first written.
+    /// The state can be used. An existing store is open, and a new one is created with the first write.
     Usable(Arc<dyn StateStore>),
-    /// Another process uses it, as this sentence says.
+    /// Another process uses the state. The sentence says so.
     InUse(String),
 }
 
@@ -72,7 +72,7 @@ fn elsewhere(what: &str, config: &Config) -> Failure {
     Failure::usage(format!("{what}: name a server with {}", config.own_url()))
 }
 
-/// Opens a state, again and again for so long while it is in use.
+/// Opens a state, retrying for this long while it is in use.
 async fn until_free<T>(
     patience: Duration,
     open: impl AsyncFn() -> Result<T, OpenError>,
@@ -116,7 +116,7 @@ struct Lazy {
     is_wanted: bool,
     /// Whether the last write failed.
     has_failed: AtomicBool,
-    /// What the last check found, and when.
+    /// The result of the last check, and its time.
     checking: Mutex<Option<(Instant, Result<(), StateError>)>>,
 }
 
@@ -208,7 +208,7 @@ impl StateStore for Lazy {
         if !self.is_wanted && !self.store.initialized() {
             return Ok(());
         }
-        // Whoever asks while another one does waits for that answer.
+        // Concurrent callers wait for the same check.
         let mut last = self.checking.lock().await;
         if let Some((_, found)) = last.as_ref().filter(|(at, _)| at.elapsed() < CHECKED) {
             return found.clone();

@@ -23,7 +23,7 @@ use crate::{Failure, http_client};
 /// How long a request may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What is to be sent of a server.
+/// The prepared telemetry of a server.
 #[derive(Default)]
 pub(crate) struct Prepared {
     traces: Option<(Exporter, Http)>,
@@ -31,11 +31,11 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Prepares what is to be sent. The calls that a history follows are traced from now on.
+    /// Prepares the telemetry. From now on, the calls that a history follows are traced.
     ///
     /// # Errors
     ///
-    /// A header is none, or the client cannot be made.
+    /// Returns an error if a header is invalid, or if the client cannot be created.
     pub(crate) fn new(telemetry: Telemetry, calls: Option<&History>) -> Result<Self, Failure> {
         let Telemetry { traces, sample_ratio, metrics, every, attributes } = telemetry;
         let resource = Resource { attributes, version: env!("CARGO_PKG_VERSION").to_owned() };
@@ -75,7 +75,7 @@ pub(crate) struct Sending {
 }
 
 impl Sending {
-    /// Sends what is left, within a few seconds.
+    /// Sends the remaining data, within a few seconds.
     pub(crate) async fn end(self) {
         self.ending.cancel();
         self.tasks.close();

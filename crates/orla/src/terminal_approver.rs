@@ -11,8 +11,8 @@ use crate::render;
 /// The person at the terminal.
 struct Terminal(tokio::sync::Mutex<()>);
 
-/// Who approves the calls of a command: the person at the terminal, if there is one for the question and one for the
-/// answer.
+/// Returns the approvers of a command's calls: the person at the terminal, if both the question and the
+/// answer can use a terminal.
 pub(crate) fn approvers() -> Approvers {
     match std::io::stdin().is_terminal() && render::stderr_is_terminal() {
         true => Approvers::Person(Arc::new(Terminal(tokio::sync::Mutex::new(())))),

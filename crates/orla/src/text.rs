@@ -57,11 +57,10 @@ fn with_before(text: &str) -> impl Iterator<Item = (char, char)> {
     std::iter::once(' ').chain(text.chars()).zip(text.chars())
 }
 
-/// Returns whether a terminal may act on the character, reorder text because of it, or show nothing of
-/// it.
+/// Returns whether a terminal may interpret the character, reorder text because of it, or hide it.
 ///
-/// Joiners count only after ASCII: between letters of other scripts and between emoji they have a
-/// meaning.
+/// Joiners count only after ASCII, because between letters of other scripts and between emoji they have
+/// a meaning.
 fn is_hidden(before: char, c: char) -> bool {
     match c {
         '\u{200c}' | '\u{200d}' => {
@@ -95,7 +94,7 @@ pub(crate) fn invisible(text: &str) -> Vec<char> {
     found
 }
 
-/// What an invisible character is, in a few words.
+/// Returns a short description of an invisible character.
 pub(crate) fn kind_of(c: char) -> &'static str {
     match c {
         c if c.is_control() => "a control character",
@@ -106,7 +105,7 @@ pub(crate) fn kind_of(c: char) -> &'static str {
     }
 }
 
-/// Characters beyond those that reorder, and beyond tags, of which nothing is seen.
+/// Returns whether a character is invisible, other than characters that reorder text and tags.
 fn is_invisible(c: char) -> bool {
     matches!(
         c,
@@ -160,7 +159,7 @@ pub(crate) fn list_of(words: &[&str]) -> String {
     }
 }
 
-/// `, did you mean NAME?`, or nothing if no known word is similar.
+/// Returns `, did you mean NAME?`, or the empty text if no known word is similar.
 pub(crate) fn suggestion<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
     nearest(word, known).map(|near| format!(", did you mean {near}?")).unwrap_or_default()
 }

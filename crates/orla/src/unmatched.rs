@@ -1,4 +1,5 @@
-//! Rules of `policy`, `approve` and `quotas` that fit nothing: a misspelt name, or a name where a permission stands. No I/O.
+//! Finds rules of `policy`, `approve` and `quotas` that match nothing: a misspelt name, or a name in
+//! place of a permission. No I/O.
 
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_marketplace::{Catalog, Permission, discovery, program};
@@ -8,27 +9,28 @@ use crate::config::Config;
 use crate::config::subjects::{Subject, What};
 use crate::text::suggestion;
 
-/// What the rules can be about.
+/// The possible subjects of rules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known {
-    /// The ids and the MCP names of what is served.
+    /// The ids and the MCP names of the served capabilities.
     pub(crate) names: Vec<String>,
     /// The permissions that it needs.
     pub(crate) needs: Vec<Permission>,
-    /// What the names begin with that providers may serve that were not asked.
+    /// The prefixes of names that providers may serve that were not asked.
     pub(crate) beginnings: Vec<String>,
 }
 
-/// What is wrong with a rule.
+/// A problem with a rule.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Finding {
-    /// It does not do what it says.
+    /// The rule does not have its apparent effect.
     Problem(String),
     /// It may be about something that is not served here.
     Warning(String),
 }
 
-/// The kinds of permissions that orla itself gives a meaning. Rules may name them before anything needs them.
+/// The kinds of permissions that orla itself defines. Rules may name them before any capability needs
+/// them.
 const KINDS: [&str; 13] = [
     "approvals",
     "audit",
@@ -46,8 +48,8 @@ const KINDS: [&str; 13] = [
 ];
 
 impl Known {
-    /// What is served, and by the names of those that were not asked what may be: all but what nodes of a cluster and other
-    /// instances serve.
+    /// Returns the names of the served capabilities, and the prefixes of names that providers may serve
+    /// that were not asked. The capabilities of cluster nodes and other instances are excluded.
     pub(crate) fn of(config: &Config, catalog: &Catalog, unasked: &[String]) -> Self {
         let mut known = Self::default();
         for entry in catalog.entries() {
@@ -76,7 +78,7 @@ impl Known {
         }
     }
 
-    /// What is wrong with a subject of a rule, if anything is.
+    /// Returns the problem with a subject of a rule, if there is one.
     pub(crate) fn finding(&self, subject: &Subject) -> Option<Finding> {
         let path = &subject.path;
         match &subject.what {
@@ -111,8 +113,7 @@ impl Known {
                 .any(|beginning| may_begin(pattern.as_str(), beginning) || pattern.is_above(beginning))
     }
 
-    /// Returns whether this is no permission: neither of a kind that is known, nor of one that a
-    /// capability needs.
+    /// Returns whether this is not a permission: its kind is unknown, and no capability needs it.
     fn is_no_permission(&self, permission: &Permission) -> bool {
         let text = permission.as_str();
         let is_kind = text == "*" || text.contains(':') || KINDS.contains(&text);

@@ -1,12 +1,14 @@
-//! Capsules and MCP servers of which the configuration serves nothing, so that they need not run. No I/O.
+//! Capsules and MCP servers of which the configuration serves no capability, so that they need not run.
+//! No I/O.
 
 use orla_marketplace::ProviderType;
 use orla_providers::NameRules;
 
 use crate::config::Config;
 
-/// Returns whether the configuration serves nothing of a capsule or server with this name, whatever it
-/// turns out to have: it is disabled, or `deny` has its name or everything. If in doubt, it is served.
+/// Returns whether the configuration serves no capability of a capsule or server with this name,
+/// regardless of its tools: it is disabled, or `deny` contains its name or all names. In doubt, it is
+/// served.
 pub(crate) fn is_shut(config: &Config, name: &str, names: &NameRules) -> bool {
     if config.deny.iter().any(|text| text == "*") {
         return true;

@@ -102,8 +102,8 @@ pub(super) fn read_oauth(reader: &mut Reader<'_>, config: &mut Config, path: &st
     }
 }
 
-/// Returns an address. Over HTTP without TLS, anyone on the way could replace keys, so that is for this
-/// machine alone.
+/// Returns an address. Over HTTP without TLS, a party on the way could replace keys, so such an address
+/// must be on this machine.
 fn read_url(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
     let url = reader.url(path, node, "https://id.example.com")?;
     let host = url.strip_prefix("http://").map(|rest| {
@@ -256,7 +256,7 @@ impl Config {
         }
     }
 
-    /// Notes that scopes grant nothing where everything is granted.
+    /// Warns that scopes have no effect where everything is granted.
     pub(super) fn warn_of_idle_scopes(&mut self) {
         let grants = self.issuers.iter().any(|issuer| !issuer.scopes.is_empty());
         if grants && self.access.is_none() {

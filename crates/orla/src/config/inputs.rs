@@ -1,5 +1,5 @@
-//! What MCP clients fill in in their files besides environment variables: `inputs` that a person is asked for,
-//! and places such as `${workspaceFolder}`.
+//! The placeholders in the files of MCP clients besides environment variables: `inputs` that a client
+//! requests from a person, and places such as `${workspaceFolder}`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use super::Config;
 use super::expand::input_variable;
 use super::read::{Lookup, Reader, unexpected};
 
-/// What clients fill in in their files besides environment variables.
+/// The values of the placeholders of clients besides environment variables.
 pub(super) struct Clients {
-    /// The directory that is open in an editor; here, the one that the file is about.
+    /// The directory that is open in an editor. For orla, the directory to which the file belongs.
     workspace: PathBuf,
     /// The defaults of `inputs`.
     inputs: BTreeMap<String, Option<String>>,
@@ -51,7 +51,7 @@ fn is_editors(dir: &Path) -> bool {
     dir.file_name().is_some_and(|name| [".vscode", ".cursor"].iter().any(|known| name == *known))
 }
 
-/// Returns whether a file is one in which a project configures the clients of its developers.
+/// Returns whether a file is one in which a project configures its developers' clients.
 pub(super) fn is_of_project(file: &Path) -> bool {
     let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
     file.file_name().is_some_and(|name| name == ".mcp.json") || file.parent().is_some_and(is_editors)

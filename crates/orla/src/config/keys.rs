@@ -1,9 +1,9 @@
-//! What tables of keys are made of; the table of the configuration is `table.rs`.
+//! The building blocks of tables of keys. The table of the configuration is `table.rs`.
 //!
-//! Each [`Key`] of a table has a name, the [`Form`] of its value, the field that the value goes to, and a sentence
-//! that says what it means. Everything that knows keys is made from these tables: [`Reader::mapping`] reads a
-//! mapping and suggests names for misspelt keys, [`object`] gives its JSON Schema, and `documentation` gives the
-//! table in `docs/configuration.md`.
+//! Each [`Key`] of a table has a name, the [`Form`] of its value, the field for the value, and a
+//! sentence with its meaning. All code that depends on keys uses these tables: [`Reader::mapping`] reads
+//! a mapping and suggests names for misspelt keys, [`object`] gives its JSON Schema, and `documentation`
+//! gives the table in `docs/configuration.md`.
 
 use std::ffi::OsStr;
 
@@ -25,7 +25,7 @@ pub(crate) struct Key<T> {
     /// Other names of the key, from the configuration files of other programs.
     aliases: &'static [&'static str],
     field: Box<dyn Field<T>>,
-    /// What the key means, in Markdown.
+    /// The meaning of the key, in Markdown.
     about: &'static str,
     is_required: bool,
     restart: Restart<T>,
@@ -48,7 +48,7 @@ impl<T> Restart<T> {
     }
 }
 
-/// Takes the value of a running configuration over into a new one, and says whether it differed.
+/// Copies the value of a running configuration into a new one, and returns whether the values differed.
 type Keep<T> = Box<dyn Fn(&mut T, &mut T) -> bool + Send + Sync>;
 
 /// Returns a key whose value has the form `form` and goes to `place`.
@@ -124,8 +124,8 @@ impl<T> Key<T> {
         Self { restart: Restart::All(Box::new(keep)), ..self }
     }
 
-    /// Some changes take effect only when the server is restarted: `keep` undoes them, and says whether there was one.
-    /// The meaning of the key says which.
+    /// Marks a key for which some changes take effect only after a restart. `keep` undoes these changes,
+    /// and returns whether there was one. The meaning of the key names the changes.
     pub(super) fn restart_for(self, keep: fn(&mut T, &mut T) -> bool) -> Self
     where
         T: 'static,
@@ -152,11 +152,11 @@ impl<T> Key<T> {
         self.field.read(reader, target, path, node);
     }
 
-    /// Reads the text of a flag or of an environment variable; commas separate the items of a list.
+    /// Reads the text of a flag or of an environment variable. Commas separate the items of a list.
     ///
     /// # Errors
     ///
-    /// A sentence that says what was expected and what came.
+    /// Returns a sentence with the expected form and the received text.
     pub(crate) fn read_variable(&self, target: &mut T, text: &OsStr) -> Result<(), String> {
         self.field.read_variable(target, text)
     }
@@ -167,8 +167,8 @@ impl<T> Key<T> {
     }
 }
 
-/// Reads the text of an environment variable into a `T`. An error says what was expected, and may repeat the text
-/// unless it is a secret.
+/// Reads the text of an environment variable into a `T`. An error contains the expected form, and may
+/// repeat the text unless it is a secret.
 pub(super) type Variable<T> = fn(&mut T, &str) -> Result<(), String>;
 
 /// The field of a `T` that a key sets.
@@ -283,13 +283,13 @@ impl<T> Field<T> for Section<T> {
     }
 }
 
-/// Returns the entries that have a value: in files that programs write, null stands for an absent key.
+/// Returns the entries that have a value. In generated files, null means an absent key.
 pub(super) fn present(pairs: &[(Name, Node)]) -> impl Iterator<Item = &(Name, Node)> {
     pairs.iter().filter(|(_, node)| !node.is_null())
 }
 
-/// Takes over the running values of the keys whose change needs a restart, and gives the names of those that differed.
-/// `prefix` stands before the names.
+/// Copies the running values of the keys whose change needs a restart, and returns the names of those
+/// that differed. `prefix` precedes the names.
 pub(super) fn keep<T>(keys: &[Key<T>], prefix: &str, new: &mut T, running: &mut T) -> Vec<String> {
     let mut kept = Vec::new();
     for key in keys {
@@ -325,8 +325,8 @@ pub(super) fn names<T>(keys: &[Key<T>]) -> String {
 }
 
 impl Reader<'_> {
-    /// Reads the entries of a mapping into `target`. Gives nothing if there was a problem, such as an unknown or a
-    /// missing key.
+    /// Reads the entries of a mapping into `target`. Returns `None` if there was a problem, such as an
+    /// unknown or a missing key.
     pub(super) fn mapping<'n, T>(
         &mut self,
         path: &str,
@@ -377,8 +377,8 @@ pub(super) fn properties<T>(keys: &[Key<T>], defaults: &mut T) -> Map<String, Js
     keys.iter().map(property).collect()
 }
 
-/// Returns the keys with a value of their own as (name, value as JSON, meaning); those of sections have
-/// the section's name before theirs. `values` holds the values. What has no plain value is left out.
+/// Returns the keys with plain values as (name, value as JSON, meaning). The keys of a section have the
+/// section's name as a prefix. `values` contains the values.
 pub(super) fn values<T>(keys: &[Key<T>], values: &mut T) -> Vec<(String, Option<Json>, String)> {
     fn add(prefix: &str, properties: &Map<String, Json>, out: &mut Vec<(String, Option<Json>, String)>) {
         for (name, schema) in properties {
@@ -409,8 +409,8 @@ pub(super) fn object<T>(keys: &[Key<T>], defaults: &mut T) -> Json {
     schema
 }
 
-/// Returns the rows of the table in `docs/configuration.md`: name, default and meaning. `prefix` stands
-/// before the names.
+/// Returns the rows of the table in `docs/configuration.md`: name, default and meaning. `prefix`
+/// precedes the names.
 #[cfg(test)]
 pub(super) fn documentation<T>(keys: &[Key<T>], prefix: &str, defaults: &mut T) -> String {
     use std::fmt::Write;

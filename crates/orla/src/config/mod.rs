@@ -2,13 +2,13 @@
 //!
 //! # How it works
 //!
-//! [`table`] has a row for every key: its name, the form of its value, its field in [`Config`] and what it
-//! means. The larger keys have tables of their own in their modules. Reading a file, reading `ORLA_*` variables and
-//! flags, suggesting a name for a misspelt key, the JSON Schema and the table in `docs/configuration.md` are all made
-//! from these tables, so they cannot disagree.
+//! [`table`] has a row for every key: its name, the form of its value, its field in [`Config`] and its
+//! meaning. The larger keys have their own tables in their modules. These tables define how files,
+//! `ORLA_*` variables and flags are read, which name is suggested for a misspelt key, the JSON Schema,
+//! and the table in `docs/configuration.md`, so these cannot disagree.
 //!
-//! A file is first read into a tree that keeps positions ([`orla_document`]); the keys are then read off
-//! the tree, and *every* problem is reported, each with its line and column.
+//! A file is first parsed into a tree with positions ([`orla_document`]). The keys are then read from
+//! the tree, and *every* problem is reported with its line and column.
 //!
 //! # Deliberately absent
 //!
@@ -107,7 +107,7 @@ pub(crate) const DEFAULT_FILES: [&str; 3] = ["orla.yaml", "orla.yml", "orla.json
 
 /// The keys of the file that a client of a running server needs.
 const CLIENT_KEYS: &[&str] = &["host", "port", "auth.tls", "ca"];
-/// Those that it needs if it has no token of its own.
+/// The keys that the client needs if it has no token.
 const CLIENT_KEYS_AND_TOKENS: &[&str] =
     &["host", "port", "auth.tls", "ca", "auth_tokens", "auth.tokens"];
 
@@ -133,50 +133,50 @@ pub(crate) struct Config {
     pub(crate) max_concurrency: usize,
     /// The part of them that one provider may use.
     pub(crate) max_provider_share: f64,
-    /// What prestarted processes may use.
+    /// The limits of prestarted processes.
     pub(crate) prestarted: StandbyLimits,
     pub(crate) max_queue: usize,
     pub(crate) max_body_bytes: usize,
-    /// What all requests may hold together; 0 is a quarter of the memory.
+    /// The maximum number of bytes that all requests hold together; 0 means a quarter of the memory.
     pub(crate) max_memory_bytes: usize,
     pub(crate) session_idle: Duration,
     pub(crate) auth_tokens: Vec<BearerToken>,
     /// The file of the tokens that orla makes; beside the configuration where it is empty.
     pub(crate) tokens_file: PathBuf,
-    /// What that file holds, if there is one.
+    /// The tokens in that file, if it exists.
     pub(crate) own_tokens: Option<Vec<OwnToken>>,
     /// The authorization servers whose tokens are accepted.
     pub(crate) issuers: Vec<IssuerOptions>,
     pub(crate) auth_limits: AuthLimits,
     /// The certificates of the listener; without `cert`, there are none.
     pub(crate) tls: TlsSettings,
-    /// What is kept of calls.
+    /// The stored calls.
     pub(crate) history: history::HistoryConfig,
     /// Where traces are sent.
     pub(crate) telemetry: telemetry::TelemetryConfig,
     /// Certificates that commands trust as clients of a server.
     pub(crate) ca: PathBuf,
-    /// Who may use what; `None` is everyone everything.
+    /// The permissions of callers; `None` grants everything to every caller.
     pub(crate) access: Option<AccessPolicy>,
-    /// Whether a denied call says which permission is missing.
+    /// Whether the error of a denied call names the missing permission.
     pub(crate) policy_reveal: bool,
     /// The calls that a person has to approve.
     pub(crate) approve: Vec<ApprovalRule>,
     /// How much callers may use.
     pub(crate) quotas: Vec<QuotaRule>,
-    /// What is started at set times.
+    /// The schedules.
     pub(crate) schedules: Vec<Placed<Schedule>>,
     /// Where state is kept over a restart.
     pub(crate) state_dir: PathBuf,
-    /// What keeps it.
+    /// The kind of the state.
     pub(crate) state: StateKind,
     pub(crate) task_options: TaskOptions,
     pub(crate) allow_unauthenticated: bool,
     pub(crate) allowed_hosts: Vec<String>,
     pub(crate) allowed_origins: Vec<String>,
-    /// Name patterns of what is served; `None` is everything.
+    /// Name patterns of the served capabilities; `None` means all.
     pub(crate) allow: Option<Vec<String>>,
-    /// Name patterns of what is not served. They override `allow`.
+    /// Name patterns of capabilities that are not served. They override `allow`.
     pub(crate) deny: Vec<String>,
     /// Whether the pages for people are served.
     pub(crate) console: bool,
@@ -190,7 +190,7 @@ pub(crate) struct Config {
     pub(crate) pass_env: Vec<Pattern>,
     /// Knows all secrets that the file refers to.
     pub(crate) secrets: Arc<Redactor>,
-    /// Credentials that stand in the file itself.
+    /// Credentials that the file itself contains.
     pub(crate) literal_secrets: Vec<String>,
     /// The environment variables that the file expands.
     pub(crate) expanded: BTreeSet<String>,
@@ -210,21 +210,21 @@ pub(crate) struct Config {
     pub(crate) cluster: Option<ClusterSettings>,
     /// Where the values of `cluster` are, by their keys.
     pub(crate) cluster_places: Vec<Placed<String>>,
-    /// The sign-ins of what is no MCP server.
+    /// The sign-ins of providers other than MCP servers.
     pub(crate) sign_ins: Vec<SignIn>,
     pub(crate) builtins: Builtins,
     pub(crate) governance: GovernanceConfig,
     pub(crate) expose: Exposure,
     pub(crate) agent: AgentConfig,
-    /// What the server is as an agent.
+    /// The settings of the server as an agent.
     pub(crate) a2a: A2aConfig,
-    /// What the file names besides directories: a change of one is a change of the configuration.
+    /// The files that the configuration names. A change of such a file is a change of the configuration.
     pub(crate) named_files: Vec<PathBuf>,
-    /// What the program adds to the built-in kinds.
+    /// The program's additions to the built-in kinds.
     pub(crate) extensions: Extensions,
     /// Settings that are valid but probably mistakes.
     pub(crate) warnings: Vec<Problem>,
-    /// What the rules of `policy`, `approve` and `quotas` are about.
+    /// The subjects of the rules of `policy`, `approve` and `quotas`.
     pub(crate) subjects: Vec<Placed<Subject>>,
     /// The file that was read, if there was one.
     pub(crate) file: Option<PathBuf>,
@@ -254,7 +254,7 @@ impl Default for CapsuleConfig {
     }
 }
 
-/// What each program in RTFS may use: the keys of `rtfs`.
+/// The limits of each program in RTFS: the keys of `rtfs`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ProgramConfig {
     pub(crate) steps: usize,
@@ -281,7 +281,7 @@ impl ProgramConfig {
     }
 }
 
-/// What the server is as an agent: the keys of `a2a`.
+/// The settings of the server as an agent: the keys of `a2a`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct A2aConfig {
     pub(crate) options: AgentOptions,
@@ -289,7 +289,7 @@ pub(crate) struct A2aConfig {
     pub(crate) allow_private_push: bool,
 }
 
-/// What `tools.NAME` changes of one tool.
+/// The changes of `tools.NAME` to one tool.
 #[derive(Clone, Default, PartialEq)]
 pub(crate) struct ToolOverride {
     pub(crate) timeout: Option<Duration>,
@@ -306,11 +306,11 @@ pub(crate) struct ToolOverride {
     pub(crate) task: Option<TaskSupport>,
     /// Patterns of the variables that it gets besides the usual ones.
     pub(crate) pass_env: Vec<Pattern>,
-    /// Variables that it gets besides those that it declares.
+    /// Variables in addition to the declared ones.
     pub(crate) env: BTreeMap<String, String>,
-    /// Replaces the secrets in them in what it returns.
+    /// Replaces the secrets in them in the output of the tool.
     pub(crate) redaction: Option<Arc<Redactor>>,
-    /// Its permissions and limits besides those that it declares.
+    /// Permissions and limits in addition to the declared ones.
     pub(crate) declared: Declared,
     /// Of the tool's name in the file.
     pub(crate) at: Option<Position>,
@@ -324,26 +324,26 @@ impl fmt::Debug for ToolOverride {
 }
 
 impl ToolOverride {
-    /// Returns whether it changes nothing but permissions and limits.
+    /// Returns whether only permissions and limits change.
     pub(crate) fn is_confinement_alone(&self) -> bool {
         *self == Self { declared: self.declared.clone(), at: self.at, ..Self::default() }
     }
 }
 
-/// The name that a tool is to have, and where that stands.
+/// The new name of a tool, and its place in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Rename {
     pub(crate) to: String,
     pub(crate) at: Position,
 }
 
-/// What stands in a file, and where.
+/// A value with its place in the file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Placed<T> {
     pub(crate) value: T,
     pub(crate) at: Position,
 }
-/// What keeps tasks.
+/// The kind of store for tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum StateKind {
     /// A file in `state_dir`.
@@ -394,14 +394,14 @@ pub(crate) struct Problem {
     text: String,
 }
 
-/// What the command line says about the configuration.
+/// The configuration's sources on the command line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Source {
     /// `--config`.
     pub(crate) file: Option<PathBuf>,
     /// Flags as (flag, key, value), in the order in which they take effect.
     pub(crate) flags: Vec<(&'static str, &'static str, OsString)>,
-    /// What the program adds to the built-in kinds.
+    /// The program's additions to the built-in kinds.
     pub(crate) extensions: Extensions,
 }
 
@@ -485,11 +485,11 @@ impl Default for Config {
 }
 
 impl Source {
-    /// Reads the configuration as it is now: flags, then `ORLA_*`, then the file, then defaults.
+    /// Reads the current configuration, in this precedence: flags, `ORLA_*`, the file, defaults.
     ///
     /// # Errors
     ///
-    /// Returns every problem there is, those of the file in its order.
+    /// Returns all problems, with those of the file in its order.
     pub(crate) fn load(&self) -> Result<Config, Vec<Problem>> {
         self.load_with(&|name| std::env::var_os(name))
     }
@@ -506,13 +506,13 @@ impl Source {
         if problems.is_empty() { Ok(config) } else { Err(problems) }
     }
 
-    /// Reads what a client of a running server needs: the server's address, the certificates to trust
-    /// and, without `ORLA_TOKEN`, the tokens. Nothing else in the file is looked at. If the server is
-    /// named by its address, what is wrong with the file is a warning.
+    /// Reads the keys that a client of a running server needs: the server's address, the certificates to
+    /// trust and, without `ORLA_TOKEN`, the tokens. Other keys of the file are ignored. If the server is
+    /// named by its address, a problem of the file is a warning.
     ///
     /// # Errors
     ///
-    /// Every problem of these keys, of the variables and of the flags.
+    /// Returns every problem of these keys, of the variables and of the flags.
     pub(crate) fn load_for_client(&self, is_named: bool) -> Result<Config, Vec<Problem>> {
         let env: Lookup<'_> = &|name| std::env::var_os(name);
         let has_token = env("ORLA_TOKEN").is_some_and(|token| !token.is_empty());
@@ -597,7 +597,7 @@ impl Source {
     fn overlay(&self, config: &mut Config, env: Lookup<'_>, problems: &mut Vec<Problem>) {
         for key in &*KEYS {
             let Some(variable) = key.variable() else { continue };
-            // As in a shell, an empty variable is one that is not set.
+            // As in a shell, an empty variable counts as unset.
             let Some(value) = env(&variable).filter(|value| !value.is_empty()) else { continue };
             let origin = Origin::Environment(variable.clone());
             set(config, key, &variable, &value, origin, problems);
@@ -628,9 +628,9 @@ fn set(
 }
 
 impl Config {
-    /// Returns the schedules with the owners of their tasks. Where callers are told apart, a schedule is
-    /// a principal of its own, to which everything is granted that the policy does not deny it.
-    /// Elsewhere its tasks are those of every caller.
+    /// Returns the schedules with the owners of their tasks. If callers are identified, each schedule is
+    /// a principal of its own, with every permission that the policy does not deny. Otherwise its tasks
+    /// belong to every caller.
     pub(crate) fn owned_schedules(&self) -> Vec<Schedule> {
         let tells_apart = self.access.is_some() || self.is_authenticated();
         let everything = Permission::needed("*");
@@ -641,7 +641,7 @@ impl Config {
         self.schedules.iter().map(|placed| owned(&placed.value)).collect()
     }
 
-    /// The defaults, except for what these flags say.
+    /// Returns the defaults with these flags applied.
     #[cfg(test)]
     pub(crate) fn of(text: &str) -> Result<Self, Vec<Problem>> {
         let mut config = Self::default();
@@ -657,7 +657,7 @@ impl Config {
         keys::keep(&KEYS, "", self, &mut running.clone())
     }
 
-    /// What each key admits by itself, but not together.
+    /// Returns the contradictions between keys that are valid individually.
     pub(crate) fn contradictions(&self) -> Vec<Problem> {
         let mut problems: Vec<Problem> = self.unprotected_host().into_iter().collect();
         problems.extend(self.contradictions_of_keys());
@@ -746,7 +746,7 @@ impl Config {
         }
     }
 
-    /// Addresses that are none: nobody could reach them.
+    /// Returns the problems of addresses that no client could reach.
     fn misread_addresses(&self) -> Vec<Problem> {
         let mut problems = Vec::new();
         for entry in self.allowed_origins.iter().filter(|entry| !orla_server::is_origin(entry)) {
@@ -780,8 +780,8 @@ impl Config {
         matches!(self.origins.get(key), Some(Origin::Flag(_) | Origin::Environment(_)))
     }
 
-    /// Returns the environment that processes are started from (`pass_env`). What the file expands is
-    /// taken for a secret, and so is the key of the model.
+    /// Returns the environment from which processes are started (`pass_env`). Variables that the file
+    /// expands count as secrets, and so does the key of the model.
     pub(crate) fn environment(&self) -> Environment {
         Environment::new(self.pass_env.clone(), self.secret_variables())
     }

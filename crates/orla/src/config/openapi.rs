@@ -80,7 +80,7 @@ fn settings() -> OpenApiSettings {
     OpenApiSettings::new(Location::File(PathBuf::new()))
 }
 
-/// One document: the text that says where it is, or a mapping with more.
+/// Reads one document: a text with its place, or a mapping with further keys.
 pub(super) fn element(reader: &mut Reader<'_>, config: &mut Config, path: &str, node: &Node) {
     let (mut value, since) = (settings(), reader.secrets.count());
     let read = match &node.kind {

@@ -1,8 +1,8 @@
-//! `provider` of a capability (RTFS capability system §3.2–§3.3), in the forms in which people write it.
+//! `provider` of a capability (RTFS capability system §3.2–§3.3), in all supported notations.
 //!
-//! `{Http: {base_url: …}}` as in the document, in upper or lower case; `{type: http, base_url: …}`; and `local` alone,
-//! which needs no settings. Settings that the document does not define stand beside its fields,
-//! or below `options`.
+//! `{Http: {base_url: …}}` as in the document, in upper or lower case; `{type: http, base_url: …}`; and
+//! `local` alone, which needs no settings. Settings that the document does not define are placed beside
+//! its fields, or below `options`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +33,10 @@ use super::streams;
 use crate::extensions::Unusable;
 use crate::text::{list_of, suggestion};
 
-/// Reads the settings of a provider from the entries of their mapping, which stands at the path and position.
+/// Reads the settings of a provider from the entries of the mapping at the path and position.
 type ReadSettings = fn(&mut Reader<'_>, &str, Position, &[(Name, Node)]) -> Option<ProviderType>;
 
-/// The words for kinds of provider in a configuration, with what reads the settings of each.
+/// The words for kinds of provider in a configuration, each with the function that reads its settings.
 #[rustfmt::skip] // A table.
 const KINDS: [(&str, ReadSettings); 9] = [
     ("Local", local),
@@ -149,7 +149,7 @@ pub(super) fn of(mut provider: ProviderType, id: &str) -> ProviderType {
 ///
 /// # Errors
 ///
-/// One of them cannot stand beside others; the text begins with its index.
+/// Returns an error if a provider cannot be combined with others. The text begins with its index.
 pub(super) fn routed(
     route: Route,
     providers: Vec<ProviderType>,
@@ -393,11 +393,11 @@ fn credentials(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<Vec<H
     Some(credentials)
 }
 
-/// Completes the manifest of a built-in with what the built-in says of itself, and that of a stream.
+/// Completes the manifest of a built-in with the built-in's own metadata, and the manifest of a stream.
 ///
 /// # Errors
 ///
-/// Returns an error if there is no such built-in.
+/// Returns an error if the built-in does not exist.
 pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> {
     streams::complete(manifest);
     let ProviderType::Local(settings) = &manifest.provider else { return Ok(()) };
@@ -418,7 +418,7 @@ pub(super) fn complete(manifest: &mut CapabilityManifest) -> Result<(), String> 
     Ok(())
 }
 
-/// Returns a description of a capability that has none of its own.
+/// Returns a default description of a capability.
 pub(crate) fn description(provider: &ProviderType) -> String {
     match provider {
         ProviderType::Http(http) => {
@@ -456,7 +456,7 @@ pub(crate) fn description(provider: &ProviderType) -> String {
     }
 }
 
-/// Returns how long one call may take, where the provider's settings say so.
+/// Returns the timeout of one call, if the provider's settings contain one.
 pub(super) fn timeout(provider: &ProviderType) -> Option<Duration> {
     let ms = match provider {
         ProviderType::Http(http) => http.timeout_ms,
@@ -468,7 +468,7 @@ pub(super) fn timeout(provider: &ProviderType) -> Option<Duration> {
     (ms > 0).then(|| Duration::from_millis(ms))
 }
 
-/// What the provider shares its fate with.
+/// Returns the upstream on which the availability of the provider depends.
 pub(super) fn upstream(provider: &ProviderType) -> Option<Arc<str>> {
     match provider {
         ProviderType::Http(http) => origin(&http.base_url).map(Into::into),

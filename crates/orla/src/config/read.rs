@@ -1,5 +1,5 @@
-//! Reads the keys off the tree of a file. Nothing is read twice and nothing stops the reading: problems
-//! are collected with their places, up to a bound, and counted beyond it.
+//! Reads the keys from the tree of a file. No key is read twice, and no problem stops the reading:
+//! problems are collected with their places up to a bound, and only counted beyond it.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,7 +67,7 @@ pub(super) fn file(
         let text = format!("and {} more problems in {}", reader.unreported, path.display());
         reader.problems.push(Problem::new(text));
     }
-    // A message may show what a reference stands for.
+    // A message may contain the value of a reference.
     let redactor = reader.redaction(0).unwrap_or_default();
     for remark in reader.problems.iter_mut().chain(&mut reader.warnings) {
         remark.redact(&redactor);
@@ -81,7 +81,7 @@ pub(super) fn file(
     config.file = Some(path.to_owned());
 }
 
-/// Reads the values of one file and notes what is wrong with them.
+/// Reads the values of one file and notes their problems.
 pub(super) struct Reader<'a> {
     pub(super) path: &'a Path,
     /// The paths of the keys to read; `None` is all.
@@ -95,25 +95,25 @@ pub(super) struct Reader<'a> {
     /// How many problems are beyond the bound.
     unreported: usize,
     warnings: Vec<Problem>,
-    /// The sign-ins of what is no MCP server.
+    /// The sign-ins of providers other than MCP servers.
     pub(super) sign_ins: Vec<Placed<SignIn>>,
     /// Where something is to hold in the whole cluster.
     pub(super) in_cluster: Vec<(Position, String)>,
-    /// Credentials that stand in the file.
+    /// Credentials that the file contains.
     pub(super) literal_secrets: Vec<String>,
-    /// What rules are about.
+    /// The subjects of rules.
     pub(super) subjects: Vec<Placed<Subject>>,
 }
 
 /// A scalar with its variables filled in.
 pub(super) struct Word {
     pub(super) scalar: Scalar,
-    /// It had a variable in it: it may then be a number although it stood in quotes.
+    /// Whether the text contained a variable. It may then be a number although it was quoted.
     pub(super) expanded: bool,
 }
 
-/// Returns whether this is a file of an MCP client: of what is known here it has nothing but servers.
-/// What else there is means something to its client.
+/// Returns whether this is a file of an MCP client. Such a file has servers and no other known key; its
+/// other keys belong to the client.
 fn is_clients(pairs: &[(orla_document::Key, Node)]) -> bool {
     let known: Vec<&str> =
         pairs.iter().filter_map(|(name, _)| find(&KEYS, &name.text)).map(|key| key.name).collect();
@@ -187,7 +187,7 @@ impl Reader<'_> {
         Ok(Word { scalar: Scalar { text, plain: scalar.plain }, expanded })
     }
 
-    /// What replaces the secrets that were referred to since there were `since` of them.
+    /// Returns the redactor of the secrets that were referenced after the first `since` ones.
     pub(super) fn redaction(&self, since: usize) -> Option<Arc<Redactor>> {
         let given = self.secrets.given(since);
         let redactor = Redactor::new(given.iter().map(Secret::expose));
@@ -211,7 +211,7 @@ impl Reader<'_> {
         });
     }
 
-    /// Returns whether the key at this path is to be read, or one below it.
+    /// Returns whether the key at this path, or a key below it, must be read.
     pub(super) fn reads(&self, path: &str) -> bool {
         let leads_to = |key: &&str| key.split('.').zip(path.split('.')).all(|(one, other)| one == other);
         self.only.is_none_or(|only| only.iter().any(leads_to))
@@ -258,8 +258,8 @@ pub(crate) fn names_secret(name: &str) -> bool {
     WORDS.iter().any(|word| name.contains(word)) && !PLACES.iter().any(|place| name.ends_with(place))
 }
 
-/// What is secret in the text of a setting with this name: the whole of it, what stands behind the scheme of an
-/// `Authorization`, or the password of an address.
+/// Returns the secret parts of the text of a setting with this name: the whole text, the text after the
+/// scheme of an `Authorization`, or the password of an address.
 pub(super) fn secrets_in(name: &str, text: &str) -> Vec<String> {
     let mut found = Vec::new();
     if names_secret(name) {
@@ -281,7 +281,7 @@ pub(super) fn unexpected(expected: &str, node: &Node) -> String {
     format!(": expected {expected}, got {}", node.describe())
 }
 
-/// What came, for the message: as it was written, or what its variables made of it.
+/// Returns the received value for a message: as it was written, or after its variables were filled in.
 pub(super) fn shown(node: &Node, text: &str) -> String {
     match &node.kind {
         Shape::Scalar(scalar) if scalar.text == text => node.describe(),

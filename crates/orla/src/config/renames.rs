@@ -1,4 +1,5 @@
-//! Rules that refuse a capability, ask for approval or bound it hold under the name that the configuration gives it, too.
+//! Applies rules that refuse a capability, ask for approval or set limits to the capability's configured
+//! name too.
 
 use orla_marketplace::id::{Pattern, mcp_name};
 use orla_providers::NameRules;
@@ -21,10 +22,11 @@ impl Rename {
 }
 
 impl Config {
-    /// Adds the new names of renamed capabilities to the rules that refuse, ask or bound by their own names. What grants (`allow`,
-    /// and rules of `policy` that allow) has to name them as they are called: their new names may be those of others.
+    /// Adds the new names of renamed capabilities to the rules that refuse, ask or set limits by their
+    /// original names. Granting rules (`allow`, and rules of `policy` that allow) must use the new
+    /// names, because those may be the names of other capabilities.
     pub(super) fn follow_renames(&mut self) {
-        // Those of providers first: `tools` names what they serve.
+        // Names of providers come first, because `tools` uses the resulting names.
         for renames in [self.renames_of_providers(), self.renames_of_tools()] {
             self.follow(&renames);
             self.warn_of_old_names(&renames);
@@ -45,7 +47,7 @@ impl Config {
         }
         let rates = self.quotas.iter_mut().filter_map(|rule| rule.rate.as_mut());
         for cost in rates.map(|rate| &mut rate.cost) {
-            // The first pattern that fits says the cost.
+            // The first matching pattern determines the cost.
             let with_more = cost.drain(..).flat_map(|(pattern, calls)| {
                 let more = more(std::slice::from_ref(&pattern));
                 std::iter::once(pattern).chain(more).map(move |pattern| (pattern, calls))

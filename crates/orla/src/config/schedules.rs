@@ -1,4 +1,4 @@
-//! `tasks`: what is started at set times.
+//! `tasks`: the schedules.
 
 use std::collections::HashMap;
 

@@ -25,7 +25,8 @@ pub(crate) fn schema() -> Value {
     })
 }
 
-/// Admits null for every property that is not required, also in what is nested: it stands for an absent one.
+/// Allows null for every optional property, including nested ones, because null means an absent
+/// property.
 pub(super) fn admit_nulls(schema: &mut Value) {
     if let Some(Value::Array(options)) = schema.get_mut("anyOf") {
         options.iter_mut().for_each(admit_nulls);

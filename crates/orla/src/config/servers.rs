@@ -1,8 +1,8 @@
 //! `mcpServers`: MCP servers, as clients' own configuration files have them.
 //!
-//! What people paste here was written for Claude Desktop, VS Code, Cursor, Windsurf, Cline or another
-//! client, and works unchanged: all names that these files use for a key are known, keys that only concern a client
-//! are ignored, and an unknown key is a warning. orla adds `prefix`, `rename`, `include`, `exclude`, `tools`,
+//! Entries for Claude Desktop, VS Code, Cursor, Windsurf, Cline or another client work unchanged. All
+//! names that these files use for a key are known, keys that only concern a client are ignored, and an
+//! unknown key is a warning. orla adds `prefix`, `rename`, `include`, `exclude`, `tools`,
 //! `startup_timeout` and `eager`.
 //!
 //! Values of `env`, `headers` and `args` may be secrets: no message repeats them.
@@ -77,7 +77,7 @@ pub(super) const PROGRAM: Read<String> = Read(
     |reader, path, node| reader.line(path, node, "a program").map(|text| program(reader, &text)),
     text_schema,
 );
-/// What stands before the names of an entry's tools.
+/// The prefix of the names of an entry's tools.
 pub(super) const PREFIX: Read<String> = Read(prefix, prefix_schema);
 /// New names of an entry's tools, by their own names.
 pub(super) const RENAMES: Read<BTreeMap<String, String>> = Read(renames, renames_schema);
@@ -107,7 +107,7 @@ const CLIENTS_OWN: [&str; 18] = [
 /// The maximum number of seconds that `timeout` may be. A larger number is taken for milliseconds, which
 /// some clients use.
 const MAX_SECONDS: f64 = 86_400.0;
-/// The longest name that a server is known by: room is left for those of its tools.
+/// The maximum length of a server's name, which leaves room for the names of its tools.
 const MAX_NAME: usize = 48;
 /// Bytes of a file of environment variables that are read.
 const MAX_ENV_FILE: u64 = 1024 * 1024;
@@ -163,7 +163,7 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
     }
 }
 
-/// Returns a name of which every character is one that MCP's names may have.
+/// Returns a name that consists only of characters that MCP names may have.
 pub(super) fn safe_name(name: &str) -> String {
     let safe: String = name.chars().map(|c| if is_name_char(c) { c } else { '_' }).collect();
     match safe.len() {
@@ -232,7 +232,7 @@ fn server(
     (!draft.disabled && draft.enabled != Some(false)).then_some(settings)
 }
 
-/// Why a server that is reached like this cannot have this sign-in.
+/// Returns why a server with this kind of connection cannot have this sign-in.
 fn unusable(auth: &AuthSettings, reach: &Reach) -> Option<String> {
     let Reach::Http { url, headers } = reach else {
         return Some("only a server with url has a sign-in".to_owned());
@@ -271,7 +271,7 @@ fn reach(reader: &mut Reader<'_>, place: &str, name: &Name, draft: &Draft) -> Op
     };
     match (process, &draft.command, &draft.url) {
         (true, Some(command), _) => {
-            // As in a shell, what the file of variables says gives way to what stands here.
+            // As in a shell, these variables take precedence over those of the variables file.
             let mut env = draft.env_file.clone();
             env.extend(draft.env.clone());
             Some(Reach::Process {
@@ -372,7 +372,8 @@ fn renames(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<BTreeMap<
     Some(renames)
 }
 
-/// What is said of single tools; as a list, which tools there are, as some clients have it.
+/// Reads the changes to single tools, or a list of the tools to include, which is the form of some
+/// clients.
 fn tools(reader: &mut Reader<'_>, draft: &mut Draft, path: &str, node: &Node) {
     if let Shape::List(_) = &node.kind {
         draft.names.include = reader.patterns(path, node);

@@ -33,7 +33,7 @@ const SCOPES: Read<Scopes> = Read(scopes, texts_or_text);
 /// `oauth`, or a mapping.
 pub(super) const AUTH: Read<AuthSettings> = Read(read, schema);
 
-/// The same, for what is no MCP server: the sign-in is noted, and its key stands for it.
+/// The same for providers other than MCP servers. The sign-in is noted, and its key refers to it.
 pub(super) const SIGN_IN: Read<String> = Read(note, schema);
 
 fn note(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
@@ -45,7 +45,7 @@ fn note(reader: &mut Reader<'_>, path: &str, node: &Node) -> Option<String> {
 }
 
 impl Reader<'_> {
-    /// Completes the sign-in with this key by what people call it and by the address that it is for. `other` is another
+    /// Completes the sign-in with this key by its display name and its address. `other` is another
     /// credential of the same requests.
     pub(super) fn complete_sign_in(&mut self, key: &str, name: &str, url: &str, other: Option<&str>) {
         let Some(found) = self.sign_ins.iter_mut().find(|placed| placed.value.key == key) else {
@@ -68,7 +68,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Takes the sign-ins over. Each needs a name of its own, as people sign in by name.
+    /// Takes over the sign-ins. Each needs a unique name, as people sign in by name.
     pub(super) fn finish_sign_ins(&mut self, config: &mut Config) {
         let mut sign_ins = std::mem::take(&mut self.sign_ins);
         for placed in &config.documents {
@@ -99,7 +99,7 @@ impl Reader<'_> {
     }
 }
 
-/// Why what is reached at this address cannot have this sign-in.
+/// Returns why the target at this address cannot have this sign-in.
 pub(super) fn unusable(auth: &AuthSettings, url: Option<&str>, other: Option<&str>) -> Option<String> {
     if let Some(other) = other {
         return Some(format!("{other} and auth exclude each other"));

@@ -1,5 +1,5 @@
 //! The provider of a capability that is a stream (RTFS capability system §3.2): `{stream: {url: …}}` or
-//! `{stream: {command: …}}`. What concerns the request stands beside, as with an HTTP endpoint.
+//! `{stream: {command: …}}`. The settings of the request are placed beside it, as for an HTTP endpoint.
 
 use orla_document::{Key as Name, Kind as Shape, Node, Position, Scalar};
 use orla_marketplace::schema::schema_from_declaration;
@@ -188,7 +188,7 @@ fn spread(
     Some((all, implied))
 }
 
-/// Returns the keys of an HTTP endpoint or a plugin that stands as the provider in a stream.
+/// Returns the keys of an HTTP endpoint or a plugin that is the provider of a stream.
 fn reached_through(
     reader: &mut Reader<'_>,
     path: &str,
@@ -255,7 +255,7 @@ pub(super) fn complete(manifest: &mut CapabilityManifest) {
     manifest.input_schema = schema_from_declaration(&stream::call_schema(stream)).ok();
 }
 
-/// Returns a description of a stream that has none of its own.
+/// Returns a default description of a stream.
 pub(super) fn description(stream: &StreamCapabilityImpl) -> String {
     let what = match stream.stream_type {
         StreamType::Source => "Items of the stream",

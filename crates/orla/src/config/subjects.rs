@@ -1,5 +1,5 @@
-//! What the rules of `policy`, `approve` and `quotas` are about, each with its place, so that a rule that fits nothing is
-//! found ([`crate::unmatched`]).
+//! The subjects of the rules of `policy`, `approve` and `quotas`, each with its place, so that a rule
+//! that matches nothing is found ([`crate::unmatched`]).
 
 use orla_document::{Kind as Shape, Node, Position};
 use orla_marketplace::Permission;
@@ -10,7 +10,7 @@ use super::access::read_permissions;
 use super::forms::{Read, texts_or_text};
 use super::read::Reader;
 
-/// What a rule is about.
+/// The subject of a rule.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Subject {
     /// The key that names it: `policy[0].deny`.
@@ -18,14 +18,14 @@ pub(crate) struct Subject {
     pub(crate) what: What,
 }
 
-/// What is named.
+/// The named object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum What {
     /// Capabilities, by id or MCP name.
     Capabilities(Pattern),
-    /// What is granted.
+    /// A granted permission.
     Allowed(Permission),
-    /// What is refused.
+    /// A denied permission.
     Denied(Permission),
 }
 
@@ -75,8 +75,8 @@ impl Reader<'_> {
     }
 }
 
-/// A list of whom or what a rule is about names someone or something: a rule that fits nothing
-/// does nothing.
+/// Checks that a list of subjects of a rule is not empty, because a rule that matches nothing has no
+/// effect.
 pub(super) fn not_empty(reader: &mut Reader<'_>, path: &str, node: &Node, what: &str) -> Option<()> {
     if !matches!(&node.kind, Shape::List(items) if items.is_empty()) {
         return Some(());

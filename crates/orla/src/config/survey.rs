@@ -1,4 +1,5 @@
-//! What a configuration file needs from its environment, without reading it: for those who start orla with it.
+//! The requirements of a configuration file on its environment, found without loading the file, for
+//! programs that start orla with it.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -15,7 +16,7 @@ use super::{Source, read_file};
 /// Variables that every program has.
 const USUAL: [&str; 6] = ["HOME", "PATH", "USER", "LOGNAME", "SHELL", "LANG"];
 
-/// What is known of a configuration file at a glance.
+/// The facts about a configuration file that are known without loading it.
 pub(crate) struct Survey {
     pub(crate) file: PathBuf,
     /// The environment variables without which it cannot be read.

@@ -63,7 +63,7 @@ impl Scalar for Ratio {
     }
 }
 
-/// What is sent where, with the standard variables of OpenTelemetry taken into account.
+/// The telemetry to send and its targets, including the standard variables of OpenTelemetry.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Telemetry {
     /// Where traces are sent.
@@ -74,7 +74,7 @@ pub(crate) struct Telemetry {
     pub(crate) metrics: Option<Target>,
     /// How often.
     pub(crate) every: Duration,
-    /// What describes this instance.
+    /// The attributes that describe this instance.
     pub(crate) attributes: Vec<(String, String)>,
 }
 
@@ -91,15 +91,16 @@ pub(crate) struct Target {
 /// Variables by name, without those that are empty.
 type Variable<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// How often metrics are sent, unless a variable says otherwise.
+/// The default interval between two transmissions of metrics.
 const EVERY: Duration = Duration::from_secs(60);
 
 impl Config {
-    /// What is sent where. What the configuration says comes before the environment.
+    /// Returns the telemetry to send and its targets. The configuration takes precedence over the
+    /// environment.
     ///
     /// # Errors
     ///
-    /// A variable asks for what is not supported.
+    /// Returns an error if a variable requests an unsupported feature.
     pub(crate) fn telemetry(&self, env: Lookup<'_>) -> Result<Telemetry, String> {
         let of = |name: &str| {
             let value = env(name)?.into_string().ok()?;

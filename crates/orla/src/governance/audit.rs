@@ -3,28 +3,32 @@
 //!
 //! # How it works
 //!
-//! A finished call puts its record into a bounded queue, and a separate thread writes all queued lines at once. If
-//! the queue is full, the call waits for at most [`ENQUEUE_TIMEOUT`]. Records that still do not fit are counted,
-//! and the count is written as a line of its own (`lost`), so that no loss is silent. While the file cannot be
-//! written, calls do not wait, the log says why, and the thread retries.
+//! A finished call puts its record into a bounded queue, and a separate thread writes all queued lines
+//! at once. If the queue is full, the call waits for at most [`ENQUEUE_TIMEOUT`]. Records that still do
+//! not fit are counted, and the count is written as a separate line (`lost`), so that no loss is silent.
+//! While the file cannot be written, calls do not wait, the reason is logged, and the thread retries.
 //!
-//! The file is opened for appending and locked for as long as the server runs: one writer at a time. The next one
-//! continues its chain. A last line that a crash cut off stays as it is, and the line after it confirms its bytes.
-//! If the file was moved away, a reload begins another, whose first line names its predecessor.
+//! The file is opened for appending and locked for as long as the server runs: one writer at a time. The
+//! next one continues its chain. A last line that a crash cut off stays as it is, and the line after it
+//! confirms its bytes. If the file was moved away, a reload begins another, whose first line names its
+//! predecessor.
 //!
-//! Before each batch of lines, the thread compares the file at the path with the one that it writes. If that one was
-//! deleted, replaced or cut, the log says so, and the same chain goes on in the file at the path, so that
-//! `orla audit verify` finds what is missing. A file there that is no audit log is left alone, and records wait.
+//! Before each batch of lines, the thread compares the file at the path with the open file. If the open
+//! file was deleted, replaced or cut, the thread logs this and continues the same chain in the file at
+//! the path, so that `orla audit verify` finds the missing lines. If the file at the path is not an
+//! audit log, it is left alone, and records wait.
 //!
 //! # Signatures
 //!
-//! With a key, the thread signs the head each time that it syncs the log to the disk: a record (`signed`) and a
-//! line for [`Heads`], not a signature for each line. Only the lines since the last sync are unsigned.
+//! With a key, the thread signs the head each time that it syncs the log to the disk: a record
+//! (`signed`) and a line for [`Heads`], not a signature for each line. Only the lines since the last
+//! sync are unsigned.
 //!
-//! # What is in it, and what is not
+//! # Content
 //!
-//! Who called what, when, for how long and how it ended. No input, no output, no error text: they may hold
-//! secrets. The principal is a name, never a token.
+//! A record contains the caller, the capability, the time, the duration and the outcome. It contains no
+//! input, no output and no error text, because these may contain secrets. The principal is a name, never
+//! a token.
 
 mod heads;
 mod writer;
@@ -174,7 +178,7 @@ impl Audit {
     }
 }
 
-/// Why the log cannot be opened, as far as its path shows that. Opens and creates nothing.
+/// Returns why the log cannot be opened, as far as its path shows. Opens and creates no file.
 pub(crate) fn foresee(own: &GovernanceConfig) -> Option<String> {
     let path = &own.audit;
     if path.as_os_str().is_empty() {

@@ -1,14 +1,15 @@
 //! The audit log's chain: pure functions between records and lines.
 //!
-//! A line is a JSON object whose last two members are `prev`, the hash of the line before it, and `hash`, the
-//! SHA-256 of everything on the line before `,"hash"`. Lines are numbered from 1 by `seq`. So changing, adding,
-//! removing or moving any line breaks the chain.
+//! A line is a JSON object whose last two members are `prev`, the hash of the line before it, and
+//! `hash`, the SHA-256 of everything on the line before `,"hash"`. Lines are numbered from 1 by `seq`.
+//! Changing, adding, removing or moving any line therefore breaks the chain.
 //!
-//! # What it cannot show
+//! # Limits
 //!
-//! Whether all of it was replaced, or lines at its end are missing. A signature of the head
-//! ([`head`](super::head)) is a record too (`signed`), which shows the first; heads that are kept elsewhere show
-//! the second. A line that a crash cut off is followed by one that confirms its bytes (`recovered`).
+//! The chain alone does not show that the whole log was replaced, or that lines at its end are missing.
+//! A signature of the head ([`head`](super::head)), which is also a record (`signed`), shows the former.
+//! Heads that are stored elsewhere show the latter. A line that a crash cut off is followed by one that
+//! confirms its bytes (`recovered`).
 
 use std::io::{BufRead, Read};
 
@@ -20,14 +21,14 @@ use super::head::{Head, Seal};
 /// The longest line, and the most of a file's end that is searched for the end of a line.
 pub(crate) const MAX_LINE: usize = 1024 * 1024;
 
-/// What stands for the hash of the line before the first one.
+/// The value in place of the hash before the first line.
 const BEGINNING: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// Before the hash of a line, and after it.
 const HASH: &str = ",\"hash\":\"";
 const END: &str = "\"}";
 /// Hexadecimal digits of a hash.
 const DIGITS: usize = 64;
-/// The event of the line after one that was cut off.
+/// The event of the line after a line that was cut off.
 pub(super) const RECOVERED: &str = "recovered";
 /// The event of the line that holds a signature over the head before it.
 pub(super) const SIGNED: &str = "signed";
@@ -158,7 +159,8 @@ pub(crate) struct Walk {
     signed: u64,
     /// The lines so far, including those that were cut off.
     line: u64,
-    /// An incomplete line that the next line has not confirmed yet: its number, its hash, and what is wrong with it.
+    /// An incomplete line that the next line has not confirmed yet: its number, its hash, and its
+    /// problem.
     torn: Option<(u64, String, &'static str)>,
 }
 

@@ -41,14 +41,15 @@ const MAX_SYNC_FILES: usize = 256;
 /// Written by programs when they run, and not part of them.
 const EXCLUDED: [&str; 2] = [".git", "__pycache__"];
 
-/// What capabilities run, each once however many capabilities run it.
+/// The content that capabilities run, stored once even if several capabilities run it.
 #[derive(Default)]
 pub(crate) struct Contents {
     files: Mutex<HashMap<PathBuf, Arc<FileContent>>>,
 }
 
 impl Contents {
-    /// The content of one capability of a configuration in the directory `base`. Nothing is read yet.
+    /// Returns the content of one capability of a configuration in the directory `base`. No file is read
+    /// yet.
     pub(crate) fn of(&self, source: ContentSource, base: &Path) -> Arc<dyn Content> {
         let (path, is_directory) = match source {
             ContentSource::Command(line) => {

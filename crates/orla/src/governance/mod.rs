@@ -1,13 +1,16 @@
-//! Attestations and provenance of what is served, and the record of its calls (RTFS capability system §3.1, §6).
+//! Attestations and provenance of the served capabilities, and the record of their calls (RTFS
+//! capability system §3.1, §6).
 //!
-//! [`Rules`] apply to every capability before it is served: they fill in its provenance, verify its attestation, and
-//! refuse it if a valid attestation is required and missing. [`audit`] records every call.
+//! [`Rules`] apply to every capability before it is served: they fill in its provenance, verify its
+//! attestation, and refuse it if a valid attestation is required and missing. [`audit`] records every
+//! call.
 //!
 //! # How it works
 //!
-//! The files of a capability are read only when their hash is needed ([`content`]): to attest it, to show its
-//! provenance, and at loading if there is an attestation for it. A start without attestations reads nothing. All
-//! decisions are pure and in the marketplace's `attestation`, the audit's chain in [`chain`].
+//! The files of a capability are read only when their hash is needed ([`content`]): to attest it, to
+//! show its provenance, and at loading if there is an attestation for it. A start without attestations
+//! reads nothing. All decisions are pure and in the marketplace's `attestation`, the audit's chain in
+//! [`chain`].
 
 mod attestations;
 pub(crate) mod audit;
@@ -60,9 +63,9 @@ pub(crate) struct Rules {
     base: PathBuf,
     /// How MCP servers are reached, by their names.
     servers: BTreeMap<String, Definition>,
-    /// What is wrong with the attestations that do not hold, by id.
+    /// The problems of invalid attestations, by id.
     broken: Mutex<BTreeMap<String, String>>,
-    /// The MCP servers of which something is served.
+    /// The MCP servers with at least one served tool.
     vouched_servers: Mutex<BTreeSet<String>>,
 }
 
@@ -75,7 +78,7 @@ pub(crate) enum Verdict {
     Holds(CapabilityAttestation),
     /// There is no attestation.
     Missing,
-    /// One was made, and does not hold: why.
+    /// The attestation is invalid, for this reason.
     Broken(String),
 }
 
@@ -127,7 +130,7 @@ impl Rules {
         let is_built_in = source == ContentSource::Program;
         let declared = manifest.provenance.take();
         if is_built_in && declared.as_ref().is_some_and(|declared| declared.source == SOURCE) {
-            // What the registry says of its own.
+            // The registry's own values.
             (manifest.provenance, manifest.attestation) = (declared, None);
             return true;
         }
@@ -191,7 +194,7 @@ impl Rules {
             vouched.insert(server.to_owned());
         }
         match refused.filter(|_| self.required) {
-            // The attestations are those of its tools, which are not known yet.
+            // The attestations belong to its tools, which are not known yet.
             Some(_) if is_to_come => false,
             Some(reason) => {
                 findings
@@ -253,8 +256,8 @@ impl Rules {
         self.required
     }
 
-    /// Returns whether this is a capsule itself, before its tools are known, and the attestations are
-    /// those of its tools.
+    /// Returns whether this is a capsule itself, before its tools are known, and the attestations belong
+    /// to its tools.
     fn stands_for_its_tools(&self, manifest: &CapabilityManifest) -> bool {
         let of_it = format!("{}.", manifest.id);
         if self.attestations.contains_key(&manifest.id) {
@@ -264,7 +267,7 @@ impl Rules {
         is_capsule(&manifest.provider) && self.attestations.keys().any(|id| id.starts_with(&of_it))
     }
 
-    /// Why the attestation of the capability with this id did not hold when it was loaded.
+    /// Returns why the attestation of the capability with this id was invalid when it was loaded.
     pub(crate) fn broken(&self, id: &str) -> Option<String> {
         self.broken.lock().get(id).cloned()
     }
@@ -298,7 +301,7 @@ impl Rules {
         custody: &Custody,
         claim: &CapabilityAttestation,
     ) -> Result<(), String> {
-        // Nothing is read without a signature by a trusted key.
+        // No file is read without a signature by a trusted key.
         self.signed(claim)?;
         timely(claim, SystemTime::now()).map_err(|flaw| flaw.to_string())?;
         fits(claim, &subject(manifest, custody)?).map_err(|flaw| flaw.to_string())
@@ -321,7 +324,8 @@ impl Rules {
         Ok(())
     }
 
-    /// What runs: for a tool of a configured MCP server, how that is reached.
+    /// Returns the source of the capability. For a tool of a configured MCP server, the connection to
+    /// the server.
     fn source(&self, provider: &ProviderType) -> ContentSource {
         if let ProviderType::MCP(mcp) = provider
             && let Some(server) = server_of(provider).and_then(|name| self.servers.get(name))

@@ -50,7 +50,7 @@ pub(crate) struct Logging {
     writer: Writer,
 }
 
-/// What a reload may change.
+/// The settings that a reload may change.
 struct Settings {
     level: AtomicU8,
     pretty: AtomicBool,
@@ -94,7 +94,7 @@ impl Logging {
         *self.settings.redactor.write() = redactor;
     }
 
-    /// Waits until everything logged so far is written, but not for ever.
+    /// Waits until all earlier events are written, for a limited time.
     pub(crate) fn flush(&self) {
         self.writer.flush(Duration::from_secs(1));
     }

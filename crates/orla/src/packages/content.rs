@@ -1,4 +1,5 @@
-//! What an archive is: a bundle or a folder, who made it, what it runs and what it wants.
+//! The content of an archive: its kind (bundle or folder), its author, the programs that it runs and the
+//! permissions that it wants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -23,25 +24,25 @@ use orla_secrets::{Reference, ReferenceError, Secret, SecretStore};
 
 use crate::config::expand::expand_references;
 
-/// What an archive says of itself.
+/// The self-description of an archive.
 pub(crate) struct Content {
     pub(crate) kind: PackageKind,
     pub(crate) name: String,
     pub(crate) version: String,
     pub(crate) description: String,
-    /// Who made it, as it says.
+    /// The author that the archive names.
     pub(crate) author: String,
-    /// What is started.
+    /// The program that is started.
     pub(crate) runs: String,
     /// The variables that it sets: `NAME=VALUE`.
     pub(crate) env: Vec<String>,
-    /// Where the data of its tools goes, if nothing of it runs here.
+    /// The server that receives the data of its tools, if no part of the package runs here.
     pub(crate) url: Option<String>,
     /// The permissions that it declares.
     pub(crate) wants: Vec<String>,
-    /// Keys of settings, with what they are and whether they are required.
+    /// The keys of settings, with their meanings and whether they are required.
     pub(crate) settings: Vec<(String, Setting)>,
-    /// The permissions that its settings are: what the user names in them.
+    /// The permissions for files and directories that the user names in its settings.
     pub(crate) grants: Vec<String>,
 }
 
@@ -51,12 +52,13 @@ pub(crate) const PUBLISHED: &str = "orla";
 const MAX_WANTS: usize = 100;
 const MAX_WANT: usize = 400;
 
-/// Checks that an installed package is of the kind that the lock says. What is in its directory decides,
-/// as in [`Content::read`].
+/// Checks that an installed package is of the kind in the lock. The content of its directory decides, as
+/// in [`Content::read`].
 ///
 /// # Errors
 ///
-/// Returns an error if it is of another kind: nothing, or something else, would be served of it.
+/// Returns an error if the package is of another kind, because orla would serve nothing of it, or
+/// something else.
 pub(crate) fn check_kind(entry: &Entry, directory: &Path) -> Result<(), String> {
     let has = |file: &str| directory.join(file).is_file();
     let is_published = || {
@@ -93,7 +95,7 @@ impl Content {
         let mut named = None;
         if let Some(text) = file(MANIFEST)? {
             let bundle = bundle::read(&text, Platform::HERE.system)?;
-            // What orla would serve as a program of its own is what it serves itself.
+            // A program that orla would publish is served by orla itself.
             if bundle.command == PUBLISHED {
                 named = Some(bundle);
             } else {
@@ -146,7 +148,7 @@ impl Content {
         }
     }
 
-    /// Executable files, each of which is a tool.
+    /// Returns the content of executable files, each of which is a tool.
     fn of_tools(archive: &Archive<'_>, named: Option<&Bundle>, place: &str) -> Result<Self, String> {
         let unpacked = tempfile::tempdir().map_err(|error| error.to_string())?;
         archive.unpack(unpacked.path()).map_err(|error| error.to_string())?;
@@ -210,7 +212,7 @@ impl Content {
                 check_folder(manifest).map_err(|why| format!("{name}: {why}"))?;
                 self::wants(manifest)
             }
-            // It is not served, and adding it says why.
+            // The permission is not served, and adding the package reports the reason.
             None => wants,
         };
         let wants = readable(wants).map_err(|why| format!("{name}: {why}"))?;
@@ -242,7 +244,8 @@ fn readable(wants: Vec<String>) -> Result<Vec<String>, String> {
     }
 }
 
-/// What a folder wants: the permissions that it declares, and the variables that are passed to it.
+/// Returns the wishes of a folder: the permissions that it declares, and the variables that are passed
+/// to it.
 pub(crate) fn wants(manifest: &Manifest) -> Vec<String> {
     let mut wants: Vec<String> = Vec::new();
     for word in manifest.declared.wanted(&manifest.pass_env) {
@@ -253,12 +256,12 @@ pub(crate) fn wants(manifest: &Manifest) -> Vec<String> {
     wants
 }
 
-/// Refuses what the folder of somebody else must not have.
+/// Refuses declarations that a third-party folder must not have.
 ///
 /// # Errors
 ///
-/// Returns an error if it refers to the user's secrets or files, writes to itself, or has a confinement
-/// that cannot be read.
+/// Returns an error if the folder refers to the user's secrets or files, writes to itself, or has an
+/// unreadable confinement.
 pub(crate) fn check_folder(manifest: &Manifest) -> Result<(), String> {
     if let Some(Remark { at, message, .. }) =
         manifest.fault.as_ref().filter(|_| manifest.declared.is_unclear)
@@ -290,11 +293,12 @@ fn writes_elsewhere<'w>(mut words: impl Iterator<Item = &'w String>) -> Result<(
 }
 
 /// Returns a bundle as an MCP server, confined to the permissions of the lock. Its settings are secrets
-/// ([`setting`]), which it has only if the user agreed to that ([`agreement`]).
+/// ([`setting`]), which it gets only if the user agreed to that ([`agreement`]).
 ///
 /// # Errors
 ///
-/// Its manifest is broken, it runs what it may not, or a required setting has no value.
+/// Returns an error if its manifest is broken, it runs a program that it may not run, or a required
+/// setting has no value.
 pub(crate) fn server(
     entry: &Entry,
     directory: &Path,
@@ -335,8 +339,8 @@ pub(crate) fn server(
     Ok(settings)
 }
 
-/// What a permission of the lock is here. One that names a setting is about what the user has set, as far as that is there: it
-/// grants no default of the bundle.
+/// Returns the effective form of a permission of the lock. A permission that names a setting covers the
+/// paths that the user has set, and never a default of the bundle.
 fn in_force(word: &str, paths: impl Fn(&str) -> Option<Vec<String>>) -> Vec<String> {
     let mut kinds = ["fs:read:", "fs:write:"].into_iter();
     let named = kinds.find_map(|kind| Some((kind, bundle::setting_in(word.strip_prefix(kind)?)?)));
@@ -345,7 +349,7 @@ fn in_force(word: &str, paths: impl Fn(&str) -> Option<Vec<String>>) -> Vec<Stri
     paths.filter(|path| Path::new(path).exists()).map(|path| format!("{kind}{path}")).collect()
 }
 
-/// Returns whether this is a program of the bundle's own, of the system, or one that was granted.
+/// Checks that a command is a program of the bundle itself, of the system, or one that was granted.
 ///
 /// # Errors
 ///
@@ -390,7 +394,7 @@ pub(crate) fn remote(
     Ok(settings)
 }
 
-/// What is set for a package.
+/// The settings that were made for a package.
 struct Given<'a> {
     entry: &'a Entry,
     project: &'a Path,
@@ -419,7 +423,8 @@ impl<'a> Given<'a> {
         self.values.get(key).map(|secret| secret.expose().to_owned())
     }
 
-    /// What is set for a key of a bundle. Paths are absolute: a bundle runs in its own directory.
+    /// Returns the values set for a key of a bundle. Paths are absolute, because a bundle runs in its
+    /// own directory.
     fn values(&self, key: &str, setting: &Setting) -> Option<Vec<String>> {
         let values = setting.values(&self.get(key)?);
         let place = |path: String| match (setting.is_path(), path.strip_prefix('~')) {
@@ -433,7 +438,7 @@ impl<'a> Given<'a> {
         values.filter(|values| !values.is_empty())
     }
 
-    /// Why it cannot be served without the values of these keys.
+    /// Returns why it cannot be served without the values of these keys.
     fn missing(&self, keys: &[String]) -> String {
         let (name, listed) = (&self.entry.name, keys.join(", "));
         if !self.has_settings {
@@ -460,22 +465,22 @@ pub(crate) fn paths(entry: &Entry, project: &Path, key: &str, setting: &Setting)
     given.ok().and_then(|given| given.values(key, setting)).unwrap_or_default()
 }
 
-/// Returns the name of the secret that a setting is: `PACKAGE-SOURCE.KEY`. A package chooses its own
-/// name, and so that of another one; with its source in the name of the secret, it gets only what was
-/// set for this source.
+/// Returns the name of the secret for a setting: `PACKAGE-SOURCE.KEY`. A package chooses its own name,
+/// which may be the name of another package. With its source in the name of the secret, it gets only the
+/// settings for this source.
 pub(crate) fn setting(entry: &Entry, project: &Path, key: &str) -> String {
     let digest = orla_packages::sha256(origin(entry, project).as_bytes());
     format!("{}-{}.{key}", entry.name, &digest[..12])
 }
 
-/// What the user agrees to before an archive gets what is set for its source. The lock comes with a project, and so from
-/// others: they may name another archive in it.
+/// Returns the consent that is needed before an archive gets the settings for its source. The lock comes
+/// with a project, and therefore from others: they may name another archive in it.
 pub(crate) fn agreement(entry: &Entry, project: &Path) -> String {
     let permissions = entry.permissions.join("\n");
     format!("{}\n{}\n{}\n{permissions}", origin(entry, project), entry.sha256, entry.kind.word())
 }
 
-/// Where a package comes from, in whatever version.
+/// Returns the source of a package, in any version.
 fn origin(entry: &Entry, project: &Path) -> String {
     let source = Source::parse(&entry.source, |path| project.join(path).is_dir());
     let mut source =

@@ -1,8 +1,8 @@
-//! The packages of `orla.lock`, as they are served.
+//! Serves the packages of `orla.lock`.
 //!
 //! `orla-packages` knows the lock and the directories. This module turns them into capabilities: a
-//! bundle is an MCP server, a folder is a package like those of the tools directory. Both are
-//! confined to the permissions of the lock, and a tool that differs from the lock is unavailable
+//! bundle is an MCP server, a folder is a package like those of the tools directory. Both are confined
+//! to the permissions of the lock, and a tool that differs from the lock is unavailable
 //! ([`Installed::hold_back`]).
 
 pub(crate) mod content;
@@ -34,16 +34,16 @@ use crate::config::Config;
 /// The name of a package that cannot be served, and the reason.
 pub(crate) type Refused = (String, String);
 
-/// What is installed.
+/// The installed packages.
 #[derive(Clone, Default)]
 pub(crate) struct Installed {
     packages: Vec<InstalledPackage>,
     refused: Vec<Refused>,
-    /// What the packages say their tools are, by their names.
+    /// The tools that the packages report, by the names of the packages.
     seen: Arc<Mutex<BTreeMap<String, Vec<Tool>>>>,
-    /// Why packages are not served, by their names.
+    /// The reasons why packages are not served, by their names.
     unserved: Arc<Mutex<BTreeMap<String, String>>>,
-    /// Those of which a tool is held back.
+    /// The packages with a tool that is held back.
     changed: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -53,9 +53,9 @@ struct InstalledPackage {
     entry: Entry,
     directory: PathBuf,
     presence: Presence,
-    /// Whether the user agreed to give this archive what is set for its source.
+    /// Whether the user agreed to give this archive the settings for its source.
     has_settings: bool,
-    /// Whether its tools have to be those of the lock. They are not known before they are accepted.
+    /// Whether its tools must match the lock. They are not known before they are accepted.
     is_accepted: bool,
 }
 
@@ -65,7 +65,7 @@ pub(crate) fn project_of(config: &Config) -> PathBuf {
     std::path::absolute(parent.join(".")).unwrap_or_else(|_| parent.to_owned())
 }
 
-/// What a project has installed, and what its user has fetched before.
+/// Returns the store of a project's installed packages and the user's earlier downloads.
 pub(crate) fn store_of(config: &Config) -> Store {
     let variable =
         |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
@@ -79,7 +79,7 @@ pub(crate) fn store_of(config: &Config) -> Store {
 }
 
 impl Installed {
-    /// What the lock of a project names.
+    /// Reads the packages that the lock of a project names.
     ///
     /// # Errors
     ///
@@ -97,7 +97,7 @@ impl Installed {
         Ok(Self { packages: packages.collect(), ..Self::default() })
     }
 
-    /// Returns a package alone whose tools are to be learned, and which was installed just now.
+    /// Returns a single package that was just installed and whose tools are to be read.
     pub(crate) fn candidate(entry: Entry, directory: PathBuf) -> Self {
         let presence = Presence::Installed;
         let package =
@@ -117,7 +117,7 @@ impl Installed {
         self
     }
 
-    /// Those whose name is the user's.
+    /// Returns the packages whose names the user already uses.
     pub(crate) fn refused(&self) -> &[Refused] {
         &self.refused
     }
@@ -132,8 +132,8 @@ impl Installed {
         self.packages.is_empty()
     }
 
-    /// Bundles and servers behind a URL as MCP servers, and the names of those that cannot be served, with the reasons.
-    /// `base` is where relative paths of permissions begin.
+    /// Returns bundles and servers behind a URL as MCP servers, and the names of packages that cannot be
+    /// served, with the reasons. Relative paths of permissions start at `base`.
     pub(crate) fn servers(&self, base: &Path) -> (Vec<ServerSettings>, Vec<Refused>) {
         self.served(&[PackageKind::Bundle, PackageKind::Remote], |package| package.server(base))
     }
@@ -143,8 +143,9 @@ impl Installed {
         self.served(&[PackageKind::Folder], |package| package.folder(base))
     }
 
-    /// Executables as tools, likewise: `NAME.TOOL`, or `NAME` if a tool has the package's name. `made` remembers them from one
-    /// load to the next. Each call of one is bounded by `limits`; `changes` are those of the user.
+    /// Returns executables as tools: `NAME.TOOL`, or `NAME` if a tool has the package's name. `made`
+    /// keeps them from one load to the next. `limits` bounds each call, and `changes` are those of the
+    /// user.
     pub(crate) fn tools(
         &self,
         base: &Path,
@@ -169,7 +170,8 @@ impl Installed {
         (found.into_iter().flatten().collect(), refused)
     }
 
-    /// What `serve` makes of the packages of these kinds, and those of which nothing can be made.
+    /// Returns the result of `serve` for the packages of these kinds, and the packages for which it
+    /// failed.
     fn served<T>(
         &self,
         kinds: &[PackageKind],
@@ -190,7 +192,8 @@ impl Installed {
         (found, refused)
     }
 
-    /// Makes the tools unavailable that are not what the lock says. `without` are the providers that have no tool at all.
+    /// Makes the tools unavailable that differ from the lock. `without` contains the providers that have
+    /// no tool at all.
     pub(crate) fn hold_back<'a>(
         &self,
         registrations: impl Iterator<Item = &'a mut Registration>,
@@ -203,10 +206,10 @@ impl Installed {
         self.changed.lock().clear();
         for registration in registrations {
             let owner = self.packages.iter().position(|package| package.owns(registration));
-            // One that is unavailable for another reason says nothing of its tools.
+            // A tool that is unavailable for another reason does not describe itself.
             let is_served = registration.policy.availability == Availability::Available;
             if let Some(owner) = owner.filter(|_| is_served) {
-                // It stands for tools that are not known yet, and that a call waits for.
+                // A placeholder for tools that are not known yet. A call waits for them.
                 if is_unlearned(&registration.manifest.provider) {
                     registration.policy.availability = Availability::Unlearned;
                     continue;
@@ -243,8 +246,8 @@ impl Installed {
         self.seen.lock().extend(without);
     }
 
-    /// Returns the tools of the lock that are not served, each with the reason: those of a package that
-    /// cannot be served, and those that a package no longer has.
+    /// Returns the tools of the lock that are not served, each with the reason: tools of a package that
+    /// cannot be served, and tools that a package no longer has.
     pub(crate) fn unserved(&self) -> Vec<Registration> {
         let (unserved, seen) = (self.unserved.lock(), self.seen.lock());
         let tools = self.packages.iter().flat_map(|package| {
@@ -262,13 +265,13 @@ impl Installed {
         tools.collect()
     }
 
-    /// Returns whether the prompts and resources of an owner may be served: a package says the same of
-    /// its tools as when they were accepted.
+    /// Returns whether the prompts and resources of an owner may be served. The tools of the package
+    /// must still match the accepted ones.
     pub(crate) fn may_surface(&self, owner: &str) -> bool {
         !self.changed.lock().contains(owner)
     }
 
-    /// What a package says its tools are, once it was asked.
+    /// Returns the tools that a package reports, once it was asked.
     pub(crate) fn said(&self, name: &str) -> Vec<Tool> {
         self.seen.lock().get(name).cloned().unwrap_or_default()
     }
@@ -291,7 +294,8 @@ impl InstalledPackage {
         }
     }
 
-    /// What stands for a tool that is not served. It needs what the tool needs, so that a policy decides alike.
+    /// Returns a placeholder for a tool that is not served. It requires the same permissions as the
+    /// tool, so that a policy decides alike.
     fn placeholder(&self, tool: &str, why: &str) -> Option<Registration> {
         let name = &self.entry.name;
         let id = if tool.is_empty() { name.clone() } else { format!("{name}.{tool}") };
@@ -320,7 +324,7 @@ impl InstalledPackage {
         }
     }
 
-    /// Returns its executables, and what they may do.
+    /// Returns its executables with their permissions.
     fn tools(&self, base: &Path) -> Result<(Vec<ForeignTool>, Vec<String>), String> {
         let name = &self.entry.name;
         let (tools, problems) = tool::foreign(&self.directory).map_err(|error| error.to_string())?;
@@ -332,12 +336,12 @@ impl InstalledPackage {
         Ok((tools, granted))
     }
 
-    /// Returns the permissions of the lock. What the package wants itself is relative to it, and what
-    /// the user grants besides to the project.
+    /// Returns the permissions of the lock. The package's own permissions are relative to the package,
+    /// and the user's additional grants to the project.
     ///
     /// # Errors
     ///
-    /// Returns an error if something that it wants is not granted.
+    /// Returns an error if a wanted permission is not granted.
     fn granted(&self, wanted: &[String], base: &Path) -> Result<Vec<String>, String> {
         let Entry { name, permissions, .. } = &self.entry;
         if let Some(missing) = wanted.iter().find(|word| !permissions.contains(word)) {
@@ -367,7 +371,7 @@ impl InstalledPackage {
             ));
         }
         let wanted = content::wants(manifest);
-        // What it may have of the environment is what the lock grants.
+        // The lock determines which variables of the environment it gets.
         manifest.pass_env.clear();
         // Its names begin with its own, which no tool of the user has then.
         manifest.prefix = None;
@@ -392,15 +396,15 @@ impl InstalledPackage {
         }
     }
 
-    /// Returns whether a tool says something else than when it was accepted. An earlier orla locked only
-    /// the digest of all tools.
+    /// Returns whether the description of a tool differs from the accepted one. An earlier version of
+    /// orla locked only the digest of all tools.
     fn has_changed(&self, tool: &Tool) -> bool {
         let digest = tools::digest(std::slice::from_ref(tool));
         self.entry.tools.is_empty() || self.entry.tools.get(&tool.name) != Some(&digest)
     }
 }
 
-/// What a capability of a package says it is.
+/// Returns the description of a package's capability as a tool.
 fn tool_of(manifest: &CapabilityManifest, package: &str) -> Tool {
     let schema = |schema: &Option<TypeExpr>| match schema {
         Some(schema) => {

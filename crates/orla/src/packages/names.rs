@@ -4,13 +4,13 @@ use orla_marketplace::id::mcp_name;
 
 use crate::config::Config;
 
-/// What serves capabilities whose ids begin with its name.
+/// The configuration keys of providers whose capabilities have ids that begin with the provider's name.
 const PROVIDERS: [&str; 4] = ["mcpServers", "plugins", "agents", "remotes"];
 
-/// Who has which names.
+/// The names that are in use, with their users.
 #[derive(Debug, Default)]
 pub(crate) struct OwnNames {
-    /// The names of servers and the like, and the ids of capabilities, each with what has it.
+    /// The names of servers and similar providers, and the ids of capabilities, each with its user.
     names: Vec<(String, &'static str)>,
 }
 
@@ -37,7 +37,8 @@ impl OwnNames {
         Self { names }
     }
 
-    /// What has the name of a package, a name below it, or all names that begin like it: by its id, or by its MCP name.
+    /// Returns the user of a package's name, of a name below it, or of all names with that beginning, by
+    /// the package's id or by its MCP name.
     pub(crate) fn holder(&self, package: &str) -> Option<&'static str> {
         let begins = |rest: &str| rest.starts_with('.') || rest.starts_with("__");
         let has =

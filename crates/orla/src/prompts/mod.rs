@@ -69,7 +69,7 @@ pub(crate) struct Argument {
     pub(crate) name: String,
     pub(crate) description: Option<String>,
     pub(crate) required: bool,
-    /// What completion offers.
+    /// The values that completion offers.
     pub(crate) values: Vec<String>,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct Argument {
 pub(crate) struct Loaded {
     pub(crate) prompts: Vec<Prompt>,
     pub(crate) problems: Vec<Problem>,
-    /// Why the directory cannot be read.
+    /// The reason why the directory cannot be read.
     pub(crate) unread: Option<String>,
 }
 

@@ -187,7 +187,7 @@ fn unclosed(text: &str, body: &str) -> Vec<Mistake> {
     let first = text[..text.len() - body.len()].matches('\n').count() + 1;
     let mut mistakes = Vec::new();
     for (line, written) in body.lines().enumerate() {
-        // What stands before the last end is closed, or no placeholder.
+        // Text before the last end is either closed or not a placeholder.
         let from = written.rfind("}}").map_or(0, |end| end + 2);
         for (at, _) in written[from..].match_indices("{{") {
             let (before, inside) = (&written[..from + at], written[from + at + 2..].trim_start());

@@ -17,7 +17,7 @@ use crate::config::{AuditHeads, reason};
 /// How long the command may take.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Takes heads. The newest one counts: it vouches for all that came before it.
+/// Receives heads. The newest head confirms all earlier lines.
 pub(super) enum Heads {
     File(PathBuf),
     Command(Runner),
@@ -118,10 +118,11 @@ impl Drop for Runner {
 fn run(words: &[String], line: &str) -> Result<(), String> {
     let mut command = Command::new(&words[0]);
     command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-    // A group of its own, so that a Ctrl-C that ends the server does not end the command for the last head.
+    // A separate process group, so that a Ctrl-C that ends the server does not end the command for the
+    // last head.
     let mut child = command.process_group(0).spawn().map_err(|err| reason(&err))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // A command that does not read it says by its exit code whether that is right.
+        // A command that does not read the head decides by its exit code whether that is an error.
         let _ = stdin.write_all(line.as_bytes());
     }
     let deadline = Instant::now() + LIMIT;

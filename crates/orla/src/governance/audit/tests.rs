@@ -174,8 +174,8 @@ fn a_log_that_was_moved_away_goes_on_in_another_at_the_next_reload() {
     assert_eq!((&continued["previous_seq"], &continued["previous_hash"]), (&2.into(), &moved["hash"]));
 }
 
-/// What a log of two records says after something was done to its file and two more records came: which line is broken,
-/// and the events.
+/// Changes the file of a log with two records and adds two more. Returns the broken line, if any, and
+/// the events.
 fn tampered(name: &str, tamper: impl Fn(&Path)) -> (Result<u64, u64>, Vec<String>) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join(name);

@@ -28,9 +28,9 @@ const SHOWN: usize = 1000;
 /// The thread that writes.
 pub(super) struct Writer {
     pub(super) file: File,
-    /// Device and inode of the file, and how long it is by what was read and written.
+    /// The device and inode of the file, and its length according to the bytes read and written.
     pub(super) place: Place,
-    /// Why records cannot go to the file that is now at the path. They wait.
+    /// Why records cannot be written to the file that is now at the path. The records wait.
     pub(super) astray: Option<String>,
     /// The file is no longer at its path, which has been said.
     pub(super) is_moved: bool,
@@ -64,24 +64,25 @@ impl Place {
     }
 }
 
-/// What became of the file of a log while it was written.
+/// What happened to the file of a log while it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     /// It is at its path.
     Whole,
-    /// It has another name, and nothing or an empty file is at its path.
+    /// The file was renamed, and its path has no file or an empty one.
     Moved {
         is_empty_there: bool,
     },
     Deleted,
     /// Another file is at its path.
     Replaced,
-    /// It is shorter than what was written to it.
+    /// The file is shorter than the bytes written to it.
     Truncated,
 }
 
 impl Fate {
-    /// What became of a file that was in this place, by what is there now and by the count of its names.
+    /// Determines what happened to a file from the file now at its path and from the number of its
+    /// names.
     fn of(place: Place, there: Option<Place>, names: u64) -> Self {
         match there {
             Some(there) if there.id == place.id && there.length < place.length => Self::Truncated,
@@ -250,13 +251,13 @@ impl Writer {
         }
     }
 
-    /// Finds out whether the file is still the one at its path. If it is not, the chain goes on in the file that is
-    /// there: what is missing there, or was changed, breaks it.
+    /// Checks whether the open file is still the one at its path. If not, the chain continues in the
+    /// file at the path. Missing or changed lines break the chain there.
     fn notice(&mut self, shared: &Shared) {
         let there = match std::fs::metadata(&shared.path) {
             Ok(there) => Some(Place::of(&there)),
             Err(err) if err.kind() == ErrorKind::NotFound => None,
-            // Nothing is known.
+            // The state is unknown.
             Err(_) => return,
         };
         if self.astray.is_none() && there.is_some_and(|there| there == self.place) {
@@ -328,7 +329,7 @@ impl Writer {
         self.append(begun(now, "moved"));
         self.write(shared);
         if !self.pending.is_empty() {
-            // What cannot be written now belongs to the old one.
+            // Records that cannot be written now belong to the old file.
             return;
         }
         self.settle(shared);
@@ -384,7 +385,8 @@ fn begun(at: SystemTime, event: &str) -> Fields {
     fields
 }
 
-/// Who made a call, and how it was identified: callers that were identified in different ways may share a name.
+/// Adds the caller of a call and the way of its identification, since callers that were identified in
+/// different ways may share a name.
 fn insert_caller(fields: &mut Fields, principal: Option<&Principal>) {
     if let Some(principal) = principal {
         fields.insert("principal".to_owned(), json!(principal.name()));
@@ -486,7 +488,7 @@ fn open(path: &Path) -> Result<Opened, String> {
     let (chain, first) = continued(&end, end.len() as u64 == place.length)?;
     let mut log = first_record_of(&mut file)?;
     if log.is_none() && chain.seq == 1 {
-        // The first record is the one that confirms a line that was cut off.
+        // The first record confirms a line that was cut off.
         log = Some(chain.hash.clone());
     }
     Ok(Opened { file, place, chain, log, first })
@@ -573,7 +575,7 @@ fn continued(end: &[u8], is_whole: bool) -> Result<(Chain, Vec<u8>), String> {
     Ok((chain, format!("\n{recovered}").into_bytes()))
 }
 
-/// Why a log cannot be locked, if another process has it.
+/// The reason for a log that another process has locked.
 pub(crate) const HELD: &str = "another orla is writing it";
 
 fn lock(file: &File) -> Result<(), String> {
