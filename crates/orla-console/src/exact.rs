@@ -1,6 +1,7 @@
-//! JSON with its numbers as they were written, and its members in their order. Pure.
+//! JSON that preserves the text of numbers and the order of members. Pure.
 //!
-//! What a person types into a form must arrive as it was typed: `1.10`, `1e400` and integers of any size included.
+//! Values in a form must arrive exactly as they were typed, including `1.10`, `1e400` and integers of
+//! any size.
 
 use std::collections::HashMap;
 use std::fmt;

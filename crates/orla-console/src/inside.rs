@@ -1,4 +1,4 @@
-//! What only the program knows that serves the console.
+//! The interface to facts that only the embedding program knows.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ pub trait Inside: Send + Sync {
     /// Returns the configuration in force.
     fn settings(&self) -> Vec<Setting>;
 
-    /// What `orla check` says of the configuration and of what is served: what is not in force, then what may not be meant.
+    /// Returns the findings of `orla check` about the configuration and the capabilities: declarations
+    /// that are not in force, then unintended ones.
     fn findings(&self) -> Vec<String>;
 
     /// Reads the configuration and the tools again, as after SIGHUP.
@@ -21,8 +22,8 @@ pub trait Inside: Send + Sync {
     /// Returns the audit log, if one is kept.
     fn audit(&self) -> Option<Arc<dyn AuditLog>>;
 
-    /// Returns the process of a provider with this kind and this name, if it has one that can be looked
-    /// at.
+    /// Returns the process of a provider with this kind and this name, if it has a process that can be
+    /// inspected.
     fn process(&self, kind: &str, name: &str) -> Option<Arc<dyn Process>>;
 
     /// Returns the nodes of the cluster that this server is one of; `None` if it is no node.
@@ -31,14 +32,15 @@ pub trait Inside: Send + Sync {
 
 /// The process of a provider.
 pub trait Process: Send + Sync {
-    /// Ends it once its calls in flight are over, and starts another one. One that does not run is started.
+    /// Ends the process once its calls in flight are over, and starts a new one. A process that does not
+    /// run is started.
     fn restart(&self);
 
-    /// What it wrote to standard error last, a line each, the oldest first.
+    /// Returns the last lines that it wrote to standard error, the oldest first.
     fn said(&self) -> Vec<String>;
 }
 
-/// The audit log. All of it blocks, and says in one line why it failed.
+/// The audit log. All methods block, and return the reason of a failure in one line.
 pub trait AuditLog: Send + Sync {
     /// Returns how many bytes it has.
     ///
@@ -78,9 +80,9 @@ pub struct Connection {
     pub title: &'static str,
     /// Its file.
     pub file: String,
-    /// What to put into the file.
+    /// The text to add to the file.
     pub text: String,
-    /// What makes the client see it.
+    /// How the client notices the change.
     pub then: &'static str,
 }
 
@@ -89,10 +91,10 @@ pub struct Connection {
 pub struct Setting {
     /// Its name.
     pub key: String,
-    /// Its value as JSON; `None` if it is not shown, because it is a secret or a structure of its own.
+    /// The value as JSON; `None` if it is not shown, because it is a secret or has its own structure.
     pub value: Option<String>,
     /// Where it was set: a file with its line, a variable, a flag; `None` if it is at its default.
     pub origin: Option<String>,
-    /// What it means.
+    /// The meaning of the key.
     pub about: String,
 }

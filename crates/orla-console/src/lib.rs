@@ -1,24 +1,24 @@
 //! The console: pages for people, served by the server itself (design §16).
 //!
-//! [`Console`] makes the pages that `orla-server` serves at `/console`. They are plain HTML and
-//! work without JavaScript: forms are sent by POST. With JavaScript, htmx and its extension for
-//! server-sent events refresh them.
+//! [`Console`] makes the pages that `orla-server` serves at `/console`. They are plain HTML and work
+//! without JavaScript: forms are sent by POST. With JavaScript, htmx and its extension for server-sent
+//! events refresh them.
 //!
 //! # How it works
 //!
-//! A request comes as a [`Visit`]: the guard has passed its Host and Origin, and its caller is known or
-//! unknown. An unknown caller gets the sign-in page. [`Console::answer`] chooses the page by the
-//! path; each page is a file in `pages/`, which queries the marketplace in the name of its
-//! visitor. A call from a page takes the marketplace's call path, and is kept in `runs.rs`.
+//! A request arrives as a [`Visit`]. The guard has passed its Host and Origin, and its caller is known
+//! or unknown. An unknown caller gets the sign-in page. [`Console::answer`] chooses the page by the
+//! path; each page is a file in `pages/`, which queries the marketplace in the name of its visitor. A
+//! call from a page takes the marketplace's call path, and is kept in `runs.rs`.
 //!
 //! # Invariants
 //!
 //! - All HTML comes from `maud`'s templates, which escape; nothing here passes HTML through.
-//! - A visitor sees and does what the policy allows its principal: pages query the catalogue as
-//!   that principal.
+//! - A visitor sees and does what the policy allows its principal: pages query the catalogue as that
+//!   principal.
 //! - A change needs the token of the visitor's own session, and the same origin.
 //! - No page loads anything from elsewhere, and the policy of its response forbids it.
-//! - Everything that is kept is bounded.
+//! - All stored data is bounded.
 //!
 //! # Deliberately absent
 //!
@@ -177,7 +177,7 @@ impl Ask<'_> {
     }
 }
 
-/// Returns whether a request comes from a page of this server, as far as the browser says.
+/// Returns whether a request comes from a page of this server, according to the browser.
 fn is_same_origin(head: &Parts) -> bool {
     let site = head.headers.get("sec-fetch-site");
     if site.is_some_and(|site| site != "same-origin" && site != "none") {

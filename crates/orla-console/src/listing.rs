@@ -10,8 +10,8 @@ use crate::text::{plain, shortened};
 /// The maximum number of bytes of a program that are shown line by line.
 const MAX_LISTED: usize = 64 * 1024;
 
-/// Returns a program, with what stands under some of its lines, by their numbers from 1. What stands
-/// under lines beyond its end comes last.
+/// Returns a program with notes under some of its lines, by their numbers from 1. Notes for lines beyond
+/// its end come last.
 pub(crate) fn listing(program: &str, mut under: BTreeMap<u64, Vec<Markup>>) -> Markup {
     let lines = lines(shortened(program, MAX_LISTED).0);
     html! {

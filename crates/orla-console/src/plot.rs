@@ -12,7 +12,7 @@ const BARS: usize = 48;
 const WIDTH: usize = 240;
 const HEIGHT: usize = 44;
 
-/// What happened in a span of time.
+/// The calls of one time span.
 #[derive(Clone, Default)]
 struct Bar {
     calls: usize,
@@ -20,7 +20,7 @@ struct Bar {
     durations: Vec<Duration>,
 }
 
-/// The calls in equal spans of time, and what they took.
+/// The calls in equal time spans, and their durations.
 pub(crate) struct Summary {
     bars: Vec<Bar>,
     all: Bar,
@@ -131,7 +131,7 @@ fn ground() -> Markup {
 }
 
 impl Bar {
-    /// Returns the time within which so many of a hundred calls were over.
+    /// Returns the duration within which this percentage of the calls ended.
     fn percentile(&self, percent: usize) -> Duration {
         let at = (self.durations.len() * percent).div_ceil(100).saturating_sub(1);
         self.durations.get(at).copied().unwrap_or_default()

@@ -1,7 +1,8 @@
-//! Calls that visitors have started on a page, as long as someone may want to see them.
+//! Calls that visitors have started on a page, kept while a visitor may want to see them.
 //!
-//! A call runs apart from the request that started it, so that a browser can come back for its result. It is an ordinary call
-//! of the marketplace, in the name of its visitor. Its questions (elicitation) wait here for an answer on its page.
+//! A call runs apart from the request that started it, so that a browser can come back for its result.
+//! It is an ordinary call of the marketplace, in the name of its visitor. Its questions (elicitation)
+//! wait here for an answer on its page.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -48,7 +49,7 @@ pub(crate) struct Run {
     pub(crate) id: String,
     /// The id of the call.
     pub(crate) call: Arc<str>,
-    /// The MCP name of what is called.
+    /// The MCP name of the called capability.
     pub(crate) target: String,
     /// Its input as people may see it, as JSON text: without what its schema marks as secret.
     pub(crate) input: String,
@@ -89,7 +90,7 @@ pub(crate) struct Question {
     pub(crate) schema: serde_json::Value,
 }
 
-/// What is known of a call at one moment.
+/// The known state of a call at one moment.
 pub(crate) struct Snapshot {
     pub(crate) progress: Option<Progress>,
     pub(crate) lines: Vec<Line>,
@@ -205,7 +206,7 @@ impl Runs {
 }
 
 impl Run {
-    /// What is known now.
+    /// Returns the current state.
     pub(crate) fn snapshot(&self) -> Snapshot {
         let state = self.state.lock();
         Snapshot {
@@ -306,7 +307,8 @@ impl Run {
     }
 }
 
-/// Returns an outcome as the JSON of an MCP result. What is too large to be read for a page is a text.
+/// Returns an outcome as the JSON of an MCP result. An outcome that is too large for a page becomes a
+/// text.
 pub(crate) fn shown(outcome: &Outcome) -> RuntimeResult<Json> {
     let json = |text: &JsonText| {
         let text = text.as_str();

@@ -7,8 +7,8 @@ use maud::{Markup, html};
 /// The maximum number of bytes of one text that a page shows.
 pub(crate) const MAX_SHOWN: usize = 128 * 1024;
 
-/// Returns a text in which every character is visible: control characters and those that change the
-/// direction of text are written as escapes. Line breaks and tabs stay.
+/// Returns a text in which every character is visible. Control characters and characters that change the
+/// direction of text are escaped. Line breaks and tabs stay.
 pub(crate) fn plain(text: &str) -> Markup {
     let (text, cut) = shortened(text, MAX_SHOWN);
     let mut parts: Vec<(&str, Option<char>)> = Vec::new();
@@ -37,7 +37,8 @@ pub(crate) fn visible(text: &str) -> String {
     out
 }
 
-/// JSON, or a program, in which characters of strings that act on their reader are written as `\uXXXX`. It means the same.
+/// Returns JSON, or a program, in which potentially harmful characters of strings are written as
+/// `\uXXXX`. The meaning is unchanged.
 pub(crate) fn escaped_strings(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {

@@ -6,13 +6,13 @@ use maud::{Markup, html};
 use crate::exact::Json;
 use crate::text::{MAX_SHOWN, acts, plain, shortened, visible};
 
-/// The maximum number of values of one result. What goes beyond is left out, with a note.
+/// The maximum number of values of one result. Further values are left out, with a note.
 const MAX_VALUES: usize = 3_000;
 /// The maximum number of bytes of text of one result.
 const MAX_BYTES: usize = 1024 * 1024;
 /// The maximum number of parts of the content of one result.
 const MAX_BLOCKS: usize = 300;
-/// The deepest level that is a tree. What goes beyond is text.
+/// The deepest level of the tree. Deeper values are text.
 const MAX_DEPTH: usize = 20;
 /// The maximum number of columns of a table.
 const MAX_COLUMNS: usize = 12;
@@ -21,7 +21,7 @@ const MAX_MEDIA: usize = 8 * 1024 * 1024;
 /// The maximum number of bytes of JSON that is shown as text.
 const MAX_TEXT: usize = 64 * 1024;
 
-/// What there is still room for on a page.
+/// The remaining room on a page.
 struct Room {
     values: usize,
     bytes: usize,
@@ -217,7 +217,7 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'=')
 }
 
-/// Returns a text that can be copied, with its name. One that would have to be cut is left out.
+/// Returns a text that can be copied, with its name. A text that would have to be cut is left out.
 pub(crate) fn snippet(name: &str, text: &str) -> Markup {
     if text.len() > MAX_SHOWN {
         return html! { p.note { (name) ": too long to be shown" } };

@@ -1,9 +1,8 @@
 //! A small blocking HTTP/1.1 client that can do what well-behaved clients cannot.
 //!
-//! Connections are kept alive; answers are read whole or as an event stream; a request may be left
-//! unanswered (dropping an [`Unanswered`] or an [`Exchange`] disconnects) or be any bytes at all
-//! ([`Http::raw`]). It trusts the server's framing only as far as a test should: an answer that ends
-//! early is an error.
+//! Connections are kept alive. Answers are read whole or as an event stream. A request may be left
+//! unanswered (dropping an [`Unanswered`] or an [`Exchange`] disconnects), or may consist of arbitrary
+//! bytes ([`Http::raw`]). The client checks the server's framing: an answer that ends early is an error.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,14 +10,14 @@ use std::net::{SocketAddr, TcpStream};
 
 use crate::PATIENCE;
 
-/// A kept-alive connection to one server, opened when it is needed.
+/// A kept-alive connection to one server, opened when needed.
 #[derive(Debug)]
 pub struct Http {
     address: SocketAddr,
     stream: Option<TcpStream>,
 }
 
-/// What is to be sent.
+/// A request to send.
 #[derive(Clone, Debug)]
 pub struct Request {
     /// `GET`, `POST`, …
@@ -66,14 +65,14 @@ pub struct Exchange {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Framing {
     Length(usize),
-    /// Chunked; what is left of the current chunk.
+    /// Chunked, with the rest of the current chunk.
     Chunk(usize),
     UntilClose,
     Done,
 }
 
 impl Request {
-    /// A request without headers of its own.
+    /// Creates a request without additional headers.
     pub fn new(method: &str, path: &str) -> Self {
         Self { method: method.to_owned(), path: path.to_owned(), headers: Vec::new(), body: Vec::new() }
     }
@@ -324,7 +323,7 @@ impl Exchange {
         self.wire.is_empty().then_some(self.stream)
     }
 
-    /// Decodes what is there, after having received something where nothing was.
+    /// Decodes the received bytes, and receives more if there are none.
     fn read(&mut self) -> io::Result<()> {
         while !self.decode()? {
             if self.framing == Framing::UntilClose {

@@ -3,19 +3,19 @@
 //! # How it works
 //!
 //! A [`World`] is a temporary directory with tools, prompts and a configuration, filled fluently.
-//! [`World::serve`] starts the binary there on a port of its own and gives a [`Server`], from which
-//! come clients: sessionless (2026-07-28) and session-based (2025-11-25) MCP ([`Client`]) and plain
-//! HTTP ([`Http`]). [`World::serve_stdio`] speaks MCP over pipes, [`World::run`] runs one command.
+//! [`World::serve`] starts the binary there on a free port and returns a [`Server`], which creates
+//! clients: sessionless (2026-07-28) and session-based (2025-11-25) MCP ([`Client`]) and plain HTTP
+//! ([`Http`]). [`World::serve_stdio`] speaks MCP over pipes, [`World::run`] runs one command.
 //!
-//! Every process that descends from a world carries its mark in the environment, so that "nothing
-//! is left" can be asked of the system ([`World::tool_processes`]) and not of the server.
+//! Every process that descends from a world carries its mark in the environment, so that a test can ask
+//! the system rather than the server whether any process is left ([`World::tool_processes`]).
 //!
 //! # Invariants
 //!
-//! - Everything that a world started is ended with it, by its process id, also when the test panics; then
-//!   the server's log is printed as well.
-//! - Nothing sleeps to wait for something: [`eventually`] polls with a deadline.
-//! - Nothing here knows a type of the product: a test that compiles says nothing about the wire.
+//! - Every process that a world started is ended with it, by its process id, even when the test panics.
+//!   In that case, the server's log is printed as well.
+//! - No code sleeps to wait for a condition. [`eventually`] polls with a deadline.
+//! - This crate uses no type of the product, so the tests check the wire format itself.
 
 mod http;
 pub mod issuer;

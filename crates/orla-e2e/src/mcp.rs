@@ -1,4 +1,4 @@
-//! MCP clients of both kinds, and what a tool's result says.
+//! MCP clients of both kinds, and accessors for the results of tools.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ pub const SESSION_BASED: &str = "2025-11-25";
 /// Which kind of connection a client has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Revision {
-    /// Every request stands alone.
+    /// Every request is independent.
     Sessionless,
     /// `initialize` opens a session.
     Session,
@@ -28,7 +28,7 @@ pub struct Client {
     revision: Revision,
     session: Option<String>,
     next_id: u64,
-    /// What `initialize` answered.
+    /// The answer to `initialize`.
     pub server: Value,
     /// The bearer token that goes with every request.
     pub token: Option<String>,
@@ -82,7 +82,7 @@ impl Client {
         client
     }
 
-    /// Returns a client with a session and these capabilities of its own.
+    /// Returns a client with a session and these capabilities.
     pub fn connect_able_to(address: SocketAddr, capabilities: &Value) -> Self {
         let mut client = Self::connect(address, Revision::Sessionless, None);
         client.revision = Revision::Session;
@@ -116,7 +116,7 @@ impl Client {
         self.session.as_deref()
     }
 
-    /// Goes on in another client's session, or in none.
+    /// Continues in the session of another client, or without a session.
     pub fn set_session(&mut self, id: Option<&str>) {
         self.session = id.map(str::to_owned);
     }
@@ -187,7 +187,7 @@ impl Client {
         Pending { id, unanswered: Some(unanswered), exchange: None }
     }
 
-    /// Sends a notification; gives the status of the answer.
+    /// Sends a notification, and returns the status of the answer.
     pub fn notify(&mut self, method: &str, mut params: Value) -> u16 {
         self.add_meta(&mut params);
         let body = json!({"jsonrpc": "2.0", "method": method, "params": params}).to_string();
@@ -271,7 +271,7 @@ impl Client {
         exchange.expect("GET opens a stream")
     }
 
-    /// Comes back for what a stream still has (`GET` with the id of the last event that was seen).
+    /// Fetches the rest of a stream (`GET` with the id of the last seen event).
     pub fn resume_stream(&self, address: SocketAddr, last_event: &str) -> Exchange {
         let request = Request::new("GET", "/mcp").header("accept", "text/event-stream");
         let request = self.headers(request.header("last-event-id", last_event));
@@ -279,7 +279,7 @@ impl Client {
         exchange.expect("GET opens a stream")
     }
 
-    /// Ends the session (`DELETE`); gives the status.
+    /// Ends the session (`DELETE`), and returns the status.
     pub fn end_session(&self, address: SocketAddr) -> u16 {
         let request = self.headers(Request::new("DELETE", "/mcp"));
         Http::new(address).send(&request).expect("DELETE is answered").status
@@ -376,7 +376,7 @@ impl Pending {
         self.exchange.as_mut().expect("it was opened just now")
     }
 
-    /// Returns the answer; what comes before it goes to `notifications`.
+    /// Returns the answer. Earlier messages are added to `notifications`.
     fn answer(&mut self, notifications: &mut Vec<Value>) -> Value {
         let id = self.id;
         if self.is_stream() {

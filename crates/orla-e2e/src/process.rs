@@ -1,7 +1,7 @@
-//! What the system knows about processes: who carries a mark, open descriptors, resident memory.
+//! Information of the system about processes: those with a mark, open descriptors, resident memory.
 //!
-//! All of it is read from `/proc`. Where `/proc` is missing or unreadable, the answers are `None`
-//! or empty, and tests that need them say so.
+//! All of it is read from `/proc`. Where `/proc` is missing or unreadable, the answers are `None` or
+//! empty, and tests that need them say so.
 
 use std::path::PathBuf;
 

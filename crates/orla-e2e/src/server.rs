@@ -1,4 +1,4 @@
-//! A server that runs, and what can be asked of it and about it.
+//! A running server, with requests to it and observations of it.
 
 use std::net::{SocketAddr, TcpStream};
 use std::ops::Deref;
@@ -93,7 +93,7 @@ impl Server {
         Client::connect(self.address, Revision::Session, Some(token))
     }
 
-    /// Returns a session of a client with these capabilities of its own.
+    /// Returns a session of a client with these capabilities.
     pub fn session_able_to(&self, capabilities: &Value) -> Client {
         Client::connect_able_to(self.address, capabilities)
     }
@@ -148,7 +148,8 @@ impl Server {
         self.wait()
     }
 
-    /// SIGKILL; comes back when the server is gone. What it ran may take a moment longer.
+    /// Kills the server with SIGKILL, and returns when it is gone. Its processes may take a moment
+    /// longer to end.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         self.wait();
@@ -189,7 +190,7 @@ impl Server {
         lines
     }
 
-    /// Waits for a line of the log in which all of these texts occur.
+    /// Waits for a line of the log that contains all of these texts.
     pub fn log_says(&self, words: &[&str]) -> String {
         eventually(&format!("the log says {words:?}"), || {
             let log = self.log();
@@ -222,7 +223,7 @@ impl Server {
         process::children(self.id()).into_iter().filter_map(|(id, _)| Process::read(id)).collect()
     }
 
-    /// Nothing runs for a tool any more, and nothing was left behind.
+    /// Asserts that no process of a tool runs any more, and that nothing was left behind.
     pub fn assert_no_tool_is_left(&self) {
         let mut left = Vec::new();
         eventually("no tool runs and no zombie is left", || {
@@ -286,7 +287,7 @@ impl LogLine {
         }
     }
 
-    /// What happened.
+    /// The message of the event.
     pub fn message(&self) -> &str {
         self.field("message").as_str().unwrap_or_default()
     }

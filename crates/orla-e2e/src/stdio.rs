@@ -70,7 +70,7 @@ impl Stdio {
         self.raw(format!("{message}\n").as_bytes()).expect("the server reads its input");
     }
 
-    /// Sends a request; gives its id.
+    /// Sends a request, and returns its id.
     #[expect(clippy::needless_pass_by_value, reason = "calls read as `begin(method, json!(…))`")]
     pub fn begin(&mut self, method: &str, params: Value) -> u64 {
         self.next_id += 1;
@@ -100,7 +100,7 @@ impl Stdio {
         }
     }
 
-    /// Waits for the answer to a request; what comes before it goes to `others`.
+    /// Waits for the answer to a request. Earlier messages are added to `others`.
     pub fn answer(&mut self, id: u64, others: &mut Vec<StdioMessage>) -> Result<Value, RpcError> {
         loop {
             let message = self.next_message().expect("the server still speaks");

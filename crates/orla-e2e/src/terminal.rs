@@ -1,8 +1,9 @@
 //! A command at a terminal, with typed input.
 //!
-//! What a key does depends on the terminal's mode when it is typed. While an editor shows its prompt, it reads every key as a byte.
-//! While a program runs, the terminal itself makes a signal of Ctrl-C and an end of the input of Ctrl-D, and an editor that starts
-//! later reads neither. So wait for the prompt before typing Ctrl-D, and use [`Terminal::interrupts`] for what runs.
+//! The effect of a key depends on the terminal's mode when it is typed. While an editor shows its
+//! prompt, it reads every key as a byte. While a program runs, the terminal itself turns Ctrl-C into a
+//! signal and Ctrl-D into the end of the input, and an editor that starts later reads neither. Wait for
+//! the prompt before typing Ctrl-D, and use [`Terminal::interrupts`] for a running program.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -68,7 +69,8 @@ impl Terminal {
         self.types(&format!("{line}\r"));
     }
 
-    /// Types Ctrl-C once the terminal makes a signal of it: the editor has handed the terminal over to what it runs.
+    /// Types Ctrl-C once the terminal turns it into a signal, because the editor has handed the terminal
+    /// over to the running program.
     pub fn interrupts(&mut self) {
         let keys = &self.keys;
         eventually("an entry runs", || {
@@ -82,7 +84,8 @@ impl Terminal {
         String::from_utf8_lossy(&self.shown.lock()).into_owned()
     }
 
-    /// Waits until this has been shown since the mark, and gives the place after it, which is the next mark.
+    /// Waits until this text has been shown since the mark, and returns the position after it, which is
+    /// the next mark.
     pub fn shows(&self, since: usize, text: &str) -> usize {
         let found = || {
             let shown = self.shown();
@@ -103,7 +106,7 @@ impl Terminal {
         }
     }
 
-    /// Waits for the end, and gives everything that was shown until then.
+    /// Waits for the end, and returns all output until then.
     pub fn shows_to_its_end(&mut self) -> String {
         self.ends();
         eventually("its last words are read", || self.reader.is_finished());

@@ -2,13 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something. Only a failure takes so long, so it allows for a machine that is busy with other work.
+/// The timeout of waits in tests. Only a failure takes this long, so the timeout allows for a machine
+/// that is busy with other work.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// What [`eventually`] can wait for: `true`, or `Some(value)`.
+/// A condition for [`eventually`]: `true`, or `Some(value)`.
 pub trait Sign {
-    /// What is given back once it is there.
+    /// The value that is returned once the condition holds.
     type Value;
     /// Returns the value, if it is there.
     fn value(self) -> Option<Self::Value>;

@@ -22,7 +22,7 @@ use crate::wait::eventually;
 static FILES_AND_PROCESSES: Mutex<()> = Mutex::new(());
 static WORLDS: AtomicU64 = AtomicU64::new(0);
 
-/// A temporary directory in which the binary runs. Everything that was started there ends with it.
+/// A temporary directory in which the binary runs. Every process that was started there ends with it.
 #[derive(Debug)]
 pub struct World {
     binary: PathBuf,
@@ -94,14 +94,14 @@ impl World {
         self
     }
 
-    /// Starts everything through another command, `sh -c 'ulimit …; exec "$@"' --`, say.
+    /// Starts every process through another command, for example `sh -c 'ulimit …; exec "$@"' --`.
     #[must_use]
     pub fn through(mut self, command: &[&str]) -> Self {
         self.wrapper = command.iter().map(OsString::from).collect();
         self
     }
 
-    /// Serves HTTP on a port of its own; comes back when it listens.
+    /// Serves HTTP on a free port. Returns when the server listens.
     pub fn serve(mut self) -> Server {
         if !self.arguments.iter().any(|argument| argument == "--port") {
             self.arguments.extend(["--port".into(), "0".into()]);
@@ -109,7 +109,7 @@ impl World {
         Server::start(self)
     }
 
-    /// As [`Self::serve`], where the log does not say where the server listens.
+    /// Like [`Self::serve`], for a log that does not contain the server's address.
     pub fn serve_quietly(mut self) -> Server {
         let address =
             TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port");
@@ -155,9 +155,10 @@ impl World {
         spawn(command.args(arguments).stdout(file()).stderr(file()))
     }
 
-    /// Runs one command at a terminal of its own; the world ends with it.
+    /// Runs one command at its own terminal. The world ends with the command.
     pub fn at_terminal<A: AsRef<OsStr>>(self, arguments: &[A]) -> Terminal {
-        // A terminal of its own sends the signals of its keys: that takes a session, which `setsid` makes.
+        // A controlling terminal sends the signals of its keys. It requires a session, which `setsid`
+        // creates.
         let world = self.through(&["setsid", "--ctty"]);
         let mut command = world.command();
         command.args(arguments);
@@ -199,12 +200,12 @@ impl World {
             .unwrap_or_default()
     }
 
-    /// Returns all living processes that descend from what was started here, that itself included.
+    /// Returns all live processes that descend from the started ones, including those.
     pub fn processes(&self) -> Vec<Process> {
         processes_with(&self.mark)
     }
 
-    /// Those of [`Self::processes`] that run for a tool.
+    /// Returns the processes of [`Self::processes`] that run for a tool.
     pub fn tool_processes(&self) -> Vec<Process> {
         let mut processes = self.processes();
         processes.retain(|process| process.environment.contains("ORLA_TOOL="));

@@ -1,4 +1,4 @@
-//! What is known of a call: data, and its JSON.
+//! The data of a call, and its JSON.
 
 use std::time::{Duration, SystemTime};
 
@@ -7,7 +7,7 @@ use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// A finished call, or one that runs.
+/// A finished or running call.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Call {
@@ -27,8 +27,8 @@ pub struct Call {
     pub kind: String,
     /// The name of the caller, if it was identified.
     pub principal: Option<String>,
-    /// The [id](orla_marketplace::Principal::id) of the caller, if it was identified. It decides who may see the call, and is
-    /// not shown.
+    /// The [id](orla_marketplace::Principal::id) of the caller, if it was identified. It decides which
+    /// viewers may see the call, and is not shown.
     pub principal_id: Option<String>,
     /// `ok`, `running`, or the [kind](orla_marketplace::RuntimeError::kind) of the error.
     pub outcome: String,
@@ -105,7 +105,7 @@ impl Serialize for Call {
 pub struct Running {
     /// The call so far.
     pub call: Call,
-    /// How far it is, if it says so.
+    /// The progress, if the call reports it.
     pub progress: Option<Progress>,
 }
 
@@ -129,7 +129,7 @@ pub struct Progress {
     /// The final value of `progress`, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<f64>,
-    /// What is being done.
+    /// The current activity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
@@ -142,15 +142,15 @@ pub struct Row {
     pub call: Call,
     /// Its input; `None` if bodies are not kept.
     pub input: Option<Body>,
-    /// What it returned, as plain JSON. A call that failed may have returned something too.
+    /// The output, as plain JSON. A failed call may have output too.
     pub output: Option<Body>,
     /// The sentence of its error for the caller.
     pub error: Option<String>,
-    /// What it said while it ran, the oldest first.
+    /// The notices of the call, the oldest first.
     pub notices: Vec<NoticeLine>,
     /// How many notices more it sent.
     pub more_notices: u64,
-    /// What its process wrote to standard error.
+    /// The standard error of its process.
     pub stderr: Option<String>,
     /// The trace that it is part of.
     pub trace: Option<Trace>,
@@ -213,17 +213,17 @@ impl Serialize for Body {
     }
 }
 
-/// What a call said while it ran.
+/// A notice of a running call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct NoticeLine {
     /// Milliseconds since the call began.
     pub at_ms: f64,
-    /// What kind of notice it is.
+    /// The kind of the notice.
     pub kind: NoticeKind,
-    /// The level of a message: one of those of syslog.
+    /// The level of a message: one of the syslog levels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub level: Option<String>,
-    /// What it says.
+    /// The text of the notice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// How far the call was.
@@ -357,8 +357,8 @@ pub fn timestamp(at: SystemTime) -> String {
 /// The maximum number of levels of a tree.
 const MAX_DEPTH: usize = 200;
 
-/// Puts the calls within `id` together to a tree, from rows of one root in any order. Each level is in order of the times at
-/// which its calls began.
+/// Builds the tree of the calls within `id` from rows of one root in any order. Each level is ordered by
+/// the times at which its calls began.
 pub(crate) fn tree(id: &str, rows: Vec<Call>) -> Vec<Node> {
     use std::collections::HashMap;
     let mut of: HashMap<String, Vec<Call>> = HashMap::new();

@@ -9,7 +9,7 @@ use crate::call::{Body, Detail, Node, Row};
 /// Kinds of capabilities that compute within the process: a case runs them, and does not replay their answers.
 const COMPUTED: [&str; 3] = ["local", "rtfs", "discovery"];
 
-/// Levels in which matchers are put.
+/// The maximum depth at which matchers are inserted.
 const MAX_DEPTH: usize = 100;
 
 /// Returns the ids of the calls within a call whose answers a case replays: the innermost ones that
@@ -28,12 +28,12 @@ pub fn recorded(detail: &Detail) -> Vec<&str> {
     found
 }
 
-/// Returns the case of a call, as JSON; `within` are the rows of [`recorded`]. Texts that differ each
-/// time, such as times, become matchers. Numbers are written as they were.
+/// Returns the case of a call, as JSON. `within` contains the rows of [`recorded`]. Texts that differ
+/// each time, such as times, become matchers. Numbers keep their text.
 ///
 /// # Errors
 ///
-/// Says which body was not kept as a whole.
+/// Returns which body was not kept as a whole.
 pub fn case(row: &Row, within: &[Row]) -> Result<String, String> {
     let name = Value::from(format!("{} {}", row.call.capability, row.call.id));
     let capability = Value::from(&*row.call.capability);
@@ -76,7 +76,7 @@ fn body<'b>(row: &Row, what: &str, body: Option<&'b Body>) -> Result<&'b str, St
     })
 }
 
-/// Writes JSON with matchers in place of what differs each time.
+/// Writes JSON with matchers in place of values that differ each time.
 fn loosen(json: &str, depth: usize, out: &mut String) {
     let json = json.trim();
     let is = |first| depth < MAX_DEPTH && json.starts_with(first);
@@ -118,7 +118,7 @@ fn differs(json: &str) -> bool {
     text.is_some_and(|text| text.parse::<jiff::Timestamp>().is_ok() || is_uuid(&text))
 }
 
-/// JSON over several lines, indented by two spaces a level. Numbers and texts stay as they are written.
+/// Formats JSON over several lines, indented by two spaces per level. Numbers and texts are unchanged.
 pub fn indented(json: &str) -> String {
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut is_text, mut is_escaped) = (0_usize, false, false);

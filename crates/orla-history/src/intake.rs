@@ -19,7 +19,7 @@ use crate::trace::Tracing;
 
 /// How long the thread gathers calls before it writes them.
 const GATHER: Duration = Duration::from_millis(50);
-/// How often what is too old is removed while no call ends.
+/// The interval at which expired rows are removed while no call ends.
 const TIDY: Duration = Duration::from_secs(60);
 /// The maximum number of calls that wait to be written. Further ones are dropped, and counted.
 const MAX_CALLS: usize = 16_384;
@@ -32,7 +32,7 @@ pub(crate) struct Intake {
     queue: Mutex<Queue>,
     /// Wakes the thread.
     wake: Condvar,
-    /// Wakes those who wait for the thread.
+    /// Wakes callers that wait for the thread.
     done: Condvar,
     dropped: AtomicU64,
     /// Whether it has been said that calls are dropped.
@@ -49,7 +49,7 @@ struct Queue {
     bytes: usize,
     /// Whether the thread waits for the first call.
     is_idle: bool,
-    /// How many times someone wanted everything to be written.
+    /// The number of requests to write everything.
     wanted: u64,
     /// The last of them that has been done.
     written: u64,
@@ -97,7 +97,7 @@ impl Intake {
         }
     }
 
-    /// Tells the watchers that something has changed.
+    /// Notifies the watchers of a change.
     pub(crate) fn changed(&self) {
         if self.changes.receiver_count() > 0 {
             self.changes.send_modify(|count| *count = count.wrapping_add(1));

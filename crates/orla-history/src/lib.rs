@@ -55,7 +55,7 @@ use live::Observer;
 use prepare::Preparation;
 use store::{Disk, Memory, Nothing, Store};
 
-/// What is kept.
+/// The limits of the history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
@@ -71,7 +71,7 @@ pub struct Options {
     pub bodies: bool,
     /// Members of inputs and outputs that are blotted.
     pub redact: Vec<PointerPattern>,
-    /// Secrets that are blotted, besides those that the marketplace knows.
+    /// Secrets to redact, in addition to those that the marketplace knows.
     pub secrets: Arc<Redactor>,
 }
 
@@ -96,7 +96,7 @@ const MAX_REPLAYS: usize = 64;
 /// How often it is looked whether the caller of a call that is made again is still known.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
-/// Keeps what was called. Cloning shares it.
+/// Keeps calls. Clones share the history.
 #[derive(Clone)]
 pub struct History(Arc<Inner>);
 
@@ -114,7 +114,7 @@ struct Inner {
     ending: CancellationToken,
 }
 
-/// Why the history could not be read.
+/// The reason why the history could not be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HistoryError {
@@ -126,7 +126,7 @@ pub enum HistoryError {
     TooSlow,
 }
 
-/// Why a call is not made again.
+/// The reason why a call is not repeated.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReplayError {
@@ -160,7 +160,7 @@ impl Recorded {
         Disk::open(path, Arc::default()).map(Self)
     }
 
-    /// Returns the calls that are wanted, the one that ended last first. Blocks.
+    /// Returns the calls of a query, the last ended one first. Blocks.
     ///
     /// # Errors
     ///
@@ -189,20 +189,20 @@ impl History {
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// Returns an error if the system provides no thread.
     pub fn in_memory(market: &Arc<CapabilityMarketplace>, options: Options) -> std::io::Result<Self> {
         let options = Arc::new(RwLock::new(options));
         let store = Memory::new(Arc::clone(&options));
         Self::start(market, options, Arc::new(store), false)
     }
 
-    /// Keeps the calls of this marketplace in a file from now on. The file is made with the first call.
-    /// A file that cannot be written later costs no call anything: it is tried again, and the log says
-    /// so once.
+    /// Keeps the calls of this marketplace in a file from now on. The file is created with the first
+    /// call. If the file cannot be written later, no call is affected: the write is retried, and the
+    /// failure is logged once.
     ///
     /// # Errors
     ///
-    /// Returns an error if the file is something else than a history of this version.
+    /// Returns an error if the file exists and is not a history of this version.
     pub fn in_file(
         market: &Arc<CapabilityMarketplace>,
         options: Options,
@@ -214,12 +214,11 @@ impl History {
             .map_err(|source| OpenError::Failed { path: path.to_owned(), source })
     }
 
-    /// Follows the calls of this marketplace and keeps none of them, for [traces](Self::trace_with)
-    /// alone.
+    /// Follows the calls of this marketplace without keeping them, only for [traces](Self::trace_with).
     ///
     /// # Errors
     ///
-    /// The system gives no thread.
+    /// Returns an error if the system provides no thread.
     pub fn of_nothing(market: &Arc<CapabilityMarketplace>) -> std::io::Result<Self> {
         let options = Options { enabled: false, bodies: false, ..Options::default() };
         Self::start(market, Arc::new(RwLock::new(options)), Arc::new(Nothing), false)
@@ -258,7 +257,8 @@ impl History {
         })))
     }
 
-    /// Applies other options from now on. If nothing is kept any more, what is in memory is forgotten within a minute.
+    /// Applies other options from now on. If no calls are kept any more, those in memory are removed
+    /// within a minute.
     pub fn configure(&self, options: Options) {
         self.0.intake.is_keeping.store(options.enabled, Ordering::Relaxed);
         *self.0.options.write() = options;
@@ -274,7 +274,7 @@ impl History {
         self.0.is_in_file
     }
 
-    /// Returns the finished calls that are wanted and seen, the one that ended last first.
+    /// Returns the finished calls of a query that the viewer may see, the last ended one first.
     ///
     /// # Errors
     ///
@@ -342,7 +342,7 @@ impl History {
         reading.await.unwrap_or_else(|err| Err(HistoryError::Failed(err.to_string())))
     }
 
-    /// Returns the calls that run and that the viewer sees, the one that began last first.
+    /// Returns the running calls that the viewer may see, the last begun one first.
     pub fn running(&self, viewer: &Viewer) -> Vec<Running> {
         self.0.intake.running.list(viewer)
     }
@@ -357,7 +357,7 @@ impl History {
         call.is_some()
     }
 
-    /// Changes whenever a call begins, says something or ends. Several changes may be seen as one.
+    /// Changes whenever a call begins, sends a notice or ends. Several changes may be seen as one.
     pub fn changes(&self) -> watch::Receiver<u64> {
         self.0.intake.changes()
     }
@@ -373,12 +373,12 @@ impl History {
         self.0.store.lost()
     }
 
-    /// Makes a call again in this scope, with another input if one is given. It runs on its own; the
-    /// result is the id of the new call.
+    /// Repeats a call in this scope, with another input if one is given. The new call runs in its own
+    /// task. Returns its id.
     ///
     /// # Errors
     ///
-    /// See [`ReplayError`]; nothing has run then.
+    /// Returns a [`ReplayError`] if no call was started.
     pub async fn replay(
         &self,
         id: &str,
@@ -436,8 +436,8 @@ impl History {
 }
 
 impl Inner {
-    /// Leaves out the parents that are neither kept nor run: those of programs that sleep, and of processes that were
-    /// killed.
+    /// Leaves out parents that neither run nor are stored: those of sleeping programs, and of killed
+    /// processes.
     fn forget_missing<'a>(&self, calls: impl Iterator<Item = &'a mut Call>) -> Result<(), HistoryError> {
         let runs = |call: &Call| {
             call.parent.as_deref().is_some_and(|parent| self.intake.running.of(parent).is_some())
@@ -474,7 +474,7 @@ fn known_parents(store: &dyn Store, calls: &[&mut Call]) -> Result<HashSet<Strin
     if parents.is_empty() { Ok(parents) } else { store.known(parents) }
 }
 
-/// The place of a call that is made again, among those of its caller.
+/// The place of a repeated call among those of its caller.
 struct Replaying {
     history: Arc<Inner>,
     caller: Option<Arc<str>>,

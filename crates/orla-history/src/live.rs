@@ -54,7 +54,7 @@ pub(crate) struct LiveCall {
     pub(crate) end: OnceLock<End>,
 }
 
-/// What a call has told so far.
+/// The notices of a call so far.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     queued: Duration,
@@ -182,7 +182,8 @@ impl ObservedCall for LiveCall {
             outcome: record.outcome,
             duration: record.duration,
             queued: record.queued,
-            // Its memory does not count towards the budget of the calls that run: the queue has a bound of its own.
+            // The output does not count towards the budget of the running calls, because the queue has
+            // its own bound.
             output: output.map(|outcome| Outcome { reservation: None, ..outcome.clone() }),
             error,
         };
@@ -194,12 +195,13 @@ impl ObservedCall for LiveCall {
 }
 
 impl LiveCall {
-    /// What it has told so far.
+    /// Returns the notices so far.
     pub(crate) fn told(&self) -> Told {
         self.said.lock().clone()
     }
 
-    /// Bytes that it holds as long as it waits for the writer, as far as they are known.
+    /// Returns the number of bytes that the call holds while it waits for the writer, as far as they are
+    /// known.
     pub(crate) fn bytes(&self) -> usize {
         let output = self.end.get().and_then(|end| end.output.as_ref());
         self.input.text_bytes() + output.map_or(0, Outcome::bytes) + self.said.lock().bytes
@@ -245,7 +247,7 @@ impl RunningCalls {
         self.0.lock().remove(id);
     }
 
-    /// Returns the calls that this viewer sees, the one that began last first.
+    /// Returns the calls that this viewer may see, the last begun one first.
     pub(crate) fn list(&self, viewer: &Viewer) -> Vec<Running> {
         let calls: Vec<Arc<LiveCall>> = self.0.lock().values().map(Arc::clone).collect();
         let seen = calls.iter().filter(|call| call.is_seen_by(viewer));

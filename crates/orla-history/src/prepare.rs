@@ -36,7 +36,7 @@ pub(crate) struct Preparation {
     trees: Mutex<Trees>,
 }
 
-/// The schemas of an entry, as far as they may mark members.
+/// The schemas of an entry that may mark members as secret.
 #[derive(Clone)]
 struct Marked {
     entry: Weak<Entry>,
@@ -44,7 +44,7 @@ struct Marked {
     output: Option<Arc<Value>>,
 }
 
-/// What was blotted in the calls of trees that still run, by the outermost call.
+/// The texts that were redacted in the calls of running trees, by the outermost call.
 #[derive(Default)]
 struct Trees {
     all: HashMap<Arc<str>, Tree>,
@@ -84,7 +84,7 @@ impl Tree {
         !self.known.insert(Arc::clone(call))
     }
 
-    /// Notes texts. More than are looked for are not kept, except for the one that says so.
+    /// Notes texts. Beyond the maximum number, texts are not kept, except for a marker that says so.
     fn add(&mut self, texts: BTreeSet<String>) {
         for text in texts {
             if self.texts.len() > MAX_BLOTTED {
@@ -95,14 +95,14 @@ impl Tree {
     }
 }
 
-/// What is replaced in the texts of one call.
+/// The replacements in the texts of one call.
 struct Secrets {
     of_configuration: Arc<Redactor>,
     of_options: Arc<Redactor>,
     of_call: OfCall,
 }
 
-/// What was blotted in the input or the output of a call.
+/// The texts that were redacted in the input or the output of a call.
 enum OfCall {
     Nothing,
     /// It is looked for in all texts of the call.
@@ -159,7 +159,8 @@ impl Preparation {
         }
     }
 
-    /// Notes what is blotted in calls within calls, and in those around them: it is looked for in all rows of their tree.
+    /// Notes the texts that were redacted in nested calls and in their parents. All rows of the tree are
+    /// searched for them.
     pub(crate) fn note(&self, ended: &[Arc<LiveCall>], running: &RunningCalls) {
         let by_id: HashMap<&str, &Arc<LiveCall>> = ended.iter().map(|call| (&*call.id, call)).collect();
         for call in ended {
@@ -188,7 +189,7 @@ impl Preparation {
         }
     }
 
-    /// Input and output of a call without what is blotted in them, and the texts that were.
+    /// Returns the redacted input and output of a call, and the texts that were redacted.
     fn blotted(&self, live: &LiveCall) -> (Option<JsonText>, Option<JsonText>, BTreeSet<String>) {
         let options = self.options.read().clone();
         let outcome = live.end.get().and_then(|End { output, .. }| output.as_ref());
@@ -289,7 +290,7 @@ fn body(json: &JsonText, max_bytes: usize) -> Body {
     Body { text: text[..boundary(text, max_bytes)].to_owned(), bytes: text.len() as u64 }
 }
 
-/// Returns the end of the longest beginning of a text with at most so many bytes.
+/// Returns the end of the longest prefix of a text with at most this many bytes.
 fn boundary(text: &str, max_bytes: usize) -> usize {
     let mut end = max_bytes.min(text.len());
     while !text.is_char_boundary(end) {
@@ -298,14 +299,14 @@ fn boundary(text: &str, max_bytes: usize) -> usize {
     end
 }
 
-/// What a call returned, as plain JSON.
+/// Returns the output of a call, as plain JSON.
 fn output_of(outcome: &Outcome) -> Option<JsonText> {
     let bare = Outcome { meta: None, ..outcome.clone() };
     let result: RuntimeResult<Outcome> = Ok(bare);
     Some(plain_json(&JsonText::parse(call_result_json(&result)).ok()?))
 }
 
-/// What the process of a call wrote to standard error.
+/// Returns the standard error of a call's process.
 fn stderr_of(outcome: &Outcome) -> Option<String> {
     #[derive(Deserialize)]
     struct Meta {

@@ -1,4 +1,4 @@
-//! Which calls are wanted, and who asks.
+//! The selection of calls, and their viewers.
 
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ pub const READ: &str = "history:read";
 /// The permission to cancel the calls of others.
 pub const CANCEL: &str = "history:cancel";
 
-/// The calls of a list that is not asked to be of another length.
+/// The default number of calls in a list.
 pub const DEFAULT_LIMIT: usize = 100;
 /// The maximum number of calls of one list.
 pub const MAX_LIMIT: usize = 1000;
@@ -69,14 +69,15 @@ impl Query {
 /// How a call ended that the policy denied.
 pub(crate) const DENIED: &str = "denied";
 
-/// Who asks for calls.
+/// A viewer of calls.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Viewer {
     /// Sees everything.
     All,
     /// The caller with this id sees its own calls; `None` is callers that are not identified.
     Own(Option<String>),
-    /// The same, without those that the policy denied: it conceals that their capabilities exist.
+    /// The same, without calls that the policy denied, because it conceals the existence of their
+    /// capabilities.
     OwnPermitted(Option<String>),
 }
 
@@ -86,8 +87,8 @@ impl Viewer {
         Self::with(market, principal, READ)
     }
 
-    /// Returns a caller who wants to cancel calls. Those of others are its matter if the policy grants
-    /// it [`CANCEL`].
+    /// Returns the viewer for a caller that cancels calls. It may cancel the calls of others if the
+    /// policy grants it [`CANCEL`].
     pub fn cancelling(market: &CapabilityMarketplace, principal: Option<&Principal>) -> Self {
         Self::with(market, principal, CANCEL)
     }
@@ -130,7 +131,7 @@ pub fn time_of(text: &str) -> Option<SystemTime> {
     };
     let number = text[..unit].parse::<u64>().ok()?;
     let before = Duration::from_secs(number.checked_mul(seconds)?);
-    // What is longer ago than there are times is everything.
+    // A period longer than the representable time selects everything.
     Some(SystemTime::now().checked_sub(before).unwrap_or(SystemTime::UNIX_EPOCH))
 }
 

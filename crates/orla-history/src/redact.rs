@@ -1,8 +1,9 @@
-//! Blots out members of JSON: those that a schema marks, that a pattern names, or whose name is that of a credential. No I/O.
+//! Redacts members of JSON: those that a schema marks, that a pattern names, or whose name is that of a
+//! credential. No I/O.
 //!
-//! Texts are changed only where something is blotted, so numbers keep their digits.
+//! Texts are changed only where something is redacted, so numbers keep their digits.
 //!
-//! # What is deliberately absent
+//! # Deliberately absent
 //!
 //! Secrets by their value: the marketplace's `Redactor` finds those.
 
@@ -14,7 +15,7 @@ use orla_marketplace::{REDACTED, schema};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Levels of JSON that are looked through. What is deeper is blotted as a whole.
+/// The maximum depth of JSON that is searched. Deeper values are redacted as a whole.
 const MAX_DEPTH: usize = 100;
 /// Schemas that apply to one place at most. Beyond, the place is blotted.
 const MAX_SCHEMAS: usize = 500;
@@ -33,11 +34,11 @@ const CREDENTIALS: [&str; 10] = [
     "x-amz-security-token",
 ];
 
-/// A JSON Pointer (RFC 6901) in which `*` stands for any member or item.
+/// A JSON Pointer (RFC 6901) in which `*` matches any member or item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PointerPattern(Vec<String>);
 
-/// Why a text is no pattern.
+/// The reason why a text is not a pattern.
 #[derive(Debug, thiserror::Error)]
 #[error("expected a JSON Pointer such as /user/password, or /items/*/token, got {0:?}")]
 pub struct NoPointer(String);
@@ -66,21 +67,21 @@ impl fmt::Display for PointerPattern {
     }
 }
 
-/// What is blotted in one JSON text.
+/// The rules for redacting one JSON text.
 pub(crate) struct Rules<'a> {
     /// The schema of the text, if it may mark something.
     pub(crate) schema: Option<&'a Value>,
     pub(crate) patterns: &'a [PointerPattern],
 }
 
-/// A JSON text without what the rules name, and the texts that were blotted.
+/// A redacted JSON text, and the texts that were redacted.
 pub(crate) struct Blotted {
     pub(crate) json: String,
     pub(crate) texts: Vec<String>,
 }
 
 impl Rules<'_> {
-    /// Blots a JSON text; `None` if nothing in it is blotted.
+    /// Redacts a JSON text. Returns `None` if nothing in it is redacted.
     pub(crate) fn apply(&self, json: &str) -> Option<Blotted> {
         if self.schema.is_none() && self.patterns.is_empty() && !may_name_credentials(json) {
             return None;
@@ -99,9 +100,9 @@ impl Rules<'_> {
     }
 }
 
-/// Returns the data of a call as people may see it: without what its schema marks (`writeOnly`, `format:
-/// password`), and without credentials by their names. `None` if nothing is left out; else also the
-/// texts that were.
+/// Returns the data of a call without the members that its schema marks (`writeOnly`, `format:
+/// password`), and without credentials by their names. Returns `None` if nothing is redacted, and
+/// otherwise also the texts that were.
 pub fn blotted(schema: &Value, json: &str) -> Option<(String, Vec<String>)> {
     let done = Rules { schema: Some(schema), patterns: &[] }.apply(json)?;
     Some((done.json, done.texts))
@@ -190,7 +191,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A string. One that is JSON itself, such as what a tool printed, is looked through as a whole.
+    /// Searches a string. A string that is JSON itself, such as the output of a tool, is searched as a
+    /// whole.
     fn text(&mut self, json: &str, depth: usize) {
         let text: String = serde_json::from_str(json).unwrap_or_default();
         let is_json = text.trim_start().starts_with(['{', '['])
@@ -229,8 +231,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the schemas with those that they refer to or are made of. `None` if there are too many,
-    /// or if one refers to what is not found here: that may mark anything.
+    /// Returns the schemas together with those that they refer to or consist of. Returns `None` if there
+    /// are too many, or if a reference cannot be resolved, which may mark anything.
     fn expanded(&self, schemas: &[&'a Value]) -> Option<Vec<&'a Value>> {
         let mut all: Vec<&Value> = Vec::new();
         let mut rest = schemas.to_vec();

@@ -1,4 +1,5 @@
-//! W3C trace contexts: the one of the caller is read, and each call gets a span of its own. No I/O but random numbers.
+//! W3C trace contexts: reads the context of the caller, and creates a span for each call. No I/O except
+//! for random numbers.
 
 use std::sync::Arc;
 
@@ -25,8 +26,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// Returns the context of a call within that of its caller. Without one that makes sense, a trace
-    /// begins.
+    /// Returns the context of a call within that of its caller. Without a valid one, a trace begins.
     pub(crate) fn within(parent: Option<&str>, sample_ratio: f64) -> Self {
         let mut random = [0; 24];
         // Ids that are not random are better than no trace, and this fails on no supported system.
@@ -51,7 +51,7 @@ impl Context {
         }
     }
 
-    /// Returns the context for what the call calls.
+    /// Returns the context for nested calls.
     pub(crate) fn traceparent(&self) -> Arc<str> {
         let flags = if self.is_sampled { "01" } else { "00" };
         format!("00-{}-{}-{flags}", self.trace.trace_id, self.trace.span_id).into()

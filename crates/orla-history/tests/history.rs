@@ -1,4 +1,4 @@
-//! What is kept of calls, and who sees it.
+//! The stored calls, and their visibility.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
 

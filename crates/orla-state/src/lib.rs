@@ -1,10 +1,10 @@
 //! Durable state: ordered records that are written atomically.
 //!
-//! [`StateStore`] is the interface. An engine behind it keeps records in one file, or on other
-//! machines; its users cannot tell the difference. A record has a key, a value, and a revision
-//! that each write changes. Keys are texts whose parts are separated by `/`, and they are ordered
-//! by their bytes. So a range of keys reads the parts of a thing together, and keys that contain a
-//! time are an index by time.
+//! [`StateStore`] is the interface. An engine behind it keeps records in one file, or on other machines;
+//! its users cannot tell the difference. A record has a key, a value, and a revision that each write
+//! changes. Keys are texts whose parts are separated by `/`, and they are ordered by their bytes. A
+//! range of keys therefore reads related records together, and keys that contain a time are an index by
+//! time.
 
 mod embedded;
 mod limits;
@@ -33,24 +33,24 @@ pub use pages::Pages;
 /// Keeps records.
 #[async_trait]
 pub trait StateStore: Send + Sync {
-    /// Applies all changes or none of them, each to what those before it made. They are durable when
-    /// this returns `Ok`. The revisions are those of the changed records, in the order of the changes.
-    /// If the future is dropped, the changes may be made or not.
+    /// Applies all changes or none of them, each to the result of the earlier ones. The changes are
+    /// durable when this method returns `Ok`. The revisions are those of the changed records, in the
+    /// order of the changes. If the future is dropped, the changes may be made or not.
     ///
     /// # Errors
     ///
-    /// [`WriteError::Conflict`] if a record was not as a change expects it, and [`WriteError::Failed`]
-    /// if the changes could not be written. After `Failed` it is unknown whether they were, unless the
-    /// store says so later.
+    /// Returns [`WriteError::Conflict`] if a record was not as a change expects it, and
+    /// [`WriteError::Failed`] if the changes could not be written. After `Failed`, it is unknown whether
+    /// they were, unless the store says so later.
     async fn write(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError>;
 
-    /// As [`write`](Self::write), for changes that nobody waits for: an engine may hold them back for a
-    /// few milliseconds, so that they become durable together with others. The next `write`, also one
-    /// without changes, takes them along.
+    /// Like [`write`](Self::write), for changes for which no caller waits. An engine may hold them back
+    /// for a few milliseconds, so that they become durable together with others. The next `write`, even
+    /// one without changes, includes them.
     ///
     /// # Errors
     ///
-    /// Those of [`write`](Self::write).
+    /// Returns the errors of [`write`](Self::write).
     async fn write_later(&self, changes: Vec<Change>) -> Result<Vec<Revision>, WriteError> {
         self.write(changes).await
     }
@@ -93,26 +93,27 @@ pub trait StateStore: Send + Sync {
         Ok(())
     }
 
-    /// Returns whether changes can be written, as far as the engine can tell.
+    /// Checks that changes can be written, as far as the engine can tell.
     ///
     /// # Errors
     ///
-    /// Returns an error if they cannot. The reason names no place.
+    /// Returns an error if they cannot. The reason names no path.
     async fn check(&self) -> Result<(), StateError> {
         Ok(())
     }
 
-    /// Returns the keys of records as they change, whoever changes them. `None` if this process alone
-    /// does. A receiver that lags has to look at all records that it is about.
+    /// Returns the keys of records as they change, including changes by other processes. Returns `None`
+    /// if only this process changes them. A receiver that lags must read all records of interest.
     fn changed_keys(&self) -> Option<broadcast::Receiver<Arc<str>>> {
         None
     }
 
-    /// Finishes what was begun, and leaves the state so that another process can open it. Later operations fail.
+    /// Completes pending operations, and leaves the state so that another process can open it. Later
+    /// operations fail.
     async fn close(&self) {}
 }
 
-/// Tells states of one record apart. A later state has a greater revision.
+/// Distinguishes the states of one record. A later state has a greater revision.
 pub type Revision = u64;
 
 /// A value under a key.
@@ -151,7 +152,7 @@ pub enum Expect {
 /// Which records are listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Query {
-    /// The keys, of which the end is excluded.
+    /// The keys, excluding the end.
     pub keys: Range<String>,
     /// Their order.
     pub order: Order,
@@ -168,7 +169,7 @@ pub enum Order {
     Descending,
 }
 
-/// Why changes were not made.
+/// The reason why changes were not made.
 #[derive(Debug, thiserror::Error)]
 pub enum WriteError {
     /// A record was not as a change expected it.
@@ -182,7 +183,7 @@ pub enum WriteError {
     Failed(#[from] StateError),
 }
 
-/// Why a store cannot be used.
+/// The reason why a store cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub struct StateError {
@@ -191,7 +192,7 @@ pub struct StateError {
 }
 
 impl Change {
-    /// Puts a value under a key, and replaces what is there.
+    /// Puts a value under a key, and replaces an existing value.
     pub fn put(key: impl Into<String>, value: impl Into<Bytes>) -> Self {
         Self { key: key.into(), value: Some(value.into()), expect: Expect::Anything }
     }
@@ -229,7 +230,7 @@ impl Query {
 }
 
 impl StateError {
-    /// An error that says what failed, why, and what to do.
+    /// Creates an error that says what failed, why, and what to do.
     pub fn new(message: impl Into<String>) -> Self {
         Self { message: message.into(), is_held: false }
     }

@@ -1,11 +1,11 @@
-//! What may be written, in every engine.
+//! The limits on writes, common to all engines.
 
 use crate::{Change, StateError};
 
 /// The longest key, in bytes.
 pub const MAX_KEY: usize = 512;
 
-/// So many changes every engine makes at once.
+/// Every engine makes at least this many changes at once.
 pub const MAX_CHANGES: usize = 1000;
 
 /// How large values and batches may be.

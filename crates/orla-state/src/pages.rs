@@ -2,11 +2,11 @@
 
 use crate::{Order, Query, Record, StateError, StateStore};
 
-/// The records of a query, page by page, so that reading many needs little memory. Each page is read when it is asked for,
-/// and sees what was written until then.
+/// The records of a query, page by page, so that reading many records needs little memory. Each page is
+/// read on request, and sees all earlier writes.
 pub struct Pages<'s> {
     store: &'s dyn StateStore,
-    /// What is left. Its limit is the size of a page.
+    /// The rest of the query. Its limit is the size of a page.
     query: Query,
     is_over: bool,
 }

@@ -1,7 +1,7 @@
-//! `kill -9` at random moments: nothing that was acknowledged is lost, and nothing is there twice.
+//! `kill -9` at random moments: no acknowledged record is lost, and no record exists twice.
 //!
-//! The process that is killed is this test, started again as [`child`]. `ORLA_STATE_KILLS` says how often it is killed
-//! (`cargo xtask state`).
+//! The killed process is this test, started again as [`child`]. `ORLA_STATE_KILLS` says how often it is
+//! killed (`cargo xtask state`).
 
 #![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
 #![expect(clippy::disallowed_methods, reason = "the tasks end with the process")]

@@ -1,8 +1,9 @@
-//! Each write, sync, open and so on fails in turn: nothing panics, and nothing that was acknowledged is lost.
+//! Each write, sync, open and similar call fails in turn. The store does not panic, and no acknowledged
+//! record is lost.
 //!
-//! The faults are made by strace in a process of its own, which is this test, started again as [`child`]. Without
-//! strace only the limit on the size of files is tried. `ORLA_STATE_FAULTS=all` tries every call instead of some
-//! (`cargo xtask state faults`).
+//! strace injects the faults into a separate process, which is this test, started again as [`child`].
+//! Without strace only the limit on the size of files is tried. `ORLA_STATE_FAULTS=all` tries every call
+//! instead of some (`cargo xtask state faults`).
 
 #![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
 
@@ -28,7 +29,7 @@ const FAULTS: [(&str, &str); 6] = [
     ("rename,unlink", "EIO"),
 ];
 
-/// Writes batches one after the other, each of two records, and says of each whether it was acknowledged.
+/// Writes batches of two records in turn, and reports for each whether it was acknowledged.
 #[tokio::test]
 async fn child() {
     let Some(directory) = std::env::var_os(DIRECTORY) else { return };

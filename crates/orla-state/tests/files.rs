@@ -1,4 +1,4 @@
-//! State files that cannot be used are refused and stay as they are.
+//! State files that cannot be used are refused and stay unchanged.
 
 #![expect(clippy::unwrap_used, reason = "a test that meets what it does not expect has failed")]
 
@@ -48,7 +48,7 @@ fn refused(directory: &Path) -> OpenError {
     err
 }
 
-/// Returns a copy of what a process would leave that is killed now.
+/// Returns a copy of the files that a process would leave if it were killed now.
 fn killed(directory: &Path) -> tempfile::TempDir {
     let copy = tempfile::tempdir().unwrap();
     for (name, bytes) in contents(directory) {

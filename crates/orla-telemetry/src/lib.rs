@@ -2,19 +2,20 @@
 //!
 //! # How it works
 //!
-//! The history makes a row of each call that has ended, and passes those that are part of a sampled trace to an [`Exporter`].
-//! `span` makes spans of them, without I/O. A task sends batches to the collector through a [`Collector`], which the program
-//! supplies. [`Meter`] sends the values of all metrics at an interval; `metrics` makes them of the text for scrapers, so that
-//! each metric is defined once.
+//! The history creates a row for each ended call, and passes the rows of sampled traces to an
+//! [`Exporter`]. `span` converts them into spans, without I/O. A task sends batches to the collector
+//! through a [`Collector`], which the program supplies. [`Meter`] sends the values of all metrics at an
+//! interval. `metrics` derives them from the text for scrapers, so that each metric is defined once.
 //!
 //! # Invariants
 //!
-//! - A slow or missing collector does not slow down calls: the queue is bounded, and spans that do
-//!   not fit are left out.
+//! - A slow or missing collector does not slow down calls: the queue is bounded, and spans that do not
+//!   fit are left out.
 //!
-//! # What is deliberately absent
+//! # Deliberately absent
 //!
-//! OTLP over gRPC and as JSON, and the SDK of OpenTelemetry: what orla needs of the protocol is a few messages.
+//! OTLP over gRPC and as JSON, and the SDK of OpenTelemetry: orla needs only a few messages of the
+//! protocol.
 
 mod meter;
 mod metrics;
@@ -61,7 +62,7 @@ pub trait Collector: Send + Sync {
     async fn send(&self, body: Bytes) -> Result<(), NotTaken>;
 }
 
-/// Why a collector did not take a request.
+/// The reason why a collector did not accept a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotTaken {
     /// For the log, without secrets.
@@ -83,7 +84,8 @@ struct Inner {
 }
 
 impl Exporter {
-    /// An exporter for the instance that `resource` describes. [`serve`](Self::serve) sends what it takes.
+    /// Creates an exporter for the instance that `resource` describes. [`serve`](Self::serve) sends the
+    /// accepted calls.
     pub fn new(resource: Resource) -> Self {
         Self(Arc::new(Inner {
             resource,
@@ -94,7 +96,7 @@ impl Exporter {
         }))
     }
 
-    /// Sends spans until `ending` is cancelled, and then what is left, within three seconds.
+    /// Sends spans until `ending` is cancelled, and then the rest, within three seconds.
     pub async fn serve(&self, collector: &dyn Collector, ending: CancellationToken) {
         while !ending.is_cancelled() {
             tokio::select! {
@@ -102,7 +104,7 @@ impl Exporter {
                 () = self.0.enough.notified() => {}
                 () = ending.cancelled() => break,
             }
-            // What is being sent is not lost when the server ends.
+            // A request that is being sent is not lost when the server ends.
             let mut sending = pin!(self.send(collector));
             tokio::select! {
                 () = &mut sending => {}

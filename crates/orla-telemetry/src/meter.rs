@@ -21,8 +21,9 @@ impl Meter {
         Self { resource, every, began: SystemTime::now() }
     }
 
-    /// Sends what `read` gives, as OpenMetrics text, until `ending` is cancelled, and then once more, within three seconds.
-    /// What a collector does not take is in the next request: counters go on.
+    /// Sends the OpenMetrics text of `read` until `ending` is cancelled, and then once more, within
+    /// three seconds. If the collector does not accept a request, the next request contains its values,
+    /// because counters continue.
     pub async fn serve(
         &self,
         read: impl Fn() -> String,

@@ -150,7 +150,8 @@ fn numbers(
     samples.iter().map(point).collect()
 }
 
-/// One point for each set of labels. The text counts what is at most a bound; OTLP what is between two.
+/// Returns one point for each set of labels. The text counts values up to a bound, and OTLP counts
+/// values between two bounds.
 fn histograms(
     samples: &[Sample<'_>],
     (start_time_unix_nano, time_unix_nano): Times,

@@ -1,4 +1,5 @@
-//! The messages of OTLP that orla sends (opentelemetry-proto 1.x, `trace/v1/trace.proto`, `metrics/v1/metrics.proto` and what they need).
+//! The messages of OTLP that orla sends (opentelemetry-proto 1.x, `trace/v1/trace.proto`,
+//! `metrics/v1/metrics.proto` and their dependencies).
 
 use prost::{Message, Oneof};
 

@@ -1,11 +1,11 @@
-//! What requests of every kind have in common: the instance that they are of, attributes and times. No I/O.
+//! The common parts of all requests: the instance, attributes and times. No I/O.
 
 use std::time::{Duration, SystemTime};
 
 use crate::proto;
 use proto::{AnyKind, AnyValue, KeyValue};
 
-/// What describes this instance, as names with values.
+/// The description of this instance, as names with values.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Resource {
     /// Such as `service.name`.
@@ -15,7 +15,7 @@ pub struct Resource {
 }
 
 impl Resource {
-    /// As messages: the instance, and who measured it.
+    /// Returns the messages for the instance and for the instrumentation scope.
     pub(crate) fn messages(&self) -> (proto::Resource, proto::Scope) {
         let attributes = self.attributes.iter().map(|(name, value)| text(name, value)).collect();
         (

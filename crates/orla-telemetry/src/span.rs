@@ -8,7 +8,7 @@ use crate::proto;
 use crate::resource::{Resource, length, nanos, text};
 use proto::{AnyKind, AnyValue, KeyValue};
 
-/// Waiting for permits is a span of its own from here on.
+/// A longer wait for permits has its own span.
 const SHOWN_WAIT: Duration = Duration::from_millis(1);
 /// Bytes of the message of an error that are sent.
 const MAX_MESSAGE: usize = 1024;
@@ -103,7 +103,7 @@ fn number(key: &str, value: i64) -> KeyValue {
     KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(AnyKind::Int(value)) }) }
 }
 
-/// Returns the bytes that hexadecimal digits stand for.
+/// Decodes hexadecimal digits.
 fn bytes(hex: &str) -> Option<Vec<u8>> {
     let digits = hex.as_bytes().chunks_exact(2);
     digits.map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()).collect()

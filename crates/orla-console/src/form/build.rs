@@ -1,4 +1,4 @@
-//! Makes the tree of a form from a schema and what is known of the input.
+//! Builds the tree of a form from a schema and the known parts of the input.
 
 use std::collections::BTreeSet;
 
@@ -9,11 +9,11 @@ use super::node::{Control, Entry, Node, TextKind};
 use super::schema::{Place, place};
 use crate::exact::Json;
 
-/// The maximum number of nodes of one form. What goes beyond is JSON text.
+/// The maximum number of nodes of one form. Further values are JSON text.
 const MAX_NODES: usize = 600;
-/// The deepest level that is shown without being asked for.
+/// The deepest level that is shown initially.
 const SHOWN_DEPTH: usize = 5;
-/// The deepest level that has fields. What goes beyond is JSON text.
+/// The deepest level that has fields. Deeper values are JSON text.
 const MAX_DEPTH: usize = 24;
 /// The maximum number of values of a list to choose from.
 const MAX_OPTIONS: usize = 500;
@@ -24,7 +24,7 @@ const MAX_NESTED_CHOICES: usize = 3;
 /// The maximum number of items that a new list shows.
 const MAX_NEW_ITEMS: usize = 10;
 
-/// What is known of a value.
+/// The known part of a value.
 #[derive(Clone, Copy)]
 pub(super) enum Given<'a> {
     /// The value, if there is one.
@@ -47,7 +47,7 @@ struct At {
     depth: usize,
     /// The references that lead here.
     references: Vec<String>,
-    /// Those of them that were followed since the last step into the data.
+    /// The references that were followed since the last step into the data.
     here: Vec<String>,
 }
 
@@ -91,7 +91,7 @@ impl<'a> Builder<'a> {
         };
         node.control = self.control(&mut node, place, at, given);
         let Given::Input(Some(value)) = given else { return node };
-        // What the fields cannot express is JSON text.
+        // Values that the fields cannot express become JSON text.
         let is_same = node.clone().read("").value.is_some_and(|read| read.is_same(value));
         if !is_same {
             node.null = node.null.map(|_| false);
@@ -141,7 +141,7 @@ impl<'a> Builder<'a> {
         let mut inside = at;
         inside.references.extend(place.references.iter().cloned());
         inside.here.extend(place.references.iter().cloned());
-        // A default is filled in where the value is needed anyway, and nothing else was said.
+        // A default is filled in if the value is required and nothing else is known.
         let default =
             place.keywords.get("default").filter(|_| inside.is_strict && !is_mentioned).map(Json::of);
         let given = match &default {
@@ -176,7 +176,7 @@ impl<'a> Builder<'a> {
             [only] if only.problem.is_none() => {
                 node.description =
                     node.description.take().or(only.text("description").map(str::to_owned));
-                // What stands for the whole has no second title.
+                // A node that represents the whole input has no second title.
                 match options(self.root, only) {
                     Some(options) => select(options, &inside, given),
                     None => self.of_type(only, &inside, given),
@@ -397,7 +397,8 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Returns a field for a text. What the field of its format would not send as it is has a plain one.
+/// Returns a field for a text. If the browser's field for the format would change the text, the field is
+/// plain.
 fn text(place: &Place, value: String) -> Control {
     let kind = text_kind(place);
     let digits =
@@ -418,7 +419,8 @@ fn text(place: &Place, value: String) -> Control {
     Control::Text { kind, value }
 }
 
-/// The alternatives of a place, those of its alternatives and its types included, so that one choice is enough.
+/// Collects the alternatives of a place, including those of its alternatives and its types, so that one
+/// choice suffices.
 fn flatten(root: &Value, place: Place, depth: usize, out: &mut Vec<Place>) {
     let is_one = ["const", "enum"].iter().any(|keyword| place.keywords.contains_key(*keyword));
     if out.len() >= MAX_ALTERNATIVES {
@@ -448,7 +450,7 @@ fn flatten(root: &Value, place: Place, depth: usize, out: &mut Vec<Place>) {
     }
 }
 
-/// Returns whether the value is `null`, and what is known of it otherwise.
+/// Returns whether the value is `null`, and otherwise its known part.
 fn nullness<'a>(path: &str, given: Given<'a>) -> (bool, Given<'a>) {
     match given {
         Given::Input(Some(Json::Null)) => (true, Given::Input(None)),
@@ -482,8 +484,8 @@ fn select(options: Vec<(Json, String)>, at: &At, given: Given<'_>) -> Control {
     Control::Select { options, chosen }
 }
 
-/// What a browser sends for an option: a text as it is, unless it could be read as JSON. Other values, and such texts, are
-/// sent as JSON.
+/// Returns the text that a browser sends for an option: a text unchanged, unless it could be parsed as
+/// JSON. Other values, and such texts, are sent as JSON.
 pub(super) fn option_value(option: &Json) -> String {
     match option {
         Json::Text(text) if !text.is_empty() && is_sent_as_it_is(text) && Json::parse(text).is_err() => {
@@ -527,7 +529,7 @@ fn options(root: &Value, place_: &Place) -> Option<Vec<(Json, String)>> {
     (!options.is_empty()).then_some(options)
 }
 
-/// What alternatives are called.
+/// Returns the names of alternatives.
 fn names(alternatives: &[Place]) -> Vec<String> {
     let name = |(at, one): (usize, &Place)| {
         if let Some(title) = one.text("title") {
@@ -591,7 +593,7 @@ fn text_kind(place: &Place) -> TextKind {
     }
 }
 
-/// What a schema demands besides its type, in words.
+/// Returns the requirements of a schema besides its type, in words.
 fn rules(place: &Place) -> Vec<String> {
     let number = |keyword: &str| place.keywords.get(keyword).filter(|value| value.is_number());
     let mut rules = Vec::new();

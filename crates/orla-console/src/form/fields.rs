@@ -1,8 +1,8 @@
-//! What a browser sends for a form: fields by the path of their value in the input. Pure.
+//! The fields of a submitted form, by the paths of their values in the input. Pure.
 //!
-//! `person.address.0.city` is a member `city` of the first item of `address`. In a key, `.` is written `~1`, `~` is
-//! `~0`, a leading `_` is `~2`, and an empty key is `~3`, so that `_` at the beginning is reserved for the names
-//! below:
+//! `person.address.0.city` is a member `city` of the first item of `address`. In a key, `.` is written
+//! `~1`, `~` is `~0`, a leading `_` is `~2`, and an empty key is `~3`, so that `_` at the beginning is
+//! reserved for the names below:
 //!
 //! | name | means |
 //! |---|---|
@@ -88,7 +88,7 @@ impl Fields {
             "" => Some(path_of(name)),
             path => path_of(name).strip_prefix(path)?.strip_prefix('.'),
         });
-        // What begins with an underscore is no step of an input.
+        // A name with a leading underscore is not a step of an input.
         let steps = below.map(|rest| rest.split('.').next().unwrap_or_default());
         steps.filter(|step| !step.is_empty() && !step.starts_with('_')).collect()
     }
@@ -97,7 +97,7 @@ impl Fields {
         self.values.keys().chain(&self.open).chain(&self.null).map(String::as_str)
     }
 
-    /// Does what a button of the form asks for (`WHAT:PATH`). Returns whether it is one.
+    /// Applies a button of the form (`WHAT:PATH`). Returns whether the name is that of a button.
     pub(crate) fn apply_button(&mut self, button: &str) -> bool {
         let Some((what, path)) = button.split_once(':') else { return false };
         match what {

@@ -1,25 +1,26 @@
 //! Forms from JSON Schemas, and inputs from forms. Pure: no I/O, and no page around it.
 //!
-//! A [`Form`] is made of a schema and of what is already known: nothing, an input, or the fields of a submitted form
-//! ([`Fields`]). It is a tree of [`Node`]s, one for each value, which `render.rs` writes as HTML and [`Form::read`] reads as
-//! JSON.
+//! A [`Form`] is built from a schema and optionally an input or the fields of a submitted form
+//! ([`Fields`]). It is a tree of [`Node`]s, one for each value, which `render.rs` writes as HTML and
+//! [`Form::read`] reads as JSON.
 //!
 //! # How it works
 //!
-//! A field that is empty is a value that is absent. An optional object is there if anything in it is. What this cannot
-//! express (an empty text, an empty optional list, a value of another type) has a field of JSON text instead of its
-//! fields. [`Form::of_input`] reads back each part that it made, and uses JSON text if the value
-//! differs.
+//! An empty field means an absent value. An optional object is present if any of its parts is. A value
+//! that this cannot express (an empty text, an empty optional list, a value of another type) has a field
+//! of JSON text instead of its fields. [`Form::of_input`] reads back each part that it made, and uses
+//! JSON text if the value differs.
 //!
 //! # Invariants
 //!
 //! - The form of an input reads as that input (`a_form_of_an_input_reads_as_that_input`).
-//! - The size of a form and of its input is bounded, and recursive schemas are shown one level at a time.
+//! - The size of a form and of its input is bounded, and recursive schemas are shown one level at a
+//!   time.
 //!
 //! # Deliberately absent
 //!
-//! Validation. The validator of the call path checks the input, and [`Form::blame`] puts its
-//! messages beside their fields.
+//! Validation. The validator of the call path checks the input, and [`Form::blame`] puts its messages
+//! beside their fields.
 
 mod build;
 mod fields;
@@ -44,7 +45,7 @@ pub(crate) const MAX_INPUT: usize = 256 * 1024;
 /// The form of an input.
 pub(crate) struct Form {
     root: Node,
-    /// What concerns no single field.
+    /// Problems that concern no single field.
     pub(crate) problems: Vec<String>,
 }
 
@@ -54,7 +55,7 @@ impl Form {
         Self::build(schema, Given::Input(None))
     }
 
-    /// Returns the form in which an input stands.
+    /// Returns the form of an input.
     pub(crate) fn of_input(schema: &Value, input: &Json) -> Self {
         Self::build(schema, Given::Input(Some(input)))
     }
@@ -64,7 +65,7 @@ impl Form {
         Self::build(schema, Given::Fields(fields))
     }
 
-    /// No fields, and the reason. Problems are those of the whole.
+    /// Returns a form without fields, with the reason. Its problems concern the whole input.
     pub(crate) fn without_fields(why: &str) -> Self {
         Self { root: Node::raw(why), problems: Vec::new() }
     }
@@ -73,18 +74,17 @@ impl Form {
         Self { root: Builder::new(schema).root(given), problems: Vec::new() }
     }
 
-    /// Why there is only a field of JSON text, if that is so.
+    /// Returns why there is only a field of JSON text, if that is the case.
     pub(crate) fn why_raw(&self) -> Option<&str> {
         self.root.why_raw()
     }
 
-    /// Returns whether nothing can be entered.
+    /// Returns whether the form has no fields.
     pub(crate) fn is_empty(&self) -> bool {
         self.root.is_empty()
     }
 
-    /// Returns the input that stands in the form. Fields that hold no value of their own kind are noted
-    /// as problems.
+    /// Returns the input in the form. Fields without a valid value are noted as problems.
     pub(crate) fn read(&mut self) -> Json {
         let value = self.root.read("input").value;
         value.unwrap_or_else(|| Json::Object(Vec::new()))
@@ -95,14 +95,14 @@ impl Form {
         !self.problems.is_empty() || self.root.has_problems()
     }
 
-    /// Notes what is wrong at a place of the input that was [read](Self::read): `input.person.age`.
+    /// Notes a problem at a place of the input that was [read](Self::read): `input.person.age`.
     pub(crate) fn blame(&mut self, place: &str, problem: &str) {
         if !self.root.blame(place, problem) {
             self.problems.push(format!("{place}: {problem}"));
         }
     }
 
-    /// Returns the names and values that a browser would send for the form as it stands.
+    /// Returns the names and values that a browser would send for the current form.
     #[cfg(test)]
     fn pairs(&self) -> Vec<(String, String)> {
         let mut pairs = Vec::new();

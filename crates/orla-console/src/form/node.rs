@@ -9,7 +9,7 @@ pub(crate) struct Node {
     pub(super) path: String,
     pub(super) label: String,
     pub(super) description: Option<String>,
-    /// What its schema demands, in words.
+    /// The requirements of the schema, in words.
     pub(super) rules: Vec<String>,
     pub(super) default: Option<String>,
     /// Whether it must be given.
@@ -58,7 +58,7 @@ pub(super) enum Control {
         chosen: Option<usize>,
         inner: Option<Box<Node>>,
     },
-    /// Its fields are shown when they are asked for.
+    /// The fields are hidden until they are requested.
     Closed,
     /// JSON text; anything that is not JSON is a text.
     Any {
@@ -86,7 +86,7 @@ pub(super) enum TextKind {
 /// A member that the schema does not list.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
-    /// The key, and whether it has a field of its own.
+    /// The key, and whether it has its own field.
     pub(super) key: String,
     pub(super) has_field: bool,
     pub(super) node: Node,

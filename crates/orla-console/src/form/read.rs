@@ -8,7 +8,7 @@ use super::fields::key_of;
 use super::node::{Control, Entry, Node};
 use crate::exact::{Json, is_number};
 
-/// What was read of a node.
+/// The value that was read from a node.
 pub(super) struct Read {
     pub(super) value: Option<Json>,
     /// Whether a person entered any of it.
@@ -32,7 +32,7 @@ impl Node {
                 let number = value.trim();
                 entered((!number.is_empty()).then(|| match is_number(number) {
                     true => Json::Number(number.to_owned()),
-                    // The validator says what is expected.
+                    // The validator reports the expected type.
                     false => Json::Text(value.clone()),
                 }))
             }
@@ -57,7 +57,7 @@ impl Node {
             Control::Alternatives { chosen, inner, .. } => {
                 let read = inner.as_mut().map(|inner| inner.read(place));
                 let read = read.unwrap_or(Read { value: None, is_entered: false });
-                // A person who chose an alternative of an optional value wants the value.
+                // Choosing an alternative of an optional value makes the value present.
                 let is_chosen = !self.is_required && chosen.is_some() && read.value.is_some();
                 Read { is_entered: read.is_entered || is_chosen, ..read }
             }

@@ -85,7 +85,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What is in a group, whose message has this id.
+    /// Renders the content of a group, whose message has this id.
     fn group(&self, node: &Node, error: Option<&str>) -> Markup {
         let Some(error) = error else { return self.inside(node) };
         let outer = self.of_group.replace(Some(error.to_owned()));
@@ -127,7 +127,7 @@ impl Writer<'_> {
                         TextKind::Secret => "password",
                         _ => "text",
                     };
-                    // What was typed as a secret is typed again.
+                    // A secret must be typed again.
                     let value = Some(value).filter(|_| kind != "password");
                     html! {
                         input id=(id) type=(kind) name=(path) value=[value] required[required]
@@ -168,7 +168,7 @@ impl Writer<'_> {
         }
     }
 
-    /// What is in a value of several parts; of others, the value with its label.
+    /// Renders the content of a value with several parts; for other values, the value with its label.
     fn inside(&self, node: &Node) -> Markup {
         match &node.control {
             Control::Object { members, entries, may_add } => html! {
@@ -274,7 +274,7 @@ fn mark(node: &Node) -> Markup {
     html! { @if node.is_required && !node.is_removable { " " span.mark { "required" } } }
 }
 
-/// What a person should know of a value.
+/// Renders the explanation of a value.
 fn explanation(node: &Node) -> Markup {
     html! {
         @if let Some(description) = &node.description { span.about { (plain(description)) } " " }

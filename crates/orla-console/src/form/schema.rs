@@ -1,7 +1,7 @@
 //! JSON Schema as a form sees it: references followed, `allOf` merged. Pure.
 //!
-//! A form needs less than a validator: what is admitted is decided by the call path. Rules that cannot be merged are
-//! therefore left out here, never made up.
+//! A form needs less than a validator, because the call path validates the input. Rules that cannot be
+//! merged are therefore left out here, never made up.
 
 use serde_json::{Map, Value, json};
 
@@ -15,7 +15,7 @@ pub(super) struct Place {
     pub(super) keywords: Map<String, Value>,
     /// The references that were followed.
     pub(super) references: Vec<String>,
-    /// Why no fields can be made of it.
+    /// Why no fields can be built from it.
     pub(super) problem: Option<String>,
 }
 
@@ -184,7 +184,7 @@ impl Place {
         }
     }
 
-    /// Returns whether the schema invites other members: it says so, or lists none.
+    /// Returns whether the schema invites other members: it says so, or lists no members.
     pub(super) fn invites_others(&self) -> bool {
         let says = ["additionalProperties", "patternProperties"].into_iter();
         let says = says
@@ -212,7 +212,7 @@ impl Place {
         let names = ["title", "description", "default", "examples"];
         let alternatives = listed.iter().map(|one| {
             let mut own = place(root, one);
-            // What names the whole does not name each alternative.
+            // A name of the whole is not a name of each alternative.
             let common = common.iter().filter(|(keyword, _)| !names.contains(&&***keyword));
             let common = common.map(|(keyword, value)| (keyword.clone(), value.clone())).collect();
             merge(&mut own.keywords, &common, &mut own.problem);

@@ -13,12 +13,12 @@ fn fields(pairs: &[(&str, &str)]) -> Fields {
     Fields::new(pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())))
 }
 
-/// What is read of a form that was sent with these fields.
+/// Reads a form that was submitted with these fields.
 fn read(schema: &Value, pairs: &[(&str, &str)]) -> String {
     Form::of_fields(schema, &fields(pairs)).read().to_string()
 }
 
-/// What comes back of an input that stands in a form.
+/// Passes an input through a form and returns the result.
 fn through_a_form(schema: &Value, value: &Json) -> Json {
     let pairs = Form::of_input(schema, value).pairs();
     Form::of_fields(schema, &Fields::new(pairs)).read()
@@ -309,7 +309,7 @@ proptest! {
 }
 
 impl Node {
-    /// What a browser would send for it.
+    /// Returns the fields that a browser would send.
     pub(super) fn pairs(&self, pairs: &mut Vec<(String, String)>) {
         let mut push = |name: String, value: &str| pairs.push((name, value.replace('\n', "\r\n")));
         let path = &self.path;

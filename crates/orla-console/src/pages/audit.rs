@@ -21,7 +21,7 @@ const PERMISSION: &str = "audit:read";
 /// Bytes at the end of the log that a page looks through, and an export.
 const MAX_SHOWN: u64 = 8 << 20;
 const MAX_EXPORTED: u64 = 64 << 20;
-/// A log that is larger is verified only when someone asks for it.
+/// A larger log is verified only on request.
 const MAX_VERIFIED: u64 = 16 << 20;
 /// The maximum number of records of a page.
 const ROWS: usize = 200;
@@ -60,7 +60,7 @@ impl Filter {
         lines.into_iter().filter_map(read).filter(|(_, record)| is_wanted(record)).collect()
     }
 
-    /// Returns the query that says the same.
+    /// Returns the equivalent query.
     fn query(&self) -> String {
         let since = ("since", self.since.clone());
         let set = self.members.iter().chain([&since]).filter(|(_, text)| !text.is_empty());
@@ -70,7 +70,7 @@ impl Filter {
     }
 }
 
-/// What a page shows.
+/// The content of a page.
 struct Shown {
     /// `None` if the chain was not walked.
     chain: Option<Result<Verified, String>>,
@@ -111,7 +111,7 @@ pub(crate) async fn page(ask: &Ask<'_>, log: Arc<dyn AuditLog>) -> Response<Page
     Page::new("Audit").part("Audit").reply(ask, &body)
 }
 
-/// Returns the records that are wanted, as they stand in the log.
+/// Returns the selected records, as they are stored in the log.
 pub(crate) async fn export(ask: &Ask<'_>, log: Arc<dyn AuditLog>) -> Response<PageBody> {
     let filter = Filter::of(ask);
     let gathered = tokio::task::spawn_blocking(move || {

@@ -1,4 +1,4 @@
-//! One call: the calls within it, its data, and what can be done with it.
+//! The page of one call: its nested calls, its data, and the available actions.
 
 use std::time::{Duration, SystemTime};
 

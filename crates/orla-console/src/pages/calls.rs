@@ -31,7 +31,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const SPANS: [(&str, &str, u64); 4] =
     [("10m", "10 minutes", 600), ("1h", "hour", 3_600), ("1d", "day", 86_400), ("7d", "week", 604_800)];
 
-/// What a visitor wants to see, as the address says it.
+/// The selection of a visitor, as the address expresses it.
 #[derive(Clone, Default)]
 struct Filter {
     capability: String,
@@ -59,7 +59,7 @@ impl Filter {
         let mut query = Query::default();
         let words = |text: &str| Some(text.trim().to_owned()).filter(|text| !text.is_empty());
         query.capability = words(&self.capability).map(|pattern| {
-            // A person who types a part of a name means that part.
+            // A part of a name matches any name that contains it.
             Pattern::new(if pattern.contains('*') { pattern } else { format!("*{pattern}*") })
         });
         query.principal = words(&self.principal);
@@ -151,7 +151,7 @@ async fn summary(history: &History, filter: &Filter, viewer: &Viewer) -> Markup 
     html! { @if let Some(plots) = plots { (plots.render(sample.len() >= SAMPLE)) } }
 }
 
-/// What runs and what has ended.
+/// Renders the running and the finished calls.
 async fn table(
     ask: &Ask<'_>,
     history: &History,
@@ -273,7 +273,7 @@ pub(crate) fn moment(at: SystemTime) -> Markup {
     html! { time datetime=(text) { span.note { (day) } " " (clock) } }
 }
 
-/// Returns the table and the plots as they change, as server-sent events.
+/// Returns the table and the plots as server-sent events when they change.
 pub(crate) fn live(ask: &Ask<'_>, history: &History) -> Response<PageBody> {
     let (filter, token) = (Filter::of(ask), ask.csrf_token());
     let (market, principal) = (Arc::clone(&ask.console.market), ask.principal.clone());
@@ -286,7 +286,7 @@ pub(crate) fn live(ask: &Ask<'_>, history: &History) -> Response<PageBody> {
         let event = match tokio::time::timeout(KEEP_ALIVE, changes.changed()).await {
             Ok(Ok(())) => {
                 changes.mark_unchanged();
-                // What the visitor may see may have changed, too.
+                // The visitor's permissions may have changed, too.
                 let viewer = Viewer::of(&market, principal.as_ref());
                 let plots = summary(&history, &filter, &viewer).await;
                 match rows(&history, &filter, &viewer, &token).await {

@@ -1,4 +1,4 @@
-//! One capability: what it is, and a form that calls it.
+//! The page of one capability: its description, and a form that calls it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::site::{query, reply};
 use crate::text::{escaped_strings, plain, quoted};
 use crate::view;
 
-/// What a violation says of a value that is missing.
+/// The text of a violation for a missing value.
 const NOTHING: &str = "nothing";
 /// How long a browser waits for the end of a call before it sees its progress.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(1_500);
 
-/// Returns the form, empty or with the input that the query gives.
+/// Returns the form, empty or with the input of the query.
 pub(crate) async fn page(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     let Some(entry) = ask.learned_entry(id).await else { return unknown(ask, id) };
     let schema = schema(&entry);
@@ -114,7 +114,7 @@ pub(crate) async fn submit(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     reply::see(&format!("/console/runs/{}", run.id))
 }
 
-/// What is wrong with the input of a call, if that is why it failed.
+/// Returns the problems with the input of a call, if the call failed because of them.
 fn refused_input(run: &Run) -> Option<Vec<Violation>> {
     let (_, result) = run.snapshot().end?;
     match &*result {
@@ -123,7 +123,8 @@ fn refused_input(run: &Run) -> Option<Vec<Violation>> {
     }
 }
 
-/// What is wrong, beside its field. A violation repeats the beginning of what came, which may be secret.
+/// Returns the text beside the field for a violation. The violation repeats the beginning of the value,
+/// which may be secret.
 fn sentence(violation: &Violation, secrets: &[String]) -> String {
     let begins = |secret: &String| secret.chars().take(8).collect::<String>();
     let is_secret = secrets.iter().any(|secret| violation.got.contains(&begins(secret)));
@@ -242,7 +243,7 @@ fn forms(ask: &Ask<'_>, entry: &Entry, form: &Form, raw: &str) -> Markup {
     }
 }
 
-/// What is known of it, in rows.
+/// Returns the facts about the capability, in rows.
 fn facts_of(ask: &Ask<'_>, entry: &Entry, described: &Value, row: &StatusRow) -> Markup {
     let redactor = ask.console.market.redaction();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();

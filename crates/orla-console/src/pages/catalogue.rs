@@ -1,4 +1,4 @@
-//! What is served: a list with a search.
+//! The served capabilities: a list with a search.
 
 use std::sync::Arc;
 
@@ -100,7 +100,7 @@ pub(crate) fn address(entry: &Entry) -> String {
     format!("/console/catalogue/{}", query::part(&entry.name))
 }
 
-/// What its provider says of its effects.
+/// Renders the provider's hints about its effects.
 pub(crate) fn hints(entry: &Entry) -> Markup {
     let annotations = entry.manifest.metadata.get(ANNOTATIONS);
     let annotations = annotations.and_then(|text| serde_json::from_str::<serde_json::Value>(text).ok());

@@ -1,4 +1,4 @@
-//! The configuration in force, where each value comes from, and what is wrong with it.
+//! The configuration in force, with the source of each value and the problems.
 
 use http::Response;
 use maud::{Markup, html};

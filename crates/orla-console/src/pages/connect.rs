@@ -1,4 +1,4 @@
-//! What to put into the configuration of a client, for it to use this server.
+//! The entry for this server in the configuration of a client.
 
 use http::Response;
 use maud::html;
@@ -20,7 +20,7 @@ pub(crate) fn page(ask: &Ask<'_>) -> Response<PageBody> {
         entry["headers"] = json!({"Authorization": "Bearer ${ORLA_TOKEN}"});
     }
     let entry = escaped_strings(&Json::of(&json!({"mcpServers": {"orla": entry}})).pretty());
-    // Paths of this machine are for those who see the configuration.
+    // Only callers that may see the configuration see paths of this machine.
     let local = if ask.may_configure() { ask.console.inside.connections() } else { Vec::new() };
     let body = html! {
         section aria-labelledby="http" {

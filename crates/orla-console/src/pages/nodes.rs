@@ -34,7 +34,7 @@ fn row(ask: &Ask<'_>, node: &NodeRow) -> Markup {
         (true, false, true) => ("warn", "draining"),
         (true, false, false) => ("good", "alive"),
     };
-    // As in `/status`: where capabilities are concealed, only those of the visitor are named.
+    // As in `/status`, if capabilities are concealed, only those of the visitor are named.
     let principal = ask.principal.as_ref();
     let is_shown =
         |id: &&String| !ask.catalog.conceals() || ask.catalog.visible(principal, id).is_some();

@@ -19,13 +19,13 @@ use crate::listing::listing;
 use crate::site::reply;
 use crate::text::{plain, visible};
 
-/// What stands in the field at first.
+/// The initial content of the field.
 const SAMPLE: &str = "; `input` is the JSON below. (call :ID {…}) calls a capability.\n(let [numbers (:numbers input)]\n  {:sum (reduce + 0 numbers)\n   :most (reduce max 0 numbers)})\n";
 const SAMPLE_INPUT: &str = "{\"numbers\": [3, 1, 2]}";
 /// The maximum number of completions that are offered at once.
 const MAX_OFFERED: usize = 12;
 
-/// What was found in a program.
+/// A finding in a program.
 struct Finding {
     line: u64,
     column: u64,
@@ -88,7 +88,7 @@ pub(crate) async fn submit(ask: &Ask<'_>) -> Response<PageBody> {
     reply::see(&format!("/console/runs/{}", run.id))
 }
 
-/// What was found in a program that is being typed, for the page that shows it.
+/// Returns the findings in the program that is being typed, for its page.
 pub(crate) async fn checked(ask: &Ask<'_>) -> Response<PageBody> {
     let Some(fields) = ask.verified_form() else { return expired(ask) };
     if !ask.may_program() {
@@ -101,7 +101,8 @@ pub(crate) async fn checked(ask: &Ask<'_>) -> Response<PageBody> {
     reply::page(StatusCode::OK, body)
 }
 
-/// What may stand at the place where the visitor types, in UTF-16 code units as browsers count them. A click writes it there.
+/// Renders the possible completions at the cursor, whose position is in UTF-16 code units as browsers
+/// count them. A click inserts one.
 fn offers(ask: &Ask<'_>, program: &str, at: Option<&str>) -> Markup {
     let at = at.and_then(|at| at.parse().ok()).and_then(|at| byte_of(program, at));
     let completed = at.map(|at| completed(&words(ask), |id| schema(ask, id), &program[..at]));
@@ -118,7 +119,7 @@ fn offers(ask: &Ask<'_>, program: &str, at: Option<&str>) -> Markup {
     }
 }
 
-/// Where a text has so many UTF-16 code units before it, in bytes.
+/// Returns the byte position after this many UTF-16 code units of a text.
 fn byte_of(text: &str, units: usize) -> Option<usize> {
     let mut left = units;
     let mut ends = text.char_indices().map(|(at, c)| (at, c.len_utf16())).chain([(text.len(), 0)]);
@@ -129,7 +130,7 @@ fn byte_of(text: &str, units: usize) -> Option<usize> {
     })
 }
 
-/// Returns the names that may stand in a program of the visitor.
+/// Returns the names that a program of the visitor may use.
 fn words(ask: &Ask<'_>) -> Words {
     let permitted = ask.catalog.permitted(ask.principal.as_ref());
     Words::new([], permitted.map(|entry| entry.manifest.id.as_str()))
@@ -139,7 +140,7 @@ fn schema(ask: &Ask<'_>, id: &str) -> Option<Value> {
     serde_json::from_str(ask.entry(id)?.input_schema().as_str()).ok()
 }
 
-/// What the checker says, in the name of the visitor.
+/// Returns the findings of the checker, in the name of the visitor.
 async fn check(ask: &Ask<'_>, program: &str) -> Result<Vec<Finding>, String> {
     let input = JsonText::of(&json!({"program": program})).map_err(|err| err.to_string())?;
     let mut call = Call::to(IDS[1]).with(Payload::from_json(input));
@@ -212,7 +213,7 @@ fn shown(
     Page::new("Programs").part("Programs").status(status).reply(ask, &body)
 }
 
-/// What was found, or why nothing could be; empty before a program was checked.
+/// Renders the findings, or why there are none; empty before a program was checked.
 fn findings(program: &str, found: Option<Result<&[Finding], &String>>) -> Markup {
     html! {
         div id="findings" role="status" {
@@ -228,7 +229,7 @@ fn findings(program: &str, found: Option<Result<&[Finding], &String>>) -> Markup
     }
 }
 
-/// Returns the program with what was found under its lines.
+/// Returns the program with the findings under its lines.
 fn lines(program: &str, found: &[Finding]) -> Markup {
     let mut under = BTreeMap::<u64, Vec<Markup>>::new();
     for finding in found {

@@ -1,4 +1,5 @@
-//! Who provides what is served: processes, servers, agents, instances, and how they are.
+//! The providers of the served capabilities: processes, servers, agents and instances, with their
+//! states.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,19 +19,20 @@ use crate::site::{query, reply};
 use crate::text::{duration, plain};
 use crate::{Ask, Process};
 
-/// The permission to restart the processes of providers, and to see what they write.
+/// The permission to restart the processes of providers, and to see their output.
 const PERMISSION: &str = "providers:manage";
-/// How often it is looked whether a process wrote something, and after how many quiet looks a stream says that it lives.
+/// The interval between two checks for output of a process, and the number of quiet checks after which a
+/// stream sends a keep-alive.
 const PACE: Duration = Duration::from_secs(1);
 const KEEP_ALIVE: u32 = 15;
 
-/// One provider, with what it serves.
+/// One provider, with its capabilities.
 struct Provider {
     row: StatusRow,
     count: usize,
 }
 
-/// What serves what is permitted, by kind and name, and the problems of providers.
+/// The providers of the permitted capabilities, by kind and name, and the problems of providers.
 struct Gathered {
     providers: BTreeMap<(&'static str, String), Provider>,
     problems: Vec<(String, String)>,
@@ -44,7 +46,8 @@ async fn gathered(ask: &Ask<'_>) -> Option<Gathered> {
         for entry in catalog.permitted(principal.as_ref()) {
             let kind = entry.manifest.provider.kind();
             let id = &entry.manifest.id;
-            // What has no provider of its own in its id is a provider itself, except for tools and what is built in.
+            // A capability without a provider in its id is a provider itself, except for tools and
+            // built-ins.
             let own = match kind {
                 "tool" | "local" | "rtfs" | "discovery" => String::new(),
                 _ => id.split_once('.').map_or(id.as_str(), |(provider, _)| provider).to_owned(),
@@ -135,7 +138,7 @@ fn address(kind: &str, name: &str) -> String {
     format!("/console/providers/{}/{}", query::part(kind), query::part(name))
 }
 
-/// Returns the process of one provider: how it is, and what it wrote to standard error.
+/// Returns the process of one provider: its state, and its output on standard error.
 pub(crate) async fn process(ask: &Ask<'_>, kind: &str, name: &str) -> Response<PageBody> {
     let Some((provider, process)) = permitted(ask, kind, name).await else {
         return missing(ask, NO_PROCESS);
@@ -166,7 +169,7 @@ fn tail(lines: &[String], redactor: &Redactor) -> Markup {
     html! { pre tabindex="0" { (plain(&text.join("\n"))) } }
 }
 
-/// What it writes, as it writes it, as server-sent events.
+/// Streams its output as server-sent events.
 pub(crate) async fn live(ask: &Ask<'_>, kind: &str, name: &str) -> Response<PageBody> {
     let Some((_, process)) = permitted(ask, kind, name).await else { return missing(ask, NO_PROCESS) };
     let (console, principal) = (Arc::clone(&ask.console.market), ask.principal.clone());

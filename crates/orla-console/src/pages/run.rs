@@ -76,7 +76,7 @@ fn gone(ask: &Ask<'_>) -> Response<PageBody> {
     missing(ask, "This call is not kept any longer, or is not yours.")
 }
 
-/// What has happened so far.
+/// Renders the progress so far.
 fn status(snapshot: &Snapshot) -> Markup {
     html! {
         @match &snapshot.end {
@@ -124,7 +124,7 @@ fn ended(took: Duration, result: &RuntimeResult<Outcome>) -> Markup {
     }
 }
 
-/// Returns an error, with what came out before it.
+/// Returns an error, preceded by the output before it.
 fn failed(error: &RuntimeError) -> Markup {
     let output = error.outcome().and_then(|outcome| shown(outcome).ok());
     html! {
@@ -190,7 +190,7 @@ pub(crate) async fn answer(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     reply::see(&here)
 }
 
-/// What was entered, or the form that has to be shown again.
+/// Returns the entered answer, or the form to show again.
 fn accepted(question: &Question, fields: &mut Fields, button: &str) -> Result<Json, Box<Form>> {
     let schema = object(&question.schema);
     let is_button = fields.apply_button(button);
@@ -216,7 +216,8 @@ pub(crate) fn cancel(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     reply::see(&format!("/console/runs/{id}"))
 }
 
-/// What happens, as server-sent events: the status as HTML, and `done` or `question` when the page has to change.
+/// Streams the progress as server-sent events: the status as HTML, and `done` or `question` when the
+/// page must change.
 pub(crate) fn events(ask: &Ask<'_>, id: &str) -> Response<PageBody> {
     let Some(run) = ask.console.runs.get(id, ask.principal.as_ref()) else { return gone(ask) };
     let changes = run.changes();

@@ -1,4 +1,4 @@
-//! What stands around every page.
+//! The frame of every page.
 
 use http::{Response, StatusCode};
 use maud::{DOCTYPE, Markup, html};
@@ -81,7 +81,7 @@ impl Ask<'_> {
     }
 }
 
-/// Who the visitor is.
+/// Renders the identity of the visitor.
 fn signed_in(ask: &Ask<'_>, principal: &Principal) -> Markup {
     html! {
         form.who method="post" action="/console/sign-out" {

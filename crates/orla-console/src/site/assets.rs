@@ -1,5 +1,5 @@
-//! The embedded files: htmx with its extension for server-sent events, our script, our stylesheet. A file's address has
-//! the hash of its content in it, so that browsers keep it for ever.
+//! The embedded files: htmx with its extension for server-sent events, our script, our stylesheet. A
+//! file's address contains the hash of its content, so that browsers can cache it forever.
 
 use std::io::Write;
 use std::sync::LazyLock;

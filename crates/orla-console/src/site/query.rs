@@ -3,10 +3,10 @@
 use http::{HeaderMap, header};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode, utf8_percent_encode};
 
-/// What stays as it is in a part of a path or of a query.
+/// The characters that are not escaped in a part of a path or of a query.
 const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
 
-/// Returns the names and values, in their order. What is not UTF-8 is replaced.
+/// Returns the names and values, in their order. Bytes that are not UTF-8 are replaced.
 pub(crate) fn pairs(text: &[u8]) -> Vec<(String, String)> {
     let parts = text.split(|byte| *byte == b'&').filter(|part| !part.is_empty());
     let decoded = |part: &[u8]| {

@@ -1,4 +1,4 @@
-//! Responses. Every one of them forbids what no page needs.
+//! Responses. Every response forbids features that no page needs.
 
 use bytes::Bytes;
 use futures_util::Stream;
@@ -6,7 +6,8 @@ use http::{HeaderValue, Response, StatusCode, header};
 use maud::Markup;
 use orla_server::PageBody;
 
-/// Scripts, styles and connections are those of this origin; images and audio of results are part of the page.
+/// Scripts, styles and connections come from this origin. Images and audio of results are part of the
+/// page.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; media-src data:; \
     connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
@@ -67,7 +68,7 @@ pub(crate) fn refused(status: StatusCode, why: &'static str) -> Response<PageBod
     of(status, "text/plain; charset=utf-8", why)
 }
 
-/// There is nothing here.
+/// Returns the response for a path that does not exist.
 pub(crate) fn missing() -> Response<PageBody> {
     refused(StatusCode::NOT_FOUND, "not found\n")
 }

@@ -1,8 +1,8 @@
 //! Sessions of signed-in visitors, and CSRF tokens.
 //!
-//! A session has a random id, in a cookie that no script can read, and the bearer token that it stands for, which stays in
-//! this process. With each request that token is checked as if the request had carried it. A form needs a CSRF
-//! token, which only our pages know: a MAC of the session, or of the caller if it has no session.
+//! A session has a random id, in a cookie that no script can read, and a bearer token, which stays in
+//! this process. The token is checked with each request as if the request had carried it. A form needs a
+//! CSRF token, which only our pages know: a MAC of the session, or of the caller if it has no session.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_secs(12 * 3600);
 const MAX_AGE: Duration = Duration::from_secs(7 * 24 * 3600);
 /// The maximum number of sessions of one token; beyond it, the one of them that was idle longest ends.
 const MAX_OWN: usize = 20;
-/// The maximum number of sessions; beyond it, the one that was idle longest ends.
+/// The maximum number of sessions. Beyond it, the session that was idle longest ends.
 const MAX_SESSIONS: usize = 1_000;
 
 /// The sessions of one server.
@@ -92,7 +92,7 @@ impl Sessions {
     }
 }
 
-/// What a CSRF token is bound to: the session, or the caller if it has no session.
+/// Returns the subject of a CSRF token: the session, or the caller if it has no session.
 fn csrf_subject(head: &Parts, principal: Option<&Principal>) -> String {
     match (principal, session_id(head)) {
         (None, _) => "anonymous".to_owned(),

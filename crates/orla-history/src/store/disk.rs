@@ -1,7 +1,7 @@
 //! Rows in a file of SQLite, with columns that people can read with `sqlite3`.
 //!
-//! The file is made with the first row, and opened again after each failure, so a disk that is full or a file that someone has
-//! locked costs at most the calls that end meanwhile. Several processes may share it.
+//! The file is created with the first row, and opened again after each failure. A full disk or a locked
+//! file therefore loses at most the calls that end in the meantime. Several processes may share it.
 
 use std::collections::HashSet;
 use std::fs::{self, OpenOptions};
@@ -87,7 +87,7 @@ CREATE INDEX calls_outermost ON calls (seq) WHERE parent IS NULL;
 const CALL_COLUMNS: &str = "id, parent, root, depth, capability, name, kind, principal, principal_id, outcome, \
                             started_at, duration_ms, queued_ms";
 
-/// Why a file cannot be used as a history. One line that names the file and says what to do.
+/// The reason why a file cannot be used as a history: one line that names the file and says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -114,7 +114,7 @@ pub enum OpenError {
     Failed {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The cause.
         source: io::Error,
     },
 }
@@ -133,7 +133,7 @@ pub(crate) struct Disk {
 #[derive(Default)]
 struct Writer {
     connection: Option<Connection>,
-    /// What could not be written yet.
+    /// The rows that could not be written yet.
     pending: Vec<Row>,
     pending_bytes: usize,
     dropped: u64,
@@ -170,7 +170,7 @@ impl Disk {
         };
         let written = insert(connection, &writer.pending, &self.options.read().clone());
         if written.is_err() {
-            // What is wrong may be the connection.
+            // The connection may be the cause.
             writer.connection = None;
         }
         written.map_err(|err| err.to_string())
@@ -215,7 +215,7 @@ impl Disk {
 }
 
 impl Disk {
-    /// Writes what waits. What fails is logged once.
+    /// Writes the waiting rows. A failure is logged once.
     fn write_pending(&self, writer: &mut Writer) {
         writer.tried = Some(Instant::now());
         match self.try_write(writer) {
@@ -244,7 +244,7 @@ impl Disk {
 impl Store for Disk {
     fn write(&self, rows: Vec<Row>) {
         let mut writer = self.writer.lock();
-        // What waits already is kept before what is new.
+        // Waiting rows are kept in preference to new ones.
         for row in rows {
             let bytes = writer.pending_bytes + size(&row);
             if writer.pending.len() >= MAX_PENDING
@@ -323,11 +323,11 @@ impl Store for Disk {
     }
 }
 
-/// Returns whether a file is a history of this version, or is not there; or is locked, which whoever
-/// uses it finds out.
+/// Checks that a file is a history of this version, or does not exist. A locked file passes; the later
+/// use reports the lock.
 ///
-/// Closing any descriptor of a file releases all POSIX locks that the process has on it, so SQLite alone
-/// opens the file.
+/// Closing any descriptor of a file releases all POSIX locks of the process on it, so only SQLite opens
+/// the file.
 fn check(path: &Path, patience: Duration) -> Result<(), OpenError> {
     let failed = |source| OpenError::Failed { path: path.to_owned(), source };
     let foreign = || OpenError::NotHistory { path: path.to_owned() };
@@ -352,7 +352,7 @@ fn check(path: &Path, patience: Duration) -> Result<(), OpenError> {
         Err(err) => match rusqlite::Error::sqlite_error_code(&err) {
             Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => Err(foreign()),
             Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => Ok(()),
-            // SQLite does not say why.
+            // SQLite does not report the reason.
             Some(ErrorCode::CannotOpen) => Err(failed(
                 fs::metadata(path).err().unwrap_or_else(|| io::ErrorKind::PermissionDenied.into()),
             )),
@@ -395,7 +395,8 @@ fn connect(path: &Path, patience: Duration) -> Result<Connection, rusqlite::Erro
     let connection = Connection::open_with_flags(path, flags())?;
     connection.busy_timeout(patience)?;
     connection.pragma_update(None, "trusted_schema", false)?;
-    // In WAL mode a crash of the process loses nothing, and one of the machine the last moments.
+    // In WAL mode, a crash of the process loses nothing, and a crash of the machine loses the last
+    // moments.
     connection.pragma_update(None, "synchronous", "NORMAL")?;
     connection.pragma_update(None, "temp_store", "MEMORY")?;
     Ok(connection)
@@ -405,7 +406,7 @@ fn flags() -> OpenFlags {
     OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX
 }
 
-/// Writes all rows or none, and removes what is over the bounds.
+/// Writes all rows or none, and removes rows beyond the limits.
 fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Result<(), rusqlite::Error> {
     let transaction = connection.transaction()?;
     {
@@ -474,7 +475,7 @@ fn insert(connection: &mut Connection, rows: &[Row], options: &Options) -> Resul
     transaction.commit()
 }
 
-/// Removes the oldest rows: those over the bound, and some of those that are too old.
+/// Removes the oldest rows: those beyond the limit, and some expired ones.
 fn remove_old(connection: &Connection, options: &Options) -> Result<(), rusqlite::Error> {
     let newest: Option<i64> =
         connection.query_row("SELECT max(seq) FROM calls", [], |row| row.get(0))?;

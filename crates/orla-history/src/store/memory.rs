@@ -22,7 +22,7 @@ pub(crate) struct Memory {
 
 #[derive(Default)]
 struct Rows {
-    /// The one that ended last is the last.
+    /// The rows in the order in which their calls ended.
     rows: VecDeque<Row>,
     bytes: usize,
 }

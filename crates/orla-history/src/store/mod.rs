@@ -13,7 +13,7 @@ use crate::HistoryError;
 use crate::call::{Call, Row};
 use crate::query::{Query, Viewer};
 
-/// Keeps nothing.
+/// A store that keeps no rows.
 pub(crate) struct Nothing;
 
 impl Store for Nothing {
@@ -40,11 +40,11 @@ impl Store for Nothing {
 
 /// Keeps rows. All of it blocks.
 pub(crate) trait Store: Send + Sync {
-    /// Adds rows in the order in which their calls ended. A later row of a call replaces the earlier one. What fails is
-    /// logged.
+    /// Adds rows in the order in which their calls ended. A later row of a call replaces the earlier
+    /// one. Failures are logged.
     fn write(&self, rows: Vec<Row>);
 
-    /// Writes what could not be written before, and removes what is too old.
+    /// Writes the rows that could not be written before, and removes expired ones.
     fn tidy(&self);
 
     /// Writes what could not be written before, for the last time.
@@ -55,7 +55,7 @@ pub(crate) trait Store: Send + Sync {
         0
     }
 
-    /// Returns the calls that are wanted and seen, the one that ended last first.
+    /// Returns the calls of a query that the viewer may see, the last ended one first.
     fn list(&self, query: &Query, viewer: &Viewer) -> Result<Vec<Call>, HistoryError>;
 
     /// Returns the call with this id.
@@ -64,6 +64,6 @@ pub(crate) trait Store: Send + Sync {
     /// Returns the calls with this root, which were within it.
     fn within(&self, root: &str) -> Result<Vec<Call>, HistoryError>;
 
-    /// Those of these ids that calls have.
+    /// Returns those of these ids that belong to calls.
     fn known(&self, ids: HashSet<String>) -> Result<HashSet<String>, HistoryError>;
 }

@@ -1,8 +1,8 @@
-//! Moves what the log holds into the main file, so that the log stays small.
+//! Moves the content of the log into the main file, so that the log stays small.
 //!
-//! A thread of its own does it while batches are written. The log begins anew only when all of it has been moved. So
-//! once little is left, the writer moves the rest itself, which is quick; and it moves everything if the thread cannot
-//! keep up.
+//! A separate thread does so while batches are written. The log begins anew only when all of it has been
+//! moved. Once little is left, the writer therefore moves the rest itself, which is quick. If the thread
+//! cannot keep up, the writer moves everything.
 
 use std::io;
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use rusqlite::wal::CheckpointMode;
 
 use super::database::Connection;
 
-/// Pages of the log from which on it is moved (4 MiB).
+/// The number of log pages from which on the log is moved (4 MiB).
 const LOG_PAGES: i32 = 1024;
 /// As many pages the writer moves itself.
 const REST_PAGES: i32 = 128;
 /// With as many pages in the log the writer stops for them (64 MiB).
 const MAX_LOG_PAGES: i32 = 16 * LOG_PAGES;
 
-/// What the writer knows of the log.
+/// The writer's knowledge of the log.
 pub(super) struct Checkpoints {
     start: mpsc::SyncSender<()>,
     progress: Arc<Progress>,
@@ -34,7 +34,7 @@ struct Progress {
     moved: AtomicI32,
 }
 
-/// What is to be done about the log.
+/// The next action for the log.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Nothing,
@@ -80,7 +80,7 @@ impl Checkpoints {
 }
 
 fn step(log: i32, moved: i32, running: bool) -> Step {
-    // What was moved is of the log before, if that was longer than this one is.
+    // The number of moved pages refers to the previous log if that was longer.
     let rest = if moved <= log { log - moved } else { log };
     match log {
         ..LOG_PAGES => Step::Nothing,
@@ -91,8 +91,8 @@ fn step(log: i32, moved: i32, running: bool) -> Step {
     }
 }
 
-/// Moves what can be moved without waiting. A failure is no loss: the log keeps everything, and the next time
-/// everything is moved again.
+/// Moves the pages that can be moved without waiting. A failure loses nothing: the log keeps its
+/// content, and the next checkpoint moves it.
 fn checkpoint(connection: &Connection) -> i32 {
     let moved = connection.sqlite.wal_checkpoint_v2(None::<&str>, CheckpointMode::PASSIVE);
     moved.map_or(0, |(_, moved)| moved.max(0))

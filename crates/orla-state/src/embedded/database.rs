@@ -1,4 +1,4 @@
-//! What is asked of SQLite.
+//! The operations on SQLite.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use crate::{Change, Expect, Order, Query, Record, Revision, StateError, WriteErr
 /// How long another program may lock the file, for example a person's `sqlite3` with a transaction.
 const LOCKED: Duration = Duration::from_secs(5);
 
-/// How many revisions are reserved at once. What is left of them when the file is closed is never used.
+/// The number of revisions reserved at once. Revisions that are left when the file is closed are never
+/// used.
 const RESERVED: i64 = 1 << 16;
 
-/// The tables, and what people see of them with `sqlite3`.
+/// The tables, with views for people who use `sqlite3`.
 const SCHEMA: &str = "
 CREATE TABLE records (id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, revision INTEGER NOT NULL, value BLOB NOT NULL);
 CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
@@ -35,7 +36,7 @@ pub(super) struct Connection {
     log_pages: Arc<AtomicI32>,
 }
 
-/// Why SQLite could not do something.
+/// The reason why an operation of SQLite failed.
 #[derive(Debug)]
 pub(super) enum Failure {
     /// The disk is full.
@@ -81,7 +82,7 @@ enum Refused {
 }
 
 impl Connection {
-    /// Makes a file with its tables, and nothing beside it.
+    /// Creates a file with its tables, and no file beside it.
     pub(super) fn create(path: &Path) -> Result<(), rusqlite::Error> {
         let sqlite = rusqlite::Connection::open_with_flags(path, flags())?;
         sqlite.pragma_update(None, "page_size", PAGE)?;
@@ -89,13 +90,13 @@ impl Connection {
         sqlite.pragma_update(None, "user_version", FORMAT)?;
         sqlite.pragma_update(None, "synchronous", "FULL")?;
         sqlite.execute_batch(&format!("BEGIN; {SCHEMA} COMMIT;"))?;
-        // Last, so that everything is in the main file and nothing is left to be moved there.
+        // Set last, so that all data is in the main file and nothing is left to move.
         sqlite.pragma_update(None, "journal_mode", "WAL")?;
         sqlite.close().map_err(|(_, err)| err)
     }
 
-    /// Opens a file that exists. It is not moved into by closing this connection, unless
-    /// [`Connection::checkpoint_at_close`] says so.
+    /// Opens an existing file. Closing this connection does not move the log into the file, unless
+    /// [`Connection::checkpoint_at_close`] enables that.
     pub(super) fn open(path: &Path, cache_kib: i32) -> Result<Self, rusqlite::Error> {
         use rusqlite::config::DbConfig;
         let mut sqlite = rusqlite::Connection::open_with_flags(path, flags())?;
@@ -229,7 +230,7 @@ impl<'c> Writer<'c> {
     }
 
     fn apply(&mut self, batch: &[Change]) -> Result<Vec<Revision>, Refused> {
-        // A change that conflicts has changed nothing by itself.
+        // A single change that conflicts has changed nothing.
         if let [change] = batch {
             return Ok(vec![self.change(change)?]);
         }
@@ -266,7 +267,7 @@ impl<'c> Writer<'c> {
     }
 }
 
-/// Returns a revision as SQLite has it. One that is too large is none that a record has.
+/// Returns a revision in the form of SQLite. A revision that is too large belongs to no record.
 fn signed(revision: Revision) -> i64 {
     i64::try_from(revision).unwrap_or(-1)
 }
@@ -290,7 +291,7 @@ impl<'c> Reader<'c> {
         Ok(self.get.query_row([key], record).optional()?)
     }
 
-    /// Returns the records under several keys, at one moment: what was read stays valid for the next
+    /// Returns the records under several keys, at one moment. An earlier read stays valid for the next
     /// one.
     pub(super) fn get_all(&mut self, keys: &[String]) -> Result<Vec<Option<Record>>, Failure> {
         let moment = self.connection.sqlite.unchecked_transaction()?;
@@ -326,7 +327,7 @@ impl Failure {
         self.of("read")
     }
 
-    /// The error of what could not be done to the state.
+    /// Returns the error for a failed operation.
     fn of(&self, done: &str) -> StateError {
         StateError::new(match self {
             Self::NoRoom => {

@@ -1,4 +1,4 @@
-//! What the beginning of a state file and its log say, before SQLite opens them. Pure.
+//! Checks the beginning of a state file and its log, before SQLite opens them. Pure.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Seek, SeekFrom};
@@ -15,7 +15,7 @@ pub(super) const HEADER: usize = 100;
 const LOG_HEADER: usize = 32;
 const FRAME_HEADER: usize = 24;
 
-/// Why a file is not opened.
+/// The reason why a file is not opened.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Problem {
     /// It is something else.
@@ -33,9 +33,10 @@ pub(super) struct Log {
     pages: BTreeSet<u32>,
 }
 
-/// Checks the header of a main file against the file's size. Returns the bytes of a page.
+/// Checks the header of a main file against the file's size. Returns the size of a page.
 ///
-/// With a log the main file may be shorter than its header says: pages that are missing are in the log.
+/// With a log, the main file may be shorter than its header says, because the missing pages are in the
+/// log.
 pub(super) fn check(
     header: &[u8],
     size: u64,
@@ -46,7 +47,7 @@ pub(super) fn check(
         return Err(Problem::Damaged("it is empty".to_owned()));
     }
     if !header.starts_with(MAGIC) {
-        // What is left of a file that was cut may be less than that.
+        // A truncated file may be even shorter.
         return Err(match MAGIC.starts_with(header) {
             true => cut(size),
             false => Problem::NotState,
@@ -74,7 +75,7 @@ pub(super) fn check(
     }
     let log = log(page)?;
     let whole = u32::try_from(size / u64::from(page)).unwrap_or(u32::MAX);
-    // Pages beyond what the header counts are of no account.
+    // Pages beyond the count in the header do not matter.
     let in_log = |log: Log| log.pages.range(whole + 1..=pages).count();
     if whole < pages && log.map_or(0, in_log) < (pages - whole) as usize {
         return Err(cut(size));
@@ -102,7 +103,7 @@ pub(super) fn log(mut log: impl Read + Seek, page: u32) -> io::Result<Result<Opt
             }
         }
     }
-    // A header that is not whole was being written, and nothing follows it.
+    // An incomplete header was being written, and nothing follows it.
     if got < LOG_HEADER {
         return Ok(Ok(None));
     }

@@ -2,15 +2,16 @@
 //!
 //! # How it works
 //!
-//! One thread writes ([`writer`]). It takes all batches that wait, applies them in one transaction, and answers them
-//! once the log has been synced; batches that arrive meanwhile are the next transaction. Another thread reads
-//! ([`reader`]), and a third one moves what the log holds into the main file ([`checkpoint`]). The futures of the store
-//! only send to these threads, so that no task blocks.
+//! One thread writes ([`writer`]). It takes all waiting batches, applies them in one transaction, and
+//! answers them once the log has been synced. Batches that arrive in the meantime form the next
+//! transaction. Another thread reads ([`reader`]), and a third one moves the content of the log into the
+//! main file ([`checkpoint`]). The futures of the store only send to these threads, so that no task
+//! blocks.
 //!
 //! # Invariants
 //!
-//! - One process owns the state: it holds a lock on the directory. SQLite's own locks stay as they
-//!   are, so that other programs can read the file meanwhile.
+//! - One process owns the state: it holds a lock on the directory. SQLite's own locks are unchanged, so
+//!   that other programs can read the file at the same time.
 //! - A refused file is not changed, and no files are left beside it ([`open`]).
 //! - After [`Embedded::close`] everything is in the main file.
 
@@ -43,7 +44,8 @@ const QUEUED_WRITES: usize = 4096;
 const QUEUED_BYTES: usize = 64 << 20;
 /// Reads that wait.
 const QUEUED_READS: usize = 1024;
-/// How long batches are held back that nobody waits for, and how many at most.
+/// How long batches are held back for which no caller waits, and the maximum number of changes held
+/// back.
 const HELD_BACK: (Duration, usize) = (Duration::from_millis(2), 1024);
 
 /// Keeps records in one file of a directory.
@@ -79,11 +81,11 @@ impl Embedded {
         Self::open_with(directory, Limits::default())
     }
 
-    /// Opens the state with limits of its own.
+    /// Opens the state with other limits.
     ///
     /// # Errors
     ///
-    /// As for [`Embedded::open`].
+    /// Returns the errors of [`Embedded::open`].
     pub fn open_with(directory: &Path, limits: Limits) -> Result<Self, OpenError> {
         let opened = open::open(directory)?;
         let (writes, write_queue) = mpsc::channel(QUEUED_WRITES);
@@ -155,13 +157,13 @@ impl StateStore for Embedded {
                 if let Ok(written) = timeout(HELD_BACK.0, &mut result).await {
                     return written.map_err(|_| closed())?;
                 }
-                // It takes along what is held back.
+                // The write includes the batches that are held back.
                 self.to_write(Vec::new()).await?.0
             }
             Some(write) => write,
         };
         if queues.writes.send(next).await.is_err() {
-            // Nobody writes what is held back any more, and it would keep its room.
+            // No write will include the batches that are held back, and they would keep their room.
             self.later.lock().clear();
             return Err(closed().into());
         }

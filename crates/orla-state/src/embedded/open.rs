@@ -1,4 +1,4 @@
-//! Opening a state: the lock, the checks that change nothing, and the making of a new file.
+//! Opens a state: takes the lock, makes the checks that change nothing, and creates a new file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Write as _};
@@ -12,7 +12,7 @@ use super::file::{self, FORMAT, HEADER, Problem};
 pub const FILE: &str = "state.db";
 /// A new file until it is whole.
 const NEW: &str = "state.db.new";
-/// What SQLite puts beside the main file while it is open.
+/// The files that SQLite creates beside the main file while it is open.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
 /// Files up to this size are checked page by page.
 const CHECKED_BYTES: u64 = 8 << 20;
@@ -23,7 +23,7 @@ const WRITER_CACHE: i32 = 2048;
 const READER_CACHE: i32 = 1024;
 const CHECKPOINT_CACHE: i32 = 64;
 
-/// Why a state cannot be opened. One line that names the file and says what to do.
+/// The reason why a state cannot be opened: one line that names the file and says what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -199,7 +199,7 @@ fn create(directory: &Path, path: &Path) -> Result<(), OpenError> {
         fs::rename(&new, path)?;
         Ok(File::open(directory)?.sync_all()?)
     };
-    // What a process left that was killed here would be taken for a part of this one.
+    // The remains of a process that was killed here would be mistaken for a part of this state.
     remove(&new).map_err(|source| failure(path, source))?;
     make().map_err(|err| {
         // The error that matters is the first one.
@@ -229,7 +229,7 @@ fn create_private(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Opens a connection for each thread, after a look at what they find.
+/// Opens a connection for each thread, after a check of the files.
 fn connect(path: &Path, thoroughly: bool) -> Result<[Connection; 3], Failure> {
     let writer = Connection::open(path, WRITER_CACHE)?;
     writer.check(thoroughly)?;

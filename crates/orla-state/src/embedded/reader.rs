@@ -19,7 +19,7 @@ pub(super) enum Read {
 pub(super) fn run(connection: &Connection, mut reads: mpsc::Receiver<Read>) {
     let mut reader = Reader::new(connection);
     while let Some(read) = reads.blocking_recv() {
-        // Nothing is read for a caller that has gone away.
+        // Requests of callers that have gone away are not read.
         match read {
             Read::Get { answer, .. } if answer.is_closed() => {}
             Read::GetAll { answer, .. } if answer.is_closed() => {}

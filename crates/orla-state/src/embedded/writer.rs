@@ -63,7 +63,7 @@ fn run(
     };
     while let Some(first) = writes.blocking_recv() {
         let mut group = vec![first];
-        // Those that arrive from now on are for the next transaction.
+        // Batches that arrive from now on belong to the next transaction.
         for _ in 0..writes.len() {
             group.extend(writes.try_recv());
         }

@@ -1,8 +1,8 @@
-//! The suite that every engine passes.
+//! The conformance tests for engines.
 //!
-//! [`conforms`] asks an engine everything that [`StateStore`] promises. It uses keys below a prefix only, so that an
-//! engine on other machines can be asked more than once. [`Model`] is the same as a map; property tests compare an
-//! engine with it. [`Shared`] is a store for tests of several nodes.
+//! [`conforms`] checks every promise of [`StateStore`] on an engine. It only uses keys below a prefix,
+//! so that a remote engine can be tested more than once. [`Model`] is a map with the same behaviour, and
+//! property tests compare an engine with it. [`Shared`] is a store for tests of several nodes.
 
 mod model;
 mod shared;
@@ -303,7 +303,8 @@ impl Suite {
         let first = self.store.write_later(vec![self.put("l", "1")]).await.unwrap();
         let record = self.get("l").await.unwrap();
         assert_eq!((&*record.value, vec![record.revision]), (&b"1"[..], first.clone()));
-        // Whatever is written meanwhile: each gets its own answer, and of two with one condition one is made.
+        // With any concurrent writes, each write gets its own answer, and of two writes with one
+        // condition, one is made.
         let next = |value| self.put("l", value).expecting(Expect::Revision(first[0]));
         let (store, one) = (Arc::clone(&self.store), next("2"));
         let later = tokio::spawn(async move { store.write_later(vec![one]).await });

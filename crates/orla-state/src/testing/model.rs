@@ -1,4 +1,4 @@
-//! A map that does what a store promises, and any operations on both.
+//! A map with the behaviour of a store, and arbitrary operations on both.
 
 use std::collections::BTreeMap;
 
@@ -7,17 +7,17 @@ use proptest::prelude::*;
 
 use crate::{Change, Expect, Order, Query, Revision, StateStore, WriteError};
 
-/// What a store should hold.
+/// The expected content of a store.
 #[derive(Clone, Debug, Default)]
 pub struct Model {
     records: BTreeMap<String, (Bytes, Revision)>,
     last: Revision,
 }
 
-/// One thing that is asked of a store.
+/// One operation on a store.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// Changes; a condition is taken from what the model holds.
+    /// Changes. Each condition is chosen from the content of the model.
     Write(Vec<(u8, Option<u8>, Condition)>),
     /// One record.
     Get(u8),
@@ -95,10 +95,11 @@ impl Model {
         }
     }
 
-    /// Asks the store for everything.
+    /// Compares all records with the store.
     ///
     /// # Panics
-    /// It does not hold what the model holds.
+    ///
+    /// Panics if the store's content differs from the model's.
     pub async fn compare_all(&self, store: &dyn StateStore) {
         let all = Query::below("", usize::MAX);
         let found = store.list(all).await.unwrap().into_iter();

@@ -12,10 +12,10 @@ use crate::{
     Change, Limits, MAX_CHANGES, Memory, Query, Record, Revision, StateError, StateStore, WriteError,
 };
 
-/// How many changes a node may hear late, before it looks at all records.
+/// The number of changes that a node may receive late before it must read all records.
 const HEARD: usize = 100_000;
 
-/// What the nodes share.
+/// The shared state of the nodes.
 pub struct Shared {
     records: Memory,
     changed: broadcast::Sender<Arc<str>>,
@@ -28,20 +28,20 @@ pub struct Shared {
 pub enum Way {
     /// As ever.
     Open,
-    /// Nothing can be written, and nothing is heard. Reads are of the copy that the node has.
+    /// The node can neither write nor receive changes. It reads its own copy.
     Away,
     /// The same, and requests hang.
     Hangs,
-    /// The node stands still: what it began goes on when it does.
+    /// The node is suspended. Its operations continue when it does.
     Stopped,
 }
 
-/// What happens to a write that changes a key with this text, when it is the one of this number.
+/// What happens at the `n`-th write that changes a key with this text.
 #[derive(Clone, Copy, Debug)]
 pub enum At {
-    /// The node stands still before it is made.
+    /// The node is suspended before the write is made.
     Before(&'static str, usize),
-    /// The node stands still when it is made.
+    /// The node is suspended after the write is made.
     After(&'static str, usize),
     /// It is made, and the answer is lost.
     Unanswered(&'static str, usize),
@@ -62,7 +62,7 @@ struct Reached {
 }
 
 impl Shared {
-    /// An empty store. The answer to a write takes so long.
+    /// Creates an empty store. The answer to a write takes this long.
     pub fn new(way_back: Duration) -> Arc<Self> {
         let records = Memory::new(Limits { changes: MAX_CHANGES, ..Limits::default() });
         Arc::new(Self { records, changed: broadcast::Sender::new(HEARD), way_back })
@@ -73,7 +73,7 @@ impl Shared {
         &self.records
     }
 
-    /// Has all nodes hear that a record has changed.
+    /// Notifies all nodes that a record has changed.
     pub fn tell(&self, key: impl Into<Arc<str>>) {
         drop(self.changed.send(key.into()));
     }
@@ -87,7 +87,7 @@ impl Shared {
         tokio::spawn(async move {
             loop {
                 let key = heard.recv().await;
-                // What it hears of the others waits while it hears nothing.
+                // Changes of other nodes are queued while the node receives nothing.
                 if open.wait_for(|way| *way == Way::Open).await.is_err() {
                     return;
                 }
@@ -119,12 +119,12 @@ impl Link {
         self.way.send_replace(way);
     }
 
-    /// What happens to a later write; `None`: nothing.
+    /// Sets what happens at a later write; `None` means nothing.
     pub fn at(&self, at: Option<At>) {
         *self.at.lock() = at;
     }
 
-    /// What happens to a write of these keys, if it is its turn.
+    /// Returns what happens to a write of these keys, if it is its turn.
     fn turn(&self, changes: &[Change]) -> Option<At> {
         let mut at = self.at.lock();
         let (At::Before(text, left) | At::After(text, left) | At::Unanswered(text, left)) =
