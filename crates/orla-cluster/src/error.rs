@@ -1,4 +1,3 @@
-
 use std::path::PathBuf;
 
 use async_nats::jetstream::ErrorCode;

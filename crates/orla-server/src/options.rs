@@ -48,9 +48,9 @@ pub struct ServerOptions {
     pub max_piped_requests: usize,
     /// How long sessionless clients may take a list for fresh: 5 s.
     pub list_ttl: Duration,
-    /// How long calls may continue after the server was asked to stop: 10 s.
+    /// How long calls may continue after a request to stop the server: 10 s.
     pub drain: Duration,
-    /// What the server is as an agent.
+    /// The settings of the server as an agent.
     pub agent: AgentOptions,
     /// Whether pages for people are served, if the program has any: yes.
     pub pages: bool,
@@ -101,7 +101,7 @@ pub struct Unauthenticated {
     pub peer: IpAddr,
     /// `no token` or `invalid token`.
     pub problem: &'static str,
-    /// What exactly is wrong with the token. Its bearer must not see this.
+    /// The exact problem with the token. Its bearer must not see this.
     pub reason: Option<&'static str>,
 }
 

@@ -172,7 +172,7 @@ impl Core {
         self.tasks.get()
     }
 
-    /// What was called, if the program keeps it.
+    /// Returns the history, if the program keeps one.
     pub(crate) fn history(&self) -> Option<&History> {
         self.history.get().filter(|history| history.is_enabled())
     }
@@ -227,7 +227,7 @@ impl Core {
         !self.settings.load().options.auth.are_required() && !self.tls.asks_clients()
     }
 
-    /// What tells this process from the others of its cluster, if it is a node of one.
+    /// Returns the identifier of this process in its cluster, if it is a node of one.
     pub(crate) fn instance(&self) -> Option<Arc<str>> {
         self.cluster().map(|cluster| cluster.instance().into())
     }
@@ -302,7 +302,7 @@ impl Core {
         self.serving.load(Ordering::Relaxed) && !self.draining.is_cancelled()
     }
 
-    /// Why tasks cannot be kept, if that is known.
+    /// Returns why tasks cannot be kept, if that is known.
     pub(crate) async fn state_trouble(&self) -> Option<String> {
         /// How long the state may take to answer.
         const PATIENCE: Duration = Duration::from_secs(2);
@@ -341,14 +341,14 @@ impl Core {
         }
     }
 
-    /// What a sessionless client may do with a list.
+    /// Returns how a sessionless client may cache a list.
     pub(crate) fn cache_hint(&self) -> CacheHint {
         let ttl = self.settings.load().options.list_ttl;
         CacheHint { ttl_ms: full_millis(ttl) }
     }
 }
 
-/// Who answers.
+/// Returns the name and version of the server.
 pub(crate) fn implementation() -> Implementation {
     Implementation::new("orla", env!("CARGO_PKG_VERSION"))
 }

@@ -28,7 +28,7 @@ impl Default for AuthLimits {
     }
 }
 
-/// What to do about a failure.
+/// How to treat a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// The peer may try again.

@@ -1,4 +1,5 @@
-//! Answers requests for pages (`pages`): authenticates the visitor, reads the body, and ends what is answered with its credential.
+//! Answers requests for pages (`pages`): authenticates the visitor, reads the body, and ends the answer
+//! together with the visitor's credential.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -152,7 +153,7 @@ pub(crate) async fn serve(
 /// Returns the request as if it had carried a token.
 fn with_token(head: &Parts, token: &str) -> Parts {
     let mut head = head.clone();
-    // What no header can hold is no token.
+    // A text that no header can contain cannot be a token.
     let value = HeaderValue::from_str(&format!("Bearer {token}"));
     head.headers.insert(AUTHORIZATION, value.unwrap_or(HeaderValue::from_static("Bearer ?")));
     head

@@ -1,4 +1,4 @@
-//! Calls that wait for an approval, as they are shown to people.
+//! Calls that wait for an approval, in the form for people.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -8,12 +8,12 @@ use http::StatusCode;
 use orla_marketplace::{AnswerError, JsonText, PendingApproval, Principal, Redactor};
 use serde_json::value::RawValue;
 
-/// A call that waits for an approval, here or at another node, as shown to its caller and to
-/// callers who may answer.
+/// A call that waits for an approval, at this or another node, in the form for its caller and its
+/// approvers.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ApprovalRequest {
-    /// By which it is answered.
+    /// The id with which it is answered.
     pub id: String,
     /// The id of the capability.
     pub capability: String,
@@ -27,11 +27,11 @@ pub struct ApprovalRequest {
     pub call_id: Arc<str>,
     /// Whether the caller that sees it may answer it.
     pub is_answerable: bool,
-    /// The node at which it waits, if that is another one.
+    /// The node at which it waits, if it is another node.
     pub node: Option<String>,
 }
 
-/// Why a question cannot be answered.
+/// The reason why a question cannot be answered.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ApprovalRefused {
@@ -46,7 +46,7 @@ pub enum ApprovalRefused {
 }
 
 impl ApprovalRefused {
-    /// Returns the status of the response that says so.
+    /// Returns the status of the response.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::Here(AnswerError::NotAllowed) => StatusCode::FORBIDDEN,

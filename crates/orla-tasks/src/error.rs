@@ -1,4 +1,3 @@
-
 use orla_marketplace::RuntimeError;
 use orla_state::StateError;
 

@@ -49,7 +49,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// One capability of each kind, with what it is called with. All but two add 1 and 2.
+/// One capability of each kind, with its input. All but two add 1 and 2.
 fn capabilities(server: &str) -> [(&'static str, ProviderType, &'static str); 7] {
     let sum = r#"{"a": 1, "b": 2}"#;
     let mut http = HttpCapability::new(server, None, 5_000);

@@ -1,4 +1,5 @@
-//! Which crate may know which, what the language may rest on, and that no circle of modules crosses folders.
+//! Checks the dependencies between crates, the dependencies of the language, and that no cycle of
+//! modules crosses folders.
 
 #[path = "dependencies/modules.rs"]
 mod modules;
@@ -74,8 +75,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// Everything that `rtfs` rests on, however far down: numbers, maps, shared pointers and regular
-/// expressions, and nothing that opens a file, a socket or a process, reads a clock or starts a thread.
+/// All direct and indirect dependencies of `rtfs`: numbers, maps, shared pointers and regular
+/// expressions. None of them opens a file, a socket or a process, reads a clock or starts a thread.
 const BELOW_RTFS: &[&str] = &[
     "aho-corasick",
     "allocator-api2",
@@ -95,19 +96,20 @@ const BELOW_RTFS: &[&str] = &[
     "triomphe",
 ];
 
-/// Everything besides that `orla-registry` rests on: formats, texts, hashes and calendars, and nothing that
-/// opens a file, a socket or a process, reads a clock or starts a thread. Macros run in the compiler alone,
-/// and are not counted.
+/// All further dependencies of `orla-registry`: formats, texts, hashes and calendars. None of them opens
+/// a file, a socket or a process, reads a clock or starts a thread. Macros run only in the compiler, and
+/// are not counted.
 const BELOW_REGISTRY: &[&str] = &[
-    // Not built: `cargo metadata` takes features that a crate would pass on to `jiff`, were they on, for ones that
-    // are. `cargo tree -e features -i jiff` shows those that are.
+    // Not built: `cargo metadata` treats features that a crate would pass on to `jiff` as enabled.
+    // `cargo tree -e features -i jiff` shows the enabled ones.
     "jiff-tzdb-platform",
     "windows-link",
     "arraydeque",
     "block-buffer",
     "cfg-if",
     "cmov",
-    // What other crates ask of the same crates brings in these three, which do nothing by themselves.
+    // Features that other crates enable on the same dependencies add these three, which are inactive by
+    // themselves.
     "const-oid",
     "log",
     "serde",

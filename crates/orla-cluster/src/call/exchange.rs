@@ -68,7 +68,7 @@ impl Out {
     ///
     /// # Errors
     ///
-    /// Those of [`send`](Self::send).
+    /// Returns the errors of [`send`](Self::send).
     pub(super) async fn send_payload(&self, kind: Kind, payload: &Bytes) -> Result<(), String> {
         let (first, others) = chunks(payload, self.link.chunk());
         let sent = first.len();
@@ -80,7 +80,7 @@ impl Out {
     ///
     /// # Errors
     ///
-    /// Those of [`send`](Self::send).
+    /// Returns the errors of [`send`](Self::send).
     pub(super) async fn send_chunks(
         &self,
         chunks: impl Iterator<Item = Bytes>,

@@ -331,7 +331,7 @@ pub(crate) fn cursor_after(name: &str) -> String {
 ///
 /// # Errors
 ///
-/// −32602 for anything else.
+/// Returns −32602 for anything else.
 pub(crate) fn read_cursor(cursor: &RawValue) -> Result<String, ErrorData> {
     let read = || {
         let bytes = BASE64_URL_SAFE_NO_PAD.decode(&*rpc::text(cursor).ok()?).ok()?;

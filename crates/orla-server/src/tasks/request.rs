@@ -1,4 +1,4 @@
-//! What a request asks of tasks. No I/O.
+//! Parses requests about tasks. No I/O.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -16,12 +16,12 @@ const HANDSHAKE: u8 = 0x16;
 const PLAIN: &[u8] = b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
 content-length: 37\r\nconnection: close\r\n\r\nthis port speaks HTTPS: use https://\n";
 
-/// Makes a TLS connection of a new one, and finds the caller that its certificate names. A client that
-/// speaks plain HTTP gets an answer that says so.
+/// Makes the TLS handshake of a new connection, and returns the caller that its certificate names. A
+/// client that speaks plain HTTP gets an answer that says so.
 ///
 /// # Errors
 ///
-/// Returns an error if the client does not speak TLS, or the handshake failed.
+/// Returns an error if the client does not speak TLS, or if the handshake failed.
 pub(crate) async fn accept(
     tls: &Arc<Tls>,
     mut stream: TcpStream,
@@ -29,7 +29,8 @@ pub(crate) async fn accept(
     let mut first = [0];
     if stream.peek(&mut first).await? == 1 && first[0] != HANDSHAKE {
         stream.write_all(PLAIN).await?;
-        // Closed in good order, so that the answer is not lost with what was not read.
+        // The connection is shut down properly, so that the answer is not lost together with unread
+        // data.
         stream.shutdown().await?;
         let mut rest = [0; 1024];
         while stream.try_read(&mut rest).is_ok_and(|read| read > 0) {}

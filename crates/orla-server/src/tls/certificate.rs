@@ -1,4 +1,4 @@
-//! What a certificate says of its holder. Pure.
+//! Reads the holder's identity from a certificate. Pure.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,11 +1,11 @@
 //! TLS on the listener: loads certificates from files, replaces them while the server runs, and
 //! identifies callers by client certificates.
 //!
-//! [`Tls`] is the content of the files. The listener takes the newest one for each connection
-//! ([`Current`]), so replacing a certificate ends no connection. Files that cannot be used change
-//! nothing: the old certificate stays.
+//! [`Tls`] is the content of the files. The listener takes the newest content for each connection
+//! ([`Current`]), so replacing a certificate ends no connection. If the files cannot be used, the old
+//! certificate stays.
 //!
-//! # What is deliberately absent
+//! # Deliberately absent
 //!
 //! TLS below 1.2, renegotiation, early data, and revocation lists.
 
@@ -46,8 +46,8 @@ pub struct TlsSettings {
     pub cert: PathBuf,
     /// PEM file of its private key.
     pub key: PathBuf,
-    /// PEM file of the authorities that clients' certificates are checked against; without one, clients are not asked
-    /// for a certificate.
+    /// PEM file of the authorities for clients' certificates. Without it, clients are not asked for a
+    /// certificate.
     pub client_ca: Option<PathBuf>,
     /// The part of a client's certificate that names the caller.
     pub principal: CertificateName,
@@ -73,7 +73,7 @@ pub struct Tls {
     stamp: Vec<Stamp>,
 }
 
-/// Why certificates cannot be used.
+/// The reason why certificates cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("auth.tls: {}: {problem}", .path.display())]
 pub struct TlsError {
@@ -89,7 +89,7 @@ pub(crate) struct ClientCertificate {
     authorities: [u8; 32],
 }
 
-/// What tells whether a file was replaced.
+/// Identifies the version of a file, to detect a replacement.
 type Stamp = Option<(u64, u64, i64, i64)>;
 
 impl Tls {
@@ -198,8 +198,8 @@ impl Current {
         Ok(())
     }
 
-    /// Loads the files again if one of them was replaced, and says whether it did. Failures are logged once for each
-    /// replacement.
+    /// Loads the files again if one of them was replaced, and returns whether it did. Failures are
+    /// logged once for each replacement.
     pub(crate) fn refresh(&self, tried: &mut Vec<Stamp>) -> bool {
         let Some(current) = self.get() else { return false };
         let stamp = stamp(&current.settings);
@@ -275,7 +275,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     Ok(bytes)
 }
 
-/// What the system says, without its number.
+/// Returns the system's message, without its number.
 fn reason(err: &io::Error) -> String {
     let text = err.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::shared_sessions::{Reach, Reached};
 use super::support::World;
 
-/// Takes what is posted.
+/// Records the posts.
 #[derive(Default)]
 struct Posted(Mutex<Vec<Value>>);
 
@@ -34,7 +34,7 @@ impl PushSender for Posted {
 async fn a_node_begins_without_the_common_state_and_posts_what_is_left_when_it_is_there() {
     let (reached, reach) = watch::channel(Reach::Fails);
     let records = Arc::new(Memory::default());
-    // Two messages were rejected before. The end of the second was told.
+    // Two messages were rejected before. The end of the second one was posted.
     for (number, told, row) in [
         (1, json!([]), json!({"context_id": "c", "posts": "alpha"})),
         (2, json!(["h"]), json!({"context_id": "c"})),

@@ -1,4 +1,4 @@
-//! What a client gets over HTTP, whatever it sends.
+//! The responses to clients over HTTP, including invalid requests.
 
 use std::time::Duration;
 
@@ -214,7 +214,7 @@ async fn a_token_is_needed_everywhere_but_for_health() {
     let bearer = ("authorization", "Bearer secret");
     assert_eq!(client.request("GET /status", &[bearer]).await.0.status, 200);
 
-    // Another token takes over with a reload; what it may not do is use the other's session.
+    // Another token takes over with a reload. It may not use the session of the previous one.
     let init = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {}});
     let (head, _) = client.post("initialize", init, &[bearer]).await;
     client.session = head.header("mcp-session-id").map(str::to_owned);

@@ -115,7 +115,7 @@ async fn a_client_that_returns_to_another_server_misses_nothing() {
     assert!(here.head().await.is_stream());
     let first = here.event().await.unwrap().id.unwrap();
     assert!(first.ends_with("-a1"), "{first}");
-    // In another session, and of a stream that is not there, there is nothing.
+    // Another session has no such stream, and this session has no stream with another number.
     let stranger = alpha.session().await;
     for (session, last) in [(&stranger, first.as_str()), (&here, "99-0-a1")] {
         let mut nothing = moved(session, &beta).await;
@@ -150,7 +150,7 @@ async fn a_subscription_is_told_wherever_the_client_listens() {
     // The second node does not subscribe once more.
     assert_eq!(subscribe(&mut there, "file:1").await["result"], json!({}));
     assert!(others.said().is_empty());
-    // What has changed before the client listens is not lost.
+    // Changes before the client listens are not lost.
     files.updates("file:1");
     let mut stream = listen(&here, &beta, None).await;
     assert_eq!(updated(&mut stream).await["uri"], "file:1");

@@ -26,7 +26,7 @@ async fn begin(client: &mut Connection, id: u32, method: &str, params: Value) {
     client.send(body.to_string().as_bytes(), &[]).await;
 }
 
-/// Sends what is no request, on a connection of its own.
+/// Sends a message other than a request, on its own connection.
 async fn tell(world: &World, session: Option<&String>, message: Value) -> u16 {
     let mut other = world.connect().await;
     other.session = session.cloned();
@@ -61,14 +61,14 @@ async fn a_session_is_asked_on_the_stream_of_the_call() {
     let second = message(&mut client).await.unwrap();
     assert_eq!(second["method"], "sampling/createMessage");
     assert_ne!(first["id"], second["id"]);
-    // In another order than they were asked, one with an error.
+    // The answers come in another order than the questions, one of them with an error.
     let error = json!({"code": -1, "message": "I would rather not", "data": 7});
     let refusal = json!({"jsonrpc": "2.0", "id": second["id"], "error": error});
     assert_eq!(tell(&world, session.as_ref(), refusal).await, 202);
     let answer = |id: &Value| json!({"jsonrpc": "2.0", "id": id, "result": {"n": 1}});
     assert_eq!(tell(&world, session.as_ref(), answer(&first["id"])).await, 202);
     let third = message(&mut client).await.unwrap();
-    // Twice, and to what was never asked.
+    // Some answers come twice, and some have no question.
     for id in [&first["id"], &json!(999), &json!("x"), &third["id"]] {
         assert_eq!(tell(&world, session.as_ref(), answer(id)).await, 202);
     }
@@ -93,7 +93,7 @@ async fn two_clients_never_see_each_others_questions() {
     }
     assert_ne!(asked[0], asked[1]);
     let answer = |id: &Value, who: &str| json!({"jsonrpc": "2.0", "id": id, "result": {"who": who}});
-    // Each answers the other's question first: nobody waits for that.
+    // Each client answers the other's question first. These answers are dropped.
     for (session, id, who) in [
         (&ours.session, &asked[1], "not mine"),
         (&theirs.session, &asked[0], "not mine"),
@@ -147,7 +147,7 @@ async fn what_nobody_waits_for_any_more_is_withdrawn() {
     world.seen.until(|seen| &seen.finished, 2).await;
 }
 
-/// Asks without a session, and gives what the first answer asks for.
+/// Makes a sessionless call, and provides the requests of the first answer.
 async fn ask(client: &mut Connection, mut params: Value, capabilities: Value) -> (u16, Value) {
     params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = capabilities;
     let (head, answer) = client.ask("tools/call", params).await;
@@ -200,13 +200,14 @@ async fn without_a_session_questions_are_rounds() {
     let roots = json!({"method": "roots/list", "params": {}});
     assert_eq!(result["inputRequests"], json!({"name": name, "roots-2": roots}));
 
-    // Half of it: the rest is asked again. What was not asked for is ignored.
+    // A part of the answers: the other questions are asked again. Answers without a question are
+    // ignored.
     let some = json!({"roots-2": {"roots": []}, "odd": {"n": 1}});
     let (_, second) = ask(&mut client, retry(&rounds, &first, some), everything()).await;
     assert_eq!(second["result"]["inputRequests"], json!({"name": name}));
     assert_ne!(second["result"]["requestState"], first["result"]["requestState"]);
 
-    // On another connection, for what is asked belongs to no connection.
+    // On another connection, because questions belong to no connection.
     let mut other = world.connect().await;
     let named = json!({"name": {"action": "accept"}});
     let (_, third) = ask(&mut other, retry(&rounds, &second, named), everything()).await;
@@ -294,7 +295,7 @@ async fn a_request_that_fails_for_want_of_a_capability_says_which() {
     let (status, answer) = ask(&mut client, strict.clone(), json!({"sampling": {}})).await;
     assert_eq!((status, &answer["error"]["code"]), (400, &json!(-32021)));
     assert_eq!(answer["error"]["data"]["requiredCapabilities"], json!({"elicitation": {}}));
-    // What it gave all the same is not lost.
+    // The output before the error is not lost.
     strict["arguments"]["gives"] = json!("half of it");
     let (status, answer) = ask(&mut client, strict, json!({"sampling": {}})).await;
     assert_eq!((status, &answer["result"]["isError"]), (200, &json!(true)));
@@ -433,7 +434,7 @@ async fn a_client_that_goes_away_after_it_has_answered_ends_the_call() {
 #[tokio::test]
 async fn a_parked_call_ends_at_its_deadline() {
     let world = World::new().await;
-    // That calls of another capability may wait for longer changes nothing.
+    // A longer wait that is permitted for another capability changes nothing.
     let mut rule = ApprovalRule::new("approve[0]");
     rule.capabilities = vec![Pattern::new("echo")];
     world.market.approvals().configure(vec![rule]);

@@ -1,4 +1,4 @@
-//! Sessions: what they see, how they end, and what becomes of a request whose client goes away.
+//! Sessions: their snapshots, their end, and requests whose clients disconnect.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ async fn a_session_is_told_of_a_change_once() {
     let methods: Vec<_> = told.as_ref().unwrap().all.iter().map(|message| &message["method"]).collect();
     assert_eq!(methods, ["notifications/tools/list_changed", "notifications/prompts/list_changed"]);
 
-    // A change while no stream is open is told when the next one is.
+    // A change without an open stream is sent on the next stream.
     let mut alone = world.session().await;
     world.reload(&["b"]);
     assert!(alone.get(None).await.is_stream());

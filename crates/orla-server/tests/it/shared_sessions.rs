@@ -155,7 +155,8 @@ async fn sessions_that_are_here_go_on_without_the_common_state() {
         assert_eq!(status(&mut here).await, 200);
         let mut there = moved(&here, &beta).await;
         assert_eq!(status(&mut there).await, 404, "it is not known there");
-        // One that begins now is known to its server, and to all when the state is back.
+        // A session that begins now is known to its server, and to all servers once the state is
+        // reachable again.
         let mut new = beta.session().await;
         assert_eq!(status(&mut new).await, 200);
         reach.send_replace(Reach::Answers);

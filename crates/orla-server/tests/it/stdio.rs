@@ -75,7 +75,7 @@ impl Pipe {
         line.unwrap().map(|line| serde_json::from_str(&line).unwrap())
     }
 
-    /// Closes the input and waits for the server's end; gives what it still said.
+    /// Closes the input and waits for the server's end. Returns the remaining output.
     async fn close(mut self) -> Vec<Value> {
         self.input = None;
         let mut rest = Vec::new();

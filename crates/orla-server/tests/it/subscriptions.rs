@@ -1,4 +1,4 @@
-//! Subscriptions to resources, and what surfaces tell unasked.
+//! Subscriptions to resources, and unsolicited notifications of surfaces.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::broadcast;
 
 use crate::support::{Connection, World, eventually};
 
-/// A surface with any resource whose address begins with its own name; notes who subscribes.
+/// A surface with any resource whose address begins with the surface's name. It records its subscribers.
 pub(super) struct Resources {
     name: &'static str,
     said: Mutex<Vec<String>>,
@@ -81,7 +81,7 @@ pub(super) async fn subscribe(client: &mut Connection, uri: &str) -> Value {
     client.post("resources/subscribe", json!({"uri": uri}), &[]).await.1
 }
 
-/// Returns a session's stream on a connection of its own.
+/// Returns a session's stream on its own connection.
 async fn stream(world: &World, session: &Connection) -> Connection {
     let mut stream = world.connect().await;
     stream.session.clone_from(&session.session);
@@ -89,7 +89,8 @@ async fn stream(world: &World, session: &Connection) -> Connection {
     stream
 }
 
-/// Returns the resource that the next messages say has changed; lists that have changed are passed over.
+/// Returns the resource in the next notification of a changed resource. Notifications of changed lists
+/// are skipped.
 pub(super) async fn updated(stream: &mut Connection) -> Value {
     loop {
         let event = stream.event().await.expect("the stream ended");
@@ -124,7 +125,7 @@ async fn a_surface_is_asked_once_however_many_subscribe() {
     said.sort();
     assert_eq!(said, ["subscribe r:a", "subscribe r:b"]);
 
-    // Only who subscribed hears of it, and once for many changes.
+    // Only subscribers are notified, and once for many changes.
     let mut streams = Vec::new();
     resources.updates("r:a");
     resources.updates("r:b");
@@ -137,7 +138,8 @@ async fn a_surface_is_asked_once_however_many_subscribe() {
     resources.updates("r:b");
     assert_eq!(updated(&mut streams[2]).await, json!({"uri": "r:b"}));
 
-    // One leaves, one's session ends: with the last the surface is told.
+    // One client unsubscribes, and the session of another ends. The surface is notified when the last
+    // one has left.
     let [one, two, _] = &mut sessions;
     let (_, answer) = one.post("resources/unsubscribe", json!({"uri": "r:a"}), &[]).await;
     assert_eq!((&answer["result"], resources.said().len()), (&json!({}), 2));
@@ -218,7 +220,7 @@ async fn notices_that_were_missed_count_as_changes() {
     subscribe(&mut session, "r:a").await;
     let mut stream = stream(&world, &session).await;
     stream.event().await;
-    // More than the channel holds, before anyone can read: what was r:a's is lost.
+    // More changes than the channel holds, before any of them is read: those of r:a are lost.
     resources.updates("r:a");
     for _ in 0..20 {
         resources.updates("r:b");

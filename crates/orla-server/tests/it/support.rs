@@ -20,10 +20,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_util::sync::CancellationToken;
 
-/// How long anything may take before a test gives up.
+/// The timeout of all waits in tests.
 pub(crate) use orla_marketplace::testing::PATIENCE as DEADLINE;
 
-/// What a capability does.
+/// The behaviour of a capability.
 #[derive(Clone, Debug)]
 pub(crate) enum Does {
     /// Answers with its arguments.
@@ -34,9 +34,9 @@ pub(crate) enum Does {
     Fail,
     /// Three steps of progress and a log message at each level, `ms` apart.
     Noise,
-    /// Asks the client: what is in one list of `rounds` at once, one list after the other; reports a
-    /// step of progress before each. Answers with what it got, `then` later; fails on an error if it is
-    /// `strict`, with what it `gives` all the same; gives up after `ms`.
+    /// Asks the client all questions in one list of `rounds` at once, one list after the other, and
+    /// reports a step of progress before each. Returns the answers, `then` later. Fails on an error if
+    /// it is `strict`, with the output `gives`. Gives up after `ms`.
     Ask(Arc<Seen>),
 }
 
@@ -164,7 +164,7 @@ impl CapabilityExecutor for Fixtures {
     }
 }
 
-/// Counts an end, whatever the end is.
+/// Counts the end of a call, however it ends.
 struct Ended(Arc<Seen>);
 
 impl Drop for Ended {
@@ -192,7 +192,7 @@ async fn ask(arguments: &Value, ctx: &CallContext) -> Vec<Value> {
     got
 }
 
-/// A surface with one prompt, which panics when asked for another.
+/// A surface with one prompt. It panics when another prompt is requested.
 struct Prompts;
 
 #[async_trait]
@@ -308,7 +308,7 @@ impl World {
         load_with(&self.market, &self.seen, names, limits, &[]);
     }
 
-    /// From now on so many calls run at once.
+    /// Limits the number of concurrent calls from now on.
     pub(crate) fn reload_with_places(&self, names: &[&str], places: usize) {
         let mut limits = Limits::default();
         limits.max_concurrency = places;
@@ -332,7 +332,7 @@ impl World {
         connection
     }
 
-    /// Returns a connection with a session of its own.
+    /// Returns a connection with its own session.
     pub(crate) async fn session(&self) -> Connection {
         let mut connection = self.connect().await;
         connection.initialize("2025-11-25").await;
@@ -457,7 +457,7 @@ impl Connection {
     }
 
     pub(crate) async fn raw(&mut self, bytes: &[u8]) {
-        // A server that has said enough hangs up: what it said is still to be read.
+        // A server that has already answered hangs up. Its answer can still be read.
         let _ = self.stream.write_all(bytes).await;
     }
 
@@ -593,7 +593,7 @@ pub(crate) struct Event {
 }
 
 impl Connection {
-    /// Whatever comes first.
+    /// Reads the next bytes.
     pub(crate) async fn some_bytes(&mut self) -> Vec<u8> {
         self.read().await;
         std::mem::take(&mut self.buffer)

@@ -44,8 +44,7 @@ const QUEUED_WRITES: usize = 4096;
 const QUEUED_BYTES: usize = 64 << 20;
 /// Reads that wait.
 const QUEUED_READS: usize = 1024;
-/// How long batches are held back for which no caller waits, and the maximum number of changes held
-/// back.
+/// How long batches are held back for which no caller waits, and the maximum number of such batches.
 const HELD_BACK: (Duration, usize) = (Duration::from_millis(2), 1024);
 
 /// Keeps records in one file of a directory.

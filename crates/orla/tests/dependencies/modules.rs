@@ -14,7 +14,7 @@ type Name = Vec<String>;
 /// A file or folder that names something in another one beside it, such as `mcp/http` in `mcp/session`.
 pub(crate) type Arrow = (String, String);
 
-/// What one module imports, by name, and all paths in it that lead into its crate.
+/// The imports of one module, by name, and all paths in it that lead into its crate.
 #[derive(Default)]
 struct Module {
     imports: BTreeMap<String, Name>,
@@ -66,7 +66,7 @@ impl Modules {
         self.0.insert(name, reader.module);
     }
 
-    /// Returns the module in which what a path names is defined.
+    /// Returns the module that defines the target of a path.
     fn resolve(&self, path: &[String], depth: usize) -> Name {
         let mut at = Name::new();
         for (index, segment) in path.iter().enumerate() {
@@ -84,8 +84,8 @@ impl Modules {
         at
     }
 
-    /// Returns the arrows between files and folders that stand side by side. A folder has all arrows of
-    /// the modules in it. There is no arrow between a module and its own children.
+    /// Returns the arrows between sibling files and folders. A folder has all arrows of its modules.
+    /// There is no arrow between a module and its own children.
     pub(crate) fn arrows(&self) -> BTreeSet<Arrow> {
         let mut arrows = BTreeSet::new();
         for (from, module) in &self.0 {

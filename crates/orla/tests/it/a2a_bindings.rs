@@ -136,7 +136,7 @@ fn another_instance_calls_the_agent_over_each_protocol() {
     }
 }
 
-/// Returns a card on a port of its own. Every request is answered with it.
+/// Returns the address of a server that answers every request with a card.
 fn card_server(card: &Value) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");

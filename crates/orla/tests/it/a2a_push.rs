@@ -57,7 +57,7 @@ impl Receiver {
         self.posts.lock().clone()
     }
 
-    /// Returns the states that it was told of.
+    /// Returns the posted states.
     fn states(&self) -> Vec<String> {
         let states = self.posts().into_iter().filter_map(|(_, event)| {
             let of = if event["task"].is_object() { &event["task"] } else { &event["statusUpdate"] };
@@ -200,7 +200,7 @@ fn a_configuration_that_is_set_again_tells_each_event_once() {
     let cancelled = ask(&server, "CancelTask", &json!({"id": working["id"]}));
     assert_eq!(state(&cancelled), "TASK_STATE_CANCELED");
     eventually("the end is told", || receiver.states().iter().any(|state| state == "CANCELED"));
-    // What comes after it has been told of all that came before.
+    // Later posts follow after all earlier ones.
     let mut last = calls("echo", &json!({}));
     last["configuration"] = json!({"taskPushNotificationConfig": config});
     task(&server, &last);

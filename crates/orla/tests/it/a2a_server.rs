@@ -1,4 +1,5 @@
-//! orla as an agent: its card, its tasks, and what is said with it over each binding of the Agent2Agent protocol.
+//! orla as an agent: its card, its tasks, and its messages over each binding of the Agent2Agent
+//! protocol.
 
 use orla_e2e::{Request, Response, Server, World, eventually};
 use serde_json::{Value, json};

@@ -10,7 +10,7 @@ use crate::{sh, world};
 
 const KEY: &str = "sk-do-not-tell";
 
-/// Returns a tool that says of itself that it only reads.
+/// Returns a tool that declares that it only reads.
 pub(crate) fn safe(body: &str) -> String {
     sh(&format!("# /// orla\n# annotations: {{readOnlyHint: true}}\n# ///\n{body}"))
 }

@@ -223,7 +223,7 @@ fn the_callers_own_client_is_asked_and_its_yes_is_good_for_that_call_alone() {
         let result = bob.request("tools/call", resumed(&question, &arguments, &no)).unwrap();
         assert_eq!(result["isError"], true, "{result}");
     }
-    // The first answer counts, also if it comes from another caller than the client that was asked.
+    // The first answer counts, even if it comes from another caller than the client that was asked.
     let (mut bob, question) = asked(&server, BOB, &arguments);
     assert_eq!(answer(&server, ADA, &waiting(&server), false), 200);
     let late = bob.request("tools/call", resumed(&question, &arguments, &yes)).unwrap();

@@ -1,4 +1,5 @@
-//! Attestations: who vouches for the content of capabilities, and what happens if the content changes.
+//! Attestations: which authorities attest the content of capabilities, and the effects of changed
+//! content.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -15,7 +16,7 @@ fn key(world: &World) -> String {
     made.stdout
 }
 
-/// Returns a world with two tools that `ops` vouches for, and this configuration besides.
+/// Returns a world with two tools that `ops` attests, and this additional configuration.
 fn attested(config: &str) -> World {
     let world = world().tool("one", sh("# One.\necho 1")).tool("two", sh("# Two.\necho 2"));
     let trusted = key(&world);
@@ -66,13 +67,13 @@ fn verify_says_what_holds_and_what_changed() {
     assert_eq!(statuses(&world, &["one"]).0, Some(0));
     let said = world.run(&["verify"]);
     assert!(said.stdout.contains("the content has changed"), "{said:?}");
-    // The description is part of what was vouched for.
+    // The description is part of the attested content.
     let text = world.read("orla.yaml");
     world.write("orla.yaml", format!("{text}tools: {{one: {{description: Other}}}}\n"), 0o644);
     let said = world.run(&["verify", "one"]);
     assert_eq!(said.code, Some(1), "{said:?}");
     assert!(said.stdout.contains("its manifest has changed"), "{said:?}");
-    // Nothing of it is required, so everything is served, and nothing is shown that does not hold.
+    // No attestation is required, so everything is served, and invalid attestations are not shown.
     let server = world.serve();
     assert_eq!(server.client().tool_names(), ["new", "one", "two"]);
     assert!(!server.status().to_string().contains("attested_by"), "{}", server.status());
@@ -143,7 +144,7 @@ fn what_changes_after_it_was_loaded_does_not_run() {
     assert!(refused.is_error() && refused.text().contains("attestation"), "{}", refused.json);
     assert!(!server.path("ran").exists());
     assert!(!server.status().to_string().contains("\"name\":\"one\",\"attested_by\""));
-    // What was vouched for runs again, at once.
+    // The attested content runs again, immediately.
     server.write("tools/one", sh("# One.\necho 1"), 0o755);
     assert_eq!(client.call("one", json!({})).stdout(), "1\n");
     assert_eq!(client.call("two", json!({})).stdout(), "2\n");
@@ -273,7 +274,7 @@ fn a_capsule_without_an_attestation_is_not_started() {
     assert_eq!(client.call("cap__a", json!({})).text(), "done");
     assert!(client.request("prompts/list", json!({})).unwrap().to_string().contains("cap__p"));
     let before = started(&server);
-    // What changes now is run neither by a call nor by a restart after a crash.
+    // Neither a call nor a restart after a crash runs content that changes now.
     let text = server.read("tools/cap/run.py");
     assert!(client.call("cap__b", json!({})).is_error(), "it ends its process");
     server.write("tools/cap/run.py", format!("{text}# changed\n"), 0o755);
@@ -310,7 +311,7 @@ struct Swapper {
 impl Swapper {
     fn of(file: std::path::PathBuf, evil: &str) -> Self {
         use std::sync::atomic::Ordering::Relaxed;
-        // Outside of what is attested.
+        // Outside of the attested content.
         let aside = tempfile::tempdir_in(file.ancestors().nth(3).expect("a directory"))
             .expect("a directory aside");
         let [good, bad, next] = ["good", "bad", "next"].map(|name| aside.path().join(name));
@@ -369,13 +370,13 @@ fn only_the_attested_content_runs_even_if_the_file_is_replaced() {
         let evil = results.iter().filter(|result| result.json.to_string().contains("EVIL")).count();
         assert_eq!(evil, 0, "{tool}");
     }
-    // What is in place now is the attested file again.
+    // The attested file is in place again.
     for tool in ["one", "pack"] {
         eventually("it runs again", || !client.call(tool, json!({})).is_error());
     }
 }
 
-/// Two programs of one name are two: what is permitted of one says nothing of the other.
+/// Two programs with one name are different. A permission for one does not cover the other.
 #[test]
 fn a_program_is_permitted_by_its_path() {
     let manifest = |name: &str| format!("name: {name}\nversion: 1.0.0\nentrypoint: run.sh\n");

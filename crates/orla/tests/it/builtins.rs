@@ -1,4 +1,4 @@
-//! Built-ins that read what other programs write, called from the command line.
+//! Built-ins that read the output of other programs, called from the command line.
 
 use serde_json::{Value, json};
 

@@ -22,7 +22,7 @@ fn served() -> World {
         .file("tools/report.rtfs", REPORT)
 }
 
-/// What `orla calls` prints of this server.
+/// Returns the output of `orla calls` for this server.
 fn calls(server: &Server, arguments: &[&str]) -> String {
     let url = format!("http://{}", server.address());
     let all: Vec<&str> = ["calls", "--url", &url].into_iter().chain(arguments.iter().copied()).collect();

@@ -1,7 +1,7 @@
-//! Capsules for tests: plain Python, which behaves, and misbehaves where a test says how.
+//! Capsules for tests: plain Python that behaves correctly, except where a test specifies otherwise.
 //!
-//! What a process does is recorded outside of its package (`record.log` in the world's directory), as a
-//! watched directory must not see it.
+//! The actions of a process are recorded outside of its package (`record.log` in the world's directory),
+//! because a watched directory must not change.
 
 use std::collections::BTreeSet;
 
@@ -70,7 +70,7 @@ pub(crate) struct Source {
     version: String,
 }
 
-/// Returns a capsule that does nothing wrong.
+/// Returns a capsule that behaves correctly.
 pub(crate) fn bare() -> Source {
     let pass = || "pass".to_owned();
     Source {
@@ -114,7 +114,7 @@ impl Source {
         self
     }
 
-    /// What its answers say after `v=`.
+    /// Sets the text of its answers after `v=`.
     pub(crate) fn version(mut self, version: &str) -> Self {
         self.version = version.to_owned();
         self
@@ -131,7 +131,7 @@ impl Source {
     }
 }
 
-/// How long a start may take where a test does not say: on a machine with much to do, Python takes seconds.
+/// The default timeout of a start. On a busy machine, Python takes seconds.
 pub(crate) const PATIENCE_MS: u64 = 120_000;
 
 /// Returns the text of `orla-tool.json` for the package `cap`, with these members besides the required
@@ -186,7 +186,8 @@ pub(crate) fn pid_in(text: &str) -> u32 {
     word.and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("no process id in {text}"))
 }
 
-/// Returns how many processes have started; panics if two of them lived at once, by what they recorded.
+/// Returns how many processes have started. Panics if, according to the record, two of them ran at the
+/// same time.
 pub(crate) fn starts(world: &World) -> usize {
     let text = world.read("record.log");
     let mut records: Vec<(u64, &str, &str)> = text

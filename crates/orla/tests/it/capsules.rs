@@ -114,7 +114,7 @@ fn standard_error_goes_to_the_log_line_by_line_and_is_never_parsed() {
 
 #[test]
 fn calls_wait_while_it_starts_and_one_that_only_answers_calls_is_not_delayed() {
-    // It says nothing to `initialize`, neither result nor error.
+    // The capsule does not answer `initialize`, neither with a result nor with an error.
     let code = bare().before("wait('go')").other("continue");
     let server = serve(&manifest(json!({})), &code);
     let mut clients = [server.client(), server.session(), server.client()];

@@ -1,5 +1,5 @@
-//! Confined processes: what a tool declares is what it gets. Each probe that is refused something has a twin that is
-//! granted it, so that a refusal is not one for another reason.
+//! Confined processes: a tool gets exactly its declared permissions. Each probe that is denied an access
+//! has a twin that is granted it, so that a denial cannot have another reason.
 
 use std::io::Read as _;
 use std::net::TcpListener;
@@ -11,7 +11,7 @@ use crate::mcp_script::mcp_script;
 use crate::{sh, world};
 use orla_e2e::{Server, World, eventually};
 
-/// Returns a tool that tries `code` and says for each line whether it worked.
+/// Returns a tool that tries `code` and reports for each line whether it worked.
 fn probe(permissions: &str, code: &str) -> String {
     sh(&format!(
         "# /// orla\n# {permissions}\n# ///\nt() {{ name=$1; shift; if \"$@\" >/dev/null 2>&1; then echo $name=ok; else echo $name=no; fi; }}\n{code}"
@@ -363,7 +363,7 @@ fn compartments_end_with_the_server() {
     eventually("none of them is left", || all.iter().all(|pid| !is_running(*pid)));
 }
 
-/// Returns the processes that a process has started, and those that these have started.
+/// Returns the descendants of a process.
 fn descendants_of(process: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
     let children = tasks

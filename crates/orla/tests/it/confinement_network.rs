@@ -1,5 +1,5 @@
-//! The network of confined processes: `net:HOST`, `net:HOST:PORT`, `net:loopback`, `unix:PATH`. All hosts are on loopback. That is declared
-//! literally where it is to be reached.
+//! The network of confined processes: `net:HOST`, `net:HOST:PORT`, `net:loopback`, `unix:PATH`. All
+//! hosts are on loopback. Permissions to reach it are declared literally.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
@@ -53,7 +53,7 @@ impl Upstream {
     }
 }
 
-/// What the tools have in common.
+/// The common code of the tools.
 const LIBRARY: &str = r#"
 import errno, os, socket, sys, threading, time, urllib.error, urllib.request
 def t(name, f):

@@ -1,4 +1,5 @@
-//! The console: what its pages are, who sees them, and what their forms do. `pages` reads HTML as a browser would.
+//! The console: its pages, their visibility, and the effects of their forms. `pages` reads HTML as a
+//! browser would.
 
 mod pages;
 
@@ -144,7 +145,7 @@ fn every_page_is_sound_and_strict() {
     let server = busy();
     let pages = Visitor::of(&server).crawl();
     assert!(pages.len() >= 6, "{}", pages.len());
-    // What is gone is not linked to.
+    // Absent pages are not linked.
     std::fs::remove_file(server.path("tools/fails")).unwrap();
     server.reload();
     eventually("the tool is gone", || {
@@ -216,7 +217,7 @@ fn a_form_calls_and_shows_what_is_wrong_beside_the_field() {
         booked_input(&booked),
         json!({"person": {"name": "Ada", "age": 7, "address": {"zip": "12345"}}, "mode": "fast"})
     );
-    // A button of the form changes it, and calls nothing.
+    // A button of the form changes the form, and calls no capability.
     let (response, page) =
         visitor.submit(&page_of(&visitor, action), action, &[("_do", "add:tags"), ("tags.0", "a")]);
     assert_eq!(response.status, 200);
@@ -244,7 +245,7 @@ fn page_of(visitor: &Visitor<'_>, path: &str) -> Page {
     visitor.open(path).1
 }
 
-/// Returns the arguments as the tool got them, without what orla adds.
+/// Returns the arguments of the tool, without the additions of orla.
 fn booked_input(booked: &Value) -> Value {
     let mut booked = booked.clone();
     booked.as_object_mut().expect("an object").remove("_meta");
@@ -277,7 +278,7 @@ fn what_is_marked_is_not_shown_again() {
         let text = visitor.open(&path).0.text();
         assert!(text.contains("ada") && !text.contains("hunter"), "{path}: {text}");
     }
-    // What stands in its place is no value.
+    // The placeholder is not a value.
     let response = raw(r#"{"user": "ada", "pass": "[redacted]"}"#);
     assert!(response.status == 422 && response.text().contains("Enter it"), "{}", response.text());
 }
@@ -387,7 +388,7 @@ fn hostile_text_is_only_text_on_every_page() {
         for (path, response, page) in Visitor::of(&server).crawl() {
             assert_eq!(page.problems(), Vec::<String>::new(), "{path}");
             assert!(!response.text().contains("<x-pwn"), "{path}");
-            // Values of fields stay what they are.
+            // Values of fields are unchanged.
             assert!(!page.text.contains(['\u{202e}', '\u{1b}']), "{path}");
         }
     }
@@ -504,7 +505,8 @@ fn a_program_is_checked_while_it_is_typed() {
         offered.contains(r#"data-write=":hello""#) && offered.contains(r#"data-from="6""#),
         "{offered}"
     );
-    // Like every change it needs its token, though nothing changes: a program costs something to be checked.
+    // Like every change, the request needs its token. It changes nothing, but checking a program takes
+    // resources.
     let fields: Vec<_> = right.into_iter().filter(|(name, _)| name != "_csrf").collect();
     assert_eq!(visitor.post("/console/programs/check", &fields, &visitor.origin()).status, 403);
 }
@@ -525,7 +527,7 @@ fn the_first_page_with_everything_is_small() {
     assert!(whole.len() <= 60 << 10, "{} bytes: {asked:?}", whole.len());
 }
 
-/// Returns an MCP server that says on standard error that it began.
+/// Returns an MCP server that reports its start on standard error.
 fn speaks() -> String {
     mcp_script(
         "one",

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{sh, world};
 
-/// Returns whether a program is here. What needs it is tried only then.
+/// Returns whether a program is installed. Tests that need it are skipped otherwise.
 fn is_installed(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
@@ -66,7 +66,7 @@ fn what_is_saved_is_what_answers_next() {
 fn the_examples_answer() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/capsules");
     let mut world = world();
-    // Those that need nothing but what the system has.
+    // The examples that only need programs of the system.
     for file in ["python-counter/counter.py", "sql/main.py", "bash-clock/clock.sh"] {
         let manifest = Path::new(file).with_file_name("tool.yaml");
         world =

@@ -1,4 +1,4 @@
-//! `orla rtfs` at a terminal: what a person sees and types.
+//! `orla rtfs` at a terminal: input and output.
 
 use orla_e2e::{Terminal, World, eventually};
 
@@ -62,7 +62,7 @@ fn what_is_defined_stays_and_the_last_values_have_names() {
         ],
     );
     assert!(!terminal.shown().contains("\u{1b}[3"), "NO_COLOR: {:?}", terminal.shown());
-    // An entry goes on while something is open, and comes back whole.
+    // An entry continues while a form is open, and is recalled as a whole.
     terminal.enters("(twice");
     terminal.enters("  21)");
     let at = terminal.shows(at, "42\r\n");
@@ -112,7 +112,7 @@ fn ctrl_c_ends_what_runs_and_its_calls_and_not_the_dialogue() {
     let at = terminal.shows(at, "cancelled");
     let at = terminal.shows(at, "rtfs> ");
     eventually("no tool is left", || terminal.tool_processes().is_empty());
-    // What only computes ends as well, and an unfinished entry is dropped.
+    // A pure computation ends as well, and an unfinished entry is dropped.
     terminal.enters("(loop [i 0] (recur (inc i)))");
     let at = terminal.shows(at, "\n");
     terminal.interrupts();

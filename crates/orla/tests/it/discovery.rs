@@ -427,7 +427,7 @@ fn of_two_with_one_id_both_places_are_named_everywhere() {
     let mut client = server.client();
     assert_eq!(client.tool_names().iter().filter(|name| *name == "t").count(), 1);
     assert_eq!(client.call("t", json!({})).stdout(), "the file\n");
-    // What is declared is not replaced by what somebody drops into the directory.
+    // A file that is added to the directory does not replace a declared capability.
     assert_eq!(client.call("u", json!({"a": 1, "b": 2})).text(), "3");
     let problems = server.status()["problems"].to_string();
     for word in ["tools/t", "p.py", "tools/u", "orla.yaml:3:"] {

@@ -1,4 +1,4 @@
-//! What a tool inherits from the server, and what it does not.
+//! The environment, signals and limits that a tool inherits from the server.
 
 use orla_e2e::eventually;
 use serde_json::json;
@@ -35,7 +35,7 @@ fn a_tool_starts_with_no_signal_ignored_or_blocked() {
     let result = server.client().call("signals", json!({}));
     for line in result.stdout().lines() {
         let mask = line.split_whitespace().last().unwrap();
-        // The C library keeps signals 32 and 33 to itself: no program can reset what it inherits of them.
+        // The C library reserves signals 32 and 33. No program can reset their inherited state.
         let mask = u64::from_str_radix(mask, 16).unwrap() & !(0b11 << 31);
         assert_eq!(mask, 0, "{}", result.stdout());
     }
@@ -84,7 +84,7 @@ fn a_script_finds_its_neighbours() {
     assert_eq!(server.client().call("t", json!({})).stdout(), "found\n");
 }
 
-/// What a tool does to its own limits and its own directory is its own business.
+/// A tool's changes to its own limits and its own directory affect only the tool.
 #[test]
 fn a_tool_changes_nothing_for_the_next_call() {
     let server = world()
@@ -95,7 +95,7 @@ fn a_tool_changes_nothing_for_the_next_call() {
     assert_eq!(client.call("t", json!({})).stdout(), first);
 }
 
-/// On a terminal, a tool that asks for a password would wait for ever: it gets an error instead, or ends
+/// On a terminal, a tool that asks for a password would wait forever. It gets an error instead, or ends
 /// at its timeout. `script` gives the server a terminal.
 #[test]
 fn a_tool_that_reads_the_terminal_ends_at_its_timeout_at_the_latest() {
@@ -114,7 +114,7 @@ fn a_tool_that_reads_the_terminal_ends_at_its_timeout_at_the_latest() {
     eventually("nothing is left of it", || server.tool_processes().is_empty());
 }
 
-/// A program that writes the names of its variables to the file `seen.NAME`, of which NAME is its argument.
+/// A program that writes the names of its variables to the file `seen.NAME`, where NAME is its argument.
 const RECORDS: &str = "env | sed -n 's/^\\([A-Za-z_][A-Za-z_0-9]*\\)=.*/\\1/p' | sort >\"$HOME/part.$1\"
 mv \"$HOME/part.$1\" \"$HOME/seen.$1\"; echo recorded";
 
@@ -229,7 +229,8 @@ capabilities:
     }
 }
 
-/// What the configuration expands is a secret of orla's, and so is its token: `*` does not pass them.
+/// Variables that the configuration expands are secrets of orla, and so is its token: `*` does not pass
+/// them.
 #[test]
 fn a_secret_of_the_configuration_is_passed_by_its_name_alone() {
     let server = world()
@@ -300,7 +301,8 @@ fn check_names_scripts_that_mention_what_they_do_not_get() {
     assert!(!all.contains("UNSET") && !all.contains("fine") && !all.contains("s3cret"), "{all}");
 }
 
-/// A tool that runs as the server's user reads nothing of the server: not its environment, memory or descriptors.
+/// A tool that runs as the server's user can read nothing of the server: not its environment, memory or
+/// descriptors.
 #[test]
 fn the_server_and_its_reaper_are_closed_to_their_tools() {
     let body = r#"

@@ -105,7 +105,7 @@ fn a_thousand_waiting_calls_of_one_principal_delay_another_by_one_call() {
     assert_eq!(order.lines().position(|line| line == "ada"), Some(1), "{order}");
 }
 
-/// Programs of about a hundred bytes whose macros expand for ever.
+/// Programs of about a hundred bytes whose macros expand forever.
 const MACRO_BOMBS: [&str; 3] = [
     "(defmacro m [x] `(do (m ~x) (m ~x)))\n(m 1)",
     "(defmacro m [n] (if (< n 60) `(do (m ~(+ n 1)) (m ~(+ n 1))) 1))\n(m 0)",
@@ -159,7 +159,7 @@ fn an_output_that_exceeds_the_memory_of_all_requests_is_dropped() {
 #[test]
 fn bodies_and_programs_hold_no_more_memory_together_than_they_may() {
     let server = world().config("max_memory_bytes: 3000000\nmax_body_bytes: 4000000\n").serve();
-    // Nothing but its size is wrong with this body.
+    // Only the size of this body is invalid.
     let body = format!(r#"{{"call": "text.length", "input": {{"text": "{}"}}}}"#, "x".repeat(3_500_000));
     let request =
         orla_e2e::Request::new("POST", "/rtfs").header("Content-Type", "application/json").body(body);
@@ -191,7 +191,7 @@ fn memory_of_large_programs_is_returned_when_they_end() {
             assert!(!result.is_error(), "{}", result.sentence());
         }
     };
-    // What the first programs leave behind stays: code, threads, tables.
+    // The remains of the first programs stay: code, threads, tables.
     count_to(10);
     let before = server.resident_kib();
     count_to(2_000_000);

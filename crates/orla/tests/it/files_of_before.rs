@@ -1,5 +1,6 @@
-//! What earlier versions wrote is read (`docs/stability.md`). A folder `tests/fixtures/files-VERSION` has one file of each format, as
-//! that version wrote it. It is never written anew: a version that changes a format adds its own folder.
+//! Files of earlier versions can be read (`docs/stability.md`). A folder `tests/fixtures/files-VERSION`
+//! has one file of each format, as that version wrote it. These folders never change. A version that
+//! changes a format adds its own folder.
 
 use std::fs;
 use std::path::Path;
@@ -45,7 +46,7 @@ fn copy(root: &Path, folder: &Path, world: &World) {
     }
 }
 
-/// What a command prints, which has to succeed.
+/// Returns the output of a command, which must succeed.
 fn printed(world: &World, arguments: &[&str]) -> String {
     let done = world.run(arguments);
     assert_eq!(done.code, Some(0), "{arguments:?}: {}", done.all());

@@ -1,4 +1,5 @@
-//! Who may talk, and what a caller learns about what the policy denies it.
+//! The admission of requests, and the information that a caller gets about capabilities that the policy
+//! denies.
 
 use orla_e2e::issuer::Issuer;
 use orla_e2e::{Client, Http, Server, eventually};

@@ -1,4 +1,5 @@
-//! What is kept of calls: who sees it, what a running call shows, and that a secret of a call is not in the rows of the calls around it.
+//! The history of calls: its visibility, the data of a running call, and that a secret of a call is
+//! absent from the rows of the surrounding calls.
 
 use std::process::{Child, Command, Stdio};
 
@@ -182,7 +183,7 @@ fn credentials_that_stand_in_the_configuration_are_blotted() {
     assert!(detail.contains("the [redacted] and [redacted] and [redacted]"), "{detail}");
 }
 
-/// An MCP server that tells how far it is, if it is asked to.
+/// An MCP server that reports its progress on request.
 const TELLS: &str = r#"
         token = (p.get("_meta") or {}).get("progressToken")
         if token is not None:
@@ -215,7 +216,7 @@ fn a_call_that_is_made_again_ends_with_its_callers_credential() {
     let again = || server.send_as("POST", &format!("/calls/{id}/replay"), "token-of-bob", "{}");
     assert_eq!(again().status, 202);
     eventually("it runs", || server.path("started").exists());
-    // One caller has only so many of them.
+    // The number of repeated calls of one caller is limited.
     eventually("further ones are refused", || again().status == 429);
     server.write("orla.yaml", tokens(""), 0o644);
     server.signal(rustix::process::Signal::HUP);

@@ -1,4 +1,4 @@
-//! What is served over HTTP beside MCP, and who may ask for it.
+//! The routes besides MCP over HTTP, and their callers.
 
 use orla_e2e::{Client, Request, eventually};
 use serde_json::{Value, json};
@@ -71,7 +71,7 @@ fn calls_of_what_does_not_exist_add_no_metrics() {
     assert!(!metrics.contains("made_up_7"), "{metrics}");
 }
 
-/// An error repeats a name only as far as someone would read it.
+/// An error repeats only the beginning of a long name.
 #[test]
 fn a_name_of_a_megabyte_is_not_sent_back_whole() {
     let server = world().tool("t", sh("echo")).serve();

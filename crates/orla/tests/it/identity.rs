@@ -1,4 +1,4 @@
-//! Who calls: access tokens of an authorization server, and the tokens that orla makes.
+//! The identity of callers: access tokens of an authorization server, and the tokens that orla makes.
 
 use std::os::unix::fs::PermissionsExt;
 

@@ -1,4 +1,4 @@
-//! The end of a credential: what it left running ends too.
+//! The end of a credential, which also ends the activities that it left running.
 
 use orla_e2e::issuer::{Issuer, now};
 use orla_e2e::{Client, Exchange, Request, Revision, Server, eventually};
@@ -78,7 +78,7 @@ fn what_runs_for_a_revoked_token_ends_at_once() {
     eventually("all of it has ended", || {
         server.logged("warn").iter().filter(|line| ended(line)).count() == 3
     });
-    // The other caller has noticed nothing.
+    // The other caller is not affected.
     server.write("tools/new.sh", sh("echo new"), 0o755);
     let mut adas = adas;
     assert!(adas.next_event().expect("an event").is_some_and(|event| event.contains("list_changed")));

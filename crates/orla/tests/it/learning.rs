@@ -1,5 +1,5 @@
-//! `orla sandbox learn` of processes that stay between calls: what they did is what is proposed, in the form in which it is
-//! granted there.
+//! `orla sandbox learn` for processes that stay between calls. It proposes permissions for the observed
+//! actions, in the form in which they are granted.
 
 use orla_e2e::World;
 
@@ -19,7 +19,7 @@ fn reader(world: &World) -> String {
     )
 }
 
-/// What was proposed; `None` where nothing can be recorded.
+/// Returns the proposal; `None` where no actions can be recorded.
 fn learned(world: &World, arguments: &[&str]) -> Option<String> {
     let told = world.run(&[&["sandbox", "learn"], arguments].concat());
     if told.stderr.contains("strace records what a tool does") {
@@ -69,7 +69,7 @@ fn what_a_configured_server_needs_is_learned_and_declared() {
     assert!(call(&world, "notes.forecast") != "inside");
     world.write("orla.yaml", format!("{entry}{line}"), 0o644);
     assert_eq!(call(&world, "notes.forecast"), "inside");
-    // It ends before it says what it serves.
+    // The process ends before it reports its capabilities.
     let told = world.run(&["sandbox", "learn", "other"]);
     assert!(told.stderr.contains("the call failed"), "{}", told.all());
 }

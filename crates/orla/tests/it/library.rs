@@ -1,4 +1,5 @@
-//! orla as a library (RTFS capability system §2.2, §5, §8): the examples of `crates/orla`, as they are.
+//! orla as a library (RTFS capability system §2.2, §5, §8): runs the unchanged examples of
+//! `crates/orla`.
 
 use std::path::{Path, PathBuf};
 
@@ -52,7 +53,7 @@ fn a_kind_of_ones_own_is_configured_and_reloaded() {
     server.write("orla.yaml", greets("Salut"), 0o644);
     server.reload();
     assert_eq!(greeted(), "Salut, Ada!");
-    // What is configured as before keeps its provider, and so its entry.
+    // Capabilities with an unchanged configuration keep their provider, and so their entry.
     server.reload();
     server.log_says(&["\"reloaded\"", "\"changed\":1"]);
     server.log_says(&["\"reloaded\"", "\"changed\":0"]);

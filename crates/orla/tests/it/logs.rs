@@ -1,4 +1,4 @@
-//! What is logged, and in which form (RFC 1 §8).
+//! The content and the form of the log (RFC 1 §8).
 
 use orla_e2e::eventually;
 use serde_json::json;

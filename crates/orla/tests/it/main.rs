@@ -1,7 +1,8 @@
 //! The real binary against the real world, one module per area.
 //!
-//! A test's name is what it shows. Names of rows (`T4`, `X9`) refer to the kinds of bad input that the
-//! project promises to survive: the server lives, nothing else is affected, nothing is lost or leaked.
+//! A test's name states the property that it shows. Names of rows (`T4`, `X9`) refer to the kinds of bad
+//! input that the project promises to survive: the server continues to run, no other call is affected,
+//! and nothing is lost or leaked.
 
 mod a2a;
 mod a2a_bindings;

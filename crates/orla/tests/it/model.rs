@@ -1,5 +1,5 @@
-//! A scripted model: a server on loopback that speaks the wire formats of the providers, and remembers what it
-//! was asked.
+//! A scripted model: a server on loopback that speaks the wire formats of the providers, and records its
+//! requests.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -17,7 +17,7 @@ pub(crate) struct ReceivedRequest {
     pub(crate) body: Value,
 }
 
-/// What the server does with a request.
+/// The server's reaction to a request.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
     /// A streamed answer, in these parts.
@@ -26,10 +26,10 @@ pub(crate) enum Reply {
     Cut(&'static str, Vec<String>),
     /// The beginning of one, which ends as if it were whole.
     Short(&'static str, Vec<String>),
-    /// The beginning of one, after which nothing more comes for as long as the client waits.
+    /// Sends the beginning of an answer, and then nothing while the client waits.
     Hang(&'static str, Vec<String>),
     Status(u16, String),
-    /// These bytes, and nothing else.
+    /// Sends exactly these bytes.
     Raw(Vec<u8>),
 }
 
@@ -117,11 +117,12 @@ type Answering = fn(&[&str], &[(&str, Value)]) -> Reply;
 
 /// A provider's wire format.
 pub(crate) struct Wire {
-    /// What `--model` is given.
+    /// The argument of `--model`.
     pub(crate) model: &'static str,
-    /// What follows the base URL.
+    /// The path after the base URL.
     pub(crate) path: &'static str,
-    /// The variable with the key, and the beginning of the header line in which it is sent, in lower case.
+    /// The variable with the key, and the beginning of the header line that carries the key, in lower
+    /// case.
     pub(crate) key: Option<(&'static str, &'static str)>,
     /// The stream of an answer with this text and these calls.
     pub(crate) answer: Answering,

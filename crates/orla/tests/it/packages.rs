@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::{sh, world};
 use registry::{Mode, Registry};
 
-/// An MCP server that says how it was told to.
+/// An MCP server whose tool and answers depend on variables of its environment.
 pub(crate) const SERVER: &str = r#"import sys, json, os
 def out(m): sys.stdout.write(json.dumps(m) + "\n"); sys.stdout.flush()
 says = os.environ.get("SAYS", "Tells the weather.")
@@ -80,7 +80,7 @@ pub(crate) fn folder(world: &World, version: &str, permissions: &str) {
     world.write("src/greet/main.sh", sh(&format!("echo greetings {version}")), 0o755);
 }
 
-/// What a tool answers, or what orla says instead.
+/// Returns the answer of a tool, or orla's error instead.
 pub(crate) fn call(world: &World, tool: &str) -> String {
     let told = world.run(&["call", tool]);
     if told.code == Some(0) { told.stdout.trim().to_owned() } else { told.all() }
@@ -155,7 +155,7 @@ fn yes_grants_what_is_allowed_and_no_more() {
     assert_eq!(call(&world, "greet"), "greetings 1.0.0");
     ok(&world, &["update", "greet", "--yes", "--allow", "env:EDITOR"]);
     assert_eq!(call(&world, "greet"), "greetings 1.1.0");
-    // What is granted in addition is shown and asked, also if nothing else changes.
+    // Additional grants are shown and confirmed, even if nothing else changes.
     let lock = world.read("orla.lock");
     let more = ["update", "greet", "--allow", "net:b.example"];
     refused(&world, &more, &["granted      env:EDITOR, fs:read:/usr/share, net:b.example", "--yes"]);
@@ -263,7 +263,7 @@ fn a_lock_that_was_edited_is_an_error_with_its_place() {
         }
         assert_eq!(world.read("orla.lock"), text, "it is left to the person");
     }
-    // Nothing would be served of it, or something else than was accepted.
+    // Nothing would be served of the package, or something else than was accepted.
     for kind in ["bundle", "tools", "remote"] {
         let edited = lock.replace("kind: folder", &format!("kind: {kind}"));
         world.write("orla.lock", edited, 0o644);
@@ -273,7 +273,7 @@ fn a_lock_that_was_edited_is_an_error_with_its_place() {
     }
     world.write("orla.lock", &lock, 0o644);
     assert_eq!(call(&world, "greet"), "greetings 1.0.0");
-    // Another digest than that of what is there.
+    // A digest other than that of the installed archive.
     let digest = lock.split("sha256: \"").nth(1).unwrap()[..64].to_owned();
     world.write("orla.lock", lock.replace(&digest, &"0".repeat(64)), 0o644);
     refused(&world, &["call", "greet"], &["orla sync"]);
@@ -393,7 +393,7 @@ fn a_server_of_the_registry_is_locked_and_synced() {
     );
 }
 
-/// Names say what a bundle is for only where their authors say so.
+/// Names identify the system of a bundle only if their authors follow the convention.
 #[test]
 fn of_several_bundles_the_one_for_this_system_is_installed() {
     let world = project();

@@ -76,7 +76,7 @@ fn notes(server: &Server, what: &str) -> usize {
     text.lines().filter(|line| *line == what).count()
 }
 
-/// Returns a call whose client wants to hear how far it is.
+/// Returns a call whose client requests progress.
 fn with_progress(client: &mut Client, name: &str, arguments: &Value) -> ToolResult {
     let params = json!({"name": name, "arguments": arguments, "_meta": {"progressToken": 1}});
     let call = client.begin("tools/call", params);
@@ -378,7 +378,7 @@ fn v4_a_function_that_a_plugin_does_not_have_is_refused_at_once() {
             "plugins:\n  p: {{path: ./p.py{more}}}\ncapabilities:\n  - id: gone\n    provider: {{plugin: {{plugin_path: 'plugin:p', function_name: gone}}}}\n"
         )
     };
-    // It says nothing at all to what it does not know.
+    // The plugin does not answer unknown requests.
     let deaf = plugin(&[("real", "return 1")]).replace(
         "function = {",
         "if call['function'] == 'gone':\n            continue\n        function = {",
@@ -500,7 +500,7 @@ fn the_examples_answer() {
     assert!(mode(examples.join("calc.py")) & 0o111 != 0);
 }
 
-/// What a plugin writes instead of an answer is what its author has to see.
+/// The author of a plugin needs to see the text that the plugin writes instead of an answer.
 #[test]
 fn a_line_that_is_no_answer_is_quoted_to_the_caller() {
     let functions = [

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::{sh, world};
 
-/// Waits for its input; answers with what came, and with its process.
+/// Waits for its input, and returns it with the process id.
 const ECHO: &str = "#!/usr/bin/env python3
 # /// orla
 # description: Gives back what it gets.
@@ -120,12 +120,12 @@ fn a_reload_that_changes_nothing_of_a_tool_keeps_its_processes() {
     server.write("tools/other", sh("echo other"), 0o755);
     server.reload();
     server.log_says(&[r#""message":"reloaded","added":1,"removed":0,"changed":0"#]);
-    // A call right after the reload may start a process of its own.
+    // A call right after the reload may start a new process.
     eventually("one that waited before is called", || {
         let said = answer(&mut client, "echo", json!({}));
         before.contains(&said["pid"].to_string())
     });
-    // A changed file has processes of its own.
+    // A changed file has new processes.
     server.write("tools/echo.py", ECHO.replace("'call'", "'now': 1, 'call'"), 0o755);
     server.reload();
     assert_eq!(answer(&mut client, "echo", json!({}))["now"], 1);
@@ -179,7 +179,7 @@ fn the_configuration_says_it_too_and_bounds_it() {
         .serve();
     eventually("three wait", || server.tool_processes().len() == 3 && starts(&server).len() == 3);
     assert!(server.log().contains("raise max_prestarted"), "{}", server.log());
-    // What waits and what has to be started give the same.
+    // Prestarted and new processes give the same result.
     for name in ["echo", "other", "other", "echo"] {
         let said = answer(&mut server.client(), name, json!({"n": 18_446_744_073_709_551_615_u64}));
         assert_eq!(said["given"]["n"], json!(18_446_744_073_709_551_615_u64));

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::upstream::Upstream;
 use crate::{sh, world};
 
-/// An MCP server: `add` adds, `wait` answers never; what is cancelled is noted in a file.
+/// An MCP server: `add` adds, `wait` never answers, and cancellations are noted in a file.
 const CALC: &str = r#"
 import json, sys
 def out(message):
@@ -71,7 +71,7 @@ const ENDLESS: &str = r#"
 (parallel (call :slow {}) (call :slow {}) (call :calc.wait {}) (call :hangs {}) (call :outer {}))
 "#;
 
-/// An HTTP server that never answers, and counts who went away.
+/// An HTTP server that never answers, and counts the clients that disconnect.
 struct Silent {
     address: SocketAddr,
     gone: Arc<AtomicUsize>,
@@ -201,7 +201,7 @@ fn all_run(world: &World, n: usize) {
     });
 }
 
-/// Waits until nothing of it is left.
+/// Waits until all calls have ended.
 fn all_ended(server: &Server, silent: &Silent, n: usize) {
     server.assert_no_tool_is_left();
     eventually("the upstream and the MCP server are told", || {

@@ -288,7 +288,7 @@ fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_questio
     assert!(question.contains("wants to call wipe"), "{asked}");
     assert!(!server.path("wiped").exists());
 
-    // Who follows reads along.
+    // A follower receives the text while it is written.
     let mut events = server
         .http()
         .write(&rpc("SubscribeToTask", &json!({"id": asked["id"]})))

@@ -184,7 +184,7 @@ fn notice_receiver(job: &Job, caller: &Caller) -> Option<(NoticeOptions, Arc<dyn
 impl InputFields {
     /// # Errors
     ///
-    /// −32602 for a malformed member.
+    /// Returns −32602 for a malformed member.
     fn check(&self) -> Result<(), ErrorData> {
         let wrong = |what: &str, text: &JsonText| {
             let got = rpc::kind_of(text.as_str());

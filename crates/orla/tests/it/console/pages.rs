@@ -1,4 +1,4 @@
-//! HTML, read strictly enough to find what is wrong with it.
+//! A reader of HTML that is strict enough to find errors.
 
 use std::collections::BTreeMap;
 
@@ -104,7 +104,7 @@ impl Page {
         }
     }
 
-    /// What a browser sends for the form with this action, with these values in it.
+    /// Returns the fields that a browser sends for the form with this action and these values.
     pub(crate) fn fields(&self, action: &str, values: &[(&str, &str)]) -> Vec<(String, String)> {
         let form = self.forms.iter().find(|(own, _)| own == action);
         let (_, controls) = form.unwrap_or_else(|| panic!("no form for {action}: {}", self.text));
@@ -131,7 +131,7 @@ impl Page {
             .find(|own| own.get("name").is_some_and(|own| own == name))
     }
 
-    /// What stands in the first field with this name.
+    /// Returns the content of the first field with this name.
     pub(crate) fn value(&self, name: &str) -> Option<&str> {
         let mut controls = self.forms.iter().flat_map(|(_, controls)| controls);
         let named =
@@ -144,7 +144,7 @@ impl Page {
         self.texts.get(id).cloned().unwrap_or_default()
     }
 
-    /// What is wrong with it.
+    /// Returns the errors of the page.
     pub(crate) fn problems(&self) -> Vec<String> {
         let mut problems = self.problems.clone();
         let count = |name: &str| self.elements.iter().filter(|(own, _)| own == name).count();

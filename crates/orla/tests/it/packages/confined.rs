@@ -1,11 +1,12 @@
-//! What the sandbox of a package or of a configured server refused it is said where it failed.
+//! When a call fails, the access that the sandbox of a package or of a configured server denied is
+//! reported.
 
 use orla_e2e::World;
 use serde_json::Value;
 
 use super::{SERVER, bundle, ok, project, refused};
 
-/// A server whose tool fails with what `failing` says, and which runs `begin` first.
+/// A server whose tool fails with the text `failing`, and which runs `begin` first.
 fn failing(world: &World, begin: &str, failing: &str) {
     let says = r#""result": {"content": [{"type": "text", "text": "VERSION " + os.environ.get("KEY", "no key")}]}"#;
     assert!(SERVER.contains(says));
@@ -19,7 +20,7 @@ fn failing(world: &World, begin: &str, failing: &str) {
     world.write("server.py", code, 0o644);
 }
 
-/// What `_meta` says of the sandbox of a call.
+/// Returns the sandbox member of the `_meta` of a call.
 fn sandbox(world: &World) -> Value {
     let told = world.run(&["call", "weather.forecast", "--raw"]);
     let result: Value = serde_json::from_str(&told.stdout).expect("a result");
@@ -46,7 +47,7 @@ fn the_permission_that_a_tool_of_a_server_lacked_is_named() {
     let entry = "mcpServers:\n  weather:\n    command: python3\n    args: [server.py]\n";
     world.write("orla.yaml", format!("{entry}    permissions: []\n"), 0o644);
     assert_eq!(sandbox(&world)["refused"]["permission"], format!("fs:read:{data}"));
-    // Nothing was refused, or nothing is confined.
+    // Nothing was denied, or nothing is confined.
     world.write("orla.yaml", format!("{entry}    permissions: ['fs:read:data']\n"), 0o644);
     assert_eq!(sandbox(&world), Value::Null);
     world.write("orla.yaml", entry, 0o644);

@@ -1,4 +1,4 @@
-//! Packages of git repositories, npm and PyPI, from stand-ins on this machine.
+//! Packages of git repositories, npm and PyPI, from substitutes on this machine.
 
 use std::process::Command;
 
@@ -37,7 +37,7 @@ fn a_revision_of_a_repository_is_locked() {
     folder(&world, "2.0.0", "[]");
     git(&world, &["commit", "-q", "-a", "-m", "two"]);
 
-    // Another machine gets the commit of the lock, and not what the branch is now.
+    // Another machine gets the commit of the lock, not the current commit of the branch.
     std::fs::remove_dir_all(world.path(".orla")).unwrap();
     std::fs::remove_dir_all(world.path(".cache")).unwrap();
     ok(&world, &["sync"]);
@@ -71,7 +71,7 @@ require("readline").createInterface({ input: process.stdin }).on("line", (line) 
 });
 "#;
 
-/// Makes the archives of two packages of npm, and what the registry says of them.
+/// Makes the archives of two npm packages, and the registry's metadata for them.
 const NPM: &str = r#"import io, json, tarfile, hashlib, base64
 def package(name, version, files, **more):
     package = {"name": name, "version": version, "scripts": {"install": "touch /tmp/orla-e2e-install-script"}, **more}
@@ -153,7 +153,7 @@ fn a_program_of_npm_is_locked_with_all_that_it_requires() {
     refused(&world, &["sync"], &["weather"]);
 }
 
-/// Makes a wheel with a program, and one that it requires.
+/// Makes a wheel with a program, and a wheel that it requires.
 const PYPI: &str = r#"import zipfile
 def wheel(name, version, files, requires="", points=""):
     dist = f"{name}-{version}.dist-info"

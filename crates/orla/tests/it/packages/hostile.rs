@@ -1,4 +1,4 @@
-//! Bundles that must not be unpacked. Nothing of them is ever written.
+//! Bundles that must not be unpacked. No file of them is ever written.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Bundles and folders of OCI registries, from a stand-in on this machine.
+//! Bundles and folders of OCI registries, from a substitute on this machine.
 
 use serde_json::{Value, json};
 
@@ -18,7 +18,7 @@ fn serve(registry: &Registry, kind: &str, place: &str, content: &[u8]) -> Value 
     json!({"mediaType": kind, "digest": digest, "size": content.len()})
 }
 
-/// Pushes an artifact with these layers, and gives the description of its manifest.
+/// Pushes an artifact with these layers, and returns the descriptor of its manifest.
 fn push(registry: &Registry, tag: &str, config: &str, layers: &[(&str, &[u8])]) -> Value {
     let layers: Vec<Value> =
         layers.iter().map(|(kind, content)| serve(registry, kind, "blobs", content)).collect();

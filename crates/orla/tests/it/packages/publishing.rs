@@ -1,4 +1,4 @@
-//! What `orla publish` writes, `orla add` reads.
+//! `orla add` reads the output of `orla publish`.
 
 use orla_e2e::World;
 use serde_json::Value;
@@ -9,7 +9,7 @@ use crate::sh;
 
 const NAME: [&str; 2] = ["--name", "io.github.acme/weather"];
 
-/// Publishes to a stand-in of a registry, and adds the server from there.
+/// Publishes to a substitute registry, and adds the server from there.
 fn round_trip(world: &World, arguments: &[&str], short: &str, tool: &str) -> String {
     let registry = Registry::start();
     let name = format!("io.github.acme/{short}");
@@ -131,7 +131,7 @@ fn the_commit_is_tagged_unless_that_would_say_something_else() {
     refused(&world, &publish, &["not committed", "--no-tag"]);
     assert!(!world.path("server.json").exists());
     git(&["commit", "-q", "-a", "-m", "two"]);
-    // What is not in the commit is not published unasked.
+    // Files outside of the commit are not published without consent.
     world.write("src/greet/notes.txt", "x", 0o644);
     refused(&world, &publish, &["notes.txt is not in the repository", "--no-tag"]);
     world.write("src/greet/.gitignore", "credentials.json\nnotes.txt\n", 0o644);

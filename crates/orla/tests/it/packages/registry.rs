@@ -16,12 +16,12 @@ pub(crate) enum Mode {
     /// With the status 500.
     Fails,
     Html,
-    /// With another bundle than the one whose digest it gives.
+    /// Returns another bundle than the one with the digest.
     OtherBytes,
     OtherName,
     /// With half of its bodies.
     Cut,
-    /// To itself, for ever.
+    /// Redirects to itself, endlessly.
     Redirects,
     RedirectsTo(&'static str),
     BundleAt(&'static str),
@@ -35,11 +35,11 @@ struct State {
     /// By name: the servers, from the oldest.
     servers: BTreeMap<String, Vec<Value>>,
     files: BTreeMap<String, Vec<u8>>,
-    /// Whether what is below `/v2/` wants a token, which it gives to everybody.
+    /// Whether paths below `/v2/` require a token, which every client can get.
     wants_token: bool,
 }
 
-/// The token of the stand-in.
+/// The token of the substitute registry.
 const TOKEN: &str = "anonymous-token";
 
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl Registry {
         self.url().trim_start_matches("http://").to_owned()
     }
 
-    /// Returns what is below `/v2/` only with a token, which everybody gets.
+    /// Requires a token below `/v2/`, which every client can get.
     pub(crate) fn want_token(&self) {
         let mut state = self.state.lock();
         state.wants_token = true;

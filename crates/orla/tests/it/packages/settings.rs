@@ -43,7 +43,7 @@ fn a_directory_that_is_set_may_be_read() {
     assert!(told.contains(&paths), "{told}");
     assert!(world.read("orla.lock").contains("permissions: [\"fs:read:${user_config.dirs}\"]"));
     assert_eq!(call(&world, "weather.forecast"), "one, two, Permission denied");
-    // What is set later counts from then on, and in the lock stands none of it.
+    // Later settings apply from then on, and none of them is in the lock.
     let lock = world.read("orla.lock");
     set(&world.path("d").display().to_string());
     assert_eq!(call(&world, "weather.forecast"), "three, Permission denied");
@@ -61,7 +61,7 @@ fn a_directory_that_is_set_may_be_read() {
         explained.contains(&format!("read and change {}", world.path("d").display())),
         "{explained}"
     );
-    // A path that is not there grants nothing, and the server says what it misses.
+    // A path that does not exist grants nothing, and the server reports what it lacks.
     set("gone");
     assert!(call(&world, "weather.forecast").contains("No such file"));
 }

@@ -1,4 +1,4 @@
-//! What a lock that comes with a project may do, and what it may not.
+//! The limits of a lock that comes with a project.
 
 use super::registry::{Mode, Registry, sha256};
 use super::{bundle, call, folder, ok, project, refused};
