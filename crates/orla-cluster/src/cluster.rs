@@ -245,7 +245,7 @@ impl Cluster {
         self.link.is_connected()
     }
 
-    /// Returns how often what happened to calls between nodes since the start, each with its word.
+    /// Returns the counts of events of calls between nodes since the start, each with its word.
     pub fn events(&self) -> Vec<(&'static str, u64)> {
         self.shared.events.counts()
     }

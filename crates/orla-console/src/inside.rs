@@ -53,7 +53,7 @@ pub trait AuditLog: Send + Sync {
     ///
     /// # Errors
     ///
-    /// Which line is broken, and how.
+    /// Returns which line is broken, and how.
     fn verify(&self) -> Result<Verified, String>;
 
     /// Returns the whole lines among the last `most` bytes, the oldest first.

@@ -105,7 +105,7 @@ impl Changes {
     }
 }
 
-/// Returns whether clients see a difference, or the calls run differently. What is in a tool's file
+/// Returns whether clients see a difference, or calls run differently. What is in a tool's file
 /// shows at its next call and is no change here.
 fn differ(old: &Arc<Entry>, new: &Arc<Entry>) -> bool {
     let (a, b) = (&old.manifest, &new.manifest);

@@ -28,7 +28,7 @@ fn subject(inner: &Inner, id: &str, at: usize) -> String {
 ///
 /// # Errors
 ///
-/// NATS does not take it.
+/// Returns an error if NATS does not accept the value.
 pub(super) async fn write(inner: &Inner, value: &Bytes) -> Result<Parts, StateError> {
     let (id, size) = (random::<16>().map_err(StateError::new)?, inner.link.chunk());
     let parts = Parts { count: value.len().div_ceil(size), bytes: value.len(), id };

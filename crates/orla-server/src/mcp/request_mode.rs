@@ -115,7 +115,7 @@ pub(crate) fn of_piped_request(
 ///
 /// # Errors
 ///
-/// A version that is not served; for a notification, also headers that contradict it.
+/// Returns an error if the version is not served, or, for a notification, if the headers contradict it.
 pub(crate) fn is_sessionless_message(
     headers: &HeaderMap,
     notification: Option<&str>,
@@ -131,7 +131,7 @@ pub(crate) fn is_sessionless_message(
 ///
 /// # Errors
 ///
-/// A header that is missing, unexpected, malformed or different.
+/// Returns an error if a header is missing, unexpected, malformed or different.
 pub(crate) fn check_param_header(
     headers: &HeaderMap,
     name: &HeaderName,

@@ -302,7 +302,7 @@ pub(crate) fn method_not_found(method: &str) -> ErrorData {
 ///
 /// # Errors
 ///
-/// A reference or argument that is malformed, or a tool that does not exist.
+/// Returns an error if the reference or the argument is malformed, or if the tool does not exist.
 pub(crate) fn complete_tool(
     catalog: &Catalog,
     params: &JsonText,

@@ -232,7 +232,7 @@ impl Listings {
 ///
 /// # Errors
 ///
-/// No page of this server gave the cursor.
+/// Returns an error if the cursor does not come from a page of this server.
 pub(crate) fn list_page(
     id: &Id,
     catalog: &Catalog,

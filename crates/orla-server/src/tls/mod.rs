@@ -97,7 +97,7 @@ impl Tls {
     ///
     /// # Errors
     ///
-    /// One of them cannot be read, or the key is not that of the certificate.
+    /// Returns an error if a file cannot be read, or if the key does not belong to the certificate.
     pub fn load(settings: &TlsSettings) -> Result<Self, TlsError> {
         let stamp = stamp(settings);
         let failed = |path: &Path, problem: String| TlsError { path: path.to_owned(), problem };

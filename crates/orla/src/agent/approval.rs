@@ -55,7 +55,7 @@ impl Approval {
     ///
     /// # Errors
     ///
-    /// The result that the model gets for a refused call.
+    /// Returns the result that the model gets for a refused call.
     pub(crate) async fn ask(&mut self, call: &ToolCall, called: &str) -> Result<(), String> {
         let name = &call.fn_name;
         if self.agreed.contains(called) {

@@ -106,7 +106,7 @@ impl<A: RunObserver> Agent<'_, A> {
     ///
     /// # Errors
     ///
-    /// A sentence: the model cannot be reached, or its answer is invalid.
+    /// Returns a sentence if the model cannot be reached, or if its answer is invalid.
     pub(crate) async fn drive(&self, run: &mut Run, mut approval: Approval) -> Result<End, String> {
         let mut next = run.begin();
         loop {

@@ -108,7 +108,7 @@ impl Model {
     ///
     /// # Errors
     ///
-    /// A sentence without secrets.
+    /// Returns a sentence without secrets.
     pub(crate) async fn ask(
         &self,
         mut request: ChatRequest,
@@ -200,7 +200,7 @@ impl Named {
     ///
     /// # Errors
     ///
-    /// The missing part: its key, or its provider.
+    /// Returns the missing part: its key, or its provider.
     pub(crate) fn configured(
         config: &AgentConfig,
         variable: Variable<'_>,

@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 ///
 /// # Errors
 ///
-/// A sentence: there is no such prompt, or it does not accept the arguments.
+/// Returns a sentence if the prompt does not exist, or if it does not accept the arguments.
 pub(super) async fn messages(
     market: &CapabilityMarketplace,
     catalog: &Catalog,

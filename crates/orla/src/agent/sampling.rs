@@ -23,7 +23,7 @@ impl Sampling {
     ///
     /// # Errors
     ///
-    /// A sentence: the client cannot or does not want to, or its answer is invalid.
+    /// Returns a sentence if the client is unable or unwilling to answer, or if its answer is invalid.
     pub(crate) async fn ask(&self, request: &ChatRequest) -> Result<ModelReply, String> {
         let params = JsonText::of(&question(request)).map_err(|err| err.to_string())?;
         let given = self.0.request("sampling/createMessage", params).await;

@@ -157,7 +157,7 @@ fn is_locked(log: &File) -> bool {
 ///
 /// # Errors
 ///
-/// Which line is broken, or why the log cannot be read.
+/// Returns which line is broken, or why the log cannot be read.
 pub(super) fn walk_whole(log: File) -> Result<(u64, String), String> {
     match walk(BufReader::new(log), Walk::checking(Vec::new(), None)) {
         Ok(End { chain, .. }) => Ok((chain.seq, chain.hash)),

@@ -14,7 +14,7 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 ///
-/// Signal handlers cannot be installed.
+/// Returns an error if signal handlers cannot be installed.
 pub(super) async fn watch<S>(
     state: &mut S,
     look: impl AsyncFn(&mut S) -> Result<String, Failure>,

@@ -73,7 +73,7 @@ impl<'p> FileChange<'p> {
     ///
     /// # Errors
     ///
-    /// A sentence with its path: it cannot be written.
+    /// Returns a sentence with the path of the file if it cannot be written.
     pub(crate) fn save(mut self, content: &str) -> Result<(), String> {
         let mut save = || {
             self.file.set_len(0)?;

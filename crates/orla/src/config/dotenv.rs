@@ -20,7 +20,7 @@ pub(super) struct LineError {
 ///
 /// # Errors
 ///
-/// The first line of any other form. The error does not repeat it, because it may be a secret.
+/// Returns the place of the first invalid line. The error does not repeat it, because it may be secret.
 pub(super) fn parse(text: &str) -> Result<BTreeMap<String, String>, LineError> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut variables = BTreeMap::new();

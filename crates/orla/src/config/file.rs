@@ -30,7 +30,7 @@ pub(super) fn read_file(path: &Path) -> Result<String, Problem> {
 ///
 /// # Errors
 ///
-/// A sentence with its path.
+/// Returns a sentence with the path of the file.
 pub(crate) fn read_text(path: &Path, max: u64) -> Result<String, String> {
     let failed = |reason: String| format!("{} cannot be read: {reason}", path.display());
     let bytes = read_bytes(path, max).map_err(|unread| match unread {

@@ -85,7 +85,7 @@ pub(super) fn read(reader: &mut Reader<'_>, config: &mut Config, path: &str, nod
 impl Draft {
     /// # Errors
     ///
-    /// What the keys say together makes no sense, as a text that continues the path.
+    /// Returns the contradiction between the keys, as a text that continues the path.
     fn finish(self) -> Result<QuotaRule, &'static str> {
         let Self { mut rule, per, calls, cost } = self;
         rule.rate = match (calls, per) {

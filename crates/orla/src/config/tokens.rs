@@ -66,7 +66,7 @@ impl Token {
 ///
 /// # Errors
 ///
-/// A sentence with its path: it cannot be read, or is not a file of tokens.
+/// Returns a sentence with the path if the file cannot be read, or is not a file of tokens.
 pub(crate) fn load(path: &Path) -> Result<Option<Vec<Token>>, String> {
     if matches!(fs::symlink_metadata(path), Err(err) if err.kind() == std::io::ErrorKind::NotFound) {
         return Ok(None);
@@ -86,7 +86,7 @@ pub(crate) fn open_to_others(path: &Path) -> Option<u32> {
 ///
 /// # Errors
 ///
-/// Those of `change`, or a sentence with the path.
+/// Returns the errors of `change`, or a sentence with the path.
 pub(crate) fn change<T>(
     path: &Path,
     change: impl FnOnce(&mut Vec<Token>) -> Result<T, String>,

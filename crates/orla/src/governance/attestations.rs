@@ -28,7 +28,7 @@ pub(crate) type Attestations = BTreeMap<String, CapabilityAttestation>;
 ///
 /// # Errors
 ///
-/// A sentence with its path: it cannot be read, or is no such file.
+/// Returns a sentence with the path if the file cannot be read, or is not a file of attestations.
 pub(crate) fn load(path: &Path) -> Result<Attestations, String> {
     if matches!(fs::symlink_metadata(path), Err(err) if err.kind() == std::io::ErrorKind::NotFound) {
         return Ok(Attestations::new());
@@ -90,7 +90,7 @@ impl Row {
 
     /// # Errors
     ///
-    /// One of its times is invalid; the text says which.
+    /// Returns a text that names the invalid time, if there is one.
     pub(crate) fn read(self) -> Result<CapabilityAttestation, String> {
         let time = |name: &str, text: &str| -> Result<SystemTime, String> {
             let expected =

@@ -376,7 +376,7 @@ fn may_run(command: &str, directory: &Path, granted: &[String]) -> Result<(), St
 ///
 /// # Errors
 ///
-/// Its document is broken, or a required setting has no value.
+/// Returns an error if its document is broken, or if a required setting has no value.
 pub(crate) fn remote(
     entry: &Entry,
     directory: &Path,

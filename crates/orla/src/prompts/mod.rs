@@ -165,7 +165,7 @@ impl Prompt {
     ///
     /// # Errors
     ///
-    /// A required argument is missing, one is not text, or the result would be too large.
+    /// Returns an error if a required argument is missing, one is not text, or the result would be too large.
     pub(crate) fn render(&self, given: &Map<String, Value>) -> Result<String, String> {
         let mut values = Vec::with_capacity(self.arguments.len());
         for argument in &self.arguments {

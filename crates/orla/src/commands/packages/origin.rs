@@ -44,7 +44,7 @@ impl Origin {
     ///
     /// # Errors
     ///
-    /// Its source was edited, and is none.
+    /// Returns an error if the source was edited and is no longer valid.
     pub(super) fn of(entry: &Entry, config: &Config) -> Result<Self, Failure> {
         let project = project_of(config);
         let source = Source::parse(&entry.source, |path| project.join(path).is_dir())?;
