@@ -93,7 +93,7 @@ impl Inner {
         }
     }
 
-    /// Queues a task that is already in [`Here`].
+    /// Queues a task that this process already counts among its tasks.
     pub(crate) fn enqueue(&self, owner: OwnerKey, id: TaskId) {
         self.queue.lock().push(owner, id);
         self.queued.notify_one();

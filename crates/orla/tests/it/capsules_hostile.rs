@@ -1,4 +1,5 @@
-//! Capsules that misbehave (rows C1 to C6): the server lives, other calls go on, nothing is lost.
+//! Capsules that misbehave (rows C1 to C6): the server continues to run, other calls continue, and
+//! nothing is lost.
 
 use std::time::Instant;
 
@@ -79,7 +80,7 @@ fn c1_odd_handshakes_are_warned_of_and_good_enough() {
                 let text = server.client().call("cap", json!({})).text();
                 assert!(text.starts_with("n=1 "), "{hello}: {text}");
                 let line = server.log_says(&["warn", warning]);
-                // What came too often is quoted.
+                // Repeated messages are quoted.
                 assert!(warning != "more than once" || line.contains("\"text\":"), "{line}");
                 assert_eq!(starts(&server), 1, "{hello}");
             });
@@ -364,7 +365,7 @@ fn one_that_is_killed_again_and_again_answers_every_call() {
 
 #[test]
 fn what_a_dead_capsule_left_behind_holds_nothing_up() {
-    // A child in a group of its own keeps the pipes open.
+    // A child in its own process group keeps the pipes open.
     let code = bare().call(
         "if 'die' in a:\n    import subprocess; subprocess.Popen(['sleep', '1000'], start_new_session=True); os._exit(3)",
     );
@@ -393,7 +394,7 @@ fn large_messages_both_ways_at_once_do_not_stall() {
     });
 }
 
-/// Calls a capsule until it answers, and gives the process that did.
+/// Calls a capsule until it answers, and returns the process that answered.
 fn answered_by(server: &Server) -> u32 {
     eventually("it answers", || {
         let result = server.client().call("cap", json!({}));
@@ -416,7 +417,7 @@ fn one_that_hangs_for_three_calls_in_a_row_is_restarted() {
     assert_eq!(starts(&server), 2);
 }
 
-/// A process with one thread that works at a call says nothing meanwhile, and has every right to.
+/// A process with one thread is silent while it works on a call, and is not restarted for that.
 #[test]
 fn one_that_is_busy_with_an_older_call_is_left_alone() {
     let code = bare().call("if 'busy' in a: wait('done')");

@@ -1,4 +1,4 @@
-//! Packages: where they are found, what their manifests say, and which of them are refused (row C7).
+//! Packages: their places, their manifests, and the refused ones (row C7).
 
 use std::os::unix::fs::symlink;
 
@@ -119,7 +119,7 @@ fn c7_a_broken_manifest_costs_its_own_package_and_says_where() {
             "{{\"name\": \"{name}\",\n \"version\": \"1.0.0\",\n \"entrypoint\": \"main.py\"{more}}}"
         )
     };
-    // The package's name, its manifest, and what is said of it.
+    // The package's name, its manifest, and the expected messages.
     let rows: Vec<(&str, Vec<u8>, &[&str])> = vec![
         ("none", b"{}".to_vec(), &[":1:1: name: missing"]),
         (

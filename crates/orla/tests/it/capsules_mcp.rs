@@ -1,4 +1,4 @@
-//! A capsule that speaks MCP: everything passes through, and only to whom it belongs.
+//! A capsule that speaks MCP: all messages pass through, and only to their recipients.
 
 use orla_e2e::{Client, Exchange, Pending, SESSION_BASED, Server, eventually};
 use serde_json::{Value, json};
@@ -6,18 +6,19 @@ use serde_json::{Value, json};
 use crate::capsule::{bare, manifest, open, pid_in, serve, until_state, watched, with};
 use crate::world;
 
-/// A capsule with two tools, resources, prompts and completion, each call in a thread of its own.
+/// A capsule with two tools, resources, prompts and completion, which handles each call in its own
+/// thread.
 const FULL: &str = include_str!("../fixtures/full_capsule.py");
 
-/// Returns a server that serves it and knows what it offers: a machine with much to do needs a while for
-/// that.
+/// Returns a server that serves the capsule and knows its capabilities. On a busy machine, this takes a
+/// while.
 fn full() -> Server {
     let server = with(world(), &manifest(json!({})), FULL).serve();
     eventually("its tools are known", || server.client().tool_names() == ["cap__one", "cap__two"]);
     server
 }
 
-/// Both kinds of clients, who know what there is.
+/// Returns clients of both kinds that have listed the capabilities.
 fn clients(server: &Server) -> [Client; 2] {
     let mut clients = server.clients();
     for client in &mut clients {
@@ -114,7 +115,7 @@ fn a_single_tool_gets_the_capsules_name() {
     }
 }
 
-/// The first call waits for what the capsule says of its tools, and is held to it.
+/// The first call waits for the tools of the capsule, and is validated against them.
 #[test]
 fn the_first_call_is_checked_asked_about_and_counted_as_every_other() {
     let listing = "if method == 'initialize': out({'id': id, 'result': {'protocolVersion': p['protocolVersion'], 'capabilities': {'tools': {}}, 'serverInfo': {'name': 'x', 'version': '1'}}}); continue\n\
@@ -291,7 +292,7 @@ fn clients_are_told_when_its_tools_change() {
         client.begin("subscriptions/listen", json!({"notifications": {"toolsListChanged": true}}));
     listening.next_message().expect("the acknowledgement");
     server.client().call("cap__two", json!({"do": "grow", "name": "three"}));
-    // The first that they hear may be of what was learned when the capsule started.
+    // The first notification may concern the capabilities that were read when the capsule started.
     let is_there = |names: Vec<String>| names == ["cap__one", "cap__three", "cap__two"];
     loop {
         let event = stream.next_event().unwrap().expect("a notification");
@@ -339,7 +340,7 @@ fn only_subscribers_are_notified_of_a_resource() {
     touch("cap://a");
     assert_eq!(updated(&mut ours), "cap://a");
     assert_eq!(listening.next_message().expect("a notification")["params"]["uri"], "cap://a");
-    // The first that the other one hears is its own.
+    // The first notification of the other client is its own.
     touch("cap://b");
     assert_eq!(updated(&mut theirs), "cap://b");
     subscriber.request("resources/unsubscribe", json!({"uri": "cap://a"})).unwrap();
@@ -386,7 +387,7 @@ fn two_clients_never_see_each_others_questions() {
     for (question, who) in asked.iter().zip(["first", "second"]) {
         assert_eq!(question["params"]["message"], who);
     }
-    // Each answers the other's as well, which counts for nothing.
+    // Each client also answers the other's question. These answers are dropped.
     for (mine, (client, question)) in clients.iter().zip(&asked).enumerate() {
         let foreign = &asked[1 - mine];
         if foreign["id"] != question["id"] {
@@ -441,7 +442,7 @@ fn a_question_that_cannot_be_asked_is_answered_with_an_error() {
         let answers: Vec<Value> = serde_json::from_str(&text).unwrap();
         assert!(answers.iter().all(|answer| answer["code"].is_i64()), "{text}");
     }
-    // One that does not say for which of several calls it asks gets no answer of either client.
+    // A capsule that does not say for which of several calls it asks gets no answer from either client.
     let mut first = answering(&server);
     let waiting = first.begin_call("cap__two", json!({"do": "wait", "gate": "go"}));
     eventually("the call is there", || server.read("calls.log").contains("\"go\""));
@@ -552,7 +553,7 @@ fn whoever_lists_no_tools_is_a_problem_that_says_so() {
     assert_eq!(server.log().matches("a tool is listed twice").count(), 1, "{}", server.log());
 }
 
-/// What a process that is starting says of a tool counts for the calls that wait for it.
+/// The description of a tool that a starting process sends applies to the calls that wait for it.
 #[test]
 fn a_call_that_waits_for_a_restart_is_checked_against_what_the_new_process_says() {
     let code = |kind: &str, version: &str, before: &str| {
@@ -587,7 +588,7 @@ fn a_call_that_waits_for_a_restart_is_checked_against_what_the_new_process_says(
     }
 }
 
-/// A listing that gave up does not let the next call through unchecked.
+/// A listing that gave up does not let the next call through without validation.
 #[test]
 fn a_call_waits_for_the_list_of_a_capsule_whose_first_list_came_too_late() {
     let listing = "if method == 'initialize': out({'id': id, 'result': {'protocolVersion': p['protocolVersion'], 'capabilities': {'tools': {}}, 'serverInfo': {'name': 'x', 'version': '1'}}}); continue\n\

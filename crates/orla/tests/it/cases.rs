@@ -1,4 +1,4 @@
-//! `orla test`: cases beside tools and from real calls, what they find, and replays without a network.
+//! `orla test`: cases beside tools and from real calls, their findings, and replays without a network.
 
 use orla_e2e::{Server, World};
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ fn tools() -> World {
     world().tool("add", ADD).tool("broken", sh("echo oh >&2; exit 3"))
 }
 
-/// What a run of cases says of each: its name and whether it passed.
+/// Returns the name of each case of a run, and whether it passed.
 fn results(ran: &orla_e2e::Finished) -> Vec<Value> {
     serde_json::from_str(&ran.stdout).unwrap_or_else(|err| panic!("{err}: {}", ran.all()))
 }
@@ -154,7 +154,7 @@ fn a_recorded_program_of_ten_requests_is_tested_without_a_network() {
     assert_eq!(upstream.asked().len(), asked, "nothing was asked");
     assert_eq!(server.run(&["test", "case.orla.json"]).code, Some(1), "without --replay it is");
 
-    // A call that was not recorded, and one that is not made.
+    // One call was not recorded, and one recorded call is not made.
     server.write("tools/ten.rtfs", TEN.replace("[1 2 3 4 5 6 7]", "[1 2 3 4 5 6 11]"), 0o644);
     let other = server.run(&["test", "--replay", "case.orla.json"]);
     assert!(
@@ -170,7 +170,7 @@ fn a_recorded_program_of_ten_requests_is_tested_without_a_network() {
         fewer.all()
     );
 
-    // The capability is gone with its configuration: the recording stands in for it.
+    // The capability was removed with its configuration. The recording replaces it.
     server.write("tools/ten.rtfs", TEN, 0o644);
     server.write("orla.yaml", "", 0o644);
     let without = server.run(&["test", "--replay", "case.orla.json"]);
@@ -228,7 +228,7 @@ fn an_exported_case_has_the_numbers_of_the_call() {
     server.write("case.orla.json", &case, 0o644);
     let ran = server.run(&["test", "case.orla.json"]);
     assert_eq!(ran.code, Some(0), "{}", ran.all());
-    // The tool gets what the call had.
+    // The tool gets the input of the call.
     server.write(
         "tools/echo",
         sh("cat > got; cat got").replacen('\n', "\n# /// orla\n# output: json\n# ///\n", 1),

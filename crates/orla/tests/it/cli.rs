@@ -1,4 +1,4 @@
-//! The command line: what each command prints, and its exit code.
+//! The command line: the output of each command, and its exit code.
 
 use orla_e2e::{Finished, Server, eventually};
 use serde_json::{Value, json};
@@ -173,7 +173,7 @@ fn a_rule_about_a_tool_holds_under_the_name_that_it_is_given() {
             assert!(server.client_as("a-secret").try_call(name, json!({})).is_err(), "{rule}: {name}");
         }
     }
-    // Its new name may be that of another tool, so a grant has to say it.
+    // The new name may be that of another tool, so a grant must use it.
     let world = serve("allow: [a]\n");
     let check = world.run(&["check"]);
     assert!(check.stderr.contains("allow: a is called z here"), "{check:?}");

@@ -1,4 +1,4 @@
-//! What holds of a node without NATS. `cargo xtask cluster` shows several nodes over the real server.
+//! A node without NATS. `cargo xtask cluster` tests several nodes with the real server.
 
 use serde_json::json;
 

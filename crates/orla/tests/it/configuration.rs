@@ -1,4 +1,4 @@
-//! What is configured where, and how mistakes are explained (row F1).
+//! The sources of the configuration, and the messages for mistakes (row F1).
 
 use std::net::TcpListener;
 
@@ -34,7 +34,7 @@ fn every_mistake_is_named_with_its_place_and_what_would_be_right() {
     }
 }
 
-/// What a server needs is not what its clients need.
+/// A client does not need the keys that a server needs.
 #[test]
 fn a_command_that_asks_a_server_needs_its_address_alone() {
     let server = world().tool("t", sh("echo ok")).serve();
@@ -75,7 +75,7 @@ fn a_command_that_asks_a_server_needs_its_address_alone() {
     assert_eq!(server.run(&["status"]).code, Some(2));
 }
 
-/// F1: what would take all memory or all time is refused soon.
+/// F1: a file that would take all memory or all time is refused soon.
 #[test]
 fn a_file_that_explodes_is_refused_in_bounded_time_and_memory() {
     let bomb = (1..40).fold("a0: &a0 [x, x, x, x, x, x, x, x, x]\n".to_owned(), |text, n| {

@@ -1,4 +1,5 @@
-//! What is said of sandboxes, and that it is true: `orla doctor`, `/status`, `orla check`, `orla sandbox`.
+//! Checks that the statements about sandboxes are true: `orla doctor`, `/status`, `orla check`, `orla
+//! sandbox`.
 
 use serde_json::{Value, json};
 

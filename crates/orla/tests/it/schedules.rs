@@ -7,7 +7,8 @@ use serde_json::Value;
 
 use crate::{sh, world};
 
-/// Tokens of two callers, one of whom may see the tasks of others, and of one who may change them too.
+/// Tokens of a caller, of a caller that may see the tasks of others, and of one that may change them
+/// too.
 const CALLERS: &str = "auth_tokens: {ada: token-of-ada, ops: token-of-ops, boss: token-of-boss}\n\
     policy:\n  - {to: [ada], capabilities: [hello], allow: ['*']}\n  - {to: [ops], allow: ['tasks:read']}\n\
     \x20 - {to: [boss], allow: ['tasks:read', 'tasks:manage']}\n";

@@ -37,7 +37,8 @@ print(server.server_address[1], flush=True)
 server.serve_forever()
 "#;
 
-/// A WebSocket by hand, frame by frame: it shouts back what it hears; it goes without a word when it hears "cut".
+/// A hand-written WebSocket server: it returns each message in upper case, and closes without a close
+/// frame when it receives "cut".
 const SHOUT: &str = r#"
 import base64, hashlib, socket, struct, threading
 def frame(kind, data):
@@ -84,7 +85,7 @@ while True:
     threading.Thread(target=serve, args=(listener.accept()[0],), daemon=True).start()
 "#;
 
-/// A Python program that listens and says where. It ends with this.
+/// A Python program that listens and prints its address. It ends with this value.
 struct Foreign {
     child: std::process::Child,
     port: String,
@@ -191,7 +192,7 @@ fn v5_programs_are_streams_that_end_when_they_are_no_longer_read() {
     let server = world()
         .config(config)
         .tool("../endless", sh(ENDLESS))
-        // It goes on where it was when it is started again.
+        // It continues where it stopped when it is started again.
         .tool("../cut", sh("n=$(cat at 2>/dev/null || echo 0); for i in 1 2 3; do n=$((n+1)); echo $n; done; echo $n > at; [ $n -ge 9 ] || exit 1"))
         .serve();
     assert_eq!(run(&server, "(:text (first (stream :endless {})))"), json!({"value": "and again"}));

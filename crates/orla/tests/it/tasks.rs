@@ -28,7 +28,7 @@ fn ask(server: &Server, method: &str, path: &str, body: &Value) -> Response {
     server.http().send(&request.body(body.to_string())).expect("an answer")
 }
 
-/// Starts a task and gives its id.
+/// Starts a task and returns its id.
 fn start(server: &Server, body: &Value) -> String {
     let answer = ask(server, "POST", "/tasks", body);
     assert_eq!(answer.status, 202, "{}", answer.text());
@@ -198,7 +198,7 @@ fn a_cancelled_task_ends_its_process_and_stays_cancelled() {
 #[test]
 fn a_command_beside_one_that_makes_the_state_names_a_server() {
     let world = world().tool("hello", sh("echo hello")).config("state_dir: ./s\n").file("s/x", "");
-    // What another command does while it makes the state.
+    // Simulates another command that creates the state.
     let other = std::fs::File::open(world.path("s")).unwrap();
     other.lock().unwrap();
     let run = world.run(&["task", "run", "hello"]);

@@ -1,5 +1,5 @@
-//! What a person sees at a terminal: nothing of it can command the terminal, and progress, images and lists are
-//! shown as fits one.
+//! The output on a terminal: no text can control the terminal, and progress, images and lists fit the
+//! terminal.
 
 use std::os::unix::fs::PermissionsExt;
 
@@ -45,13 +45,14 @@ for line in sys.stdin:
         .config("mcpServers: {up: {command: python3, args: [server.py]}}\n")
 }
 
-/// Runs a command at a terminal to its end and gives everything that was shown.
+/// Runs a command at a terminal to its end, and returns its output.
 fn shown(world: World, arguments: &[&str]) -> String {
     world.at_terminal(arguments).shows_to_its_end()
 }
 
 fn assert_harmless(shown: &str, what: &str) {
-    // Ours are colours and the moves of a progress bar; what is foreign names itself.
+    // orla's own sequences are colours and the moves of a progress bar. Foreign sequences are shown
+    // escaped.
     for bad in ["\u{1b}]", "\u{1b}[2J", "\u{7}", "\u{9b}", "\u{202e}", "\u{e0041}"] {
         assert!(!shown.contains(bad), "{what} shows {bad:?}: {shown:?}");
     }

@@ -1,4 +1,4 @@
-//! Traces and metrics: what a collector gets, and that a bad collector costs no call.
+//! Traces and metrics: the data that a collector gets, and that a bad collector affects no call.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -202,7 +202,7 @@ fn a_program_that_calls_three_kinds_of_providers_is_one_tree() {
     let parents: Vec<&str> = here.iter().map(|span| &*span.parent).collect();
     assert!(parents.contains(&&*way.id) && parents.contains(&&*inner.id), "{here:?}");
 
-    // What was called got the context of its own span.
+    // Nested requests got the context of the call's own span.
     let context = |span: &Span| format!("00-{}-{}-01", span.trace, span.id);
     let of = |parent: &Span| here.iter().find(|span| span.parent == parent.id).map(|span| context(span));
     assert_eq!(value["tool"].as_str().map(str::trim), of(way).as_deref());
@@ -211,7 +211,7 @@ fn a_program_that_calls_three_kinds_of_providers_is_one_tree() {
     assert_eq!(asked[0].headers.get("traceparent"), Some(&context(far)));
     assert!(value["mcp"].to_string().contains(&context(mcp)), "{value}");
 
-    // What the spans say.
+    // The content of the spans.
     let broken = named(&got, "tools/call broken");
     assert_eq!((broken.status, way.status), (2, 0));
     assert_eq!(broken.attributes["error.type"], "failed");
@@ -289,7 +289,7 @@ fn a_collector_that_never_answers_costs_no_call_and_holds_no_end() {
     let address = silent.local_addr().expect("its address");
     let mut server = traced(&format!("http://{address}"), &Upstream::start(), "").serve();
     many(&mut server);
-    // It is asked, and keeps the request.
+    // The collector accepts the connection, and never answers.
     let (_held, _) = silent.accept().expect("a connection");
     many_more(&mut server);
     assert!(server.terminate().success());

@@ -1,4 +1,4 @@
-//! An HTTP server for tests: it answers each path with what is set for it, and keeps what was asked.
+//! An HTTP server for tests. It answers each path with a configured answer, and records its requests.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ pub(crate) struct Upstream {
 
 #[derive(Debug, Default)]
 struct State {
-    /// `METHOD /path` → status and body; what is not here is 404.
+    /// `METHOD /path` → status and body. Other requests get 404.
     answers: BTreeMap<String, (u16, String)>,
     asked: Vec<ReceivedRequest>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct ReceivedRequest {
 }
 
 impl Upstream {
-    /// Returns a server on a port of its own.
+    /// Starts a server on a free port.
     pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let upstream =
@@ -59,7 +59,7 @@ impl Upstream {
         format!("http://{}", self.address)
     }
 
-    /// What was asked so far.
+    /// Returns the requests so far.
     pub(crate) fn asked(&self) -> Vec<ReceivedRequest> {
         self.state.lock().asked.clone()
     }
