@@ -72,7 +72,8 @@ impl Json {
         }
     }
 
-    /// Returns the same data: members in any order, numbers of the same text.
+    /// Returns whether both values are the same data. Members may have any order, and numbers must have
+    /// the same text.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Array(a), Self::Array(b)) => {

@@ -24,7 +24,7 @@ pub(crate) fn plain(text: &str) -> Markup {
     }
 }
 
-/// Returns the same as text, for titles and attributes.
+/// Returns a text in which every character is visible, for titles and attributes.
 pub(crate) fn visible(text: &str) -> String {
     let (text, cut) = shortened(text, MAX_SHOWN);
     let mut out = String::with_capacity(text.len());

@@ -239,7 +239,7 @@ impl Failure {
         self.lines.join("; ")
     }
 
-    /// Returns its lines.
+    /// Returns the lines of the message.
     pub(crate) fn into_lines(self) -> Vec<String> {
         self.lines
     }

@@ -248,7 +248,7 @@ pub(crate) fn stderr_has_colours() -> bool {
     stderr_is_terminal() && may_have_colours()
 }
 
-/// Returns the same of standard output.
+/// Returns whether standard output is a terminal with colours.
 pub(crate) fn stdout_has_colours() -> bool {
     std::io::stdout().is_terminal() && may_have_colours()
 }

@@ -123,7 +123,7 @@ impl Ledger {
         silent.map(|(life, heard)| (life.clone(), heard.revision)).collect()
     }
 
-    /// Returns whether this node has no places, and its record says so.
+    /// Returns whether this node has no places, and no record claims otherwise.
     pub(super) fn is_idle(&self) -> bool {
         self.mine.is_empty() && self.stale.is_empty()
     }

@@ -161,7 +161,7 @@ impl Ask<'_> {
         self.catalog.visible(self.principal.as_ref(), id).cloned()
     }
 
-    /// Returns the same; if there is none, a provider that has not answered yet may serve it.
+    /// Like [`entry`](Self::entry), but also asks the providers that have not answered yet.
     async fn learned_entry(&self, id: &str) -> Option<Arc<Entry>> {
         if let Some(entry) = self.entry(id) {
             return Some(entry);

@@ -86,7 +86,7 @@ impl Record {
         }
     }
 
-    /// Returns its row.
+    /// Returns the row of the record.
     pub(super) fn row(&self) -> Option<Row> {
         let id = TaskId::parse(&self.task.id)?;
         let key = format!("{}{id}", list_of(self.owner.as_deref()));

@@ -99,7 +99,7 @@ impl Model {
         named.clone().connect(http_client::new()?)
     }
 
-    /// Returns its name and its provider.
+    /// Returns the name of the model, with its provider.
     pub(crate) fn name(&self) -> String {
         self.named.name()
     }
@@ -234,7 +234,7 @@ impl Named {
         })
     }
 
-    /// Returns its name and its provider.
+    /// Returns the name of the model, with its provider.
     pub(crate) fn name(&self) -> String {
         let (_, name) = self.model.model_name.namespace_and_name();
         format!("{}::{name}", self.model.adapter_kind.as_lower_str())

@@ -38,7 +38,7 @@ pub(crate) fn sink(label: &str, wants: fn(&Notice) -> bool) -> NoticeSink {
     NoticeSink::new(take).with_calls(move |id| within(id, wants))
 }
 
-/// Returns the same for a call that a program makes. Its text is the program's to use.
+/// Returns a sink for the notices of a call that a program makes. Its text belongs to the program.
 fn within(label: &str, wants: fn(&Notice) -> bool) -> NoticeSink {
     let bar = Bar::new(label);
     let take = move |notice: Notice| {
