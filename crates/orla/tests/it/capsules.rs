@@ -233,7 +233,7 @@ fn a_changed_file_is_served_after_the_calls_in_flight_and_no_two_processes_live_
     eventually("the call is there", || server.read("calls.log").contains("gate"));
     server.write("tools/cap/main.py", bare().version("two").python(), 0o755);
     until_state(&server, "RELOADING");
-    // What comes meanwhile waits, and meets the new code.
+    // Calls that arrive in the meantime wait, and run on the new code.
     let mut new = server.session();
     let meanwhile = new.begin_call("cap", json!({}));
     eventually("the call waits", || !server.read("calls.log").is_empty());

@@ -278,7 +278,7 @@ fn a_run_that_begins_runs_of_its_own_ends_with_all_of_them() {
 fn a_text_that_an_agent_sends_is_a_prompt_and_what_has_to_be_agreed_to_a_question() {
     let wipe = [("wipe", json!({"stdin": "all"}))];
     let model = Scripted::new(vec![openai(&["I will.\n"], &wipe), openai(&["It is\n", "gone."], &[])]);
-    // It ends once its step was seen: a newer step takes the place of one that nobody has read.
+    // The test waits until the step was seen, because a newer step replaces one that was not read.
     let wipe =
         sh("cat > wiped; echo '::progress 0.5 half' >&2; while [ ! -e seen ]; do sleep 0.02; done");
     let server = world().tool("wipe", wipe).config(&asking(&model, "")).serve();

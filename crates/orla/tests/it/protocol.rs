@@ -240,7 +240,7 @@ fn same_session(server: &orla_e2e::Server, session: &orla_e2e::Client) -> orla_e
     orla_e2e::Client::resume(server.address(), session)
 }
 
-/// What a list of tools looks like is the same on both revisions, but for a member of sessions alone.
+/// The list of tools is the same in both revisions, except for one member that only sessions have.
 #[test]
 fn both_revisions_list_the_same_tools() {
     let server = world().tool("a", sh("# First.\necho")).tool("b", sh("echo")).serve();

@@ -79,7 +79,7 @@ fn the_headers_of_a_request_have_to_be_those_of_mcp() {
     assert_eq!(http.send(&without("content-type")).unwrap().status, 415);
     let html = without("accept").header("accept", "text/html");
     assert_eq!(http.send(&html).unwrap().status, 406);
-    // The specification makes clients send it and says nothing of those who do not.
+    // The specification requires clients to send the header, and defines no reaction to its absence.
     let answer = http.send(&without("accept")).unwrap();
     assert!([400, 406].contains(&answer.status), "{} {}", answer.status, answer.text());
 
@@ -94,7 +94,7 @@ fn the_headers_of_a_request_have_to_be_those_of_mcp() {
     assert_eq!(http.send(&encoded).unwrap().status, 415);
 }
 
-/// P1: what the sessionless revision asks of every request.
+/// P1: the requirements of the sessionless revision for every request.
 #[test]
 fn a_sessionless_request_says_its_version_and_method_in_its_headers() {
     let server = world().tool("t", sh("echo ok")).serve();

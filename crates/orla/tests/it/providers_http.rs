@@ -147,7 +147,7 @@ fn a_document_in_a_file_becomes_a_capability_for_each_operation() {
     // A change of the file is a reload, as it is named by the configuration.
     server.write("pets.json", PETS.replace("getPet", "findPet"), 0o644);
     eventually("the new document is served", || server.client().tool_names() == ["pets__findPet"]);
-    // A broken one changes nothing of what it gave.
+    // A broken document does not remove its earlier capabilities.
     server.write("pets.json", "{", 0o644);
     server.log_says(&["pets.json", "its previous operations stay"]);
     assert_eq!(server.client().tool_names(), ["pets__findPet"]);
@@ -178,7 +178,7 @@ fn a_document_at_an_address_is_served_when_it_has_come() {
         server.client().call("pets.getPet", json!({"id": "7"})).structured(),
         &json!({"name": "Rex"})
     );
-    // What it gave stays when it is gone.
+    // The earlier capabilities stay when the document is gone.
     upstream.set("GET /pets.json", 500, "");
     let asked = upstream.asked().len();
     server.reload();

@@ -1,4 +1,4 @@
-//! Reloading: which snapshot a request sees, and that nothing is lost (rows F2 to F4).
+//! Reloading: the snapshot that a request sees, and that nothing is lost (rows F2 to F4).
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -271,7 +271,8 @@ fn a_hangup_to_everything_called_orla_reloads_and_leaves_the_tools_protected() {
         }
         eventually("the reload takes effect", || server.generation() > before);
     }
-    // Terminals and process managers signal whole process groups: what is not the server shrugs it off.
+    // Terminals and process managers signal whole process groups. Processes other than the server ignore
+    // the signal.
     for helper in server.children() {
         for signal in [Signal::HUP, Signal::INT, Signal::TERM] {
             signal_process(helper.id, signal);

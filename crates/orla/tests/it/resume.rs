@@ -1,4 +1,4 @@
-//! A session's client that lost its connection comes back for what it missed.
+//! A session's client that lost its connection returns for the messages that it missed.
 
 use orla_e2e::eventually;
 use serde_json::{Value, json};
@@ -40,7 +40,7 @@ fn another_session_cannot_come_for_it() {
     let mut theirs = other.resume_stream(server.address(), &seen);
     server.write("go", "", 0o644);
     assert_eq!(client.finish_call(pending).unwrap().stdout(), "secret\n");
-    // They get a refusal or an empty stream, but nothing of this session.
+    // They get a refusal or an empty stream, but no message of this session.
     if theirs.status == 200 {
         assert_eq!(other.end_session(server.address()) / 100, 2);
         while let Ok(Some(event)) = theirs.next_event() {

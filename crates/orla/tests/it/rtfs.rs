@@ -49,7 +49,7 @@ fn a_file_of_the_language_is_a_tool_and_its_types_are_its_schemas() {
         status["capabilities"].as_array().unwrap().iter().find(|row| row["name"] == "greet").unwrap();
     assert_eq!(row["kind"], "rtfs");
     assert!(row["source"].as_str().unwrap().ends_with("tools/greet.rtfs"), "{row}");
-    // A module that changes changes the program, and one that is mended is served.
+    // A changed module changes the program, and a repaired module is served.
     server.write("tools/words.rtfs", "(defn hello [name] (str \"Bye, \" name))", 0o644);
     server.write("tools/broken.rtfs", "(defn main [input] (count input))", 0o644);
     eventually("both are served", || {
@@ -241,7 +241,7 @@ fn programs_are_checked_against_what_is_served() {
         piped.all()
     );
 
-    // Findings for a file among the tools say what cannot succeed.
+    // Findings for a file among the tools name calls that cannot succeed.
     let checked = world.run(&["check"]);
     assert!(
         checked.all().contains("late.rtfs:2:25: `inc` takes a number, got \"a\""),
@@ -364,7 +364,8 @@ fn what_goes_wrong_has_a_kind_a_place_and_a_status() {
         let answer = http.send(&post(&body)).unwrap();
         assert_eq!((answer.status, answer.json()), (200, json!({"value": 3})));
     }
-    // What is refused before it runs is so for those who would take events, too.
+    // A request that is refused before it runs gets a plain refusal, even from a client that accepts
+    // events.
     let streamed = post(&json!({"program": "1", "limits": {"steps": "x"}}));
     let answer = server.http().send(&streamed.header("accept", "text/event-stream")).unwrap();
     assert_eq!((answer.status, &answer.json()["error"]["kind"]), (400, &json!("invalid-input")));
@@ -479,7 +480,7 @@ fn programs_are_laid_out_in_place_or_through_standard_input() {
     let checked = world.run(&["rtfs", "fmt", "--check", "rough.rtfs", "neat.rtfs"]);
     assert_eq!((checked.code, checked.stdout.as_str()), (Some(1), "rough.rtfs\n"), "{}", checked.all());
     assert_eq!(world.read("rough.rtfs"), rough, "only looked at");
-    // What is broken costs itself alone.
+    // A broken file does not affect the others.
     let done = world.run(&["rtfs", "fmt", "broken.rtfs", "nowhere.rtfs", "rough.rtfs", "neat.rtfs"]);
     assert_eq!(done.code, Some(1));
     assert!(

@@ -1,4 +1,4 @@
-//! A scripted agent: what it does with a message is what the message says.
+//! A scripted agent: each message determines how the agent handles it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -39,7 +39,7 @@ struct Script {
     socket: SocketAddr,
     binding: Binding,
     streams: bool,
-    /// What is wrong with its card.
+    /// The defect of its card.
     card: String,
     elsewhere: String,
     key: Ed25519KeyPair,
@@ -54,7 +54,7 @@ impl Agent {
         Self::start(binding, true, "", "")
     }
 
-    /// One that streams nothing.
+    /// Creates an agent that does not stream.
     pub(crate) fn without_streams() -> Self {
         Self::start(Binding::JsonRpc, false, "", "")
     }
@@ -64,7 +64,7 @@ impl Agent {
         Self::start(Binding::JsonRpc, true, card, elsewhere)
     }
 
-    /// One that takes over a listener.
+    /// Creates an agent that takes over a listener.
     pub(crate) fn at(listener: TcpListener) -> Self {
         Self::on(listener, Binding::JsonRpc, true, "", "")
     }
@@ -145,7 +145,7 @@ impl Drop for Agent {
     }
 }
 
-/// What is told of a task, and then: closed, or left open.
+/// The events of a task, after which the stream is closed or left open.
 struct StreamReply {
     events: Vec<Value>,
     then: Then,
@@ -214,7 +214,7 @@ impl Script {
         asked.iter().filter(|asked| *asked == operation).count()
     }
 
-    /// What a message makes it do.
+    /// Returns the reaction to a message.
     fn reply(&self, message: &Value) -> StreamReply {
         let text: String = message["parts"]
             .as_array()
@@ -231,7 +231,7 @@ impl Script {
         let events = match text.as_str() {
             _ if message["taskId"].is_string() => {
                 self.note(&format!("reply for {}", message["metadata"]["skillId"]));
-                // As some do, it begins with how the task stood.
+                // Like some agents, it begins with the earlier state of the task.
                 let stood = task(&id, "INPUT_REQUIRED", &json!([]), Some("which one?"));
                 let done = done(json!([{"text": format!("you said {text}")}]));
                 Some(stood).filter(|_| self.streams).into_iter().chain(done).collect()
@@ -387,7 +387,7 @@ fn request(reader: &mut BufReader<TcpStream>) -> Option<(String, Value)> {
     Some((head, serde_json::from_slice(&body).unwrap_or_default()))
 }
 
-/// Writes an answer; whether the connection goes on.
+/// Writes an answer. Returns whether the connection continues.
 fn whole(to: &mut TcpStream, status: &str, body: &str) -> bool {
     let length = body.len();
     let kind = "content-type: application/json";

@@ -42,7 +42,7 @@ impl Authority {
         Http::new(([127, 0, 0, 1], self.port).into()).get(path).json()
     }
 
-    /// What was asked: grants and tools.
+    /// Returns the requested grants and tools.
     fn seen(&self) -> Vec<(String, String)> {
         serde_json::from_value(self.get("/seen")).expect("pairs")
     }
@@ -67,7 +67,7 @@ impl Drop for Authority {
     }
 }
 
-/// Follows the redirects of a link, as a browser does; `as_` is who signs in there.
+/// Follows the redirects of a link, as a browser does. `as_` is the user that signs in.
 pub(crate) fn browse(link: &str, as_: &str) -> String {
     let mut url = format!("{link}&as={as_}");
     for _ in 0..3 {
@@ -100,7 +100,7 @@ pub(crate) fn link_in(sentence: &str) -> String {
     word.unwrap_or_else(|| panic!("no link in: {sentence}")).to_owned()
 }
 
-/// Nothing that was written shows a token.
+/// Asserts that no output contains a token.
 fn assert_no_token_is_shown(server: &Server, status: &str) {
     let world: &World = server;
     let written = format!("{}{status}{}", server.log(), world.read(".orla/tokens.json"));
@@ -184,7 +184,7 @@ fn each_caller_signs_in_by_a_link_of_its_own_and_is_itself() {
         let refused = call(token);
         assert!(refused.is_error(), "{}", refused.json);
         let link = link_in(refused.sentence());
-        // The same call gives the same link as long as it waits.
+        // The same call returns the same link while it waits.
         assert_eq!(link_in(call(token).sentence()), link);
         assert!(browse(&link, name).contains("You are signed in"));
         assert_eq!(call(token).text(), format!("you are {name}"));

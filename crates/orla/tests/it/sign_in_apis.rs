@@ -1,4 +1,4 @@
-//! Sign-ins at HTTP APIs, agents and other instances: the same door as for MCP servers.
+//! Sign-ins at HTTP APIs, agents and other instances, with the same mechanism as for MCP servers.
 
 use orla_e2e::{Client, Revision};
 use serde_json::json;

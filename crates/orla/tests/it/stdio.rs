@@ -126,7 +126,7 @@ fn garbage_lines_get_an_error_and_the_connection_goes_on() {
             String::from_utf8_lossy(garbage)
         );
     }
-    // Lines that say nothing are no messages.
+    // Empty lines are not messages.
     server.raw(b"\n\r\n  \n").unwrap();
     server.raw(b"{\"jsonrpc\":\"2.0\",\"id\":901,\"method\":\"ping\"}\r\n").unwrap();
     assert_eq!(server.next_message().unwrap()["id"], 901);
